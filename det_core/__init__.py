@@ -1,0 +1,48 @@
+"""det trains trials. This module is its public face; every name is imported on first use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from det_core import core as core
+    from det_core.core._info import ClusterInfo as ClusterInfo
+    from det_core.core._info import RendezvousInfo as RendezvousInfo
+    from det_core.core._info import TrialInfo as TrialInfo
+    from det_core.core._info import get_cluster_info as get_cluster_info
+    from det_core.errors import InvalidHP as InvalidHP
+    from det_core.plugins import hookimpl as hookimpl
+    from det_core.trial import Trial as Trial
+    from det_core.trial import TrialContext as TrialContext
+
+# Name -> the module that defines it (PEP 562); the block above repeats it for type checkers.
+_EXPORTS = {
+    "core": "det_core.core",
+    "ClusterInfo": "det_core.core._info",
+    "InvalidHP": "det_core.errors",
+    "RendezvousInfo": "det_core.core._info",
+    "Trial": "det_core.trial",
+    "TrialContext": "det_core.trial",
+    "TrialInfo": "det_core.core._info",
+    "get_cluster_info": "det_core.core._info",
+    "hookimpl": "det_core.plugins",
+}
+
+__all__ = ["__version__", *sorted(_EXPORTS)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(_EXPORTS[name])
+    value = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,83 @@
+"""Every exception that det raises on purpose. Messages say what was wrong, what was expected and what to do next."""
+
+from __future__ import annotations
+
+
+class DetError(Exception):
+    """Base of all errors that a person can act on; the CLI prints them without a traceback."""
+
+
+class ConfigError(DetError):
+    """The experiment config is wrong. ``str()`` lists every problem with file, line and path."""
+
+
+class PluginError(DetError):
+    """A plugin that was asked for cannot be used."""
+
+
+class PluginNotFound(PluginError):
+    """No installed plugin offers the name that was asked for."""
+
+
+class PluginClash(PluginError):
+    """Several plugins offer the name, or claim the trial, and nothing says which one is meant."""
+
+
+class TrackingError(DetError):
+    """The record of experiments could not be read or written."""
+
+
+class RecordNotFound(TrackingError):
+    """No such experiment, trial or checkpoint in the record."""
+
+
+class StoreCorrupt(TrackingError):
+    """The database is damaged, or was written by a newer release."""
+
+
+class StoreBusy(TrackingError):
+    """Another process kept the database locked for longer than the time limit."""
+
+
+class StoreUnsuitable(TrackingError):
+    """The database cannot live where it was asked to, such as SQLite on a network file system."""
+
+
+class StaleRun(TrackingError):
+    """The write came from a run that a newer run of the same trial has replaced."""
+
+
+class MetricsConflict(TrackingError):
+    """Metrics contradict what was already reported for the same group and step."""
+
+
+class ExperimentBusy(TrackingError):
+    """Another living runner holds the experiment."""
+
+
+class StorageError(DetError):
+    """Checkpoint storage could not be read or written."""
+
+
+class CheckpointNotFound(StorageError):
+    """The storage holds no complete checkpoint under this id."""
+
+
+class CheckpointCorrupt(StorageError):
+    """A stored file differs from what the checkpoint's manifest promises."""
+
+
+class LaunchError(DetError):
+    """The processes of a trial could not be started."""
+
+
+class InvalidTrial(DetError):
+    """The trial's code breaks the contract of its framework."""
+
+
+class InvalidExperimentException(DetError):
+    """The experiment cannot run as configured (the name that existing scripts catch)."""
+
+
+class InvalidHP(Exception):  # noqa: N818  (the documented name)
+    """Raised by a trial: these hyperparameters cannot work, so do not retry them."""

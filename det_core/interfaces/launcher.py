@@ -1,0 +1,63 @@
+"""What a launcher implements: where the processes of a trial start."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest:
+    """One run of one trial.
+
+    Args:
+        argv: the worker's command line.
+        cwd: its working directory, which also comes first on its import path.
+        env: variables added to its environment.
+        info: what ``det.get_cluster_info()`` shall return there: file name -> JSON object.
+        slots: how many workers the trial has, >= 1.
+        log: called with (rank, ``"stdout"`` or ``"stderr"``, a line without its newline), from
+            the launcher's threads.
+    """
+
+    argv: Sequence[str]
+    cwd: Path
+    info: Mapping[str, Mapping[str, Any]]
+    slots: int
+    log: Callable[[int, str, str], None]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+class Allocation(ABC):
+    """The running processes of one launch. No method blocks for longer than its time limit."""
+
+    @abstractmethod
+    def wait(self, timeout: float) -> int | None:
+        """Wait up to ``timeout`` seconds; the exit code (negative = a signal), or None if still running."""
+
+    @abstractmethod
+    def preempt(self) -> None:
+        """Ask the workers to finish the batch, checkpoint and leave."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End all processes at once and wait for them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """After the end: deliver the last log lines and release files and sockets."""
+
+
+class Launcher(ABC):
+    """Starts allocations. Constructed with the validated ``launcher`` block."""
+
+    @abstractmethod
+    def start(self, request: LaunchRequest) -> Allocation:
+        """Start the processes.
+
+        Raises:
+            det_core.errors.LaunchError: nothing was started.
+        """

@@ -1,0 +1,66 @@
+"""What registration hooks yield: one frozen dataclass per kind of plugin.
+
+A spec is light. It names its implementation as ``"module:attribute"``, which is imported when
+the config first selects it; so a plugin's entry-point module never imports the framework it serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+API = 1
+"""The version of the contract between det-core and its plugins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """Common to all kinds.
+
+    Args:
+        name: what a config writes to select it; unique within its kind.
+        target: ``"module:attribute"`` of the implementation.
+        config_model: ``"module:Model"``, a pydantic model of the config block; None = no options.
+        install: the command that completes the installation when the target fails to import.
+        api: the contract the plugin was written for.
+    """
+
+    name: str
+    target: str
+    config_model: str | None = None
+    install: str = ""
+    api: int = API
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameworkSpec(Spec):
+    """``target(trial_class, core_context)`` trains one trial to its end (`interfaces.framework`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendSpec(Spec):
+    """A distributed backend; ``adapters`` maps each framework's name to ``"module:adapter"``."""
+
+    adapters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageSpec(Spec):
+    """``target(config)`` makes an `interfaces.storage.StorageManager`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LauncherSpec(Spec):
+    """``target(config)`` makes an `interfaces.launcher.Launcher`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchMethodSpec(Spec):
+    """``target(config, hyperparameters, seed)`` makes an `interfaces.search_method.SearchMethod`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandSpec(Spec):
+    """``target(parser)`` adds arguments to ``det NAME`` and sets ``run=function(args) -> int``."""
+
+    help: str = ""

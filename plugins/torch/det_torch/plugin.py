@@ -1,0 +1,20 @@
+"""How det-torch joins det. Light: importing this module does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import det_core
+from det_core.specs import FrameworkSpec
+
+
+@det_core.hookimpl
+def det_frameworks() -> Iterator[FrameworkSpec]:
+    yield FrameworkSpec(
+        name="pytorch", target="det_torch._run:run_trial", install="pip install torch, then pip install det-torch"
+    )
+
+
+@det_core.hookimpl
+def det_choose_framework(mro: Sequence[str]) -> str | None:
+    return "pytorch" if "det_torch._trial.PyTorchTrial" in mro else None
