@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 class DetError(Exception):
     """Base of all errors that a person can act on; the CLI prints them without a traceback."""
 
 
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a config; ``line`` counts from 1, None where there is no text to point at."""
+
+    file: str
+    line: int | None
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return ": ".join(part for part in (place, self.path, self.message) if part)
+
+
 class ConfigError(DetError):
     """The experiment config is wrong. ``str()`` lists every problem with file, line and path."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.args if isinstance(problem, Problem))
 
 
 class PluginError(DetError):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from det_core.plugins._events import emit as emit
-from det_core.plugins._markers import hookimpl as hookimpl
-from det_core.plugins._registry import KINDS as KINDS
-from det_core.plugins._registry import PluginReport as PluginReport
-from det_core.plugins._registry import Registry as Registry
-from det_core.plugins._registry import registry as registry
+import pluggy
 
-__all__ = ["KINDS", "PluginReport", "Registry", "emit", "hookimpl", "registry"]
+hookimpl = pluggy.HookimplMarker("det")
+"""Marks the functions of a plugin's entry-point module that implement hooks (`det_core.hookspecs`)."""
+
+from det_core.plugins._events import emit  # noqa: E402  (plugins import hookimpl from here)
+from det_core.plugins._registry import KINDS, PluginReport, Registry, registry, resolve  # noqa: E402
+
+__all__ = ["KINDS", "PluginReport", "Registry", "emit", "hookimpl", "registry", "resolve"]

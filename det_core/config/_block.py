@@ -1,0 +1,45 @@
+"""What every block of the config shares: unknown keys are errors, null means "not given"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
+
+T = TypeVar("T")
+
+Flag = Annotated[bool, Strict()]
+Whole = Annotated[int, Strict()]
+Count = Annotated[int, Strict(), Field(ge=0)]
+Positive = Annotated[int, Strict(), Field(ge=1)]
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+
+IGNORED = "Accepted for the sake of old configs; has no meaning here."
+Ignored = Annotated[T, Field(description=IGNORED)]
+"""A field of the container world; `ExperimentConfig.notices` names it when it is set."""
+
+
+class UnknownKey(NamedTuple):
+    """Stands in for the value of an unknown key, so that the error about it can suggest a known one."""
+
+    known: tuple[str, ...]
+
+
+class Block(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prepare(cls, data: Any) -> Any:
+        return prepare(cls, data) if isinstance(data, Mapping) else data
+
+
+def prepare(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop nulls, as the original did, and mark the keys that the model does not know."""
+    known = tuple(field.alias or name for name, field in model.model_fields.items())
+    return {
+        key: value if key in known or model.model_config.get("extra") == "allow" else UnknownKey(known)
+        for key, value in data.items()
+        if value is not None
+    }

@@ -1,0 +1,94 @@
+"""How long to train, or how often to do something: batches, records or epochs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+
+class Unit(str, Enum):
+    BATCHES = "batches"
+    RECORDS = "records"
+    EPOCHS = "epochs"
+
+
+@dataclass(frozen=True)
+class Length:
+    """``{"batches": 100}``, ``{"records": 6400}``, ``{"epochs": 3}``, or a bare 100 that the trial's code interprets.
+
+    Args:
+        value: how many, >= 0.
+        unit: of what; None = no unit.
+    """
+
+    value: int
+    unit: Unit | None = None
+
+    @classmethod
+    def parse(cls, source: Any) -> Length:
+        """Read what a config holds.
+
+        Raises:
+            ValueError: ``source`` is no length.
+        """
+        match source:
+            case Length():
+                return source
+            case dict() if len(source) == 1 and (unit := next(iter(source))) in _UNITS:
+                value, found = source[unit], Unit(unit)
+            case _:
+                value, found = source, None
+        if type(value) is not int or value < 0:
+            raise PydanticCustomError(
+                "length", "expected a length >= 0 such as {example}", {"example": "`batches: 100`, `epochs: 3` or 100"}
+            )
+        return cls(value, found)
+
+    def dump(self) -> int | dict[str, int]:
+        """As a config holds it."""
+        return {self.unit.value: self.value} if self.unit else self.value
+
+    def to_batches(self, *, records_per_batch: int, batches_per_epoch: int) -> int:
+        """In batches; records round down but to at least one batch, and no unit means batches.
+
+        Args:
+            records_per_batch: the global batch size.
+            batches_per_epoch: batches that each worker trains per pass over the data.
+        """
+        match self.unit:
+            case Unit.RECORDS:
+                return max(self.value // records_per_batch, 1)
+            case Unit.EPOCHS:
+                return self.value * batches_per_epoch
+        return self.value
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        as_written = core_schema.plain_serializer_function_ser_schema(cls.dump)
+        return core_schema.no_info_plain_validator_function(cls.parse, serialization=as_written)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        count = {"type": "integer", "minimum": 0}
+        units = [
+            {"type": "object", "properties": {unit: count}, "required": [unit], "additionalProperties": False}
+            for unit in _UNITS
+        ]
+        return {"anyOf": [*units, count]}
+
+
+_UNITS = tuple(unit.value for unit in Unit)
+
+
+def _not_zero(length: Length) -> Length:
+    if length.value == 0:
+        raise PydanticCustomError("length", "expected a length > 0; write 1 or more")
+    return length
+
+
+PositiveLength = Annotated[Length, AfterValidator(_not_zero)]
+"""For config models: a length of at least 1."""

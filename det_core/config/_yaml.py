@@ -1,0 +1,118 @@
+"""YAML to plain values, keeping line numbers; only what JSON can say, and nothing that blows up."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import yaml
+
+from det_core.config._document import MAX_BYTES, Document, Location, format_location, refusal
+from det_core.errors import ConfigError, Problem
+
+MAX_VALUES = 100_000
+MAX_DEPTH = 100
+
+_TAG = "tag:yaml.org,2002:"
+
+
+class _Loader(yaml.SafeLoader):
+    """Dates stay text, as in JSON."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [rule for rule in rules if rule[0] != _TAG + "timestamp"]
+        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+# PyYAML takes 1e-3 for text, since YAML 1.1 wants a dot and a sign; every other reader says number.
+_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+    _TAG + "float", re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
+)
+
+
+def from_yaml(text: str, file: str) -> Document:
+    """Parse one YAML document.
+
+    Raises:
+        ConfigError: a syntax error, a tag, or aliases or nesting beyond all measure.
+    """
+    if len(text) > MAX_BYTES:
+        raise refusal(file, f"the text has more than {MAX_BYTES} characters; expected an experiment config")
+    document = Document(file)
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        if root is not None:
+            document.value = _Builder(loader, document).build(root, ())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else None
+        raise refusal(file, f"not valid YAML: {error.problem}; check indentation, colons and quotes", line) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise refusal(file, f"not valid YAML: {error.reason}; remove the character", line) from None
+    except RecursionError:
+        raise refusal(file, "the YAML is nested too deeply, or within itself; expected a few levels") from None
+    return document
+
+
+class _Builder:
+    """Turns YAML nodes into values. An alias is built anew wherever it stands, so their count is limited."""
+
+    _SCALARS = frozenset(_TAG + name for name in ("null", "bool", "int", "float", "str"))
+
+    def __init__(self, loader: _Loader, document: Document) -> None:
+        self._loader = loader
+        self._document = document
+        self._count = 0
+
+    def build(self, node: yaml.Node, location: Location) -> Any:
+        self._document.lines.setdefault(location, _line(node))
+        self._count += 1
+        if self._count > MAX_VALUES or len(location) > MAX_DEPTH:
+            limits = f"at most {MAX_VALUES} values and {MAX_DEPTH} levels"
+            raise self._refusal(node, f"aliases or nesting make the config too big; expected {limits}")
+        match node:
+            case yaml.MappingNode(tag="tag:yaml.org,2002:map"):
+                return self._mapping(node, location)
+            case yaml.SequenceNode(tag="tag:yaml.org,2002:seq"):
+                return [self.build(item, (*location, index)) for index, item in enumerate(node.value)]
+            case yaml.ScalarNode() if node.tag in self._SCALARS:
+                return self._scalar(node)
+        raise self._refusal(node, f"the tag {node.tag.replace(_TAG, '!!')!r} is not allowed here; remove it")
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        try:
+            return self._loader.construct_object(node)  # type: ignore[no-untyped-call]
+        except (ValueError, KeyError):
+            kind = node.tag.removeprefix(_TAG)
+            raise self._refusal(node, f"the value cannot be read as YAML {kind}; put it in quotes") from None
+
+    def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
+        document, result = self._document, {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self._refusal(key_node, "a key is a list or a mapping; expected text; put it in quotes")
+            place = (*location, key_node.value)
+            if place in document.lines:
+                message = f"the key is given twice, first on line {document.lines[place]}; remove one"
+                document.problems.append(Problem(document.file, _line(key_node), format_location(place), message))
+            document.lines[place] = _line(key_node)
+            result[key_node.value] = self.build(value_node, place)
+        return self._merge(node, result)
+
+    def _merge(self, node: yaml.MappingNode, mapping: dict[str, Any]) -> dict[str, Any]:
+        sources = mapping.pop("<<", [])
+        for source in sources if isinstance(sources, list) else [sources]:
+            if not isinstance(source, dict):
+                raise self._refusal(node, "<< merges something that is no mapping; expected an alias of a mapping")
+            mapping = source | mapping
+        return mapping
+
+    def _refusal(self, node: yaml.Node, message: str) -> ConfigError:
+        return refusal(self._document.file, message, _line(node))
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1

@@ -1,0 +1,173 @@
+"""`init` and the context that it returns."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from det_core.config import ExperimentConfig, parse_config
+from det_core.core._checkpoint import CheckpointContext
+from det_core.core._distributed import DistributedContext, single_process
+from det_core.core._info import ClusterInfo, TrialInfo, get_cluster_info
+from det_core.core._preempt import PreemptContext
+from det_core.core._train import EarlyExitReason, TrainContext
+from det_core.errors import InvalidHP
+from det_core.interfaces.tracking import State, TrackingStore
+from det_core.storage import open_storage
+from det_core.tracking import home, open_store
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_log = logging.getLogger("det.core")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """The parts of the Core API. Made by `init`; use it in a ``with`` block.
+
+    Leaving the block writes everything that was reported. `InvalidHP` leaving the block is
+    recorded, and the process exits with 0.
+    """
+
+    info: ClusterInfo | None
+    """None outside of a runner."""
+    trial: TrialInfo
+    config: ExperimentConfig
+    distributed: DistributedContext
+    preempt: PreemptContext
+    train: TrainContext
+    checkpoint: CheckpointContext
+    _store: TrackingStore
+
+    def __enter__(self) -> Self:
+        self.preempt._start()
+        self.train._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        invalid_hp = isinstance(error, InvalidHP)
+        try:
+            if invalid_hp:
+                _log.error("these hyperparameters are invalid: %s", error)
+                self.train.report_early_exit(EarlyExitReason.INVALID_HP)
+            if self.info is None:
+                self._store.set_trial_state(self.trial.trial_id, _final_state(error))
+                self._store.set_experiment_state(self.trial.experiment_id, _final_state(error))
+        finally:
+            self.preempt._close()
+            try:
+                self.train._close()
+            finally:
+                self._store.close()
+        if invalid_hp:
+            sys.exit(0)
+
+
+def init(
+    *,
+    distributed: DistributedContext | None = None,
+    checkpoint_storage: str | Path | Mapping[str, Any] | None = None,
+) -> Context:
+    """Join the task that this process runs in, or record it as a task of its own.
+
+    Args:
+        distributed: this worker among the others; None = the only one.
+        checkpoint_storage: a directory, or a mapping as in the config's ``checkpoint_storage``. None =
+            the config's under a runner, else a directory beside the embedded record.
+    """
+    info = get_cluster_info()
+    trial_info = info.trial if info else None
+    store = open_store(info.master_url if info and trial_info else None)
+    if trial_info:
+        config = parse_config(trial_info.config)
+    else:
+        config = parse_config(_script_config())
+        trial_info = _record_script(store, config)
+    run = store.run(trial_info.trial_id, trial_info.trial_run_id)
+    if checkpoint_storage is not None or config.checkpoint_storage is None:
+        config = parse_config({**config.dump(), "checkpoint_storage": _storage_block(checkpoint_storage)})
+    block = config.checkpoint_storage
+    assert block is not None
+    train = TrainContext(
+        store,
+        run,
+        trial_info.experiment_id,
+        config.searcher.metric,
+        smaller_is_better=config.searcher.smaller_is_better,
+    )
+    return Context(
+        info=info if info and info.trial else None,
+        trial=trial_info,
+        config=config,
+        distributed=distributed or single_process(),
+        preempt=PreemptContext(run.trial_id, lambda: store.acknowledge_preemption(run.trial_id, run.run_id)),
+        train=train,
+        checkpoint=CheckpointContext(
+            store,
+            open_storage(block.type, block.options),
+            run,
+            config.dump()["checkpoint_storage"],
+            require_steps=info is not None,
+            flush=train.flush,
+        ),
+        _store=store,
+    )
+
+
+def default_storage() -> dict[str, Any]:
+    """The ``checkpoint_storage`` of those who configure none: a directory beside the embedded record."""
+    return {"type": "directory", "container_path": str(home() / "checkpoints")}
+
+
+def _storage_block(given: str | Path | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if given is None:
+        return default_storage()
+    if isinstance(given, Mapping):
+        return given
+    path = str(given).removeprefix("file://")
+    if "://" in path:
+        raise ValueError(f"checkpoint_storage {str(given)!r}: expected a directory, file:///path or a mapping")
+    return {"type": "directory", "container_path": path}
+
+
+def _script_config() -> dict[str, Any]:
+    return {
+        "name": Path(sys.argv[0]).name or "interactive",
+        "entrypoint": sys.argv or [""],
+        "searcher": {"name": "single", "metric": "validation_loss", "max_length": 1},
+    }
+
+
+def _record_script(store: TrackingStore, config: ExperimentConfig) -> TrialInfo:
+    """Give a script that runs by itself a place in the record."""
+    seed = config.reproducibility.experiment_seed
+    experiment = store.create_experiment(config=config.dump(), owner=getpass.getuser(), unmanaged=True)
+    trial = store.create_trial(experiment.id, hparams={}, seed=seed)
+    run = store.start_run(trial.id, allocation_id=str(uuid.uuid4()))
+    store.set_experiment_state(experiment.id, State.ACTIVE)
+    store.set_trial_state(trial.id, State.ACTIVE)
+    return TrialInfo(
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        trial_seed=seed,
+        hparams={},
+        config=config.dump(),
+        steps_completed=0,
+        trial_run_id=run.run_id,
+    )
+
+
+def _final_state(error: BaseException | None) -> State:
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return State.COMPLETED
+    return State.CANCELED if isinstance(error, KeyboardInterrupt) else State.ERROR

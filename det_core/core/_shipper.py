@@ -1,0 +1,117 @@
+"""Writes to the record behind the training loop's back: in order, in batches, never dropped."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from det_core import events
+from det_core.errors import TrackingError
+from det_core.interfaces.tracking import MetricsReport, TrackingStore
+from det_core.plugins import emit
+
+_Item = MetricsReport | Callable[[], None] | threading.Event
+
+_LINGER = 0.2
+"""Seconds that a report may wait for others, so that one transaction carries them all."""
+_CAPACITY = 10_000
+"""Items in the queue before a reporter has to wait."""
+_BATCH = 1_000
+_PATIENCE = 180.0
+"""Seconds to wait for the thread; the store's own limit on a locked database is shorter."""
+
+
+class Shipper:
+    """A queue and the thread that empties it. An error there is raised by the next call here."""
+
+    def __init__(self, store: TrackingStore) -> None:
+        self._store = store
+        self._queue: queue.Queue[_Item | None] = queue.Queue(_CAPACITY)
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="det-shipper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, item: MetricsReport | Callable[[], None]) -> None:
+        """Queue a report, or any other write to the store."""
+        self._put(item)
+
+    def flush(self) -> None:
+        """Wait until everything submitted so far is committed."""
+        done = threading.Event()
+        self._put(done)
+        if not done.wait(_PATIENCE):
+            raise TrackingError(f"metrics were not written within {_PATIENCE:.0f} s; is the database reachable?")
+        self._raise_error()
+
+    def close(self) -> None:
+        """Write what is left and end the thread."""
+        if self._thread.ident is None:
+            return
+        self._queue.put(None, timeout=_PATIENCE)
+        self._thread.join(_PATIENCE)
+        self._raise_error()
+
+    def _put(self, item: _Item) -> None:
+        self._raise_error()
+        try:
+            self._queue.put(item, timeout=_PATIENCE)
+        except queue.Full:
+            raise TrackingError(f"the queue of metrics stayed full for {_PATIENCE:.0f} s") from None
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _run(self) -> None:
+        batch: list[MetricsReport] = []
+        deadline = 0.0
+        while True:
+            try:
+                item = self._queue.get(timeout=max(deadline - time.monotonic(), 0) if batch else None)
+            except queue.Empty:
+                self._write(batch)
+                continue
+            if isinstance(item, MetricsReport):
+                if not batch:
+                    deadline = time.monotonic() + _LINGER
+                batch.append(item)
+                if len(batch) >= _BATCH:
+                    self._write(batch)
+                continue
+            self._write(batch)
+            if item is None:
+                return
+            if isinstance(item, threading.Event):
+                item.set()
+            else:
+                self._guarded(item)
+
+    def _write(self, batch: list[MetricsReport]) -> None:
+        if not batch:
+            return
+        reports = tuple(batch)
+        batch.clear()
+        if self._guarded(lambda: self._store.report_metrics(reports)):
+            for report in reports:
+                emit(
+                    events.MetricsReported(
+                        trial_id=report.trial_id,
+                        run_id=report.run_id,
+                        group=report.group,
+                        steps_completed=report.steps_completed,
+                        metrics=report.metrics,
+                    )
+                )
+
+    def _guarded(self, write: Callable[[], None]) -> bool:
+        try:
+            write()
+        except Exception as error:  # noqa: BLE001  (raised again in the thread that reports next)
+            self._error = self._error or error
+            return False
+        return True

@@ -1,0 +1,244 @@
+"""One scan of one entry-point group, and the table of everything that the plugins offer."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import importlib_metadata
+import pluggy
+
+from det_core import hookspecs, specs
+from det_core.errors import PluginClash, PluginError, PluginNotFound
+from det_core.plugins._known import DISTRIBUTIONS
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+GROUP = "det"
+DISABLE = "DET_DISABLE_PLUGINS"
+"""Environment variable: distributions, separated by commas, that are not loaded."""
+
+KINDS: dict[str, tuple[str, type[specs.Spec]]] = {
+    "framework": ("det_frameworks", specs.FrameworkSpec),
+    "backend": ("det_backends", specs.BackendSpec),
+    "storage": ("det_storage", specs.StorageSpec),
+    "launcher": ("det_launchers", specs.LauncherSpec),
+    "search_method": ("det_search_methods", specs.SearchMethodSpec),
+    "command": ("det_commands", specs.CommandSpec),
+}
+"""Kind of plugin -> (its registration hook, what that hook yields)."""
+
+_log = logging.getLogger("det.plugins")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginReport:
+    """What became of one distribution that has an entry point in the group."""
+
+    name: str
+    version: str
+    module: str
+    status: str
+    """``ok``, ``broken`` (raised on import or registration), ``incompatible`` or ``disabled``."""
+    problem: str = ""
+    provides: tuple[tuple[str, specs.Spec], ...] = ()
+    """(kind, spec) of everything it offers."""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version} ({self.module})"
+
+
+class Registry:
+    """The plugins of this process. Made once by `registry`; tests make their own."""
+
+    def __init__(self, entry_points: Iterable[importlib_metadata.EntryPoint], disabled: Iterable[str] = ()) -> None:
+        self._manager = pluggy.PluginManager(GROUP)
+        self._manager.add_hookspecs(hookspecs)
+        off = {_normalize(name) for name in disabled}
+        reports = [self._register(entry_point, off) for entry_point in entry_points]
+        self.reports = sorted(reports, key=lambda report: report.name)
+        for report in self.reports:
+            if report.problem and report.status != "disabled":
+                _log.warning("plugin %s is %s and was left out: %s", report, report.status, report.problem)
+
+    def names(self, kind: str) -> list[str]:
+        """The names that can be selected, sorted."""
+        return sorted({spec.name for spec, _ in self._offers(kind)})
+
+    def specs(self, kind: str) -> list[specs.Spec]:
+        """Everything of one kind whose name is unique, by name."""
+        return [self.find(kind, name) for name in self.names(kind) if len(self._providers(kind, name)) == 1]
+
+    def find(self, kind: str, name: str) -> specs.Spec:
+        """The spec registered under this name.
+
+        Raises:
+            PluginNotFound: nobody offers it; says what is installed, and the pip command if known.
+            PluginClash: several distributions offer it; lists them.
+        """
+        providers = self._providers(kind, name)
+        if len(providers) == 1:
+            return providers[0][0]
+        if providers:
+            owners = ", ".join(str(report) for _, report in providers)
+            raise PluginClash(
+                f"{_words(kind)} {name!r} is offered by several distributions: {owners}. "
+                f"Uninstall all but one, or name the unwanted ones in {DISABLE}."
+            )
+        raise PluginNotFound(self._why_missing(kind, name))
+
+    def clashes(self) -> list[str]:
+        """One message per name that several distributions offer."""
+        messages = []
+        for kind in KINDS:
+            for name in self.names(kind):
+                try:
+                    self.find(kind, name)
+                except PluginClash as error:
+                    messages.append(str(error))
+        return messages
+
+    def load(self, spec: specs.Spec) -> Any:
+        """Import the implementation that the spec names."""
+        return self._import(spec, spec.target)
+
+    def config_model(self, spec: specs.Spec) -> type[BaseModel] | None:
+        """Import the pydantic model of the plugin's config block; None if it has no options."""
+        return self._import(spec, spec.config_model) if spec.config_model else None
+
+    def choose(self, hook: str, **question: Any) -> str | None:
+        """Ask a choice hook; None if all stand aside.
+
+        Raises:
+            PluginClash: different answers; lists who gave which.
+        """
+        answers = {plugin: answer for plugin, answer in self.call(hook, **question) if answer is not None}
+        if len(set(answers.values())) > 1:
+            given = ", ".join(f"{plugin} says {answer!r}" for plugin, answer in answers.items())
+            raise PluginClash(f"plugins disagree on {hook}: {given}. Name the unwanted ones in {DISABLE}.")
+        return next(iter(answers.values()), None)
+
+    def call(self, hook: str, **arguments: Any) -> Iterator[tuple[str, Any]]:
+        """Call every implementation on its own; (plugin, result) of each. One that raises is logged and left out."""
+        for implementation in getattr(self._manager.hook, hook).get_hookimpls():
+            given = {name: arguments[name] for name in implementation.argnames}
+            try:
+                result = implementation.function(**given)
+            except Exception:  # a stranger's code may raise anything, and must not harm the others
+                _log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
+            else:
+                yield implementation.plugin_name, result
+
+    def _register(self, entry_point: importlib_metadata.EntryPoint, disabled: set[str]) -> PluginReport:
+        distribution = entry_point.dist
+        name = _normalize(distribution.name) if distribution else entry_point.name
+        identity = {"name": name, "version": distribution.version if distribution else "", "module": entry_point.value}
+        if name in disabled:
+            return PluginReport(**identity, status="disabled", problem=f"named in {DISABLE}")
+        if self._manager.has_plugin(name):
+            problem = f"it has a second entry point {entry_point.name!r} in the group {GROUP!r}; expected one"
+            return PluginReport(**identity, status="broken", problem=problem)
+        try:
+            module = entry_point.load()
+        except Exception as error:  # noqa: BLE001  (a stranger's code may raise anything)
+            return PluginReport(**identity, status="broken", problem=f"{type(error).__name__}: {error}")
+        try:
+            self._manager.register(module, name)
+            provides = tuple(self._collect(name, module))
+        except (pluggy.PluginValidationError, _IncompatibleError) as error:
+            self._manager.unregister(name=name)
+            return PluginReport(**identity, status="incompatible", problem=str(error))
+        except Exception as error:  # noqa: BLE001
+            self._manager.unregister(name=name)
+            return PluginReport(**identity, status="broken", problem=f"{type(error).__name__}: {error}")
+        return PluginReport(**identity, status="ok", provides=provides)
+
+    def _collect(self, plugin_name: str, module: object) -> Iterator[tuple[str, specs.Spec]]:
+        callers = {caller.name: caller for caller in self._manager.get_hookcallers(module) or ()}
+        unknown = sorted(name for name, caller in callers.items() if not caller.has_spec())
+        if unknown:
+            raise _IncompatibleError(f"it implements {', '.join(unknown)}, which this det-core does not know")
+        for kind, (hook, spec_type) in KINDS.items():
+            if hook not in callers:
+                continue
+            for implementation in callers[hook].get_hookimpls():
+                if implementation.plugin_name == plugin_name:
+                    for spec in implementation.function():
+                        yield kind, _checked(spec, spec_type, hook)
+
+    def _offers(self, kind: str) -> Iterator[tuple[specs.Spec, PluginReport]]:
+        for report in self.reports:
+            for its_kind, spec in report.provides:
+                if its_kind == kind:
+                    yield spec, report
+
+    def _providers(self, kind: str, name: str) -> list[tuple[specs.Spec, PluginReport]]:
+        return [(spec, report) for spec, report in self._offers(kind) if spec.name == name]
+
+    def _why_missing(self, kind: str, name: str) -> str:
+        known = DISTRIBUTIONS.get(kind, {})
+        reason = f"no installed plugin offers the {_words(kind)} {name!r} (installed: {', '.join(self.names(kind))})"
+        distribution = known.get(name)
+        left_out = [report for report in self.reports if report.status != "ok"]
+        culprit = next((report for report in left_out if report.name == distribution), None)
+        if culprit:
+            return f"{reason}; {culprit} is installed but {culprit.status}: {culprit.problem}"
+        if distribution:
+            return f"{reason}; to install it: pip install {distribution}"
+        close = difflib.get_close_matches(name, {*self.names(kind), *known}, n=1)
+        reason += f"; did you mean {close[0]!r}?" if close else "; see: det plugins list"
+        return reason + "".join(f" Note that {report} is {report.status}: {report.problem}." for report in left_out)
+
+    def _import(self, spec: specs.Spec, target: str) -> Any:
+        try:
+            return resolve(target)
+        except Exception as error:
+            hint = f" To install what it needs: {spec.install}." if spec.install else ""
+            owner = next((str(r) for r in self.reports if any(s is spec for _, s in r.provides)), "?")
+            raise PluginError(
+                f"plugin {owner} failed to load {spec.name!r} from {target!r}: {type(error).__name__}: {error}.{hint}"
+            ) from error
+
+
+class _IncompatibleError(Exception):
+    """The plugin was written for another contract."""
+
+
+@cache
+def registry() -> Registry:
+    """The plugins installed here; scanned on the first call."""
+    disabled = [name for name in os.environ.get(DISABLE, "").split(",") if name.strip()]
+    return Registry(importlib_metadata.entry_points(group=GROUP), disabled)
+
+
+def resolve(target: str) -> Any:
+    """Import ``"module:attribute"``."""
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def _checked(spec: object, expected: type[specs.Spec], hook: str) -> specs.Spec:
+    if not isinstance(spec, expected):
+        raise _IncompatibleError(f"its {hook} yields {spec!r}; expected {expected.__name__}")
+    if spec.api != specs.API:
+        raise _IncompatibleError(
+            f"its {spec.name!r} is written for api {spec.api} and this det-core speaks api {specs.API}; "
+            "install releases that belong together"
+        )
+    return spec
+
+
+def _normalize(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def _words(kind: str) -> str:
+    return kind.replace("_", " ")

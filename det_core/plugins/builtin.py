@@ -1,0 +1,56 @@
+"""det-core's own parts join through the same entry point and hooks as everyone else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from det_core.plugins import hookimpl
+from det_core.specs import CommandSpec, LauncherSpec, SearchMethodSpec, StorageSpec
+
+
+@hookimpl
+def det_storage() -> Iterator[StorageSpec]:
+    yield StorageSpec(
+        name="directory",
+        target="det_core.storage.directory:DirectoryStorage",
+        config_model="det_core.storage.config:DirectoryConfig",
+    )
+    yield StorageSpec(
+        name="shared_fs",
+        target="det_core.storage.directory:DirectoryStorage",
+        config_model="det_core.storage.config:SharedFSConfig",
+    )
+
+
+@hookimpl
+def det_launchers() -> Iterator[LauncherSpec]:
+    yield LauncherSpec(
+        name="local",
+        target="det_core.launch.local:LocalLauncher",
+        config_model="det_core.launch.local:LocalConfig",
+    )
+
+
+@hookimpl
+def det_search_methods() -> Iterator[SearchMethodSpec]:
+    yield SearchMethodSpec(
+        name="single",
+        target="det_core.search.single:SingleSearch",
+        config_model="det_core.search.single:SingleConfig",
+    )
+
+
+_COMMANDS = {
+    "run": "train an experiment here and show it",
+    "experiment": "create, watch and resume experiments",
+    "trial": "look at trials",
+    "checkpoint": "list, describe and download checkpoints",
+    "config": "check experiment configs",
+    "plugins": "list and check plugins",
+}
+
+
+@hookimpl
+def det_commands() -> Iterator[CommandSpec]:
+    for name, text in _COMMANDS.items():
+        yield CommandSpec(name=name, target=f"det_core.cli.{name}:configure", help=text)

@@ -1,0 +1,1 @@
+"""Search methods: which trials exist and how long each trains."""

@@ -1,0 +1,80 @@
+"""``metadata.json``: the user's metadata, and under ``_det`` what was stored and how to verify it.
+
+Format 1::
+
+    {"steps_completed": 100, ..., "_det": {"format": 1, "files": {"state.pth": [8192, "9ae0d1c2"], "logs/": [0, "00000000"]}}}
+
+Sizes are in bytes; checksums are CRC-32C (Castagnoli, RFC 3720 B.4) in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+from det_core.errors import CheckpointCorrupt
+
+KEY = "_det"
+FORMAT = 1
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the manifest says of one path."""
+
+    size: int
+    crc32c: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of ``metadata.json``. ``files`` is None in checkpoints of the original, which has none."""
+
+    metadata: Mapping[str, Any]
+    files: Mapping[str, Entry] | None
+
+    def to_json(self) -> str:
+        files = {path: [entry.size, entry.crc32c] for path, entry in (self.files or {}).items()}
+        return json.dumps({**self.metadata, KEY: {"format": FORMAT, "files": files}}, indent=2)
+
+    @staticmethod
+    def from_json(text: str, storage_id: str) -> Manifest:
+        """Parse it.
+
+        Raises:
+            CheckpointCorrupt: not JSON of this form, or a format that this release does not know.
+        """
+        try:
+            content = json.loads(text)
+            ours = content.pop(KEY, None)
+            if ours is None:
+                warnings.warn(f"checkpoint {storage_id} has no checksums (another system wrote it)", stacklevel=2)
+                return Manifest(content, None)
+            known = ours["format"] == FORMAT
+            files = {path: Entry(int(size), str(crc)) for path, (size, crc) in ours["files"].items()} if known else {}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise CheckpointCorrupt(f"metadata.json of checkpoint {storage_id} is damaged: {error}") from error
+        if not known:
+            raise CheckpointCorrupt(
+                f"checkpoint {storage_id} has format {ours['format']}, this release reads format {FORMAT}; "
+                "upgrade det-core"
+            )
+        return Manifest(content, files)
+
+
+def checksum(path: Path) -> Entry:
+    """Size and CRC-32C of a file, read once in pieces."""
+    digest = google_crc32c.Checksum()
+    size = 0
+    with path.open("rb") as file:
+        while piece := file.read(_CHUNK):
+            digest.update(piece)
+            size += len(piece)
+    return Entry(size, digest.hexdigest().decode())

@@ -1,0 +1,174 @@
+"""The loop that drives every trial: train, report, validate, checkpoint, leave."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import det_core
+from det_core.core import Context, EarlyExitReason
+from det_core.errors import InvalidTrial
+from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.trial._context import TrialContext
+from det_core.trial._schedule import Schedule
+
+STATE_FILE = "trial_state.json"
+
+_log = logging.getLogger("det.trial")
+
+
+@dataclass
+class _Progress:
+    """What the loop itself must remember across a restart."""
+
+    trial_id: int
+    batches_trained: int = 0
+    validated_at: int = -1
+    unreported: list[dict[str, Any]] = field(default_factory=list)
+    """Metrics of each batch since the last report."""
+
+
+class TrialLoop:
+    """Trains one trial from its latest checkpoint to its end, or until it is asked to leave.
+
+    Resuming is exact: every boundary is a function of the number of batches, and a checkpoint
+    between two reports carries the metrics that the next report will cover.
+    """
+
+    def __init__(self, adapter: TrialAdapter, core: Context, context: TrialContext) -> None:
+        self._adapter = adapter
+        self._core = core
+        self._context = context
+        self._config = core.config
+        self._progress = _Progress(core.trial.trial_id)
+        self._checkpointed_at = -1
+        self._schedule = Schedule.of(
+            core.config,
+            core.config.searcher.max_length,
+            records_per_batch=adapter.records_per_batch,
+            batches_per_epoch=adapter.batches_per_epoch,
+        )
+
+    def run(self) -> None:
+        """Train to the end."""
+        for batches in self.chunks():
+            self.trained(self._adapter.train(batches, self._stop))
+
+    def chunks(self) -> Iterator[int]:
+        """Yield how many batches to train next; between two of them everything else happens.
+
+        For frameworks that own their loop: train each chunk, then call `trained` with its metrics.
+        """
+        self._restore()
+        progress, schedule = self._progress, self._schedule
+        if self._config.perform_initial_validation and progress.batches_trained == 0 > progress.validated_at:
+            self._validate()
+        while progress.batches_trained < schedule.length:
+            yield schedule.next_boundary(progress.batches_trained) - progress.batches_trained
+            if schedule.reports_at(progress.batches_trained):
+                self._at_boundary()
+            if progress.batches_trained < schedule.length and self._leaves():
+                return
+        self._validate_once()
+        self._checkpoint_once()
+
+    def trained(self, batch_metrics: Sequence[Metrics]) -> None:
+        """Take note of the batches just trained, oldest first."""
+        self._progress.batches_trained += len(batch_metrics)
+        self._progress.unreported += map(dict, batch_metrics)
+
+    def _stop(self) -> bool:
+        # With several workers all must leave at the same batch, so there they ask at boundaries only.
+        return self._core.distributed.size == 1 and self._core.preempt.should_preempt()
+
+    def _at_boundary(self) -> None:
+        batch = self._progress.batches_trained
+        self._core.train.report_training_metrics(
+            batch, average(self._progress.unreported), self._progress.unreported
+        )
+        self._progress.unreported = []
+        if self._schedule.validates_at(batch):
+            self._validate_once()
+        if self._schedule.checkpoints_at(batch):
+            self._checkpoint_once()
+        self._core.train.report_progress(min(batch / self._schedule.length, 1.0))
+
+    def _leaves(self) -> bool:
+        if self._context.get_stop_requested():
+            _log.info("the trial asked to stop after %d batches", self._progress.batches_trained)
+            self._checkpoint_once()
+            self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
+            return True
+        if self._core.preempt.should_preempt():
+            self._checkpoint_once()
+            return True
+        return False
+
+    def _validate_once(self) -> None:
+        if self._progress.validated_at != self._progress.batches_trained:
+            self._validate()
+
+    def _validate(self) -> None:
+        batch = self._progress.batches_trained
+        metrics = self._adapter.validate()
+        improved = self._is_best(metrics)
+        self._core.train.report_validation_metrics(batch, metrics)
+        self._progress.validated_at = batch
+        policy = self._config.checkpoint_policy
+        if batch and (policy == "all" or (policy == "best" and improved)):
+            self._checkpoint_once()
+
+    def _is_best(self, metrics: Metrics) -> bool:
+        name = self._config.searcher.metric
+        value = metrics.get(name)
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise InvalidTrial(
+                f"searcher.metric is {name!r}, but the validation metrics are {dict(metrics)!r}; "
+                f"expected a number under that name: return it from the trial's evaluation, or change the config"
+            )
+        if math.isnan(value):
+            _log.warning("validation metric %s is NaN; it counts as the worst", name)
+            return False
+        best = self._core.train.get_experiment_best_validation()
+        if best is None:
+            return True
+        return float(value) < best if self._config.searcher.smaller_is_better else float(value) > best
+
+    def _checkpoint_once(self) -> None:
+        batch = self._progress.batches_trained
+        if self._checkpointed_at == batch:
+            return
+        metadata = {"steps_completed": batch, "det_version": det_core.__version__, **self._adapter.metadata()}
+        with self._core.checkpoint.store_path(metadata) as (path, storage_id):
+            self._adapter.save(path)
+            (path / STATE_FILE).write_text(json.dumps(asdict(self._progress)))
+        self._checkpointed_at = batch
+        _log.info("checkpoint %s after %d batches", storage_id, batch)
+
+    def _restore(self) -> None:
+        latest = self._core.info and self._core.info.latest_checkpoint
+        if not latest:
+            return
+        with self._core.checkpoint.restore_path(latest) as path:
+            saved = _Progress(**json.loads((path / STATE_FILE).read_text()))
+            if saved.trial_id == self._progress.trial_id:
+                vars(self._progress).update(vars(saved))
+                self._checkpointed_at = saved.batches_trained
+            self._adapter.load(path, batches_trained=self._progress.batches_trained)
+        _log.info("continuing from checkpoint %s after %d batches", latest, self._progress.batches_trained)
+
+
+def average(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The mean of every numeric metric over the batches that have it; others are left out."""
+    values: dict[str, list[float]] = {}
+    for metrics in batch_metrics:
+        for name, value in metrics.items():
+            if isinstance(value, Real):
+                values.setdefault(name, []).append(float(value))
+    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
