@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
@@ -35,11 +35,11 @@ class Block(BaseModel):
         return prepare(cls, data) if isinstance(data, Mapping) else data
 
 
-def prepare(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop nulls, as the original did, and mark the keys that the model does not know."""
-    known = tuple(field.alias or name for name, field in model.model_fields.items())
-    return {
-        key: value if key in known or model.model_config.get("extra") == "allow" else UnknownKey(known)
-        for key, value in data.items()
-        if value is not None
-    }
+def prepare(model: type[BaseModel], data: Mapping[str, Any], beside: Iterable[str] = ()) -> dict[str, Any]:
+    """Drop nulls, as the original did, and mark the keys that neither the model nor ``beside`` knows."""
+    given = {key: value for key, value in data.items() if value is not None}
+    aliases = {field.validation_alias for field in model.model_fields.values()} - {None}
+    if model.model_config.get("extra") == "allow" or any(not isinstance(alias, str) for alias in aliases):
+        return given
+    known = tuple(sorted({*model.model_fields, *map(str, aliases), *beside}))
+    return {key: value if key in known else UnknownKey(known) for key, value in given.items()}

@@ -35,25 +35,24 @@ class Length:
         Raises:
             ValueError: ``source`` is no length.
         """
-        match source:
-            case Length():
-                return source
-            case dict() if len(source) == 1 and (unit := next(iter(source))) in _UNITS:
-                value, found = source[unit], Unit(unit)
-            case _:
-                value, found = source, None
+        if isinstance(source, Length):
+            return source
+        value, unit = source, None
+        if isinstance(source, dict) and len(source) == 1 and source.keys() <= set(_UNITS):
+            [(name, value)] = source.items()
+            unit = Unit(name)
         if type(value) is not int or value < 0:
             raise PydanticCustomError(
                 "length", "expected a length >= 0 such as {example}", {"example": "`batches: 100`, `epochs: 3` or 100"}
             )
-        return cls(value, found)
+        return cls(value, unit)
 
     def dump(self) -> int | dict[str, int]:
         """As a config holds it."""
         return {self.unit.value: self.value} if self.unit else self.value
 
     def to_batches(self, *, records_per_batch: int, batches_per_epoch: int) -> int:
-        """In batches; records round down but to at least one batch, and no unit means batches.
+        """In batches; records round down, but not to 0 batches, and no unit means batches.
 
         Args:
             records_per_batch: the global batch size.
@@ -61,7 +60,7 @@ class Length:
         """
         match self.unit:
             case Unit.RECORDS:
-                return max(self.value // records_per_batch, 1)
+                return max(self.value // records_per_batch, min(self.value, 1))
             case Unit.EPOCHS:
                 return self.value * batches_per_epoch
         return self.value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -17,16 +17,16 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.SafeLoader):
-    """Dates stay text, as in JSON."""
-
-    yaml_implicit_resolvers: ClassVar = {
-        first: [rule for rule in rules if rule[0] != _TAG + "timestamp"]
-        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    """Reads scalars as other YAML readers do."""
 
 
+# Dates stay text, as in JSON.
+_Loader.yaml_implicit_resolvers = {
+    first: [rule for rule in rules if rule[0] != _TAG + "timestamp"]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 # PyYAML takes 1e-3 for text, since YAML 1.1 wants a dot and a sign; every other reader says number.
-_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+_Loader.add_implicit_resolver(
     _TAG + "float", re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
 )
 
@@ -84,7 +84,7 @@ class _Builder:
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
         try:
-            return self._loader.construct_object(node)  # type: ignore[no-untyped-call]
+            return self._loader.construct_object(node)
         except (ValueError, KeyError):
             kind = node.tag.removeprefix(_TAG)
             raise self._refusal(node, f"the value cannot be read as YAML {kind}; put it in quotes") from None

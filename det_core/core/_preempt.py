@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from det_core import events
-from det_core.core._agent import SOCKET, AgentChannel
+from det_core.core.agent_channel import SOCKET, AgentChannel
 from det_core.plugins import emit
 
 _log = logging.getLogger("det.core")

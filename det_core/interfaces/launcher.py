@@ -9,20 +9,27 @@ from pathlib import Path
 from typing import Any
 
 
+EXIT_DO_NOT_RESTART = 78
+"""Exit code of a worker that failed for a reason that every restart would meet again (EX_CONFIG of sysexits.h)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LaunchRequest:
     """One run of one trial.
 
     Args:
+        name: identifies the trial on this host; a second launch of the same name waits until all
+            processes of the first are gone.
         argv: the worker's command line.
         cwd: its working directory, which also comes first on its import path.
-        env: variables added to its environment.
         info: what ``det.get_cluster_info()`` shall return there: file name -> JSON object.
         slots: how many workers the trial has, >= 1.
         log: called with (rank, ``"stdout"`` or ``"stderr"``, a line without its newline), from
             the launcher's threads.
+        env: variables added to the worker's environment.
     """
 
+    name: str
     argv: Sequence[str]
     cwd: Path
     info: Mapping[str, Mapping[str, Any]]

@@ -191,7 +191,7 @@ class TrackingStore(ABC):
         """
 
     @abstractmethod
-    def set_experiment_progress(self, experiment_id: int, progress: float) -> None: ...
+    def set_experiment_progress(self, experiment_id: int, progress: float, *, lease: str = "") -> None: ...
 
     # The lease: at most one runner owns an experiment.
 
@@ -225,6 +225,7 @@ class TrackingStore(ABC):
         seed: int,
         request_id: int = 0,
         external_id: str | None = None,
+        lease: str = "",
     ) -> Trial:
         """Record a new trial, QUEUED, with no run yet. An existing external id is returned as it is."""
 
@@ -240,7 +241,7 @@ class TrackingStore(ABC):
         """Record a state; final states set the end time, others clear it. Raises as for experiments."""
 
     @abstractmethod
-    def count_restart(self, trial_id: int) -> int:
+    def count_restart(self, trial_id: int, *, lease: str = "") -> int:
         """Add one to the trial's restarts; the new number."""
 
     @abstractmethod

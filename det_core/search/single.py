@@ -6,16 +6,12 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
-from det_core.config import Length, sample_hyperparameters
+from det_core.config import Block, PositiveLength, sample_hyperparameters
 from det_core.interfaces.search_method import Action, Close, Create, SearchMethod, Train
 
 
-class SingleConfig(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    max_length: Length
+class SingleConfig(Block):
+    max_length: PositiveLength
 
 
 class SingleSearch(SearchMethod):

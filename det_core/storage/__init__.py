@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from det_core.storage._checkpoints import (
     METADATA_FILE,
+    check,
     delete,
     finish,
     metadata,
@@ -16,6 +17,7 @@ from det_core.storage._open import open_storage
 
 __all__ = [
     "METADATA_FILE",
+    "check",
     "delete",
     "finish",
     "metadata",

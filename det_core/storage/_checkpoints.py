@@ -5,12 +5,14 @@ A checkpoint exists if and only if its ``metadata.json`` does: written last, del
 
 from __future__ import annotations
 
+import os
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from det_core.errors import CheckpointCorrupt, CheckpointNotFound
+from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.storage._manifest import KEY, Entry, Manifest, checksum
 
@@ -59,7 +61,10 @@ def save(
 
 def finish(store: StorageManager, storage_id: str, directory: Path, metadata: Mapping[str, Any]) -> dict[str, int]:
     """Publish a checkpoint whose files were written in place, in the store's own directory."""
-    return _publish(store, storage_id, _manifest(scan(directory), metadata))
+    files = scan(directory)
+    for path in files.values():
+        sync(path)
+    return _publish(store, storage_id, _manifest(files, metadata))
 
 
 def metadata(store: StorageManager, storage_id: str) -> dict[str, Any]:
@@ -114,6 +119,30 @@ def delete(store: StorageManager, storage_id: str) -> None:
     """Remove the checkpoint, or the remains of one that was never finished."""
     names = store.list(storage_id)
     store.delete(storage_id, [name for name in (METADATA_FILE, *names) if name in names])
+
+
+def check(store: StorageManager) -> None:
+    """Write, read and delete a small file, so that a wrong store fails before training starts."""
+    storage_id, content = f"check-{uuid.uuid4()}", b"det checks this storage"
+    with tempfile.TemporaryDirectory() as scratch:
+        path, back = Path(scratch, "out"), Path(scratch, "back")
+        path.write_bytes(content)
+        store.put(storage_id, "check.txt", path)
+        try:
+            store.get(storage_id, "check.txt", back)
+            if back.read_bytes() != content:
+                raise StorageError(f"checkpoint storage returned {back.read_bytes()!r} for {content!r}")
+        finally:
+            store.delete(storage_id, ["check.txt"])
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a directory, would survive a power failure."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _manifest(files: Mapping[str, Path], metadata: Mapping[str, Any]) -> Manifest:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
+from det_core.storage._checkpoints import sync
 from det_core.storage.config import DirectoryConfig, SharedFSConfig
 
 
@@ -43,7 +44,7 @@ class DirectoryStorage(StorageManager):
             except BaseException:
                 Path(partial).unlink(missing_ok=True)
                 raise
-            _sync_directory(target.parent)
+            sync(target.parent)
 
     def get(self, storage_id: str, path: str, target: Path) -> None:
         source = self.local_path(storage_id) / path
@@ -98,10 +99,3 @@ def _told(path: Path) -> Iterator[None]:
             "free space, mend the permissions, or choose another checkpoint_storage"
         ) from error
 
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import det_core
+from det_core.config import ExperimentConfig, Length
 from det_core.core import Context, EarlyExitReason
-from det_core.errors import InvalidTrial
+from det_core.errors import InvalidExperimentException, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial._context import TrialContext
 from det_core.trial._schedule import Schedule
@@ -50,7 +51,7 @@ class TrialLoop:
         self._checkpointed_at = -1
         self._schedule = Schedule.of(
             core.config,
-            core.config.searcher.max_length,
+            _max_length(core.config),
             records_per_batch=adapter.records_per_batch,
             batches_per_epoch=adapter.batches_per_epoch,
         )
@@ -162,6 +163,15 @@ class TrialLoop:
                 self._checkpointed_at = saved.batches_trained
             self._adapter.load(path, batches_trained=self._progress.batches_trained)
         _log.info("continuing from checkpoint %s after %d batches", latest, self._progress.batches_trained)
+
+
+def _max_length(config: ExperimentConfig) -> Length:
+    length = getattr(config.searcher.options, "max_length", None)
+    if not isinstance(length, Length):
+        raise InvalidExperimentException(
+            f"searcher {config.searcher.name!r} has no max_length; for example: max_length: {{batches: 1000}}"
+        )
+    return length
 
 
 def average(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -1,0 +1,62 @@
+# make demo: train a real trial. make test: everything is tested. Both set up what they need, in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+CORE_TESTS := tests
+TORCH_TESTS := plugins/torch/tests
+PACKAGES := pyproject.toml plugins/torch/pyproject.toml
+SOURCES := det_core plugins/torch tests benchmarks examples
+
+.PHONY: demo test unit soak lint bench debian clean
+
+demo: $(VENV)/.demo
+	$(BIN)/det run examples/digits_pytorch/const.yaml
+
+test: $(VENV)/.dev debian
+	$(BIN)/pytest $(CORE_TESTS)
+	$(BIN)/pytest $(TORCH_TESTS)
+
+unit: $(VENV)/.dev
+	$(BIN)/pytest -q -m "not integration and not slow" $(CORE_TESTS)
+	$(BIN)/pytest -q -m "not integration and not slow" $(TORCH_TESTS)
+
+# The same campaigns as in the tests, with their full count of seeds.
+soak: $(VENV)/.dev
+	DET_SOAK=1 $(BIN)/pytest -m slow $(CORE_TESTS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy det_core plugins/torch/det_torch
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/tracking.py
+	$(BIN)/python benchmarks/training_loop.py
+
+# Debian packages for the tests' servers. Without apt or root those tests skip and say so; never in CI.
+debian:
+	@if [ -x /usr/lib/postgresql/15/bin/postgres ] || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then :; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql; \
+	else echo "postgresql is not installed and cannot be here: its tests will skip"; fi
+
+# torch first and alone: a range would let pip choose a build of several GB.
+$(VENV)/.torch:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q torch==2.13.0
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.torch $(PACKAGES)
+	$(BIN)/pip install -q -e . -e plugins/torch -r examples/requirements.txt
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(BIN)/pip install -q -e '.[dev,postgresql]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .cache

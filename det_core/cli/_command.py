@@ -1,0 +1,75 @@
+"""Commands as tables: what each parser accepts, and which function runs it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from det_core.errors import DetError
+
+
+class UsageError(DetError):
+    """The command line is wrong."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises `UsageError` instead of leaving the program, so that ``--json`` covers it too."""
+
+    def error(self, message: str) -> NoReturn:
+        complain(self, message)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What ``add_argument`` takes; make it with `argument`."""
+
+    flags: tuple[str, ...]
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of a group, such as ``list`` of ``det experiment list``."""
+
+    name: str
+    run: Callable[[argparse.Namespace], int]
+    """Does the work and returns the exit code."""
+    help: str
+    arguments: Sequence[Argument] = ()
+    aliases: Sequence[str] = ()
+
+
+def argument(*flags: str, **options: Any) -> Argument:
+    """Takes what `argparse.ArgumentParser.add_argument` takes."""
+    return Argument(flags, options)
+
+
+def add_commands(parser: argparse.ArgumentParser, commands: Sequence[Command]) -> None:
+    """Make the parser a group of commands."""
+    parser.set_defaults(run=lambda _: complain(parser, "no command given"))
+    group = parser.add_subparsers(title="commands", metavar="COMMAND", dest=f"{parser.prog} command")
+    for command in commands:
+        child = group.add_parser(command.name, aliases=command.aliases, help=command.help, description=command.help)
+        add_arguments(child, command.arguments)
+        child.set_defaults(run=command.run)
+
+
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[Argument]) -> None:
+    """Add each argument of a table."""
+    for one in arguments:
+        parser.add_argument(*one.flags, **one.options)
+
+
+def complain(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """Refuse the command line, with the usage that was expected."""
+    raise UsageError(f"{message}\n{parser.format_usage().rstrip()}\nMore: {parser.prog} --help")
+
+
+JSON = argument("--json", action="store_true", help="print one JSON document")
+METRICS = argument("--metrics", action="store_true", help="with every metric that was reported")
+FOLLOW_LOGS = argument("-f", "--follow", action="store_true", help="go on until the experiment ends or pauses")
+FOLLOW = argument("-f", "--follow", action="store_true", help="watch it; Ctrl-C stops watching, not training")
+EXPERIMENT_ID = argument("experiment_id", type=int, metavar="EXPERIMENT_ID")
+TRIAL_ID = argument("trial_id", type=int, metavar="TRIAL_ID")

@@ -1,0 +1,104 @@
+"""From arguments to the command that a plugin offers, and from its errors to exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn, cast
+
+from det_core.cli._command import Parser, UsageError, complain
+from det_core.errors import ConfigError, DetError, PluginError
+from det_core.plugins import registry
+from det_core.specs import CommandSpec
+
+INTERRUPTED = 130
+TERMINATED = 143
+_BROKEN_PIPE = 141
+
+_ALIASES = {"experiment": ["e"], "trial": ["t"], "checkpoint": ["c"]}
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; errors that a person can act on become one message and an exit code."""
+    try:
+        with _terminable():
+            args = _parser(argv).parse_args(argv)
+            code: int = args.run(args)
+            sys.stdout.flush()
+            return code
+    except (DetError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            return _close_stdout()
+        return _report(error, as_json="--json" in argv)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit as stop:  # --help, and SIGTERM
+        return stop.code if isinstance(stop.code, int) else 0
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """All commands by name and help; only the one that ``argv`` asks for is imported."""
+    parser = Parser(prog="det", description="Train trials; every framework, backend and store is a plugin.")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.set_defaults(run=lambda _: complain(parser, "no command given"))
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    asked = next((argument for argument in argv if not argument.startswith("-")), None)
+    known = cast(list[CommandSpec], registry().specs("command"))
+    for spec in known:
+        names = {spec.name, *_ALIASES.get(spec.name, ())}
+        child = commands.add_parser(spec.name, aliases=_ALIASES.get(spec.name, []), help=spec.help, description=spec.help)
+        if asked in names:
+            _configure(spec, child)
+            return parser
+    if asked is not None:
+        _refuse(asked)
+    return parser
+
+
+def _configure(spec: CommandSpec, parser: argparse.ArgumentParser) -> None:
+    configure = registry().load(spec)
+    try:
+        configure(parser)
+    except Exception as error:
+        raise PluginError(f"command {spec.name!r} ({spec.target}) failed to set up: {error!r}") from error
+
+
+def _refuse(command: str) -> NoReturn:
+    """An unknown command, or one that several plugins offer: say why, and what to install."""
+    try:
+        registry().find("command", command)
+    except PluginError as error:
+        raise UsageError(str(error)) from None
+    raise AssertionError(command)
+
+
+def _report(error: Exception, *, as_json: bool) -> int:
+    if os.environ.get("DET_DEBUG", "") not in ("", "0"):
+        traceback.print_exception(error)
+    if as_json:
+        print(json.dumps({"error": str(error)}))
+    else:
+        print(f"det: error: {error}", file=sys.stderr)
+    return 2 if isinstance(error, (ConfigError, UsageError)) else 1
+
+
+def _close_stdout() -> int:
+    """The reader left (``det ... | head``): keep the interpreter from complaining when it flushes."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _BROKEN_PIPE
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM unwind the stack, so that temporary files are removed."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

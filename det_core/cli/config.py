@@ -1,0 +1,45 @@
+"""``det config``: check configs, and print their JSON schema."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from det_core.config import config_schema, load_config
+from det_core.errors import ConfigError, Problem
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-commands."""
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    check = commands.add_parser("check", help="say what is wrong with a config, line by line")
+    check.add_argument("file", metavar="FILE", help="the config, in YAML")
+    check.add_argument("--json", action="store_true", help="print JSON")
+    check.set_defaults(run=_check)
+    schema = commands.add_parser("schema", help="print the JSON schema, with the installed plugins' parts")
+    schema.set_defaults(run=_schema)
+
+
+def _check(args: argparse.Namespace) -> int:
+    problems: Sequence[Problem] = ()
+    notices: Sequence[str] = ()
+    try:
+        notices = load_config(args.file).notices
+    except ConfigError as error:
+        problems = error.problems
+    if args.json:
+        report = {"ok": not problems, "problems": [asdict(problem) for problem in problems], "notices": notices}
+        print(json.dumps(report, indent=2))
+    elif problems:
+        print(*problems, sep="\n", file=sys.stderr)
+    else:
+        print(f"{args.file}: ok", *notices, sep="\n")
+    return 2 if problems else 0
+
+
+def _schema(args: argparse.Namespace) -> int:
+    print(json.dumps(config_schema(), indent=2))
+    return 0

@@ -1,0 +1,155 @@
+"""The experiment config: every key that a file may hold, with its default."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from det_core.config._block import IGNORED, Block, Count, Flag, Ignored, Positive
+from det_core.config._hyperparameters import Hyperparameter
+from det_core.config._length import Length, Unit
+from det_core.config._plugin_blocks import CheckpointStorageConfig, DistributedConfig, LauncherConfig, SearcherConfig
+from det_core.config._settings import (
+    BindMount,
+    EnvironmentConfig,
+    OptimizationsConfig,
+    ProfilingConfig,
+    ReproducibilityConfig,
+    ResourcesConfig,
+    RetentionPolicy,
+)
+
+_TRIAL_CLASS = re.compile(r"[\w.]+:[\w.]+")
+
+
+def _form(value: Any) -> str:
+    return "list" if isinstance(value, (list, tuple)) else "text"
+
+
+def _not_empty(entrypoint: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if not entrypoint:
+        raise PydanticCustomError("entrypoint", "expected a trial class `module:Class` or a command; write one")
+    return entrypoint
+
+
+Entrypoint = Annotated[
+    Annotated[str, Tag("text")] | Annotated[tuple[str, ...], Tag("list")],
+    Discriminator(_form),
+    AfterValidator(_not_empty),
+]
+
+
+def is_command(entrypoint: str | tuple[str, ...] | None) -> bool:
+    """Whether the entrypoint is a command line, rather than a trial class ``module:Class`` or nothing."""
+    return entrypoint is not None and not (isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint))
+
+
+class ExperimentConfig(Block):
+    """A complete, valid experiment config. Made by `load_config` and `parse_config`."""
+
+    name: str | None = None
+    description: str | None = None
+    labels: tuple[str, ...] = ()
+    entrypoint: Entrypoint | None = None
+    hyperparameters: dict[str, Hyperparameter] = Field(default_factory=dict)
+    searcher: SearcherConfig
+    scheduling_unit: Positive = 100
+    records_per_epoch: Count = 0
+    min_validation_period: Length = Length(0, Unit.BATCHES)
+    min_checkpoint_period: Length = Length(0, Unit.BATCHES)
+    perform_initial_validation: Flag = False
+    checkpoint_policy: Literal["best", "all", "none"] = "best"
+    checkpoint_storage: CheckpointStorageConfig | None = None
+    max_restarts: Count = 5
+    preemption_timeout: Count | None = None
+    reproducibility: ReproducibilityConfig = Field(default_factory=ReproducibilityConfig)
+    resources: ResourcesConfig = ResourcesConfig()
+    environment: EnvironmentConfig = EnvironmentConfig()
+    optimizations: OptimizationsConfig = OptimizationsConfig()
+    launcher: LauncherConfig = Field(default_factory=lambda: LauncherConfig.model_validate({}))
+    distributed: DistributedConfig | None = None
+    profiling: ProfilingConfig = ProfilingConfig()
+    data: dict[str, Any] = Field(default_factory=dict)
+    debug: Flag = False
+    bind_mounts: Ignored[tuple[BindMount, ...]] = ()
+    data_layer: Ignored[dict[str, Any] | None] = None
+    integrations: Ignored[dict[str, Any] | None] = None
+    internal: Ignored[dict[str, Any] | None] = None
+    log_policies: Ignored[tuple[dict[str, Any], ...] | None] = None
+    log_pattern_policies: Ignored[tuple[dict[str, Any], ...] | None] = None
+    pbs: Ignored[dict[str, Any] | None] = None
+    project: Ignored[str] = ""
+    retention_policy: Ignored[RetentionPolicy | None] = None
+    security: Ignored[dict[str, Any] | None] = None
+    slurm: Ignored[dict[str, Any] | None] = None
+    tensorboard_storage: Ignored[dict[str, Any] | None] = None
+    workspace: Ignored[str] = ""
+
+    _rewrites: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What to tell the user once: legacy keys that were rewritten, and keys that mean nothing here."""
+        ignored = ", ".join(_ignored_keys(self))
+        return (*self._rewrites, *([f"these keys have no meaning here and are ignored: {ignored}"] if ignored else []))
+
+    def dump(self) -> dict[str, Any]:
+        """Plain JSON values, defaults included, in the form in which users write configs."""
+        return self.model_dump(mode="json")
+
+    def __eq__(self, other: object) -> bool:
+        # How the config was written does not count, and pydantic compares private attributes.
+        return isinstance(other, ExperimentConfig) and self.__dict__ == other.__dict__
+
+    @field_validator("distributed")
+    @classmethod
+    def _agrees_with_the_rest(cls, block: DistributedConfig | None, info: ValidationInfo) -> DistributedConfig | None:
+        if block is None:
+            return None
+        messages = {}
+        if block.backend and is_command(info.data.get("entrypoint")):
+            messages["backend"] = (
+                "expected none beside an entrypoint that is a command, which starts its own workers; "
+                "remove the key, or name a trial class `module:Class` as the entrypoint"
+            )
+        if "optimizations" in info.data:
+            for key in type(block.options).model_fields.keys() & OptimizationsConfig.model_fields:
+                if _is_set(block.options, key) and _is_set(info.data["optimizations"], key):
+                    messages[key] = f"it is also set as optimizations.{key}; remove one of them"
+        if messages:
+            raise ValidationError.from_exception_data(cls.__name__, [_problem(*item) for item in messages.items()])
+        return block
+
+
+def _problem(key: str, message: str) -> InitErrorDetails:
+    return InitErrorDetails(
+        type=PydanticCustomError("conflict", "{message}", {"message": message}), loc=(key,), input={}
+    )
+
+
+def _is_set(block: BaseModel, name: str) -> bool:
+    """Whether the value is not the default; a dumped config, which has every key, says the same as its file did."""
+    return bool(getattr(block, name) != type(block).model_fields[name].get_default(call_default_factory=True))
+
+
+def _ignored_keys(block: Block, prefix: str = "") -> Iterator[str]:
+    for name, field in type(block).model_fields.items():
+        value = getattr(block, name)
+        if field.description == IGNORED and _is_set(block, name):
+            yield prefix + name
+        elif isinstance(value, Block):
+            yield from _ignored_keys(value, f"{prefix}{name}.")

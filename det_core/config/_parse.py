@@ -1,0 +1,56 @@
+"""From a file, text or mapping to an `ExperimentConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from det_core.config._document import Document, from_mapping, read_text, refusal
+from det_core.config._experiment import ExperimentConfig
+from det_core.config._legacy import modernize
+from det_core.config._problems import explain
+from det_core.config._yaml import from_yaml
+from det_core.errors import ConfigError
+
+
+def load_config(path: str | Path) -> ExperimentConfig:
+    """Read and check a YAML file.
+
+    Raises:
+        ConfigError: lists every problem with its line.
+    """
+    return parse_config(read_text(Path(path)), filename=str(path))
+
+
+def parse_config(source: str | Mapping[str, Any], *, filename: str = "<config>") -> ExperimentConfig:
+    """Check a config, with the models of the plugins that it selects.
+
+    Args:
+        source: YAML text, or what it stands for.
+        filename: what messages call it.
+
+    Raises:
+        ConfigError: lists every problem, with its line if ``source`` is text.
+    """
+    document = from_yaml(source, filename) if isinstance(source, str) else from_mapping(source, filename)
+    if not isinstance(document.value, dict):
+        found = "it is empty" if document.value is None else f"it is a {type(document.value).__name__}"
+        raise refusal(filename, f"{found}; expected a mapping such as `searcher: ...`; add the experiment's keys", 1)
+    rewrites = modernize(document)
+    config = _validate(document)
+    config._rewrites = rewrites
+    return config
+
+
+def _validate(document: Document) -> ExperimentConfig:
+    problems = list(document.problems)
+    try:
+        config = ExperimentConfig.model_validate(document.value)
+    except ValidationError as error:
+        problems += explain(error, document)
+    if problems:
+        raise ConfigError(*sorted(problems, key=lambda problem: problem.line or 0))
+    return config

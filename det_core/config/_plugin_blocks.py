@@ -1,0 +1,137 @@
+"""The blocks that select a plugin: the keys that all plugins of the kind share, and the plugin's own options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    BaseModel,
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from det_core.config._block import Block, Count, Flag, Number, Whole, prepare
+from det_core.errors import PluginError
+from det_core.plugins import registry
+
+
+class NoOptions(Block):
+    """The options of a plugin that takes none."""
+
+
+class PluginBlock(Block):
+    """A block whose ``tag`` key names a plugin; users write the plugin's options beside it.
+
+    The plugin is looked up whenever a block is validated, never when this module is imported.
+    """
+
+    kind: ClassVar[str]
+    tag: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prepare(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        common = cls.model_fields.keys() - {"options"}
+        options = {key: value for key, value in data.items() if key not in common}
+        return {key: data[key] for key in common & data.keys() if data[key] is not None} | {"options": options}
+
+    @classmethod
+    def options_model(cls, name: str | None) -> type[BaseModel]:
+        """The model of what the plugin reads from the block.
+
+        Raises:
+            PluginError: there is no such plugin, or it cannot be imported.
+        """
+        plugins = registry()
+        return NoOptions if name is None else plugins.config_model(plugins.find(cls.kind, name)) or NoOptions
+
+    @field_validator("type", "name", "backend", check_fields=False)
+    @classmethod
+    def _find(cls, name: str | None) -> str | None:
+        try:
+            cls.options_model(name)
+        except PluginError as error:
+            raise PydanticCustomError("plugin", "{reason}", {"reason": str(error)}) from error
+        return name
+
+    @field_validator("options", mode="before", check_fields=False)
+    @classmethod
+    def _validate_options(cls, options: dict[str, Any], info: ValidationInfo) -> BaseModel:
+        if cls.tag not in info.data:
+            return NoOptions()
+        model = cls.options_model(info.data[cls.tag])
+        # A model that says nothing about unknown keys refuses them too: most of them are misspelt.
+        extra: Literal["forbid"] | None = None if "extra" in model.model_config else "forbid"
+        common = cls.model_fields.keys() - {"options"}
+        return model.model_validate(prepare(model, options, beside=common), extra=extra)
+
+    @model_serializer(mode="wrap")
+    def _flatten(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        block: dict[str, Any] = dump(self)
+        options: dict[str, Any] = block.pop("options")
+        return block | options
+
+
+class CheckpointStorageConfig(PluginBlock):
+    """Where checkpoints go, and how many are kept when the experiment ends."""
+
+    kind = "storage"
+    tag = "type"
+
+    type: str
+    save_experiment_best: Count = 0
+    save_trial_best: Count = 1
+    save_trial_latest: Count = 1
+    options: SerializeAsAny[BaseModel]
+
+
+class SearcherConfig(PluginBlock):
+    """Which trials there are, and how long each trains."""
+
+    kind = "search_method"
+    tag = "name"
+
+    name: str
+    metric: str
+    smaller_is_better: Flag = True
+    source_trial_id: Whole | None = None
+    source_checkpoint_uuid: str | None = None
+    options: SerializeAsAny[BaseModel]
+
+
+class LauncherConfig(PluginBlock):
+    """Where the processes of a trial start."""
+
+    kind = "launcher"
+    tag = "type"
+
+    type: str = Field(default="local", validate_default=True)
+    options: SerializeAsAny[BaseModel]
+
+
+class DistributedConfig(PluginBlock):
+    """How the workers of one trial talk; ``timeout`` is in seconds, null = wait for a live peer forever."""
+
+    kind = "backend"
+    tag = "backend"
+
+    backend: str | None = None
+    timeout: Annotated[Number, Field(gt=0)] | None = None
+    options: SerializeAsAny[BaseModel]
+
+
+PLUGIN_BLOCKS: tuple[type[PluginBlock], ...] = (
+    CheckpointStorageConfig,
+    SearcherConfig,
+    LauncherConfig,
+    DistributedConfig,
+)

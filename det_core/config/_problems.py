@@ -1,0 +1,108 @@
+"""Turns what pydantic found into problems: what was wrong, what was expected, what to do next."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from det_core.config._block import UnknownKey
+from det_core.config._document import Document, Location
+from det_core.errors import Problem
+
+_SHOWN = 60
+_SECRET = re.compile(
+    r"access_?key|secret|passw|connection_string|credential|(^|_)auth(_|$)|token$|environment_variables", re.I
+)
+
+# Type of pydantic's error -> what was expected; {words} come from the error's context.
+_EXPECTED = {
+    "bool_type": "true or false; write it without quotes",
+    "int_type": "a whole number; write its digits without quotes",
+    "int_from_float": "a whole number; remove the fraction",
+    "float_type": "a number; write it without quotes",
+    "finite_number": "a finite number",
+    "string_type": "text; put it in quotes",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}; write one of them",
+    "union_tag_invalid": "one of {expected_tags}; write one of them (a nested mapping cannot have this key)",
+    "too_short": "{min_length} item or more; add to it",
+    "dict_type": "a mapping; write `key: value` lines below it",
+    "model_type": "a mapping; write `key: value` lines below it",
+    "model_attributes_type": "a mapping; write `key: value` lines below it",
+    "list_type": "a list; write `- item` lines below it",
+    "tuple_type": "a list; write `- item` lines below it",
+}
+
+
+def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
+    """One problem per place; where several alternatives were refused, one that names them all."""
+    found: dict[tuple[Location, str], dict[str, None]] = {}
+    for details in error.errors(include_url=False):
+        location = _locate(details, document.value)
+        wrong, remedy = _explain(details, location)
+        found.setdefault((location, wrong), {})[remedy] = None
+    for (location, wrong), remedies in found.items():
+        yield document.problem(location, "; ".join(filter(None, (wrong, "; or ".join(remedies)))))
+
+
+def _locate(details: ErrorDetails, value: Any) -> Location:
+    """The place in the user's file: pydantic's, without the names of alternatives and of our own models' parts."""
+    location: list[str | int] = []
+    tag = [details["ctx"]["discriminator"].strip("'")] if details["type"] == "union_tag_invalid" else []
+    for part in (*details["loc"], *tag):
+        if part in (value if isinstance(value, Mapping) else range(len(value)) if isinstance(value, list) else ()):
+            value = value[part]
+        elif details["type"] != "missing" or part != details["loc"][-1]:
+            continue
+        location.append(part)
+    return tuple(location)
+
+
+def _explain(details: ErrorDetails, location: Location) -> tuple[str, str]:
+    """What is wrong, and what to do about it."""
+    kind, context = details["type"], details.get("ctx", {})
+    value = context.get("tag", details["input"])
+    if kind == "missing":
+        return "a required key is missing", f"add `{location[-1]}: ...`"
+    if kind == "extra_forbidden":
+        return "unknown key", _suggest(str(location[-1]), value)
+    if kind in _EXPECTED:
+        return _seen(value, location), "expected " + _EXPECTED[kind].format(**context)
+    message = str(context.get("error", details["msg"])).replace("Input should be", "expected")
+    if isinstance(value, (Mapping, list)):
+        return "", message
+    if _is_secret(location):
+        message = message.replace(str(value), "***")
+    return "" if str(value) in message else _seen(value, location), message
+
+
+def _suggest(key: str, value: Any) -> str:
+    known = value.known if isinstance(value, UnknownKey) else ()
+    close = difflib.get_close_matches(key, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"expected one of: {', '.join(known)}" if known else "remove it"
+
+
+def _seen(value: Any, location: Location) -> str:
+    if isinstance(value, Mapping):
+        return "got a mapping"
+    if isinstance(value, (list, tuple)):
+        return "got a list" if value else "got an empty list"
+    if _is_secret(location):
+        return "got a value that is not shown"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return f"got {text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}"
+
+
+def _is_secret(location: Location) -> bool:
+    return any(_SECRET.search(part) for part in location if isinstance(part, str))

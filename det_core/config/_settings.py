@@ -1,0 +1,118 @@
+"""The plain blocks of the experiment config."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, GetJsonSchemaHandler, ValidationInfo, field_validator, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from det_core.config._block import Block, Count, Flag, Ignored, Number, Positive, Whole
+
+
+def _is_pair(variable: str) -> str:
+    if variable.find("=") < 1:
+        raise PydanticCustomError("variable", "expected KEY=VALUE")
+    return variable
+
+
+_Variables = tuple[Annotated[str, AfterValidator(_is_pair)], ...]
+
+
+class BindMount(Block):
+    host_path: str
+    container_path: str
+    read_only: Flag = False
+    propagation: str = "rprivate"
+
+
+class EnvironmentVariables(Block):
+    """``KEY=VALUE`` strings by the device that trains; a plain list is for all devices."""
+
+    cpu: _Variables = ()
+    cuda: _Variables = ()
+    rocm: _Variables = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spread(cls, data: Any) -> Any:
+        if isinstance(data, list):
+            return dict.fromkeys(cls.model_fields, data)
+        if isinstance(data, dict) and "gpu" in data:  # what releases before 0.17 called cuda
+            return {"cuda": data["gpu"], **{device: value for device, value in data.items() if device != "gpu"}}
+        return data
+
+    def for_device(self, device: Literal["cpu", "cuda", "rocm"]) -> dict[str, str]:
+        """What to add to the environment of a process that trains on this device."""
+        pairs: tuple[str, ...] = getattr(self, device)
+        return dict(pair.split("=", 1) for pair in pairs)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(schema), {"type": "array", "items": {"type": "string"}}]}
+
+
+class EnvironmentConfig(Block):
+    environment_variables: EnvironmentVariables = EnvironmentVariables()
+    image: Ignored[str | dict[str, str] | None] = None
+    force_pull_image: Ignored[Flag] = False
+    registry_auth: Ignored[dict[str, Any] | None] = None
+    ports: Ignored[dict[str, Whole]] = Field(default_factory=dict)
+    proxy_ports: Ignored[tuple[dict[str, Any], ...]] = ()
+    add_capabilities: Ignored[tuple[str, ...]] = ()
+    drop_capabilities: Ignored[tuple[str, ...]] = ()
+    pod_spec: Ignored[dict[str, Any] | None] = None
+
+
+class OptimizationsConfig(Block):
+    aggregation_frequency: Positive = 1
+    average_aggregated_gradients: Flag = True
+    average_training_metrics: Flag = True
+    gradient_compression: Flag = False
+    mixed_precision: Literal["O0", "O1", "O2", "O3"] = "O0"
+    tensor_fusion_threshold: Count = 64
+    tensor_fusion_cycle_time: Count = 1
+    auto_tune_tensor_fusion: Flag = False
+    grad_updates_size_file: str | None = None
+
+
+class ProfilingConfig(Block):
+    enabled: Flag = False
+    begin_on_batch: Count = 0
+    end_after_batch: Count | None = None
+    sync_timings: Flag = True
+
+    @field_validator("end_after_batch")
+    @classmethod
+    def _ends_after_it_begins(cls, end: int | None, info: ValidationInfo) -> int | None:
+        begin = info.data.get("begin_on_batch", 0)
+        if end is not None and end < begin:
+            raise PydanticCustomError("range", "expected begin_on_batch or later, which is {begin}", {"begin": begin})
+        return end
+
+
+class ReproducibilityConfig(Block):
+    """The seed is the time of submission unless given; it is part of the dumped config, so a resumed one keeps it."""
+
+    experiment_seed: Annotated[Count, Field(le=2**32 - 1)] = Field(default_factory=lambda: int(time.time()) % 2**32)
+
+
+class ResourcesConfig(Block):
+    """``slots_per_trial: 0`` trains on the CPU."""
+
+    slots_per_trial: Count = 1
+    max_slots: Count | None = None
+    native_parallel: Ignored[Flag] = False
+    weight: Ignored[Number] = 1.0
+    priority: Ignored[Annotated[Whole, Field(ge=1, le=99)] | None] = None
+    resource_pool: Ignored[str] = ""
+    shm_size: Ignored[Whole | str | None] = None
+    devices: Ignored[tuple[Any, ...]] = ()
+    agent_label: Ignored[str | None] = None
+    is_single_node: Ignored[Flag | None] = None
+    slots: Ignored[Whole | None] = None
+
+
+class RetentionPolicy(Block):
+    log_retention_days: Annotated[Whole, Field(ge=-1, le=32767)] | None = None

@@ -1,0 +1,44 @@
+"""The worker's entry point: ``python -m det_core.launch.worker``, started by an agent in the context directory."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from det_core import core
+from det_core.errors import ConfigError, InvalidExperimentException, InvalidTrial, PluginError
+from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
+from det_core.plugins import registry
+from det_core.specs import Spec
+from det_core.trial import Trial, load_trial_class
+
+_HOPELESS = (ConfigError, InvalidExperimentException, InvalidTrial, PluginError)
+"""What another start would only meet again."""
+
+
+def main() -> int:
+    """Train the trial that the cluster info describes; the process's exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(name)s: %(message)s")
+    try:
+        with core.init() as context:
+            trial_class = load_trial_class(str(context.config.entrypoint))
+            registry().load(_framework_of(trial_class))(trial_class, context)
+    except _HOPELESS as error:
+        print(f"det: error: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_DO_NOT_RESTART
+    return 0
+
+
+def _framework_of(trial_class: type[Trial]) -> Spec:
+    mro = [f"{base.__module__}.{base.__qualname__}" for base in trial_class.__mro__]
+    name = registry().choose("det_choose_framework", mro=mro)
+    if name is None:
+        raise InvalidTrial(
+            f"no installed plugin trains {mro[0]}, a {', '.join(mro[1:-1])}; "
+            f"the installed frameworks are: {', '.join(registry().names('framework')) or 'none, try: pip install det-torch'}"
+        )
+    return registry().find("framework", name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

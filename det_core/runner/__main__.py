@@ -1,0 +1,25 @@
+"""``python -m det_core.runner STORE_URL EXPERIMENT_ID``: the detached runner."""
+
+from __future__ import annotations
+
+import sys
+
+from det_core.errors import DetError
+from det_core.interfaces.tracking import State
+from det_core.runner import ExperimentRunner
+from det_core.tracking import open_store
+
+
+def main() -> int:
+    url, experiment_id = sys.argv[1:]
+    try:
+        with open_store(url) as store:
+            state = ExperimentRunner(store, int(experiment_id)).run()
+    except DetError as error:
+        print(f"det: error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 1 if state is State.ERROR else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

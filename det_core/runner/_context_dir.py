@@ -1,0 +1,54 @@
+"""The context directory (the user's code) as a gzipped tar file."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pathspec
+
+from det_core.errors import DetError
+
+LIMIT = 96 << 20
+"""Bytes of files that a context directory may hold."""
+IGNORE_FILE = ".detignore"
+_ALWAYS_IGNORED = ("__pycache__/", ".git/", ".venv/", ".ipynb_checkpoints/")
+
+
+def pack(directory: Path) -> bytes:
+    """Pack a directory, without what its ``.detignore`` (in the syntax of gitignore) names.
+
+    Raises:
+        DetError: it is no directory, or its files exceed the limit.
+    """
+    if not directory.is_dir():
+        raise DetError(f"the context directory {str(directory)!r} does not exist; give the directory with your code")
+    files = list(_files(directory))
+    total = sum((directory / name).stat().st_size for name in files)
+    if total > LIMIT:
+        raise DetError(
+            f"the context directory {str(directory)!r} holds {total >> 20} MiB, the limit is {LIMIT >> 20} MiB; "
+            f"name data and outputs in a file {IGNORE_FILE} there"
+        )
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+        for name in files:
+            archive.add(directory / name, name, recursive=False)
+    return buffer.getvalue()
+
+
+def unpack(content: bytes, directory: Path) -> None:
+    """Unpack into an existing directory; nothing is ever written outside it."""
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
+        archive.extractall(directory, filter="data")
+
+
+def _files(directory: Path) -> Iterator[str]:
+    ignore_file = directory / IGNORE_FILE
+    patterns = ignore_file.read_text().splitlines() if ignore_file.is_file() else []
+    ignored = pathspec.GitIgnoreSpec.from_lines([*_ALWAYS_IGNORED, *patterns])
+    for name in sorted(ignored.match_tree_files(directory, negate=True)):
+        if (directory / name).is_file():  # a dangling link is nothing to train on
+            yield name

@@ -1,0 +1,44 @@
+"""A runner in a process of its own, which outlives the terminal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from det_core.errors import LaunchError
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import home
+
+_PATIENCE = 30.0
+
+
+def start_detached(store: TrackingStore, experiment_id: int) -> None:
+    """Start a runner in a new session; returns once it holds the experiment, or has finished.
+
+    Raises:
+        LaunchError: it ended with an error before that, or did not get ready in time.
+    """
+    directory = home() / "runners"
+    directory.mkdir(exist_ok=True)
+    log = directory / f"{experiment_id}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "det_core.runner", store.url, str(experiment_id)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        holder = store.lease_holder(experiment_id)
+        if holder and f":{process.pid}:" in holder:
+            return
+        if process.poll() is not None:
+            if process.returncode == 0:
+                return
+            raise LaunchError(f"the runner of experiment {experiment_id} failed: {log.read_text().strip()}")
+        time.sleep(0.05)
+    process.kill()
+    raise LaunchError(f"the runner of experiment {experiment_id} was not ready within {_PATIENCE:.0f} s; see {log}")

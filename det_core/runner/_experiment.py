@@ -1,0 +1,143 @@
+"""One experiment: what the search method asks for, done."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+from det_core import events
+from det_core.config import ExperimentConfig, parse_config
+from det_core.errors import DetError, StaleRun
+from det_core.interfaces.search_method import Action, Create, SearchMethod, Train
+from det_core.interfaces.tracking import State, TrackingStore, Trial
+from det_core.plugins import emit, registry
+from det_core.runner._context_dir import unpack
+from det_core.runner._lease import Lease
+from det_core.runner._requests import OUTCOME, Requests
+from det_core.runner._trial import Ended, Outcome, TrialRunner
+from det_core.storage import check, open_storage
+
+
+class ExperimentRunner:
+    """Runs a recorded experiment, or goes on with one whose runner was stopped or killed."""
+
+    def __init__(self, store: TrackingStore, experiment_id: int) -> None:
+        self._store = store
+        self._experiment = store.experiment(experiment_id)
+        if self._experiment.unmanaged:
+            raise DetError(f"experiment {experiment_id} was recorded by a script; run that script again instead")
+        self._config = parse_config(self._experiment.config)
+        self._error: str | None = None
+
+    def run(self, tick: Callable[[], None] = lambda: None) -> State:
+        """Run to the end, or until somebody asks to leave. Blocks.
+
+        Args:
+            tick: called about five times a second from this thread.
+
+        Returns:
+            COMPLETED, ERROR, PAUSED (asked to leave; resume goes on) or CANCELED.
+
+        Raises:
+            ExperimentBusy: another living runner has the experiment.
+        """
+        identity, store = self._experiment.id, self._store
+        if self._experiment.state is State.COMPLETED:
+            return State.COMPLETED
+        lease = Lease(store, identity)
+        try:
+            resumed = self._experiment.state is not State.QUEUED
+            store.set_experiment_state(identity, State.ACTIVE, lease=lease.holder)
+            emit(events.ExperimentStarted(experiment_id=identity, config=self._experiment.config, resumed=resumed))
+            state = self._run(lease, tick)
+            store.set_experiment_state(identity, state, lease=lease.holder, error=self._error)
+            if state is State.COMPLETED:
+                store.set_experiment_progress(identity, 1.0)
+            emit(events.ExperimentFinished(experiment_id=identity, state=state.value))
+            tick()
+            return state
+        except StaleRun:
+            raise
+        except BaseException as error:
+            store.set_experiment_state(identity, State.ERROR, lease=lease.holder, error=str(error) or repr(error))
+            raise
+        finally:
+            lease.release()
+
+    def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
+        requests = Requests(self._store, self._experiment.id)
+        with tempfile.TemporaryDirectory(prefix="det-context-") as context_dir, requests.signals():
+            unpack(self._store.model_definition(self._experiment.id), Path(context_dir))
+            self._check_storage()
+            runner = TrialRunner(
+                store=self._store,
+                config=self._config,
+                lease=lease,
+                requests=requests,
+                context_dir=Path(context_dir),
+                tick=tick,
+            )
+            method = self._search_method()
+            known = {trial.request_id: trial for trial in self._store.trials(self._experiment.id)}
+            todo = deque(method.start())
+            while todo:
+                follow_ups = self._perform(todo.popleft(), method, known, runner)
+                if requests.current:
+                    return OUTCOME[requests.current]
+                todo.extend(follow_ups)
+        return State.ERROR if self._error else State.COMPLETED
+
+    def _perform(
+        self, action: Action, method: SearchMethod, trials: dict[int, Trial], runner: TrialRunner
+    ) -> Sequence[Action]:
+        """Do what the search method asks for; what it asks for next."""
+        if isinstance(action, Create):
+            if action.request_id not in trials:
+                trials[action.request_id] = self._create(action)
+        elif isinstance(action, Train):
+            trial = trials[action.request_id]
+            ended = Ended(Outcome.COMPLETED) if trial.state is State.COMPLETED else runner.run(trial)
+            return self._after(action, trial, ended, method, runner)
+        return []
+
+    def _create(self, action: Create) -> Trial:
+        seed = (self._config.reproducibility.experiment_seed + action.request_id) % 2**32
+        return self._store.create_trial(
+            self._experiment.id, hparams=action.hparams, seed=seed, request_id=action.request_id
+        )
+
+    def _after(
+        self, action: Train, trial: Trial, ended: Ended, method: SearchMethod, runner: TrialRunner
+    ) -> Sequence[Action]:
+        state = State.ERROR if ended.outcome is Outcome.FAILED else State.COMPLETED
+        if ended.outcome is Outcome.INTERRUPTED and runner.requests.current:
+            state = OUTCOME[runner.requests.current]
+        self._store.set_trial_state(trial.id, state, lease=runner.lease.holder)
+        if state.final:
+            emit(events.TrialFinished(experiment_id=trial.experiment_id, trial_id=trial.id, state=state.value))
+        self._error = ended.error or self._error
+        if ended.outcome is Outcome.COMPLETED:
+            return method.on_validation(action.request_id, action.length, self._searcher_metric(trial))
+        if ended.outcome is Outcome.INTERRUPTED:
+            return []
+        return method.on_exit(action.request_id, ended.outcome.value)
+
+    def _searcher_metric(self, trial: Trial) -> float:
+        """The searcher metric of the trial's latest validation; NaN if a script reported none."""
+        metric = self._config.searcher.metric
+        values = [report.metrics.get(metric) for report in self._store.metrics(trial.id, group="validation")]
+        return float(cast("float", values[-1])) if values and values[-1] is not None else float("nan")
+
+    def _search_method(self) -> SearchMethod:
+        block = self._config.searcher
+        target = registry().load(registry().find("search_method", block.name))
+        seed = self._config.reproducibility.experiment_seed
+        return cast("SearchMethod", target(block.options, self._config.hyperparameters, seed))
+
+    def _check_storage(self) -> None:
+        block = self._config.checkpoint_storage
+        assert block is not None  # submit has filled it in
+        check(open_storage(block.type, block.options))

@@ -1,0 +1,76 @@
+"""The lease: at most one living runner per experiment."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from det_core.errors import ExperimentBusy
+from det_core.interfaces.tracking import TrackingStore
+
+_SECONDS = 30.0
+_RENEW_EVERY = 5.0
+
+
+class Lease:
+    """A runner's hold on an experiment. Held from construction to `release`.
+
+    Raises:
+        ExperimentBusy: another living runner has it. One that died on this host is replaced at
+            once; one on another host when its lease runs out.
+    """
+
+    def __init__(self, store: TrackingStore, experiment_id: int) -> None:
+        self.holder = f"{socket.gethostname()}:{os.getpid()}:{_start_time(os.getpid())}:{uuid.uuid4().hex[:8]}"
+        self._store = store
+        self._experiment_id = experiment_id
+        previous = store.lease_holder(experiment_id)
+        if previous and _is_dead(previous):
+            store.release_lease(experiment_id, previous)
+        self._acquire()
+
+    def renew(self) -> None:
+        """Extend it now and then; cheap to call often.
+
+        Raises:
+            ExperimentBusy: it was lost to another runner.
+        """
+        if time.monotonic() >= self._renew_at:
+            self._acquire()
+
+    def release(self) -> None:
+        self._store.release_lease(self._experiment_id, self.holder)
+
+    def _acquire(self) -> None:
+        try:
+            self._store.acquire_lease(self._experiment_id, self.holder, seconds=_SECONDS)
+        except ExperimentBusy as error:
+            raise ExperimentBusy(
+                f"{error}; watch it with: det experiment logs {self._experiment_id} -f, "
+                f"stop it with: det experiment pause {self._experiment_id}"
+            ) from error
+        self._renew_at = time.monotonic() + _RENEW_EVERY
+
+
+def _start_time(pid: int) -> str:
+    """When the process started, in clock ticks since boot (proc(5)): tells a reused pid apart."""
+    with suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return "?"
+
+
+def _is_dead(holder: str) -> bool:
+    host, pid, start_time, _ = holder.rsplit(":", 3)
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return _start_time(int(pid)) != start_time

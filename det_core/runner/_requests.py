@@ -1,0 +1,64 @@
+"""What a person asks of a running experiment: by signal, or through the record."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from det_core.interfaces.tracking import State, TrackingStore
+
+_POLL_EVERY = 1.0
+
+# What is asked for -> the state it ends in.
+OUTCOME = {
+    State.PAUSED: State.PAUSED,
+    State.STOPPING_CANCELED: State.CANCELED,
+    State.STOPPING_KILLED: State.CANCELED,
+}
+_SEVERITY = list(OUTCOME)
+
+
+class Requests:
+    """The strongest request so far: PAUSED, STOPPING_CANCELED or STOPPING_KILLED; None = carry on.
+
+    The first SIGINT or SIGTERM asks to pause, the second to kill.
+    """
+
+    def __init__(self, store: TrackingStore, experiment_id: int) -> None:
+        self.current: State | None = None
+        self._store = store
+        self._experiment_id = experiment_id
+        self._poll_at = 0.0
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Catch SIGINT and SIGTERM meanwhile, if this is the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def poll(self) -> State | None:
+        """Look into the record, at most once a second; the current request."""
+        if time.monotonic() >= self._poll_at:
+            self._poll_at = time.monotonic() + _POLL_EVERY
+            state = self._store.experiment(self._experiment_id).state
+            if state in OUTCOME:
+                self._raise_to(state)
+        return self.current
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._raise_to(State.STOPPING_KILLED if self.current else State.PAUSED)
+
+    def _raise_to(self, state: State) -> None:
+        if self.current is None or _SEVERITY.index(state) > _SEVERITY.index(self.current):
+            self.current = state

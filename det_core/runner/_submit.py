@@ -1,0 +1,40 @@
+"""Record a new experiment."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+from det_core.config import ExperimentConfig, parse_config
+from det_core.core import default_storage
+from det_core.errors import InvalidExperimentException
+from det_core.interfaces.tracking import Experiment, TrackingStore
+from det_core.runner._context_dir import pack
+
+
+def submit(
+    store: TrackingStore, config: ExperimentConfig, context_dir: Path, *, original_config: str = ""
+) -> Experiment:
+    """Record the experiment with its code, QUEUED, ready for a runner.
+
+    Raises:
+        DetError: the context directory is missing or too large.
+        InvalidExperimentException: the config asks for what cannot run here.
+    """
+    if config.entrypoint is None:
+        raise InvalidExperimentException("the config has no entrypoint; for example: entrypoint: model_def:MyTrial")
+    if config.resources.slots_per_trial > 1:
+        raise InvalidExperimentException(
+            f"resources.slots_per_trial is {config.resources.slots_per_trial}, and no distributed backend is "
+            "installed; this release trains on one process: use 1"
+        )
+    content = pack(context_dir)
+    complete = config.dump()
+    if complete.get("checkpoint_storage") is None:
+        complete["checkpoint_storage"] = default_storage()
+    return store.create_experiment(
+        config=parse_config(complete).dump(),
+        original_config=original_config,
+        model_definition=content,
+        owner=getpass.getuser(),
+    )

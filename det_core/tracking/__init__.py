@@ -1,0 +1,8 @@
+"""The one record of experiments, trials, metrics, checkpoints and logs. Opening it, not this, imports SQLAlchemy."""
+
+from __future__ import annotations
+
+from det_core.tracking._open import home as home
+from det_core.tracking._open import open_store as open_store
+
+__all__ = ["home", "open_store"]

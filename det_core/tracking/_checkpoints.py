@@ -1,0 +1,101 @@
+"""Checkpoints: ACTIVE while they are written, then COMPLETED, and DELETED in the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, select, update
+
+from det_core.errors import StaleRun, TrackingError
+from det_core.interfaces.tracking import Checkpoint, CheckpointState
+from det_core.tracking._rows import Part, columns, fence, fetch, get, get_experiment, get_trial, update_trial
+from det_core.tracking._schema import checkpoints, trials
+from det_core.tracking._types import now
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_c = checkpoints.c
+
+
+class Checkpoints(Part):
+    def begin_checkpoint(self, uuid: str, *, trial_id: int, run_id: int, storage: Mapping[str, Any]) -> None:
+        values = {
+            "uuid": uuid,
+            "trial_id": trial_id,
+            "run_id": run_id,
+            "state": CheckpointState.ACTIVE,
+            "storage": storage,
+            "time": now(),
+        }
+        with self._database.write() as connection:
+            fence(connection, trial_id, run_id)
+            if connection.execute(select(_c.id).where(_c.uuid == uuid)).first():
+                raise TrackingError(f"checkpoint {uuid} was begun before; every checkpoint needs an id of its own")
+            connection.execute(checkpoints.insert().values(values))
+
+    def complete_checkpoint(
+        self,
+        uuid: str,
+        *,
+        run_id: int,
+        steps_completed: int | None,
+        resources: Mapping[str, int],
+        metadata: Mapping[str, Any],
+    ) -> None:
+        values = {
+            "state": CheckpointState.COMPLETED,
+            "steps_completed": steps_completed,
+            "resources": resources,
+            "metadata": metadata,
+            "time": now(),
+        }
+        with self._database.write() as connection:
+            begun = _get(connection, uuid)
+            reached = fence(connection, begun.trial_id, run_id)
+            _refuse_others(begun, run_id)
+            # Under the fence's lock: whoever deleted it meanwhile is not overruled.
+            active = (_c.uuid == uuid, _c.state == CheckpointState.ACTIVE)
+            if not connection.execute(update(checkpoints).where(*active).values(values)).rowcount:
+                raise TrackingError(
+                    f"checkpoint {uuid} is {_get(connection, uuid).state.value}, so it cannot be completed"
+                )
+            if steps_completed is not None and steps_completed > reached:
+                update_trial(connection, begun.trial_id, steps_completed=steps_completed)
+
+    def delete_checkpoint(self, uuid: str) -> None:
+        values = {"state": CheckpointState.DELETED, "resources": {}, "time": now()}
+        with self._database.write() as connection:
+            _get(connection, uuid)
+            connection.execute(update(checkpoints).where(_c.uuid == uuid).values(values))
+
+    def checkpoint(self, uuid: str) -> Checkpoint:
+        with self._database.read() as connection:
+            return _get(connection, uuid)
+
+    def checkpoints(
+        self,
+        *,
+        experiment_id: int | None = None,
+        trial_id: int | None = None,
+        states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
+    ) -> list[Checkpoint]:
+        query = select(*columns(checkpoints, Checkpoint)).where(_c.state.in_(states)).order_by(_c.time, _c.id)
+        with self._database.read() as connection:
+            if trial_id is not None:
+                get_trial(connection, trial_id)
+                query = query.where(_c.trial_id == trial_id)
+            if experiment_id is not None:
+                get_experiment(connection, experiment_id)
+                of_experiment = select(trials.c.id).where(trials.c.experiment_id == experiment_id)
+                query = query.where(_c.trial_id.in_(of_experiment))
+            return fetch(connection, Checkpoint, query)
+
+
+def _get(connection: Connection, uuid: str) -> Checkpoint:
+    return get(connection, Checkpoint, checkpoints, _c.uuid == uuid, what=f"checkpoint {uuid}")
+
+
+def _refuse_others(begun: Checkpoint, run_id: int) -> None:
+    if begun.run_id != run_id:
+        raise StaleRun(f"checkpoint {begun.uuid} was begun by run {begun.run_id}, so run {run_id} cannot complete it")

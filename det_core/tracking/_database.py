@@ -1,0 +1,87 @@
+"""Transactions on one database, from any thread, across forks, with errors a person can act on."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from sqlalchemy.exc import DBAPIError, StatementError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Column, ColumnElement, Connection, Engine
+
+    from det_core.errors import TrackingError
+
+
+class Database(ABC):
+    """An engine with short transactions. A subclass knows one kind of database, and all that is special about it."""
+
+    clock: ColumnElement[Any]
+    """SQL: the database's time in seconds, so that leases do not depend on the hosts' clocks."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.url = engine.url.render_as_string(hide_password=False)
+        self._readers = engine
+        self._writers = engine.execution_options(det_writes=True)
+        _open.add(self)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One consistent view."""
+        with self._explained(), self._readers.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self, *, alone: bool = False) -> Iterator[Connection]:
+        """All or nothing. ``alone``: no other process is in such a transaction."""
+        with self._explained(), self._writers.begin() as connection:
+            if alone:
+                self.lock_out_others(connection)
+            yield connection
+
+    def close(self, *, inherited: bool = False) -> None:
+        """Let go of all idle connections; ``inherited`` ones belong to the parent process and stay open."""
+        self._readers.dispose(close=not inherited)
+
+    @abstractmethod
+    def lock_out_others(self, connection: Connection) -> None:
+        """Wait until no other transaction that calls this is open."""
+
+    @abstractmethod
+    def number(self, column: Column[Any], key: str) -> ColumnElement[Any]:
+        """SQL: the number under ``key`` of a JSON object, NULL if there is none."""
+
+    @abstractmethod
+    def explain(self, error: DBAPIError) -> TrackingError:
+        """What a person should know about a driver's error."""
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise self.explain(error) from error
+        except StatementError as error:  # a value that cannot be written down
+            raise (error.orig or error) from None
+
+
+_open: WeakSet[Database] = WeakSet()
+
+
+def _before_fork() -> None:
+    # A SQLite connection must not be carried across a fork, not even to close it there: so none is, bar one in use.
+    for database in list(_open):
+        database.close()
+
+
+def _in_child() -> None:
+    for database in list(_open):
+        database.close(inherited=True)
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_in_child)

@@ -1,0 +1,44 @@
+"""What the processes of trials printed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from det_core.interfaces.tracking import LogLine
+from det_core.tracking._rows import Part, columns, fetch, get_trial, lock_trial
+from det_core.tracking._schema import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Logs(Part):
+    def add_logs(self, lines: Sequence[LogLine]) -> None:
+        rows = [_row(line) for line in lines]
+        if not rows:
+            return
+        with self._database.write() as connection:
+            # Locked, so that ids become visible in their order and a follower misses none. Not fenced: the last words
+            # of a run that was replaced are worth keeping.
+            for trial_id in sorted({line.trial_id for line in lines}):
+                lock_trial(connection, trial_id)
+            connection.execute(logs.insert(), rows)
+
+    def logs(self, trial_id: int, *, after: int = 0, limit: int | None = None) -> list[LogLine]:
+        newer = select(*columns(logs, LogLine)).where(logs.c.trial_id == trial_id, logs.c.id > after)
+        with self._database.read() as connection:
+            get_trial(connection, trial_id)
+            return fetch(connection, LogLine, newer.order_by(logs.c.id).limit(limit))
+
+
+def _row(line: LogLine) -> dict[str, Any]:
+    row = {**vars(line), "log": _printable(line.log)}
+    del row["id"]
+    return row
+
+
+def _printable(text: str) -> str:
+    """Without what a database refuses in text: NUL, and halves of characters."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

@@ -1,0 +1,72 @@
+"""The rules by which reports of metrics are checked and united."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from det_core.errors import MetricsConflict
+from det_core.tracking._types import dump_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from det_core.interfaces.tracking import MetricsReport
+
+Key = tuple[int, str, int]
+"""Trial id, group, step: what one row of metrics is about."""
+
+
+def key_of(report: MetricsReport) -> Key:
+    return report.trial_id, report.group, report.steps_completed
+
+
+def unite(reports: Iterable[MetricsReport]) -> dict[Key, MetricsReport]:
+    """One report for each key, in the order in which the keys came. Raises as `check` and `merge` do."""
+    united: dict[Key, MetricsReport] = {}
+    for report in reports:
+        check(report)
+        key = key_of(report)
+        united[key] = merge(united[key], report) if key in united else report
+    return united
+
+
+def check(report: MetricsReport) -> None:
+    """Raise ValueError or TypeError for what no report may hold."""
+    if not report.group or "." in report.group:
+        raise ValueError(f"the metrics group {report.group!r} must be a name without '.', such as 'training'")
+    for name in report.metrics:
+        if not isinstance(name, str):
+            raise TypeError(f"{_where(report)}: the metric {name!r} must be named by a string")
+    for name in ("epoch", "epochs"):
+        value = report.metrics.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"{_where(report)}: {name!r} must be a number, not {value!r}")
+
+
+def merge(old: MetricsReport, new: MetricsReport) -> MetricsReport:
+    """Both reports of one key in one. Raises MetricsConflict if they contradict each other."""
+    for name in old.metrics.keys() & new.metrics.keys():
+        if not _same(old.metrics[name], new.metrics[name]):
+            values = f"{old.metrics[name]!r}, and now as {new.metrics[name]!r}"
+            raise MetricsConflict(f"{_where(new)}: metric {name!r} was reported as {values}")
+    if old.batch_metrics is not None and new.batch_metrics is not None:
+        raise MetricsConflict(f"{_where(new)}: batch metrics were reported twice")
+    batches = new.batch_metrics if old.batch_metrics is None else old.batch_metrics
+    return replace(old, metrics={**old.metrics, **new.metrics}, batch_metrics=batches)
+
+
+def _same(old: Any, new: Any) -> bool:
+    return bool(old == new) or dump_metrics(old) == dump_metrics(new)  # as text, NaN equals NaN
+
+
+def _where(report: MetricsReport) -> str:
+    return f"trial {report.trial_id}, group {report.group!r}, step {report.steps_completed}"
+
+
+def first_steps(reports: Iterable[MetricsReport]) -> Mapping[str, int]:
+    """The lowest step of each group."""
+    first: dict[str, int] = {}
+    for report in reports:
+        first[report.group] = min(report.steps_completed, first.get(report.group, report.steps_completed))
+    return first

@@ -1,0 +1,141 @@
+"""Metrics: written in batches, read by step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, or_, select, true, tuple_, update
+
+from det_core.interfaces.tracking import MetricsReport
+from det_core.tracking._merge import Key, first_steps, key_of, merge, unite
+from det_core.tracking._rows import Part, columns, fence, get, get_experiment, get_trial, update_trial
+from det_core.tracking._schema import archived as gone
+from det_core.tracking._schema import live, metrics, trials
+from det_core.tracking._types import now
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_PAGE = 1000
+_c = metrics.c
+_insert = metrics.insert()
+_look = select(_c.id, _c.group, _c.steps_completed).where(
+    _c.trial_id == bindparam("trial"), live, _c.steps_completed.between(bindparam("first"), bindparam("last"))
+)
+_replace = (
+    update(metrics)
+    .where(_c.id == bindparam("row"))
+    .values(metrics=bindparam("united"), batch_metrics=bindparam("batches"))
+)
+
+
+class Metrics(Part):
+    def report_metrics(self, reports: Sequence[MetricsReport]) -> None:
+        if not reports:
+            return
+        time = now()
+        united = unite(replace(report, time=report.time or time) for report in reports)
+        by_trial = groupby(sorted(united.values(), key=attrgetter("trial_id")), key=attrgetter("trial_id"))
+        with self._database.write() as connection:
+            # In one order of trials for all writers, so that no two wait for each other.
+            steps = {trial: fence(connection, trial, run) for trial, run in sorted(_writers(reports))}
+            for trial_id, of_trial in by_trial:
+                _write(connection, trial_id, list(of_trial), steps[trial_id])
+
+    def metrics(
+        self, trial_id: int, *, group: str | None = None, after: int = -1, archived: bool = False
+    ) -> Iterator[MetricsReport]:
+        wanted = and_(
+            _c.trial_id == trial_id,
+            gone if archived else live,
+            true() if group is None else _c.group == group,
+            _c.steps_completed > after,
+        )
+        with self._database.read() as connection:
+            get_trial(connection, trial_id)
+        return self._pages(wanted)
+
+    def best_validation(
+        self, experiment_id: int, metric: str, *, smaller_is_better: bool
+    ) -> tuple[float, int, int] | None:
+        # NaN and infinities are stored as strings, so a number is a finite one.
+        value = self._database.number(_c.metrics, metric)
+        of_experiment = select(trials.c.id).where(trials.c.experiment_id == experiment_id)
+        query = (
+            select(value.label("value"), _c.trial_id, _c.steps_completed)
+            .where(_c.trial_id.in_(of_experiment), live, _c.group == "validation", value.is_not(None))
+            .order_by(value.asc() if smaller_is_better else value.desc(), _c.id)
+        )
+        with self._database.read() as connection:
+            get_experiment(connection, experiment_id)
+            best = connection.execute(query.limit(1)).one_or_none()
+        return None if best is None else (float(best.value), best.trial_id, best.steps_completed)
+
+    def _pages(self, wanted: ColumnElement[bool]) -> Iterator[MetricsReport]:
+        """Page by page, so that no transaction stays open while the caller works."""
+        order = (_c.steps_completed, _c.group, _c.id)
+        query = page = select(_c.id, *columns(metrics, MetricsReport)).where(wanted).order_by(*order).limit(_PAGE)
+        while True:
+            with self._database.read() as connection:
+                rows = connection.execute(page).all()
+            for row in rows:
+                yield MetricsReport(**{name: value for name, value in row._mapping.items() if name != "id"})
+            if len(rows) < _PAGE:
+                return
+            last = rows[-1]
+            page = query.where(tuple_(*order) > (last.steps_completed, last.group, last.id))
+
+
+def archive_after(connection: Connection, trial_id: int, step: int) -> None:
+    """Archive all metrics beyond a step."""
+    _archive(connection, trial_id, _c.steps_completed > step)
+
+
+def _archive(connection: Connection, trial_id: int, *which: ColumnElement[bool]) -> None:
+    connection.execute(update(metrics).where(_c.trial_id == trial_id, live, *which).values(archived=True))
+
+
+def _writers(reports: Iterable[MetricsReport]) -> set[tuple[int, int]]:
+    return {(report.trial_id, report.run_id) for report in reports}
+
+
+def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], steps_completed: int) -> None:
+    """Write the reports of one run, one for each key."""
+    run_id = reports[0].run_id
+    if run_id > 1:
+        _supersede(connection, trial_id, run_id, reports)
+    existing = _existing(connection, trial_id, reports)
+    fresh = [{**vars(report), "archived": False} for report in reports if key_of(report) not in existing]
+    changed = [_union(connection, existing[key_of(report)], report) for report in reports if key_of(report) in existing]
+    if fresh:
+        connection.execute(_insert, fresh)
+    if changed:
+        connection.execute(_replace, changed)
+    last = max(report.steps_completed for report in reports)
+    if last > steps_completed:
+        update_trial(connection, trial_id, steps_completed=last)
+
+
+def _supersede(connection: Connection, trial_id: int, run_id: int, reports: list[MetricsReport]) -> None:
+    """Archive what older runs wrote at these steps or later."""
+    for group, step in first_steps(reports).items():
+        later = or_(_c.steps_completed > step, and_(_c.steps_completed == step, _c.group == group))
+        _archive(connection, trial_id, _c.steps_completed >= step, _c.run_id < run_id, later)
+
+
+def _existing(connection: Connection, trial_id: int, reports: list[MetricsReport]) -> dict[Key, int]:
+    """The rows that the database has for these reports already. One look at the index; mostly there are none."""
+    steps = [report.steps_completed for report in reports]
+    rows = connection.execute(_look, {"trial": trial_id, "first": min(steps), "last": max(steps)})
+    wanted = {key_of(report) for report in reports}
+    found = {(trial_id, row.group, row.steps_completed): row.id for row in rows}
+    return {key: found[key] for key in wanted & found.keys()}
+
+
+def _union(connection: Connection, row: int, report: MetricsReport) -> dict[str, Any]:
+    old = get(connection, MetricsReport, metrics, _c.id == row, what=f"metrics row {row}")
+    union = merge(old, report)
+    return {"row": row, "united": union.metrics, "batches": union.batch_metrics}

@@ -1,0 +1,79 @@
+"""Where the record is, and how it is opened."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from det_core.errors import TrackingError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+    from det_core.interfaces.tracking import TrackingStore
+    from det_core.tracking._database import Database
+
+_ACCEPTED = "sqlite:////absolute/path/det.db, or postgresql://user:password@host/database"
+
+
+def home() -> Path:
+    """The directory of det's own data: ``DET_HOME``, else the platform's place for user data. Created with mode 0700.
+
+    Raises:
+        TrackingError: it cannot be created.
+    """
+    import platformdirs
+
+    path = Path(os.environ.get("DET_HOME") or platformdirs.user_data_dir("det")).expanduser().absolute()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrackingError(
+            f"{path} cannot be created: {error.strerror}. Set DET_HOME to a directory of yours."
+        ) from error
+    return path
+
+
+def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
+    """Open the record, creating or upgrading the database as needed.
+
+    Args:
+        url: ``sqlite:////absolute/path/det.db`` or ``postgresql://…``; None is ``det.db`` in `home`.
+        wait: seconds to wait for a database that another process has locked.
+
+    Raises:
+        StoreUnsuitable: SQLite on a network file system.
+        StoreCorrupt: the file is damaged or no database, or belongs to a newer release.
+        StoreBusy: it stayed locked.
+        TrackingError: the URL is not understood, or the database cannot be opened or written.
+    """
+    from det_core.tracking._sql import SqlTrackingStore
+
+    return SqlTrackingStore(_database(url or f"sqlite:///{home() / 'det.db'}", wait))
+
+
+def _database(url: str, wait: float) -> Database:
+    parsed = _parse(url)
+    if parsed.get_backend_name() == "sqlite":
+        from det_core.tracking._sqlite import Sqlite
+
+        return Sqlite(parsed, wait)
+    from det_core.tracking._postgresql import Postgresql
+
+    return Postgresql(parsed, wait)
+
+
+def _parse(url: str) -> URL:
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    if url.startswith(("http://", "https://")):
+        raise TrackingError(f"{url}: recording on a master comes with a later release. Until then: {_ACCEPTED}.")
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise TrackingError(f"{url!r} is no database URL. Accepted: {_ACCEPTED}.") from None
+    if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg"):
+        raise TrackingError(f"{parsed.drivername!r} is no database that det can write. Accepted: {_ACCEPTED}.")
+    return parsed

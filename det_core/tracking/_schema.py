@@ -1,0 +1,209 @@
+"""The tables, and how a database gets from one release's tables to the next's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from det_core import __version__
+from det_core.errors import StoreCorrupt
+from det_core.interfaces.tracking import CheckpointState, State
+from det_core.tracking._types import Json, MetricsJson, UtcTime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from det_core.tracking._database import Database
+
+tables = sa.MetaData()
+
+_BIG = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite counts up only what is called INTEGER
+
+
+def _id() -> sa.Column[int]:
+    return sa.Column("id", _BIG, primary_key=True)
+
+
+def _ref(target: str) -> sa.Column[int]:
+    return sa.Column(f"{target.removesuffix('s')}_id", _BIG, sa.ForeignKey(f"{target}.id"), nullable=False)
+
+
+def _text(name: str) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, nullable=False, default="")
+
+
+def _flag(name: str) -> sa.Column[bool]:
+    return sa.Column(name, sa.Boolean, nullable=False, default=False)
+
+
+def _count(name: str) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=False, default=0)
+
+
+def _json(name: str) -> sa.Column[Any]:
+    return sa.Column(name, Json, nullable=False, default=dict)
+
+
+def _state(kind: type[State] | type[CheckpointState]) -> sa.Column[Any]:
+    return sa.Column("state", sa.Enum(kind, native_enum=False, length=32), nullable=False)
+
+
+schema = sa.Table(
+    "det_schema",
+    tables,
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("release", sa.Text, nullable=False),
+)
+
+experiments = sa.Table(
+    "experiments",
+    tables,
+    _id(),
+    _state(State),
+    _text("name"),
+    _text("description"),
+    _text("notes"),
+    _text("owner"),
+    _text("job_id"),
+    _json("config"),
+    _text("original_config"),
+    _json("labels"),
+    sa.Column("progress", sa.Double, nullable=False, default=0.0),
+    sa.Column("error", sa.Text),
+    _flag("unmanaged"),
+    _flag("archived"),
+    sa.Column("external_id", sa.Text, unique=True),
+    sa.Column("forked_from", _BIG, sa.ForeignKey("experiments.id")),
+    sa.Column("start_time", UtcTime, nullable=False),
+    sa.Column("end_time", UtcTime),
+    sa.Column("lease_holder", sa.Text),
+    sa.Column("lease_expires", sa.Double),
+    sa.Column("model_definition", sa.LargeBinary, nullable=False),  # last: SQLite walks over it to reach what follows
+    sqlite_autoincrement=True,
+)
+
+trials = sa.Table(
+    "trials",
+    tables,
+    _id(),
+    _ref("experiments"),
+    _count("request_id"),
+    _state(State),
+    _json("hparams"),
+    _count("seed"),
+    _count("run_id"),
+    _count("restarts"),
+    _count("steps_completed"),
+    _text("runner_state"),
+    sa.Column("task_id", sa.Text, nullable=False, unique=True),
+    sa.Column("external_id", sa.Text),
+    sa.Column("start_time", UtcTime, nullable=False),
+    sa.Column("end_time", UtcTime),
+    sa.UniqueConstraint("experiment_id", "external_id"),
+    sqlite_autoincrement=True,
+)
+
+runs = sa.Table(
+    "runs",
+    tables,
+    sa.Column("trial_id", _BIG, sa.ForeignKey("trials.id"), primary_key=True),
+    sa.Column("run_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    _text("allocation_id"),
+    _flag("preemption_acknowledged"),
+    sa.Column("early_exit", sa.Text),
+    sa.Column("start_time", UtcTime, nullable=False),
+    sa.Column("end_time", UtcTime),
+)
+
+metrics = sa.Table(
+    "metrics",
+    tables,
+    _id(),
+    _ref("trials"),
+    _count("run_id"),
+    _count("steps_completed"),
+    _text("group"),
+    sa.Column("metrics", MetricsJson, nullable=False),
+    sa.Column("batch_metrics", MetricsJson),
+    sa.Column("time", UtcTime, nullable=False),
+    _flag("archived"),
+)
+
+live = metrics.c.archived == sa.false()
+archived = metrics.c.archived == sa.true()
+
+_BY_STEP = (metrics.c.trial_id, metrics.c.steps_completed, metrics.c.group)
+sa.Index("metrics_live", *_BY_STEP, unique=True, sqlite_where=live, postgresql_where=live)
+sa.Index("metrics_archived", *_BY_STEP, sqlite_where=archived, postgresql_where=archived)
+
+checkpoints = sa.Table(
+    "checkpoints",
+    tables,
+    _id(),
+    sa.Column("uuid", sa.Text, nullable=False, unique=True),
+    _ref("trials"),
+    _count("run_id"),
+    _state(CheckpointState),
+    sa.Column("steps_completed", sa.BigInteger),
+    _json("storage"),
+    _json("resources"),
+    _json("metadata"),
+    sa.Column("time", UtcTime, nullable=False),
+)
+
+logs = sa.Table(
+    "logs",
+    tables,
+    _id(),
+    _ref("trials"),
+    _count("run_id"),
+    sa.Column("rank", sa.Integer, nullable=False),
+    _text("stdtype"),
+    sa.Column("level", sa.Text, nullable=False, default="INFO"),
+    _text("log"),
+    sa.Column("time", UtcTime, nullable=False),
+)
+
+sa.Index("trials_of_experiment", trials.c.experiment_id)
+sa.Index("checkpoints_of_trial", checkpoints.c.trial_id)
+sa.Index("logs_of_trial", logs.c.trial_id, logs.c.id)
+
+# Step n brings a database of version n + 1 to version n + 2; a new database starts at the last version. Only append.
+MIGRATIONS: list[Callable[[sa.Connection], None]] = []
+
+
+def upgrade(database: Database) -> None:
+    """Create the tables, or bring them up to this release.
+
+    Raises:
+        StoreCorrupt: a newer release wrote the database; it says which one to install.
+    """
+    with database.read() as connection:
+        version = _version(connection)
+    if version != 1 + len(MIGRATIONS):
+        with database.write(alone=True) as connection:
+            _upgrade(connection, _version(connection))  # read again: another process may have done it meanwhile
+
+
+def _version(connection: sa.Connection) -> int:
+    """The version of the tables, 0 without any."""
+    if not sa.inspect(connection).has_table(schema.name):
+        return 0
+    version, release = connection.execute(sa.select(schema.c.version, schema.c.release)).one()
+    if version > 1 + len(MIGRATIONS):
+        raise StoreCorrupt(
+            f"{connection.engine.url!r} was written by det-core {release}, which is newer than this {__version__}: "
+            f"pip install 'det-core>={release}'"
+        )
+    return int(version)
+
+
+def _upgrade(connection: sa.Connection, version: int) -> None:
+    if version == 0:
+        tables.create_all(connection, checkfirst=False)
+        connection.execute(schema.insert().values(version=1 + len(MIGRATIONS), release=__version__))
+        return
+    for migrate in MIGRATIONS[version - 1 :]:
+        migrate(connection)
+    connection.execute(schema.update().values(version=1 + len(MIGRATIONS), release=__version__))

@@ -1,0 +1,28 @@
+"""The record in an SQL database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking._checkpoints import Checkpoints
+from det_core.tracking._experiments import Experiments
+from det_core.tracking._logs import Logs
+from det_core.tracking._metrics import Metrics
+from det_core.tracking._schema import upgrade
+from det_core.tracking._trials import Trials
+
+if TYPE_CHECKING:
+    from det_core.tracking._database import Database
+
+
+class SqlTrackingStore(Experiments, Trials, Metrics, Checkpoints, Logs, TrackingStore):
+    """A `TrackingStore` on one database. Open it with `det_core.tracking.open_store`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.url = database.url
+        upgrade(database)
+
+    def close(self) -> None:
+        self._database.close()

@@ -1,0 +1,136 @@
+"""The embedded database: one SQLite file in WAL mode."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
+from det_core.tracking._database import Database
+
+if TYPE_CHECKING:
+    from sqlalchemy.exc import DBAPIError
+
+# NORMAL: after a power cut the last transactions may be gone, but never one without all that came after it, so a
+# COMPLETED checkpoint is still never without the metrics reported before it. A killed process loses nothing.
+_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON")
+
+_NETWORK = frozenset(
+    """
+    9p afs beegfs ceph cifs gfs2 glusterfs gpfs lustre nfs nfs4 ocfs2 orangefs panfs pvfs2 smb2 smb3 smbfs wekafs
+    fuse.beegfs fuse.ceph fuse.ceph-fuse fuse.gcsfuse fuse.glusterfs fuse.juicefs fuse.rclone fuse.s3fs fuse.sshfs
+    """.split()  # noqa: SIM905  (a list literal is three times as long)
+)
+
+_BUSY = "was locked by another process for {wait:g} s. `fuser {path}` shows which: wait for it or end it"
+_DAMAGED = "is damaged, or no database. Nothing was changed: move it, -wal and -shm away together, or restore a backup"
+_FULL = "is on a full disk: make room, or move the record with DET_HOME"
+_READ_ONLY = "cannot be written: its file or directory is read-only. Correct that, or set DET_HOME"
+_NOT_THERE = "cannot be opened: its directory is missing or not yours. Correct that, or set DET_HOME"
+
+# What SQLite says, our error, and what to tell. By text, since Python 3.10 does not give the error's code.
+_MEANINGS: tuple[tuple[str, type[TrackingError], str], ...] = (
+    ("locked", StoreBusy, _BUSY),
+    ("not a database", StoreCorrupt, _DAMAGED),
+    ("malformed", StoreCorrupt, _DAMAGED),
+    ("could not decode", StoreCorrupt, _DAMAGED),
+    ("disk is full", TrackingError, _FULL),
+    ("readonly", TrackingError, _READ_ONLY),
+    ("unable to open", TrackingError, _NOT_THERE),
+)
+
+
+class Sqlite(Database):
+    clock = sa.literal_column("(julianday('now') - 2440587.5) * 86400.0")
+
+    def __init__(self, url: sa.URL, wait: float) -> None:
+        if not url.database or url.database == ":memory:":
+            raise TrackingError("the record needs a file: sqlite:////absolute/path/det.db")
+        self._path = Path(url.database).expanduser().absolute()
+        self._wait = wait
+        refuse_network(self._path, _mounts())
+        _create(self._path)
+        super().__init__(_engine(self._path, wait))
+
+    def lock_out_others(self, connection: sa.Connection) -> None:
+        """BEGIN IMMEDIATE has done it."""
+
+    def number(self, column: sa.Column[Any], key: str) -> sa.ColumnElement[Any]:
+        # Not json_extract: its paths cannot name every key.
+        items = sa.func.json_each(column).table_valued("key", "value", "type")
+        found = sa.select(items.c.value).where(items.c.key == key, items.c.type.in_(("integer", "real")))
+        return found.correlate(column.table).scalar_subquery()
+
+    def explain(self, error: DBAPIError) -> TrackingError:
+        said = str(error.orig)
+        for words, kind, meaning in _MEANINGS:
+            if words in said.lower():
+                return kind(f"{self._path} {meaning.format(path=self._path, wait=self._wait)} (SQLite: {said}).")
+        return TrackingError(f"{self._path}: SQLite says: {said}.")
+
+
+def _engine(path: Path, wait: float) -> sa.Engine:
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": wait}, pool_size=2, max_overflow=-1
+    )
+    sa.event.listen(engine, "connect", _on_connect)
+    sa.event.listen(engine, "begin", _on_begin)
+    return engine
+
+
+def _on_connect(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # no transactions of the driver's own: _on_begin opens them
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _on_begin(connection: sa.Connection) -> None:
+    # A transaction that reads first and writes later could find itself overtaken, so a writer locks from the start.
+    writes = connection.get_execution_options().get("det_writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _create(path: Path) -> None:
+    """Make an empty file that only its owner reads (SQLite gives -wal and -shm the same mode)."""
+    try:
+        # Only a new file: closing a descriptor of one that this process has open elsewhere would drop SQLite's locks.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise TrackingError(
+            f"{path} cannot be created: {error.strerror}. Give a directory that exists and is yours, or set DET_HOME."
+        ) from error
+
+
+def refuse_network(path: Path, mounts: str) -> None:
+    """Raise StoreUnsuitable if ``path`` lies on a network file system, where SQLite's locks and WAL do not hold.
+
+    Args:
+        mounts: text of ``/proc/self/mountinfo``.
+    """
+    kind = _file_system(Path(os.path.realpath(path)), mounts)
+    if kind in _NETWORK:
+        raise StoreUnsuitable(
+            f"{path} is on a network file system ({kind}), where SQLite loses data. "
+            "Set DET_HOME to a directory on a local disk, or give a postgresql:// URL."
+        )
+
+
+def _file_system(path: Path, mounts: str) -> str:
+    deepest, kind = Path("/"), ""
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), before.split()[4]))  # a blank is \040
+        if path.is_relative_to(point) and point.is_relative_to(deepest):  # a later mount hides an earlier one
+            deepest, kind = point, after.split()[0]
+    return kind
+
+
+def _mounts() -> str:
+    table = Path("/proc/self/mountinfo")
+    return table.read_text(errors="replace") if table.exists() else ""

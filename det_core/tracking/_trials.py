@@ -1,0 +1,131 @@
+"""Trials and their runs."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, select, update
+
+from det_core.interfaces.tracking import CheckpointState, Run, State, Trial
+from det_core.tracking._metrics import archive_after
+from det_core.tracking._rows import (
+    Part,
+    columns,
+    fence,
+    fetch,
+    get,
+    get_experiment,
+    get_trial,
+    insert,
+    lock_experiment,
+    lock_trial,
+    update_trial,
+)
+from det_core.tracking._schema import checkpoints, runs, trials
+from det_core.tracking._types import now
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Trials(Part):
+    def create_trial(
+        self,
+        experiment_id: int,
+        *,
+        hparams: Mapping[str, Any],
+        seed: int,
+        request_id: int = 0,
+        external_id: str | None = None,
+        lease: str = "",
+    ) -> Trial:
+        values = {
+            "experiment_id": experiment_id,
+            "request_id": request_id,
+            "state": State.QUEUED,
+            "hparams": hparams,
+            "seed": seed,
+            "task_id": f"{experiment_id}.{uuid.uuid4()}",
+            "external_id": external_id,
+            "start_time": now(),
+        }
+        same = select(trials.c.id).where(trials.c.experiment_id == experiment_id, trials.c.external_id == external_id)
+        with self._database.write() as connection:
+            lock_experiment(connection, experiment_id, lease)
+            found = None if external_id is None else connection.execute(same).scalar_one_or_none()
+            created = found or insert(connection, trials, values)
+            return get_trial(connection, created)
+
+    def trial(self, trial_id: int) -> Trial:
+        with self._database.read() as connection:
+            return get_trial(connection, trial_id)
+
+    def trials(self, experiment_id: int) -> list[Trial]:
+        of_experiment = select(*columns(trials, Trial)).where(trials.c.experiment_id == experiment_id)
+        with self._database.read() as connection:
+            get_experiment(connection, experiment_id)
+            return fetch(connection, Trial, of_experiment.order_by(trials.c.id))
+
+    def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
+        ended = now() if state.final else None
+        with self._database.write() as connection:
+            lock_trial(connection, trial_id, lease=lease)
+            update_trial(connection, trial_id, state=state, end_time=ended)
+            if ended:
+                _end_runs(connection, trial_id)
+
+    def count_restart(self, trial_id: int, *, lease: str = "") -> int:
+        with self._database.write() as connection:
+            lock_trial(connection, trial_id, lease=lease)
+            update_trial(connection, trial_id, restarts=trials.c.restarts + 1)
+            return get_trial(connection, trial_id).restarts
+
+    def start_run(self, trial_id: int, *, allocation_id: str, lease: str = "") -> Run:
+        with self._database.write() as connection:
+            trial = lock_trial(connection, trial_id, lease=lease)
+            run = Run(trial_id=trial_id, run_id=trial.run_id + 1, allocation_id=allocation_id)
+            start = _first_step(connection, trial_id, trial.steps_completed)
+            archive_after(connection, trial_id, start)
+            _end_runs(connection, trial_id)
+            connection.execute(runs.insert().values({**vars(run), "start_time": now()}))
+            update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start)
+            return run
+
+    def run(self, trial_id: int, run_id: int) -> Run:
+        of_trial = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
+        with self._database.read() as connection:
+            return get(connection, Run, runs, *of_trial, what=f"run {run_id} of trial {trial_id}")
+
+    def acknowledge_preemption(self, trial_id: int, run_id: int) -> None:
+        self._update_run(trial_id, run_id, preemption_acknowledged=True)
+
+    def report_early_exit(self, trial_id: int, run_id: int, reason: str) -> None:
+        self._update_run(trial_id, run_id, early_exit=reason)
+
+    def set_runner_state(self, trial_id: int, run_id: int, status: str) -> None:
+        with self._database.write() as connection:
+            fence(connection, trial_id, run_id)
+            update_trial(connection, trial_id, runner_state=status)
+
+    def _update_run(self, trial_id: int, run_id: int, **values: Any) -> None:
+        of_trial = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
+        with self._database.write() as connection:
+            fence(connection, trial_id, run_id)
+            connection.execute(update(runs).where(*of_trial).values(values))
+
+
+def _first_step(connection: Connection, trial_id: int, reached: int) -> int:
+    """Where a new run starts: at the latest completed checkpoint, or at 0 without one."""
+    completed = (checkpoints.c.trial_id == trial_id, checkpoints.c.state == CheckpointState.COMPLETED)
+    latest_first = (checkpoints.c.time.desc(), checkpoints.c.id.desc())
+    row = connection.execute(select(checkpoints.c.steps_completed).where(*completed).order_by(*latest_first)).first()
+    if row is None:
+        return 0
+    # A script need not say how far its checkpoint is; then nothing is known to be undone.
+    return reached if row.steps_completed is None else int(row.steps_completed)
+
+
+def _end_runs(connection: Connection, trial_id: int) -> None:
+    running = (runs.c.trial_id == trial_id, runs.c.end_time.is_(None))
+    connection.execute(update(runs).where(*running).values(end_time=now()))

@@ -1,0 +1,133 @@
+"""Column types: how Python values are written down."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from sqlalchemy import DateTime, Dialect, Text
+from sqlalchemy.types import TypeDecorator
+
+from det_core.errors import StoreCorrupt
+
+_lenient = json.JSONEncoder(separators=(",", ":")).encode
+_strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+# The wire's names. A metric that is the *string* "NaN" cannot be told from the number, so it comes back as the number.
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def plain(value: Any, where: str = "") -> Any:
+    """A copy made of dicts, lists and scalars. Raises TypeError, naming the key, for what JSON cannot hold."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {_key(key, where): plain(item, f"{where}.{key}" if where else key) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    raise TypeError(
+        f"{where or 'the value'!r} is a {kind}; only numbers, strings, booleans, None, lists and dicts of them fit"
+    )
+
+
+def _key(key: object, where: str) -> str:
+    if isinstance(key, str):
+        return key
+    raise TypeError(f"{where or 'the top level'!r} has the key {key!r}; only strings can be keys")
+
+
+def dump(value: Any) -> str:
+    """JSON, with Python's own ``NaN`` and ``Infinity``, which only Python reads back."""
+    try:
+        return _lenient(value)
+    except TypeError:
+        return _lenient(plain(value))
+
+
+def dump_metrics(value: Any) -> str:
+    """Strict JSON, so that SQL can read it: the numbers it lacks become the wire's strings."""
+    try:
+        return _strict(value)
+    except (TypeError, ValueError):
+        return _strict(_named(plain(value)))
+
+
+def load_metrics(text: str) -> Any:
+    value = load(text)
+    return _numbered(value) if '"NaN"' in text or 'Infinity"' in text else value
+
+
+def load(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise StoreCorrupt(
+            f"a value in the database is no JSON ({error}): restore the database from a backup"
+        ) from error
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _named(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_named(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _numbered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbered(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbered(item) for item in value]
+    return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+class Json(TypeDecorator[Any]):
+    """A JSON value as text: on every database it comes back exactly as it went in, in the same order."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else dump(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else load(value)
+
+
+class MetricsJson(TypeDecorator[Any]):
+    """Metrics as text that the database's own JSON functions can read."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else dump_metrics(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else load_metrics(value)
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """An aware time, kept in UTC, with microseconds."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(timezone.utc)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value.astimezone(timezone.utc)
+
+
+def now() -> datetime:
+    return datetime.now(timezone.utc)

@@ -1,0 +1,21 @@
+"""Every test has a home of its own and the plugins that are really installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from det_core.core._info import get_cluster_info
+from det_core.plugins import registry
+
+
+@pytest.fixture(autouse=True)
+def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "det-home"
+    monkeypatch.setenv("DET_HOME", str(home))
+    for name in ("DET_INFO_DIR", "DET_AGENT_SOCKET", "DET_DISABLE_PLUGINS", "DET_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    for cached in (get_cluster_info, registry):
+        cached.cache_clear()
+    return home

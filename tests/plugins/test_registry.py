@@ -1,0 +1,186 @@
+"""Discovery, on distributions that really lie on the path."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import importlib_metadata
+import pytest
+
+from det_core.errors import PluginClash, PluginError, PluginNotFound
+from det_core.events import MetricsReported
+from det_core.plugins import Registry
+
+STORAGE = """
+import det_core
+from det_core.specs import StorageSpec
+@det_core.hookimpl
+def det_storage():
+    yield StorageSpec(name={name!r}, target={target!r}, install="pip install zap", api={api})
+"""
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Lay a distribution with one module on the path."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def lay(name: str, source: str, module: str = "") -> None:
+        module = module or name.replace("-", "_")
+        (tmp_path / f"{module}.py").write_text(source)
+        info = tmp_path / f"{name.replace('-', '_')}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[det]\nx = {module}\n")
+
+    yield lay
+    for name in [name for name in sys.modules if name.startswith("zz_")]:
+        del sys.modules[name]
+
+
+def scan(tmp_path: Path, disabled: tuple[str, ...] = ()) -> Registry:
+    found = importlib_metadata.Distribution.discover(path=[str(tmp_path)])
+    return Registry([ep for dist in found for ep in dist.entry_points], disabled)
+
+
+def storage(name: str = "zap", target: str = "zz_a:thing", api: int = 1) -> str:
+    return STORAGE.format(name=name, target=target, api=api)
+
+
+def test_a_plugin_is_found_and_loaded_on_first_use(install: Install, tmp_path: Path) -> None:
+    install("zz-a", storage() + "thing = 42\n")
+    registry = scan(tmp_path)
+    assert registry.names("storage") == ["zap"]
+    assert registry.load(registry.find("storage", "zap")) == 42
+    (report,) = registry.reports
+    assert (report.name, report.version, report.status) == ("zz-a", "1.2", "ok")
+
+
+def test_a_clash_is_an_error_that_lists_every_provider(install: Install, tmp_path: Path) -> None:
+    install("zz-a", storage())
+    install("zz-b", storage())
+    registry = scan(tmp_path)
+    with pytest.raises(PluginClash, match=r"'zap'.*zz-a 1.2.*zz-b 1.2"):
+        registry.find("storage", "zap")
+    assert len(registry.clashes()) == 1
+    assert scan(tmp_path, disabled=("zz_B",)).find("storage", "zap").name == "zap"
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "problem"),
+    [
+        ("import no_such_module", "broken", "ModuleNotFoundError"),
+        ("raise SystemError('boom')", "broken", "SystemError: boom"),
+        (storage(api=2), "incompatible", "api 2"),
+        ("import det_core\n@det_core.hookimpl\ndef det_from_the_future(): pass", "incompatible", "det_from_the_future"),
+        ("import det_core\n@det_core.hookimpl\ndef det_storage(what): pass", "incompatible", "what"),
+        ("import det_core\n@det_core.hookimpl\ndef det_storage(): yield 'zap'", "incompatible", "expected StorageSpec"),
+        ("import det_core\n@det_core.hookimpl\ndef det_storage(): return 1 / 0", "broken", "ZeroDivisionError"),
+    ],
+)
+def test_a_bad_plugin_is_one_warning_and_harms_nobody(
+    install: Install, tmp_path: Path, caplog: pytest.LogCaptureFixture, source: str, status: str, problem: str
+) -> None:
+    install("zz-bad", source)
+    install("zz-good", storage("fine"))
+    with caplog.at_level(logging.WARNING, "det.plugins"):
+        registry = scan(tmp_path)
+    assert len(caplog.records) == 1
+    assert registry.names("storage") == ["fine"]
+    bad = next(report for report in registry.reports if report.name == "zz-bad")
+    assert bad.status == status
+    assert problem in bad.problem
+    with pytest.raises(PluginNotFound, match="zz-bad"):
+        registry.find("storage", "zap")
+
+
+def test_asking_for_what_a_broken_plugin_offers_names_the_cause(install: Install, tmp_path: Path) -> None:
+    install("det-storage-s3", "import no_such_module", module="zz_s3")
+    with pytest.raises(PluginNotFound, match=r"det-storage-s3 1.2.*broken.*no_such_module"):
+        scan(tmp_path).find("storage", "s3")
+
+
+def test_an_unknown_name_is_answered_with_the_pip_command_or_a_suggestion(install: Install, tmp_path: Path) -> None:
+    install("zz-a", storage())
+    registry = scan(tmp_path)
+    with pytest.raises(PluginNotFound, match="pip install det-storage-s3"):
+        registry.find("storage", "s3")
+    with pytest.raises(PluginNotFound, match="did you mean 'zap'"):
+        registry.find("storage", "zapp")
+
+
+def test_a_target_that_does_not_import_names_plugin_cause_and_command(install: Install, tmp_path: Path) -> None:
+    install("zz-a", storage(target="zz_a:nothing"))
+    registry = scan(tmp_path)
+    with pytest.raises(PluginError, match=r"zz-a 1.2.*zz_a:nothing.*no attribute.*pip install zap"):
+        registry.load(registry.find("storage", "zap"))
+
+
+CHOICE = """
+import det_core
+@det_core.hookimpl
+def det_choose_framework(mro): return {answer!r} if {base!r} in mro else None
+"""
+
+
+def test_choices_that_differ_are_an_error(install: Install, tmp_path: Path) -> None:
+    install("zz-a", CHOICE.format(answer="one", base="x.Base"))
+    install("zz-b", CHOICE.format(answer="two", base="x.Mixin"))
+    registry = scan(tmp_path)
+    assert registry.choose("det_choose_framework", mro=["x.Base"]) == "one"
+    assert registry.choose("det_choose_framework", mro=["y.Base"]) is None
+    with pytest.raises(PluginClash, match=r"zz-a says 'one'.*zz-b says 'two'|zz-b says 'two'.*zz-a says 'one'"):
+        registry.choose("det_choose_framework", mro=["x.Base", "x.Mixin"])
+
+
+OBSERVER = """
+import det_core
+seen = []
+@det_core.hookimpl
+def det_metrics_reported(event):
+    seen.append(event.steps_completed)
+    {then}
+"""
+
+
+def test_one_observer_that_raises_mutes_nobody(
+    install: Install, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, then in (("zz-a", "raise RuntimeError('a')"), ("zz-b", "pass"), ("zz-c", "raise RuntimeError('c')")):
+        install(name, OBSERVER.format(then=then))
+    event = MetricsReported(trial_id=1, run_id=1, group="training", steps_completed=7, metrics={})
+    for _ in scan(tmp_path).call("det_metrics_reported", event=event):
+        pass
+    assert [sys.modules[name].seen for name in ("zz_a", "zz_b", "zz_c")] == [[7], [7], [7]]
+    assert {record.args[0] for record in caplog.records if record.args} == {"zz-a", "zz-c"}
+
+
+def test_every_hook_shows_an_example_and_the_table_lists_it() -> None:
+    from det_core import hookspecs
+
+    hooks = [value for name, value in vars(hookspecs).items() if name.startswith("det_")]
+    assert hooks
+    assert all("Example::" in (hook.__doc__ or "") for hook in hooks)
+    lacking = [h.__name__ for h in hooks if h.__name__ not in hookspecs.__doc__ and not registers(h.__name__)]
+    assert lacking == []
+
+
+def registers(hook: str) -> bool:
+    from det_core.plugins import KINDS
+
+    return hook in {name for name, _ in KINDS.values()}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("module", ["det_core.plugins.builtin", "det_torch.plugin", "det_torch"])
+def test_importing_a_plugin_loads_nothing_heavy(module: str) -> None:
+    heavy = ("torch", "tensorflow", "boto3", "sqlalchemy", "pydantic", "yaml", "rich", "numpy")
+    script = f"import sys, {module}; print(*[name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.split() == []
