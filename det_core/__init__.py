@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # importing typing would be most of this module's cost
+
 if TYPE_CHECKING:
+    from typing import Any
+
     from det_core import core as core
     from det_core.core._info import ClusterInfo as ClusterInfo
     from det_core.core._info import RendezvousInfo as RendezvousInfo

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from det_core.errors import DetError
+from det_core.interfaces.tracking import State
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+TERMINATED = 143
+"""Exit code after SIGTERM."""
 
 
 class UsageError(DetError):
@@ -65,6 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[Argument]
 def complain(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """Refuse the command line, with the usage that was expected."""
     raise UsageError(f"{message}\n{parser.format_usage().rstrip()}\nMore: {parser.prog} --help")
+
+
+def exit_code(state: State) -> int:
+    """0 if and only if the work is done."""
+    return 0 if state is State.COMPLETED else 1
 
 
 JSON = argument("--json", action="store_true", help="print one JSON document")

@@ -87,6 +87,11 @@ def size(count: int) -> str:
     return f"{value:.3g} TB"
 
 
+def count(number: int, one: str, many: str | None = None) -> str:
+    """``1 trial``, ``3 trials``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def elapsed(start: datetime, end: datetime | None) -> timedelta:
     """How long it took, or has taken so far."""
     return (end or datetime.now(timezone.utc)) - start

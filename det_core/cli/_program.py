@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import signal
@@ -12,13 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn, cast
 
-from det_core.cli._command import Parser, UsageError, complain
+from det_core import __version__
+from det_core.cli._command import INTERRUPTED, TERMINATED, Parser, UsageError, complain
 from det_core.errors import ConfigError, DetError, PluginError
 from det_core.plugins import registry
 from det_core.specs import CommandSpec
 
-INTERRUPTED = 130
-TERMINATED = 143
 _BROKEN_PIPE = 141
 
 _ALIASES = {"experiment": ["e"], "trial": ["t"], "checkpoint": ["c"]}
@@ -27,6 +27,8 @@ _ALIASES = {"experiment": ["e"], "trial": ["t"], "checkpoint": ["c"]}
 def run(argv: Sequence[str]) -> int:
     """Run the command; errors that a person can act on become one message and an exit code."""
     try:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # what a trial prints must not end the command
         with _terminable():
             args = _parser(argv).parse_args(argv)
             code: int = args.run(args)
@@ -45,18 +47,17 @@ def run(argv: Sequence[str]) -> int:
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """All commands by name and help; only the one that ``argv`` asks for is imported."""
     parser = Parser(prog="det", description="Train trials; every framework, backend and store is a plugin.")
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument("--version", action="version", version=f"det {__version__}")
     parser.set_defaults(run=lambda _: complain(parser, "no command given"))
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    group = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    specs = {spec.name: cast(CommandSpec, spec) for spec in registry().specs("command")}
     asked = next((argument for argument in argv if not argument.startswith("-")), None)
-    known = cast(list[CommandSpec], registry().specs("command"))
-    for spec in known:
-        names = {spec.name, *_ALIASES.get(spec.name, ())}
-        child = commands.add_parser(spec.name, aliases=_ALIASES.get(spec.name, []), help=spec.help, description=spec.help)
-        if asked in names:
+    for name, spec in specs.items():
+        aliases = [alias for alias in _ALIASES.get(name, ()) if alias not in specs]
+        child = group.add_parser(name, aliases=aliases, help=spec.help.replace("%", "%%"), description=spec.help)
+        if asked in (name, *aliases):
             _configure(spec, child)
-            return parser
-    if asked is not None:
+    if asked is not None and asked not in group.choices:
         _refuse(asked)
     return parser
 

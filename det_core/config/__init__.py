@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from det_core.config._block import Block as Block
 from det_core.config._block import Positive as Positive
+from det_core.config._entrypoint import is_command as is_command
 from det_core.config._experiment import ExperimentConfig as ExperimentConfig
-from det_core.config._experiment import is_command as is_command
 from det_core.config._hyperparameters import Hyperparameter as Hyperparameter
 from det_core.config._hyperparameters import sample_hyperparameters as sample_hyperparameters
 from det_core.config._length import Length as Length

@@ -42,4 +42,7 @@ def prepare(model: type[BaseModel], data: Mapping[str, Any], beside: Iterable[st
     if model.model_config.get("extra") == "allow" or any(not isinstance(alias, str) for alias in aliases):
         return given
     known = tuple(sorted({*model.model_fields, *map(str, aliases), *beside}))
-    return {key: value if key in known else UnknownKey(known) for key, value in given.items()}
+    return {
+        key: value if key in known or isinstance(value, UnknownKey) else UnknownKey(known)
+        for key, value in given.items()
+    }

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    Discriminator,
     Field,
     PrivateAttr,
-    Tag,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -20,6 +16,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from det_core.config._block import IGNORED, Block, Count, Flag, Ignored, Positive
+from det_core.config._entrypoint import Entrypoint, is_command
 from det_core.config._hyperparameters import Hyperparameter
 from det_core.config._length import Length, Unit
 from det_core.config._plugin_blocks import CheckpointStorageConfig, DistributedConfig, LauncherConfig, SearcherConfig
@@ -32,30 +29,6 @@ from det_core.config._settings import (
     ResourcesConfig,
     RetentionPolicy,
 )
-
-_TRIAL_CLASS = re.compile(r"[\w.]+:[\w.]+")
-
-
-def _form(value: Any) -> str:
-    return "list" if isinstance(value, (list, tuple)) else "text"
-
-
-def _not_empty(entrypoint: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    if not entrypoint:
-        raise PydanticCustomError("entrypoint", "expected a trial class `module:Class` or a command; write one")
-    return entrypoint
-
-
-Entrypoint = Annotated[
-    Annotated[str, Tag("text")] | Annotated[tuple[str, ...], Tag("list")],
-    Discriminator(_form),
-    AfterValidator(_not_empty),
-]
-
-
-def is_command(entrypoint: str | tuple[str, ...] | None) -> bool:
-    """Whether the entrypoint is a command line, rather than a trial class ``module:Class`` or nothing."""
-    return entrypoint is not None and not (isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint))
 
 
 class ExperimentConfig(Block):

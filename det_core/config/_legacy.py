@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from det_core.config._document import Document, format_location
+from typing import Any
+
+from det_core.config._document import Document
 
 _SEARCHER = {
     "max_steps": "max_length",
@@ -10,6 +12,7 @@ _SEARCHER = {
     "step_budget": "budget",
     "steps_per_round": "length_per_round",
 }
+_PERIODS = ("min_validation_period", "min_checkpoint_period")
 _DEFAULT_BATCHES_PER_STEP = 100
 
 
@@ -17,31 +20,29 @@ def modernize(document: Document) -> tuple[str, ...]:
     """Rewrite a config of release 0.12 in place to lengths in batches.
 
     A config is one if it has ``batches_per_step`` or a searcher's length in steps; elsewhere a bare
-    number is a length without a unit.
+    number is a length without a unit. A key is not renamed over another; it is left as unknown.
 
     Returns:
         What to tell the user about it.
     """
     config = document.value
-    searcher = config.get("searcher")
-    steps = [key for key in _SEARCHER if isinstance(searcher, dict) and key in searcher]
+    searcher = config["searcher"] if isinstance(config.get("searcher"), dict) else {}
+    steps = [old for old, new in _SEARCHER.items() if old in searcher and new not in searcher]
     if not steps and "batches_per_step" not in config:
         return ()
     batches = config.get("batches_per_step", _DEFAULT_BATCHES_PER_STEP)
-    if type(batches) is not int:
-        batches = 1  # the error about it comes with all others
-    if "batches_per_step" in config:
+    if "batches_per_step" in config and "scheduling_unit" not in config:
         document.rename((), "batches_per_step", "scheduling_unit")
-    for period in ("min_validation_period", "min_checkpoint_period"):
+    for old in steps:
+        document.rename(("searcher",), old, _SEARCHER[old])
+        _to_batches(searcher, _SEARCHER[old], batches)
+    for period in _PERIODS:
         _to_batches(config, period, batches)
-    for key in steps:
-        document.rename(("searcher",), key, _SEARCHER[key])
-        _to_batches(searcher, _SEARCHER[key], batches)
-    renamed = "".join(f", {format_location(('searcher', key))} became {_SEARCHER[key]}" for key in steps)
+    renamed = "".join(f", searcher.{old} became {_SEARCHER[old]}" for old in steps)
     return (f"this config counts in steps, as release 0.12 did: read as {batches} batches per step{renamed}",)
 
 
-def _to_batches(mapping: dict[str, object], key: str, batches: int) -> None:
-    steps = mapping.get(key)
-    if type(steps) is int:
-        mapping[key] = {"batches": steps * batches}
+def _to_batches(mapping: dict[str, Any], key: str, batches: object) -> None:
+    # What is no whole number stays, for the error about it that comes with all others.
+    if type(mapping.get(key)) is int and type(batches) is int:
+        mapping[key] = {"batches": mapping[key] * batches}

@@ -80,7 +80,7 @@ def _explain(details: ErrorDetails, location: Location) -> tuple[str, str]:
     message = str(context.get("error", details["msg"])).replace("Input should be", "expected")
     if isinstance(value, (Mapping, list)):
         return "", message
-    if _is_secret(location):
+    if "error" in context and _is_secret(location):  # a plugin's own words may quote the value
         message = message.replace(str(value), "***")
     return "" if str(value) in message else _seen(value, location), message
 

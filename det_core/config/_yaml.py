@@ -46,9 +46,10 @@ def from_yaml(text: str, file: str) -> Document:
         if root is not None:
             document.value = _Builder(loader, document).build(root, ())
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else None
-        raise refusal(file, f"not valid YAML: {error.problem}; check indentation, colons and quotes", line) from None
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        begin = f" {error.context} from line {error.context_mark.line + 1}" if error.context_mark else ""
+        message = f"not valid YAML: {error.problem}{begin}; check indentation, colons and quotes"
+        raise refusal(file, message, line) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise refusal(file, f"not valid YAML: {error.reason}; remove the character", line) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 
 from det_core.errors import LaunchError
@@ -30,6 +31,7 @@ def start_detached(store: TrackingStore, experiment_id: int) -> None:
             stderr=output,
             start_new_session=True,
         )
+    threading.Thread(target=process.wait, daemon=True).start()  # no zombie where this process lives on
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         holder = store.lease_holder(experiment_id)

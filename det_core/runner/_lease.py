@@ -6,7 +6,6 @@ import os
 import socket
 import time
 import uuid
-from contextlib import suppress
 from pathlib import Path
 
 from det_core.errors import ExperimentBusy
@@ -57,20 +56,14 @@ class Lease:
 
 
 def _start_time(pid: int) -> str:
-    """When the process started, in clock ticks since boot (proc(5)): tells a reused pid apart."""
-    with suppress(FileNotFoundError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    return "?"
+    """When the process started, in clock ticks since boot (proc(5)): tells a reused pid apart. "" if it is dead."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return "" if Path("/proc/self").exists() else "?"
+    return "" if state in "ZX" else fields[18]
 
 
 def _is_dead(holder: str) -> bool:
     host, pid, start_time, _ = holder.rsplit(":", 3)
-    if host != socket.gethostname():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return _start_time(int(pid)) != start_time
+    return host == socket.gethostname() and _start_time(int(pid)) != start_time

@@ -22,7 +22,11 @@ class SqlTrackingStore(Experiments, Trials, Metrics, Checkpoints, Logs, Tracking
     def __init__(self, database: Database) -> None:
         self._database = database
         self.url = database.url
-        upgrade(database)
+        try:
+            upgrade(database)
+        except BaseException:
+            database.close()
+            raise
 
     def close(self) -> None:
         self._database.close()

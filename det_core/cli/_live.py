@@ -1,0 +1,91 @@
+"""The live line of a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from det_core.cli._outcome import Best, best_validation
+from det_core.cli._output import log_text, scalars, text
+from det_core.cli._watch import Pace, Watcher, total_batches
+from det_core.interfaces.tracking import LogLine, MetricsReport
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from typing_extensions import Self
+
+_BAR_SHARE = 6
+"""The bar takes one part in so many of the terminal's width."""
+_METRICS = 3
+"""So many metrics of each group are shown."""
+
+
+class LiveLine:
+    """Redraws one line at the bottom; what trials print goes above it. Gone when left."""
+
+    def __init__(self, watcher: Watcher, status: Callable[[], str], console: Console | None = None) -> None:
+        self._watcher = watcher
+        self._status = status
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._pace = Pace()
+        self._latest: dict[str, MetricsReport] = {}
+        self._best: Best | None = None
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        try:
+            self.update()
+        finally:
+            self._live.stop()
+
+    def update(self) -> None:
+        """Look what is new and draw it."""
+        for news in self._watcher.poll():
+            if isinstance(news, LogLine):
+                self._live.console.print(Text(log_text(news)), soft_wrap=True)
+                continue
+            self._latest[news.group] = news
+            if news.group == "validation":
+                self._best = best_validation(self._watcher.store, self._watcher.experiment)
+        self._live.update(self._line(), refresh=True)
+
+    def _line(self) -> Table:
+        steps = sum(trial.steps_completed for trial in self._watcher.trials)
+        total = total_batches(self._watcher.experiment, steps)
+        self._pace.update(steps)
+        line = Table.grid(padding=(0, 1))
+        line.add_column(width=self._live.console.width // _BAR_SHARE)
+        line.add_column(no_wrap=True, overflow="ellipsis")
+        line.add_row(
+            ProgressBar(total=total or 1, completed=steps if total else 0, pulse=not steps),
+            Text("  ").join(self._parts(steps, total)),
+        )
+        return line
+
+    def _parts(self, steps: int, total: int | None) -> Iterator[Text]:
+        """What to say, the most important first: a narrow terminal shows only the beginning."""
+        status = self._status()
+        if status:
+            yield Text(status, "bold yellow")
+        if not steps:
+            yield Text(f"experiment {self._watcher.experiment.id} starts")
+            return
+        yield Text(f"{steps}/{total}" if total else f"{steps} batches", "bold")
+        rate = self._pace.rate
+        if rate:
+            yield Text(f"{text(rate)} batches/s", "cyan")
+            if total and total > steps:
+                yield Text(f"{text(timedelta(seconds=(total - steps) / rate))} left", "cyan")
+        if self._best:
+            yield Text(f"best {self._best.metric}={text(self._best.value)}", "green")
+        for group, report in self._latest.items():
+            yield Text(f"{group} {scalars(report.metrics, _METRICS)}")

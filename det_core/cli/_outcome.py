@@ -1,0 +1,146 @@
+"""How an experiment ended, and what to do with the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from det_core.cli._output import count, elapsed, text
+from det_core.errors import DetError
+from det_core.interfaces.tracking import Checkpoint, Experiment, MetricsReport, State, TrackingStore
+
+_LOADING = {
+    "state_dict.pth": """\
+    import torch
+    state = torch.load("{path}/state_dict.pth", weights_only=True)
+    model.load_state_dict(state["models_state_dict"][0])""",
+}
+"""A file in a checkpoint -> how to load it in Python."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The best validation so far."""
+
+    metric: str
+    value: float
+    trial_id: int
+    steps_completed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What ``det run --json`` prints."""
+
+    id: int
+    state: State
+    error: str | None
+    trials: int
+    steps_completed: int
+    """Batches, over all trials."""
+    restarts: int
+    seconds: float
+    best: Best | None
+    checkpoint: Checkpoint | None
+    """The one with the best validation; without any validation the newest."""
+    path: str | None
+    """Where that checkpoint lies."""
+
+
+def outcome(store: TrackingStore, experiment_id: int) -> Outcome:
+    """Read it from the record."""
+    experiment = store.experiment(experiment_id)
+    trials = store.trials(experiment_id)
+    checkpoint = best_checkpoint(store, experiment) or next(reversed(store.checkpoints(experiment_id=experiment_id)), None)
+    return Outcome(
+        id=experiment_id,
+        state=experiment.state,
+        error=experiment.error,
+        trials=len(trials),
+        steps_completed=sum(trial.steps_completed for trial in trials),
+        restarts=sum(trial.restarts for trial in trials),
+        seconds=elapsed(experiment.start_time, experiment.end_time).total_seconds(),
+        best=best_validation(store, experiment),
+        checkpoint=checkpoint,
+        path=location(checkpoint) if checkpoint else None,
+    )
+
+
+def searcher_metric(experiment: Experiment) -> tuple[str, bool]:
+    """Its name, and whether smaller is better."""
+    searcher: Mapping[str, Any] = experiment.config.get("searcher") or {}
+    return searcher.get("metric", ""), searcher.get("smaller_is_better", True)
+
+
+def best_validation(store: TrackingStore, experiment: Experiment) -> Best | None:
+    """The best value of the searcher metric, over all trials."""
+    metric, smaller_is_better = searcher_metric(experiment)
+    best = store.best_validation(experiment.id, metric, smaller_is_better=smaller_is_better)
+    return Best(metric=metric, value=best[0], trial_id=best[1], steps_completed=best[2]) if best else None
+
+
+def best_checkpoint(store: TrackingStore, experiment: Experiment) -> Checkpoint | None:
+    """The completed checkpoint at whose batch the searcher metric was best; the earliest of equals."""
+    metric, smaller_is_better = searcher_metric(experiment)
+    checkpoints = store.checkpoints(experiment_id=experiment.id)
+    values: dict[tuple[int, int | None], Any] = {
+        (trial_id, report.steps_completed): report.metrics.get(metric)
+        for trial_id in {checkpoint.trial_id for checkpoint in checkpoints}
+        for report in store.metrics(trial_id, group="validation")
+    }
+    scores: list[tuple[float, Checkpoint]] = []
+    for checkpoint in checkpoints:
+        value = values.get((checkpoint.trial_id, checkpoint.steps_completed))
+        if isinstance(value, (int, float)) and math.isfinite(value):
+            scores.append((value if smaller_is_better else -value, checkpoint))
+    return min(scores, key=lambda score: score[0])[1] if scores else None
+
+
+def location(checkpoint: Checkpoint) -> str:
+    """The checkpoint's directory, or the storage that has it if it is no mounted file system."""
+    from det_core.cli._storage import open_checkpoint_storage
+
+    try:
+        path = open_checkpoint_storage(checkpoint).local_path(checkpoint.uuid)
+    except DetError:
+        path = None
+    return str(path) if path else ", ".join(f"{key} {value}" for key, value in checkpoint.storage.items())
+
+
+def summary(result: Outcome) -> Iterator[str]:
+    """The closing lines: what came out, where it is, what to type next."""
+    counts = [count(result.trials, "trial"), count(result.steps_completed, "batch", "batches")]
+    if result.restarts:
+        counts.append(count(result.restarts, "restart"))
+    yield f"Experiment {result.id} {_ENDINGS.get(result.state, 'is running')}: {', '.join(counts)}, {result.seconds:.1f} s"
+    if result.best:
+        best = result.best
+        yield f"  best {best.metric}={text(best.value)} at batch {best.steps_completed} of trial {best.trial_id}"
+    if result.checkpoint:
+        yield from _checkpoint_lines(result.checkpoint, result.path or "", "best" if result.best else "latest")
+    if result.error:
+        yield f"  error: {result.error}"
+    if result.state is State.ERROR:
+        yield f"  all it printed: det experiment logs {result.id}"
+    if result.state is not State.COMPLETED:
+        yield f"  to go on from the latest checkpoint: det experiment resume {result.id}"
+
+
+_ENDINGS = {
+    State.COMPLETED: "completed",
+    State.ERROR: "failed",
+    State.PAUSED: "paused",
+    State.CANCELED: "was canceled",
+}
+
+
+def _checkpoint_lines(checkpoint: Checkpoint, path: str, which: str) -> Iterator[str]:
+    yield f"  {which} checkpoint {checkpoint.uuid} (batch {text(checkpoint.steps_completed)})"
+    yield f"    in {path}"
+    yield f"    to get it: det checkpoint download {checkpoint.uuid}"
+    for file, snippet in _LOADING.items():
+        if file in checkpoint.resources:
+            yield "  to load it in Python:"
+            yield snippet.format(path=path)

@@ -1,0 +1,147 @@
+"""Experiments, trials and checkpoints as rows and facts for people, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from det_core.cli._output import elapsed, facts, plain, scalars, size, table, text
+from det_core.interfaces.tracking import Checkpoint, CheckpointState, Experiment, MetricsReport, TrackingStore, Trial
+
+_LONG = ("config", "original_config")
+
+
+def experiment_row(experiment: Experiment) -> dict[str, Any]:
+    """The experiment without its config, for lists."""
+    return {field.name: getattr(experiment, field.name) for field in fields(experiment) if field.name not in _LONG}
+
+
+def experiment_table(experiments: Iterable[Experiment]) -> str:
+    """One line per experiment."""
+    return table(
+        ("id", "name", "state", "progress", "started", "took", "owner"),
+        (
+            (
+                one.id,
+                one.name,
+                one.state,
+                f"{one.progress:.0%}",
+                one.start_time,
+                elapsed(one.start_time, one.end_time) if one.end_time else None,
+                one.owner,
+            )
+            for one in experiments
+        ),
+    )
+
+
+def trial_table(trials: Iterable[Trial]) -> str:
+    """One line per trial."""
+    return table(
+        ("trial", "state", "batches", "restarts", "hyperparameters"),
+        ((one.id, one.state, one.steps_completed, one.restarts, scalars(one.hparams)) for one in trials),
+    )
+
+
+def checkpoint_table(checkpoints: Iterable[Checkpoint]) -> str:
+    """One line per checkpoint."""
+    return table(
+        ("uuid", "trial", "batch", "state", "size", "time"),
+        (
+            (one.uuid, one.trial_id, one.steps_completed, one.state, size(sum(one.resources.values())), one.time)
+            for one in checkpoints
+        ),
+    )
+
+
+def metrics_table(reports: Iterable[MetricsReport]) -> str:
+    """One line per report."""
+    return table(
+        ("trial", "batch", "group", "metrics"),
+        ((one.trial_id, one.steps_completed, one.group, scalars(one.metrics)) for one in reports),
+    )
+
+
+def experiment_facts(experiment: Experiment) -> str:
+    """What there is to know in one screen."""
+    return facts(
+        {
+            "experiment": experiment.id,
+            "name": experiment.name,
+            "description": experiment.description,
+            "state": experiment.state,
+            "error": experiment.error,
+            "progress": f"{experiment.progress:.0%}",
+            "owner": experiment.owner,
+            "labels": ", ".join(experiment.labels),
+            "external id": experiment.external_id,
+            "recorded by": "a script off the cluster" if experiment.unmanaged else None,
+            "started": experiment.start_time,
+            "ended": experiment.end_time,
+        }
+    )
+
+
+def trial_facts(trial: Trial) -> str:
+    """What there is to know in one screen."""
+    return facts(
+        {
+            "trial": trial.id,
+            "experiment": trial.experiment_id,
+            "state": trial.state,
+            "status": trial.runner_state,
+            "batches": trial.steps_completed,
+            "runs": trial.run_id,
+            "restarts": trial.restarts,
+            "seed": trial.seed,
+            **_nested("hyperparameters", trial.hparams),
+            "external id": trial.external_id,
+            "started": trial.start_time,
+            "ended": trial.end_time,
+        }
+    )
+
+
+def checkpoint_facts(checkpoint: Checkpoint, path: str | None) -> str:
+    """What there is to know in one screen, then the files."""
+    head = facts(
+        {
+            "checkpoint": checkpoint.uuid,
+            "trial": checkpoint.trial_id,
+            "run": checkpoint.run_id,
+            "state": checkpoint.state,
+            "batch": checkpoint.steps_completed,
+            "time": checkpoint.time,
+            "in": path,
+            **_nested("metadata", checkpoint.metadata),
+        }
+    )
+    files = table(("file", "size"), ((name, size(count)) for name, count in sorted(checkpoint.resources.items())))
+    return f"{head}\n\n{files}" if checkpoint.resources else head
+
+
+def all_metrics(store: TrackingStore, trials: Sequence[Trial]) -> Iterator[MetricsReport]:
+    """Everything that was reported, trial by trial."""
+    for trial in trials:
+        yield from store.metrics(trial.id)
+
+
+def all_checkpoints(store: TrackingStore, **whose: int | None) -> list[Checkpoint]:
+    """Those being written, too; not the deleted ones."""
+    return store.checkpoints(states=(CheckpointState.ACTIVE, CheckpointState.COMPLETED), **whose)
+
+
+def document(record: object, **parts: object) -> dict[str, Any]:
+    """A record as a JSON object, with more keys beside its own."""
+    whole: dict[str, Any] = plain(record)
+    return whole | {name: plain(part) for name, part in parts.items()}
+
+
+def _nested(name: str, values: Mapping[str, Any]) -> dict[str, object]:
+    return {f"{name}.{key}": text(value) for key, value in values.items()}
+
+
+def sections(*texts: str) -> str:
+    """Blocks of text with a blank line between them."""
+    return "\n\n".join(block for block in texts if block)

@@ -1,0 +1,111 @@
+"""What is new about an experiment since the last look."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from det_core.interfaces.tracking import Experiment, LogLine, MetricsReport, TrackingStore, Trial
+
+GROUPS = ("training", "validation")
+"""The metrics that are shown; others, such as those of the profiler, are in ``trial describe --metrics``."""
+
+POLL_SECONDS = 0.2
+
+News = LogLine | MetricsReport
+
+
+@dataclass
+class _Cursor:
+    run_id: int = 0
+    log: int = 0
+    steps: dict[str, int] = field(default_factory=lambda: dict.fromkeys(GROUPS, -1))
+
+
+class Watcher:
+    """Remembers what was seen of each trial."""
+
+    def __init__(self, store: TrackingStore, experiment_id: int) -> None:
+        self.store = store
+        self.experiment: Experiment = store.experiment(experiment_id)
+        self.trials: list[Trial] = []
+        self._cursors: dict[int, _Cursor] = {}
+
+    def poll(self) -> list[News]:
+        """Log lines and metrics that were not returned before, those of each trial in order."""
+        self.experiment = self.store.experiment(self.experiment.id)
+        self.trials = self.store.trials(self.experiment.id)
+        return [news for trial in self.trials for news in self._news(trial)]
+
+    def _news(self, trial: Trial) -> Iterator[News]:
+        cursor = self._cursors.setdefault(trial.id, _Cursor())
+        if trial.run_id != cursor.run_id:  # a new run starts from a checkpoint, so steps are reported again
+            cursor.run_id = trial.run_id
+            cursor.steps = {group: min(step, trial.steps_completed) for group, step in cursor.steps.items()}
+        for line in self.store.logs(trial.id, after=cursor.log):
+            cursor.log = line.id
+            yield line
+        reports = [report for group in GROUPS for report in self._reports(trial, cursor, group)]
+        yield from sorted(reports, key=lambda report: report.steps_completed)
+
+    def _reports(self, trial: Trial, cursor: _Cursor, group: str) -> Iterator[MetricsReport]:
+        for report in self.store.metrics(trial.id, group=group, after=cursor.steps[group]):
+            cursor.steps[group] = report.steps_completed
+            yield report
+
+
+class Pace:
+    """Batches per second over the latest reports."""
+
+    def __init__(self, samples: int = 10, clock: Callable[[], float] = time.monotonic) -> None:
+        self._samples: deque[tuple[float, int]] = deque(maxlen=samples)
+        self._clock = clock
+        self._steps: int | None = None
+
+    def update(self, steps: int) -> None:
+        """Note how many batches are done by now."""
+        before, self._steps = self._steps, steps
+        if before is None or steps < before:  # the time until the first report, or since a restart, is not all training
+            self._samples.clear()
+        elif steps > before:
+            self._samples.append((self._clock(), steps))
+
+    @property
+    def rate(self) -> float | None:
+        """None until there is something to compare."""
+        if len(self._samples) < 2:
+            return None
+        (start, first), (end, last) = self._samples[0], self._samples[-1]
+        return (last - first) / (end - start) if end > start else None
+
+
+def total_batches(experiment: Experiment, steps: int) -> int | None:
+    """How many batches the experiment will take: from its config, else judged by its progress."""
+    searcher = experiment.config.get("searcher", {})
+    length = searcher.get("max_length")
+    if searcher.get("name") == "single" and isinstance(length, dict) and "batches" in length:
+        return int(length["batches"])
+    return round(steps / experiment.progress) if experiment.progress and steps else None
+
+
+def follow(store: TrackingStore, experiment_id: int, tick: Callable[[], None]) -> Experiment:
+    """Call ``tick`` until the experiment is over, or nobody runs it; the experiment as it is then."""
+    while True:
+        experiment = settled(store, experiment_id)
+        tick()
+        if experiment:
+            return experiment
+        time.sleep(POLL_SECONDS)
+
+
+def settled(store: TrackingStore, experiment_id: int) -> Experiment | None:
+    """The experiment if nothing more will happen to it by itself, else None.
+
+    A script off the cluster has no runner, so only its own final state counts.
+    """
+    holder = store.lease_holder(experiment_id)  # first: a runner gives its lease back after the last state
+    experiment = store.experiment(experiment_id)
+    idle = holder is None and not experiment.unmanaged
+    return experiment if experiment.state.final or idle else None

@@ -1,0 +1,93 @@
+"""``det run``: train an experiment in this process and show it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from det_core.cli._command import INTERRUPTED, JSON, TERMINATED, add_arguments, argument, exit_code
+from det_core.cli._outcome import outcome, summary
+from det_core.cli._output import print_json
+from det_core.interfaces.tracking import Experiment, State, TrackingStore
+
+if TYPE_CHECKING:
+    from det_core.config import ExperimentConfig
+
+_ARGUMENTS = (
+    argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML"),
+    argument("directory", type=Path, nargs="?", metavar="DIR", help="your code; default: where CONFIG is"),
+    JSON,
+)
+_SIGNALLED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add_arguments(parser, _ARGUMENTS)
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from det_core.tracking import open_store
+
+    config = read_config(args.config)
+    with open_store() as store:
+        experiment = submit(store, config, args.config, args.directory or args.config.parent)
+        if not args.json:
+            print(f"Created experiment {experiment.id}", flush=True)
+        code = train(store, experiment.id, quiet=args.json)
+        report(store, experiment.id, as_json=args.json)
+    return code
+
+
+def read_config(path: Path) -> ExperimentConfig:
+    """Load a config; what it says that means nothing here goes to stderr."""
+    from det_core.config import load_config
+
+    config = load_config(path)
+    for notice in config.notices:
+        print(f"det: note: {path}: {notice}", file=sys.stderr)
+    return config
+
+
+def submit(store: TrackingStore, config: ExperimentConfig, path: Path, directory: Path) -> Experiment:
+    """Record the experiment with its code and the text of its config."""
+    from det_core import runner
+
+    return runner.submit(store, config, directory, original_config=path.read_text())
+
+
+def train(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> int:
+    """Run the experiment in this process; the exit code. Ctrl-C once: checkpoint and stop; twice: kill."""
+    from det_core.cli._signals import noted
+    from det_core.cli._view import show
+    from det_core.cli._watch import Watcher
+    from det_core.runner import ExperimentRunner
+
+    with noted() as signals:
+        view = nullcontext(lambda: None) if quiet else show(Watcher(store, experiment_id), lambda: _status(signals()))
+        with view as tick:
+            state = ExperimentRunner(store, experiment_id).run(tick)
+        came = signals()
+    if state in (State.PAUSED, State.CANCELED):
+        return _SIGNALLED[signal.Signals(came[0])] if came else 1
+    return exit_code(state)
+
+
+def report(store: TrackingStore, experiment_id: int, *, as_json: bool) -> None:
+    """Say how it ended."""
+    result = outcome(store, experiment_id)
+    if as_json:
+        print_json(result)
+    else:
+        print(*summary(result), sep="\n")
+
+
+def _status(signals: list[int]) -> str:
+    if not signals:
+        return ""
+    return "checkpointing to stop; Ctrl-C kills" if len(signals) == 1 else "killing"

@@ -1,0 +1,111 @@
+"""Learning rate schedulers that det steps and saves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from torch.optim.lr_scheduler import LRScheduler as TorchScheduler
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from det_core.errors import InvalidTrial
+
+
+class LRScheduler:
+    """A PyTorch scheduler, when to step it, and its state in every checkpoint.
+
+    Args:
+        scheduler: over an optimizer of the trial.
+        step_mode: who steps it and when. `ReduceLROnPlateau` needs a metric, so it must be MANUAL_STEP.
+
+    Raises:
+        InvalidTrial: the arguments are something else.
+    """
+
+    class StepMode(Enum):
+        """When ``scheduler.step()`` is called, always without arguments and right after the optimizer stepped.
+
+        With ``aggregation_frequency`` n the optimizer steps at every n-th batch, and the scheduler catches up there.
+        """
+
+        STEP_EVERY_EPOCH = "STEP_EVERY_EPOCH"
+        """Once per epoch, at the last optimizer step within it."""
+        STEP_EVERY_BATCH = "STEP_EVERY_BATCH"
+        """Once per batch."""
+        STEP_EVERY_OPTIMIZER_STEP = "STEP_EVERY_OPTIMIZER_STEP"
+        """Once per optimizer step: the same as per batch unless gradients are aggregated."""
+        MANUAL_STEP = "MANUAL_STEP"
+        """Never: you call `step` in ``train_batch``, with any arguments."""
+
+    def __init__(self, scheduler: TorchScheduler, step_mode: StepMode) -> None:
+        if not isinstance(scheduler, TorchScheduler):
+            raise InvalidTrial(f"LRScheduler wraps {scheduler!r}; expected a torch.optim.lr_scheduler.LRScheduler")
+        if not isinstance(step_mode, LRScheduler.StepMode):
+            modes = ", ".join(mode.name for mode in LRScheduler.StepMode)
+            raise InvalidTrial(f"step_mode is {step_mode!r}; expected one of LRScheduler.StepMode: {modes}")
+        if isinstance(scheduler, ReduceLROnPlateau) and step_mode is not LRScheduler.StepMode.MANUAL_STEP:
+            raise InvalidTrial(
+                f"ReduceLROnPlateau has step_mode {step_mode.name} but its step() needs a metric; use MANUAL_STEP "
+                "and call step(metric) yourself"
+            )
+        self._scheduler = scheduler
+        self._mode = step_mode
+        self._last_seen = scheduler.last_epoch
+
+    def get_last_lr(self) -> list[float]:
+        """The current learning rate of every parameter group."""
+        return [float(lr) for lr in self._scheduler.get_last_lr()]
+
+    def get_lr(self) -> list[float]:
+        """The current learning rate of every parameter group; the old name of `get_last_lr`.
+
+        Torch's own ``get_lr`` is wrong outside of ``step`` today, so this does not call it.
+        """
+        return self.get_last_lr()
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        """Step the scheduler; the arguments are those of its own ``step``.
+
+        Raises:
+            InvalidTrial: the mode is not MANUAL_STEP, so det steps it.
+        """
+        if self._mode is not LRScheduler.StepMode.MANUAL_STEP:
+            raise InvalidTrial(
+                f"step() was called on an LRScheduler with step_mode {self._mode.name}, which det steps itself; "
+                "remove the call or use MANUAL_STEP"
+            )
+        self._scheduler.step(*args, **kwargs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the wrapped scheduler."""
+        return self._scheduler.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._scheduler.load_state_dict(state_dict)
+        self._last_seen = self._scheduler.last_epoch
+
+    def _after_update(self, batch_idx: int, aggregation: int, epoch_len: int) -> None:
+        """The optimizer stepped after batch ``batch_idx``, the last of ``aggregation`` batches."""
+        count = _STEPS[self._mode](batch_idx, aggregation, epoch_len)
+        if not count:
+            return
+        if self._scheduler.last_epoch != self._last_seen:
+            raise InvalidTrial(
+                f"the scheduler inside an LRScheduler with step_mode {self._mode.name} was stepped by somebody else; "
+                "remove that call of step(), or use MANUAL_STEP"
+            )
+        for _ in range(count):
+            self._scheduler.step()
+        self._last_seen = self._scheduler.last_epoch
+
+
+_STEPS: dict[LRScheduler.StepMode, Callable[[int, int, int], int]] = {
+    LRScheduler.StepMode.STEP_EVERY_EPOCH: lambda batch, aggregation, epoch_len: (
+        (batch + aggregation) // epoch_len - batch // epoch_len
+    ),
+    LRScheduler.StepMode.STEP_EVERY_BATCH: lambda batch, aggregation, epoch_len: aggregation,
+    LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP: lambda batch, aggregation, epoch_len: 1,
+    LRScheduler.StepMode.MANUAL_STEP: lambda batch, aggregation, epoch_len: 0,
+}

@@ -1,0 +1,83 @@
+"""How the metrics of many validation batches become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from det_core.errors import InvalidTrial
+
+
+class Reducer(Enum):
+    """How to reduce a metric over the validation batches, element by element where it is an array.
+
+    AVG is the mean over batches: a last batch with fewer records counts as much as a full one.
+    For a mean over records, return sums and counts, or use ``evaluate_full_dataset``.
+    """
+
+    AVG = "avg"
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+
+
+_FUNCTIONS: dict[Reducer, Callable[..., Any]] = {
+    Reducer.AVG: np.mean,
+    Reducer.SUM: np.sum,
+    Reducer.MAX: np.max,
+    Reducer.MIN: np.min,
+}
+
+
+def reduce_metrics(
+    batches: Sequence[Mapping[str, Any]], reducer: Reducer | Mapping[str, Reducer]
+) -> dict[str, Any]:
+    """One value per metric from one mapping per batch.
+
+    Args:
+        batches: at least one; values are numbers, or lists of numbers of one shape.
+        reducer: for all metrics, or for each of exactly these metrics.
+
+    Raises:
+        InvalidTrial: names differ between batches or from the reducer's, or values do not reduce.
+    """
+    names = batches[0].keys()
+    for number, metrics in enumerate(batches):
+        if metrics.keys() != names:
+            raise InvalidTrial(
+                f"evaluate_batch() returned the metrics {sorted(names)} for batch 0 but {sorted(metrics)} "
+                f"for batch {number}; return the same names for every batch"
+            )
+    reducers = _per_name(reducer, names)
+    return {name: _reduce(name, reducers[name], [metrics[name] for metrics in batches]) for name in names}
+
+
+def _per_name(reducer: Any, names: Any) -> Mapping[str, Reducer]:
+    reducers = reducer if isinstance(reducer, Mapping) else dict.fromkeys(names, reducer)
+    for value in reducers.values():
+        if not isinstance(value, Reducer):
+            raise InvalidTrial(
+                f"evaluation_reducer() returned {reducer!r}; expected a Reducer such as Reducer.AVG, "
+                "or a dict of metric names to Reducers"
+            )
+    if reducers.keys() != set(names):
+        raise InvalidTrial(
+            f"evaluation_reducer() has reducers for {sorted(reducers)}, but the metrics are {sorted(names)}; "
+            "the names must be the same"
+        )
+    return reducers
+
+
+def _reduce(name: str, reducer: Reducer, values: Sequence[Any]) -> Any:
+    try:
+        stacked = np.stack([np.asarray(value) for value in values])
+    except ValueError as error:
+        raise InvalidTrial(
+            f"the validation metric {name!r} changes its shape between batches: {error}; return the same shape each time"
+        ) from None
+    if stacked.dtype.kind not in "biuf":
+        raise InvalidTrial(f"the validation metric {name!r} is {values[0]!r}; expected a number or numbers to reduce")
+    return _FUNCTIONS[reducer](stacked, axis=0).tolist()

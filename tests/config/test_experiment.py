@@ -1,0 +1,246 @@
+"""Defaults, the round trip, old configs, and what is said about them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from det_core.config import ExperimentConfig, Length, Unit, is_command, load_config, parse_config
+from det_core.errors import ConfigError
+
+HERE = Path(__file__).parent
+GOOD: dict[str, Any] = {"searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}}}
+
+DEFAULTS = {
+    "name": None,
+    "description": None,
+    "labels": [],
+    "entrypoint": None,
+    "hyperparameters": {},
+    "searcher": {
+        "name": "single",
+        "metric": "loss",
+        "smaller_is_better": True,
+        "source_trial_id": None,
+        "source_checkpoint_uuid": None,
+        "max_length": {"batches": 10},
+    },
+    "scheduling_unit": 100,
+    "records_per_epoch": 0,
+    "min_validation_period": {"batches": 0},
+    "min_checkpoint_period": {"batches": 0},
+    "perform_initial_validation": False,
+    "checkpoint_policy": "best",
+    "checkpoint_storage": None,
+    "max_restarts": 5,
+    "preemption_timeout": None,
+    "resources": {
+        "slots_per_trial": 1,
+        "max_slots": None,
+        "native_parallel": False,
+        "weight": 1,
+        "priority": None,
+        "resource_pool": "",
+        "shm_size": None,
+        "devices": [],
+        "agent_label": None,
+        "is_single_node": None,
+        "slots": None,
+    },
+    "environment": {
+        "environment_variables": {"cpu": [], "cuda": [], "rocm": []},
+        "image": None,
+        "force_pull_image": False,
+        "registry_auth": None,
+        "ports": {},
+        "proxy_ports": [],
+        "add_capabilities": [],
+        "drop_capabilities": [],
+        "pod_spec": None,
+    },
+    "optimizations": {
+        "aggregation_frequency": 1,
+        "average_aggregated_gradients": True,
+        "average_training_metrics": True,
+        "gradient_compression": False,
+        "mixed_precision": "O0",
+        "tensor_fusion_threshold": 64,
+        "tensor_fusion_cycle_time": 1,
+        "auto_tune_tensor_fusion": False,
+        "grad_updates_size_file": None,
+    },
+    "launcher": {"type": "local", "slots": 1},
+    "distributed": None,
+    "profiling": {"enabled": False, "begin_on_batch": 0, "end_after_batch": None, "sync_timings": True},
+    "data": {},
+    "debug": False,
+    "bind_mounts": [],
+    "project": "",
+    "workspace": "",
+    **dict.fromkeys(
+        [
+            "data_layer",
+            "integrations",
+            "internal",
+            "log_policies",
+            "log_pattern_policies",
+            "pbs",
+            "retention_policy",
+            "security",
+            "slurm",
+            "tensorboard_storage",
+        ]
+    ),
+}
+
+
+def test_defaults() -> None:
+    before = int(time.time())
+    dump = parse_config(GOOD).dump()
+    seed = dump.pop("reproducibility")["experiment_seed"]
+    assert before <= seed <= time.time()
+    assert dump == DEFAULTS
+
+
+@pytest.mark.parametrize("path", sorted((HERE / "examples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_old_configs_are_accepted_and_survive_the_round_trip(path: Path) -> None:
+    config = load_config(path)
+    assert parse_config(json.loads(json.dumps(config.dump()))) == config
+    assert parse_config(json.dumps(config.dump())).dump() == config.dump()
+
+
+def test_configs_differ() -> None:
+    assert parse_config({**GOOD, "name": "a"}) != parse_config({**GOOD, "name": "b"})
+    assert parse_config(GOOD) != GOOD
+
+
+def test_null_means_not_given() -> None:
+    config = parse_config(
+        {**GOOD, **dict.fromkeys(DEFAULTS.keys() - GOOD.keys()), "resources": {"slots_per_trial": None}}
+    )
+    assert config.dump() == {**DEFAULTS, "reproducibility": config.dump()["reproducibility"]}
+
+
+def test_nothing_to_say_about_a_config_of_today() -> None:
+    assert parse_config(GOOD).notices == ()
+
+
+def test_one_notice_lists_what_has_no_meaning_here() -> None:
+    [notice] = load_config(HERE / "examples" / "release_0_30.yaml").notices
+    ignored = notice.partition("are ignored: ")[2].split(", ")
+    assert ignored == [
+        "resources.weight",
+        "resources.priority",
+        "resources.resource_pool",
+        "resources.shm_size",
+        "resources.devices",
+        "resources.agent_label",
+        "resources.is_single_node",
+        "environment.image",
+        "environment.force_pull_image",
+        "environment.registry_auth",
+        "environment.ports",
+        "environment.proxy_ports",
+        "environment.add_capabilities",
+        "environment.drop_capabilities",
+        "environment.pod_spec",
+        "bind_mounts",
+        "integrations",
+        "log_policies",
+        "pbs",
+        "project",
+        "retention_policy",
+        "security",
+        "slurm",
+        "tensorboard_storage",
+        "workspace",
+    ]
+
+
+def test_release_0_12_counts_in_steps() -> None:
+    config = load_config(HERE / "examples" / "release_0_12.yaml")
+    assert config.scheduling_unit == 64
+    assert config.min_validation_period == Length(128, Unit.BATCHES)
+    assert config.min_checkpoint_period == Length(320, Unit.BATCHES)
+    assert config.dump()["searcher"]["max_length"] == {"batches": 640}
+    rewritten, ignored = config.notices
+    assert rewritten == (
+        "this config counts in steps, as release 0.12 did: read as 64 batches per step, "
+        "searcher.max_steps became max_length"
+    )
+    assert ignored.endswith("ignored: resources.native_parallel, environment.image, bind_mounts")
+
+
+def test_steps_have_100_batches_unless_said_otherwise() -> None:
+    config = parse_config({"searcher": {"name": "single", "metric": "a", "max_steps": 3}, "min_validation_period": 1})
+    assert config.dump()["searcher"]["max_length"] == {"batches": 300}
+    assert config.min_validation_period == Length(100, Unit.BATCHES)
+
+
+def test_release_0_19_may_leave_out_the_unit() -> None:
+    config = load_config(HERE / "examples" / "release_0_19.yaml")
+    assert config.dump()["searcher"]["max_length"] == 5000
+    assert config.min_validation_period == Length(500)
+    assert len(config.notices) == 1
+
+
+# What follows the searcher on line 1, the problem's line and path.
+LEGACY_MISTAKES = [
+    ("batches_per_step: 0", 2, "scheduling_unit"),
+    ("batches_per_step: many", 2, "scheduling_unit"),
+    ("batches_per_step: 10\nscheduling_unit: 10", 2, "batches_per_step"),
+    ("batches_per_step: 10\nmin_validation_period: x", 3, "min_validation_period"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "path"), LEGACY_MISTAKES)
+def test_mistakes_in_a_config_of_release_0_12(text: str, line: int, path: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(f"searcher: {{name: single, metric: a, max_steps: 3}}\n{text}")
+    assert [(problem.line, problem.path) for problem in caught.value.problems] == [(line, path)]
+
+
+def test_a_renamed_key_keeps_its_line() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config("searcher:\n  name: single\n  metric: a\n  max_steps: -1\n")
+    assert [(problem.line, problem.path) for problem in caught.value.problems] == [(4, "searcher.max_length")]
+
+
+def test_nothing_is_rewritten_over_a_key_that_is_there() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config("searcher: {name: single, metric: a, max_steps: 1, max_length: 3}")
+    assert [problem.path for problem in caught.value.problems] == ["searcher.max_steps"]
+
+
+def test_variables_by_device() -> None:
+    listed = parse_config({**GOOD, "environment": {"environment_variables": ["A=1", "B=x=y"]}}).environment
+    assert listed.environment_variables.for_device("cuda") == {"A": "1", "B": "x=y"}
+    old = parse_config({**GOOD, "environment": {"environment_variables": {"cpu": ["A=1"], "gpu": ["A=2"]}}}).environment
+    assert old.environment_variables.for_device("cpu") == {"A": "1"}
+    assert old.environment_variables.for_device("cuda") == {"A": "2"}
+
+
+ENTRYPOINTS = [
+    (None, False),
+    ("model_def:MNistTrial", False),
+    ("pkg.mod:Outer.Trial", False),
+    ("python3 train.py", True),
+    ("python3 -m determined.launch.torch_distributed model_def:Trial", True),
+    (("python3", "train.py"), True),
+    (("model_def:Trial",), True),
+]
+
+
+@pytest.mark.parametrize(("entrypoint", "command"), ENTRYPOINTS)
+def test_commands(entrypoint: str | tuple[str, ...] | None, command: bool) -> None:
+    assert is_command(entrypoint) is command
+
+
+def test_frozen() -> None:
+    config: Any = parse_config(GOOD)
+    with pytest.raises(ValueError, match="frozen"):
+        config.name = "x"
+    assert isinstance(config, ExperimentConfig)

@@ -1,0 +1,71 @@
+"""What hyperparameters mean, and the values of random trials."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from det_core.config import parse_config, sample_hyperparameters
+
+
+def draw(hyperparameter: Any, count: int = 500) -> list[Any]:
+    rng = random.Random(0)
+    return [sample_hyperparameters({"x": hyperparameter}, rng)["x"] for _ in range(count)]
+
+
+CONSTANTS = [3, 1.5, "adam", None, True, [1, [2]], {"type": "const", "val": {"a": 1}}, {"type": "const", "val": None}]
+
+
+@pytest.mark.parametrize("written", CONSTANTS, ids=str)
+def test_constants(written: Any) -> None:
+    expected = written["val"] if isinstance(written, dict) else written
+    assert draw(written, 2) == [expected, expected]
+
+
+# hyperparameter, what every value must satisfy, values that must occur
+RANGES: list[tuple[dict[str, Any], Callable[[Any], bool], set[Any]]] = [
+    ({"type": "int", "minval": -1, "maxval": 2}, lambda x: type(x) is int, {-1, 0, 1, 2}),
+    ({"type": "int", "minval": 4, "maxval": 4}, lambda x: x == 4, {4}),
+    ({"type": "double", "minval": 1, "maxval": 2}, lambda x: 1 <= x <= 2 and type(x) is float, set()),
+    ({"type": "log", "base": 10, "minval": -4, "maxval": -1}, lambda x: 1e-4 <= x <= 1e-1, set()),
+    ({"type": "categorical", "vals": ["a", 1, None]}, lambda x: x in ("a", 1, None), {"a", 1, None}),
+]
+
+
+@pytest.mark.parametrize(("hyperparameter", "holds", "occur"), RANGES)
+def test_ranges(hyperparameter: dict[str, Any], holds: Callable[[Any], bool], occur: set[Any]) -> None:
+    values = draw(hyperparameter)
+    assert all(map(holds, values))
+    assert occur <= set(values)
+
+
+def test_log_is_uniform_in_the_exponent() -> None:
+    values = draw({"type": "log", "base": 10, "minval": -4, "maxval": 0})
+    assert 0.4 < sum(value < 1e-2 for value in values) / len(values) < 0.6
+
+
+def test_nested_and_in_the_order_of_the_config_whatever_the_order_of_sampling() -> None:
+    space = {
+        "b": {"y": {"type": "int", "minval": 0, "maxval": 10**9}, "x": 1},
+        "a": {"type": "double", "minval": 0, "maxval": 1},
+    }
+    reordered = {"a": space["a"], "b": dict(reversed(space["b"].items()))}
+    chosen = sample_hyperparameters(space, random.Random(5))
+    assert list(chosen) == ["b", "a"]
+    assert list(chosen["b"]) == ["y", "x"]
+    assert sample_hyperparameters(reordered, random.Random(5)) == chosen
+
+
+def test_a_parsed_config_and_its_dump_sample_alike() -> None:
+    hyperparameters = {"lr": {"type": "log", "base": 2, "minval": -3, "maxval": 3}, "model": {"width": 3, "empty": {}}}
+    config = parse_config(
+        {"searcher": {"name": "single", "metric": "a", "max_length": 1}, "hyperparameters": hyperparameters}
+    )
+    samples = [
+        sample_hyperparameters(space, random.Random(1))
+        for space in (hyperparameters, config.hyperparameters, config.dump()["hyperparameters"])
+    ]
+    assert samples[0] == samples[1] == samples[2]
+    assert samples[0]["model"] == {"width": 3, "empty": {}}

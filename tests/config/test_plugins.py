@@ -1,0 +1,168 @@
+"""A stranger's plugins in the config: found when a config is read, not when det_core.config is imported."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import importlib_metadata
+import pytest
+from det_core.config import config_schema, parse_config
+from det_core.errors import ConfigError
+from det_core.plugins import Registry
+
+STRANGER = """
+from pydantic import BaseModel, ConfigDict, Field
+import det_core
+from det_core.specs import BackendSpec, SearchMethodSpec, StorageSpec
+from det_core.config import PositiveLength
+
+
+class Inner(BaseModel):
+    level: int = 1
+
+class Gzip(BaseModel):
+    base_path: str = Field(alias="base")
+    inner: Inner = Inner()
+    note: str | None = None
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+class Ring(BaseModel):
+    tensor_fusion_threshold: int = 64
+
+class Halton(BaseModel):
+    max_length: PositiveLength
+
+
+@det_core.hookimpl
+def det_storage():
+    yield StorageSpec(name="gzip", target="x:y", config_model="det_stranger:Gzip")
+    yield StorageSpec(name="open", target="x:y", config_model="det_stranger:Open")
+    yield StorageSpec(name="broken", target="x:y", config_model="det_nowhere:Model", install="pip install nowhere")
+    yield StorageSpec(name="twice", target="x:y")
+    yield StorageSpec(name="twice", target="x:y")
+
+@det_core.hookimpl
+def det_backends():
+    yield BackendSpec(name="ring", target="x:y", config_model="det_stranger:Ring")
+    yield BackendSpec(name="plain", target="x:y")
+
+@det_core.hookimpl
+def det_search_methods():
+    yield SearchMethodSpec(name="halton", target="x:y", config_model="det_stranger:Halton")
+"""
+
+GOOD: dict[str, Any] = {"searcher": {"name": "halton", "metric": "loss", "max_length": 10}}
+
+
+@pytest.fixture(autouse=True)
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "det_stranger.py").write_text(STRANGER)
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = {"core": "det_core.plugins.builtin", "stranger": "det_stranger"}
+    installed = Registry(importlib_metadata.EntryPoint(name, value, "det") for name, value in modules.items())
+    for user in ("_plugin_blocks", "_schema"):
+        monkeypatch.setattr(f"det_core.config.{user}.registry", lambda: installed)
+    yield
+    sys.modules.pop("det_stranger", None)
+
+
+def problem(**blocks: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({**GOOD, **blocks})
+    [found] = caught.value.problems
+    return str(found).removeprefix("<config>: ")
+
+
+def test_the_plugins_model_reads_its_block() -> None:
+    block = {"type": "gzip", "base": "/x", "inner": {"level": 9}, "save_trial_best": 3, "note": None}
+    config = parse_config({**GOOD, "checkpoint_storage": block})
+    storage = config.checkpoint_storage
+    assert storage is not None
+    assert (storage.type, storage.save_trial_best) == ("gzip", 3)
+    options: Any = storage.options
+    assert (type(options).__name__, options.base_path, options.inner.level) == ("Gzip", "/x", 9)
+
+
+# block, the problem
+WRONG = [
+    ({"checkpoint_storage": {"type": "gzip"}}, "checkpoint_storage.base: a required key is missing; add `base: ...`"),
+    (
+        {"checkpoint_storage": {"type": "gzip", "base": "/x", "nte": "x"}},
+        "checkpoint_storage.nte: unknown key; did you mean 'note'?",
+    ),
+    (
+        {"checkpoint_storage": {"type": "gzip", "base": "/x", "inner": {"levl": 1}}},
+        "checkpoint_storage.inner.levl: unknown key; remove it",
+    ),
+    (
+        {"checkpoint_storage": {"type": "gzip", "base": "/x", "inner": {"level": "high"}}},
+        'checkpoint_storage.inner.level: got "high"; expected a valid integer, unable to parse string as an integer',
+    ),
+    (
+        {"searcher": {**GOOD["searcher"], "max_length": 0}},
+        "searcher.max_length: got 0; expected a length > 0; write 1 or more",
+    ),
+    ({"distributed": {"backend": "plain", "x": 1}}, "distributed.x: unknown key; expected one of: backend, timeout"),
+    (
+        {"distributed": {"backend": "ring"}, "entrypoint": ["python", "x.py"]},
+        "distributed.backend: expected none beside an entrypoint that is a command, which starts its own workers; "
+        "remove the key, or name a trial class `module:Class` as the entrypoint",
+    ),
+    (
+        {
+            "distributed": {"backend": "ring", "tensor_fusion_threshold": 32},
+            "optimizations": {"tensor_fusion_threshold": 16},
+        },
+        "distributed.tensor_fusion_threshold: it is also set as optimizations.tensor_fusion_threshold; remove one of them",
+    ),
+]
+
+
+@pytest.mark.parametrize(("blocks", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_wrong_options(blocks: dict[str, Any], message: str) -> None:
+    assert problem(**blocks) == message
+
+
+def test_a_broken_plugin_is_named_with_its_remedy() -> None:
+    message = problem(checkpoint_storage={"type": "broken"})
+    assert message.startswith("checkpoint_storage.type: plugin stranger")
+    assert "pip install nowhere" in message
+
+
+def test_a_clash_lists_the_providers() -> None:
+    assert "offered by several distributions" in problem(checkpoint_storage={"type": "twice"})
+
+
+def test_a_model_that_allows_any_key_gets_it() -> None:
+    config = parse_config({**GOOD, "checkpoint_storage": {"type": "open", "anything": 1}})
+    assert config.dump()["checkpoint_storage"]["anything"] == 1
+    assert parse_config(config.dump()) == config
+
+
+def test_optimizations_may_be_set_in_either_place() -> None:
+    one = {"distributed": {"backend": "ring", "tensor_fusion_threshold": 32}, "entrypoint": "model:Trial"}
+    config = parse_config({**GOOD, **one})
+    assert parse_config(config.dump()) == config
+    parse_config({**GOOD, "distributed": {"backend": "ring"}, "optimizations": {"tensor_fusion_threshold": 16}})
+
+
+def test_the_schema_has_the_installed_plugins() -> None:
+    schema = config_schema()
+    definitions = json.loads(json.dumps(schema))["$defs"]
+    variants = {ref["$ref"].rpartition("/")[2] for ref in definitions["CheckpointStorageConfig"]["oneOf"]}
+    assert variants == {f"storage.{name}" for name in ("broken", "directory", "gzip", "open", "shared_fs", "twice")}
+    gzip = definitions["storage.gzip"]
+    assert gzip["properties"]["type"] == {"const": "gzip"}
+    assert gzip["properties"].keys() == {
+        "type", "base", "inner", "note", "save_trial_best", "save_trial_latest", "save_experiment_best",
+    }  # fmt: skip
+    assert gzip["required"] == ["type", "base"]
+    assert definitions["storage.broken"]["additionalProperties"] is True
+    assert definitions["launcher.local"]["required"] == []
+    assert definitions["backend.None"]["properties"]["backend"] == {"const": None}

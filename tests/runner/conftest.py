@@ -1,0 +1,70 @@
+"""Experiments of the toy framework, installed as a distribution of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.config import parse_config
+from det_core.interfaces.tracking import Experiment, TrackingStore
+from det_core.plugins import registry
+from det_core.runner import submit
+from det_core.tracking import open_store
+
+TOY = Path(__file__).parent.parent / "toy" / "det_toy.py"
+
+Submit = Callable[..., Experiment]
+
+
+@pytest.fixture(autouse=True)
+def toy_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    site = tmp_path / "site"
+    info = site / "det_toy-1.0.dist-info"
+    info.mkdir(parents=True)
+    shutil.copy(TOY, site)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-toy\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[det]\ntoy = det_toy\n")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.syspath_prepend(site)
+    registry.cache_clear()
+    return site
+
+
+@pytest.fixture
+def store(det_home: Path) -> Iterator[TrackingStore]:
+    with open_store() as store:
+        yield store
+
+
+@pytest.fixture
+def context_dir(tmp_path: Path) -> Path:
+    directory = tmp_path / "code"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def new_experiment(store: TrackingStore, context_dir: Path) -> Submit:
+    """Submit a trial class, given as the body of ``class T(ToyTrial)``, with config keys changed at will."""
+
+    def new(body: str = "pass", **changes: Any) -> Experiment:
+        lines = "".join(f"    {line}\n" for line in body.splitlines())
+        (context_dir / "model_def.py").write_text(
+            f"import os, signal, time\nfrom pathlib import Path\nimport det_core as det\n"
+            f"from det_toy import ToyTrial\nclass T(ToyTrial):\n{lines}"
+        )
+        config = {
+            "name": "toy",
+            "entrypoint": "model_def:T",
+            "searcher": {"name": "single", "metric": "validation_loss", "max_length": {"batches": 50}},
+            "scheduling_unit": 10,
+            "reproducibility": {"experiment_seed": 7},
+            **changes,
+        }
+        return submit(store, parse_config(config), context_dir)
+
+    return new

@@ -1,0 +1,304 @@
+"""One experiment from its config to its final state, with real worker processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
+from det_core.interfaces.tracking import CheckpointState, Experiment, State, TrackingStore
+from det_core.runner import ExperimentRunner, start_detached
+from det_core.runner._lease import Lease
+
+pytestmark = pytest.mark.integration
+
+Submit = Callable[..., Experiment]
+
+
+def run(store: TrackingStore, experiment: Experiment) -> State:
+    return ExperimentRunner(store, experiment.id).run()
+
+
+def history(store: TrackingStore, trial_id: int) -> list[tuple[str, int, Any, Any]]:
+    return [(m.group, m.steps_completed, m.metrics, m.batch_metrics) for m in store.metrics(trial_id)]
+
+
+def the_trial(store: TrackingStore, experiment: Experiment) -> Any:
+    (trial,) = store.trials(experiment.id)
+    return trial
+
+
+def log_of(store: TrackingStore, experiment: Experiment) -> str:
+    return "\n".join(line.log for line in store.logs(the_trial(store, experiment).id))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def test_a_trial_trains_to_its_end(store: TrackingStore, new_experiment: Submit) -> None:
+    experiment = new_experiment(min_validation_period={"batches": 20}, min_checkpoint_period={"epochs": 3})
+    assert run(store, experiment) is State.COMPLETED
+    trial = the_trial(store, experiment)
+    assert (trial.state, trial.steps_completed, trial.run_id, trial.restarts) == (State.COMPLETED, 50, 1, 0)
+    steps = [(group, step) for group, step, _, _ in history(store, trial.id)]
+    training, validation = ([s for g, s in steps if g == group] for group in ("training", "validation"))
+    assert (training, validation) == ([10, 20, 30, 40, 50], [20, 40, 50])
+    assert [c.steps_completed for c in store.checkpoints(trial_id=trial.id)][-1] == 50
+    assert 30 in [c.steps_completed for c in store.checkpoints(trial_id=trial.id)]
+    assert store.experiment(experiment.id).progress == 1
+
+
+def test_initial_validation_and_policy_all(store: TrackingStore, new_experiment: Submit) -> None:
+    experiment = new_experiment(
+        perform_initial_validation=True, checkpoint_policy="all", min_validation_period={"records": 80}
+    )
+    assert run(store, experiment) is State.COMPLETED
+    trial = the_trial(store, experiment)
+    assert [s for g, s, _, _ in history(store, trial.id) if g == "validation"] == [0, 20, 40, 50]
+    assert [c.steps_completed for c in store.checkpoints(trial_id=trial.id)] == [20, 40, 50]
+
+
+KILLED_ONCE = """
+def on_batch(self, batch):
+    marks = Path(os.environ["MARKS"])
+    for number in map(int, os.environ["KILL_AT"].split(",")):
+        if batch == number and not (marks / str(number)).exists():
+            (marks / str(number)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("seed", range(50 if os.environ.get("DET_SOAK") else 5))
+def test_sigkill_at_random_batches_changes_nothing(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path, seed: int
+) -> None:
+    kill_at = sorted(random.Random(seed).sample(range(50), 3))
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    periods = {"min_validation_period": {"batches": 7}, "min_checkpoint_period": {"batches": 9}}
+    calm = new_experiment(**periods)
+    killed = new_experiment(
+        KILLED_ONCE,
+        **periods,
+        environment={"environment_variables": [f"MARKS={marks}", f"KILL_AT={','.join(map(str, kill_at))}"]},
+    )
+    assert run(store, calm) is run(store, killed) is State.COMPLETED
+    trials = the_trial(store, calm), the_trial(store, killed)
+    assert trials[1].restarts == 3, kill_at
+    assert history(store, trials[1].id) == history(store, trials[0].id), kill_at
+
+
+def test_failures_count_up_to_max_restarts(store: TrackingStore, new_experiment: Submit) -> None:
+    experiment = new_experiment(
+        "def on_batch(self, batch):\n    if batch == 7: raise RuntimeError('boom in batch 7')", max_restarts=1
+    )
+    assert run(store, experiment) is State.ERROR
+    trial = the_trial(store, experiment)
+    assert (trial.state, trial.run_id) == (State.ERROR, 2)
+    assert store.experiment(experiment.id).error == "RuntimeError: boom in batch 7"
+    assert 'model_def.py", line' in log_of(store, experiment)
+
+
+@pytest.mark.parametrize(
+    ("body", "changes", "message"),
+    [
+        ("pass", {"entrypoint": "model_def:Nothing"}, "has no 'Nothing'"),
+        ("pass", {"entrypoint": "nowhere:T"}, "no module 'nowhere' in the context directory"),
+        ("pass", {"entrypoint": "model_def:Path"}, "which is no trial"),
+        ("def evaluate(self): return {'other': 1}", {}, "searcher.metric is 'validation_loss'"),
+        ("def __init__(self, c): c.get_hparam('lr')", {"max_restarts": 0}, "there is no hyperparameter 'lr'"),
+        ("def __init__(self, c): c.get_global_batch_size()", {}, "hyperparameters: {global_batch_size: 64}"),
+    ],
+)
+def test_a_broken_trial_is_told_in_one_line_and_not_started_again(
+    store: TrackingStore, new_experiment: Submit, body: str, changes: dict[str, Any], message: str
+) -> None:
+    experiment = new_experiment(body, **changes)
+    assert run(store, experiment) is State.ERROR
+    error = store.experiment(experiment.id).error
+    assert error
+    assert message in error
+    assert the_trial(store, experiment).run_id == 1
+
+
+def test_a_nan_metric_is_recorded_and_never_the_best(store: TrackingStore, new_experiment: Submit) -> None:
+    body = "def evaluate(self): return {'validation_loss': float('nan') if self.batch < 50 else 0.5}"
+    experiment = new_experiment(body, min_validation_period={"batches": 10})
+    assert run(store, experiment) is State.COMPLETED
+    values = [m["validation_loss"] for g, _, m, _ in history(store, the_trial(store, experiment).id) if g == "validation"]
+    assert [str(value) for value in values] == ["nan"] * 4 + ["0.5"]
+    assert store.best_validation(experiment.id, "validation_loss", smaller_is_better=True)[0] == 0.5
+    assert "is NaN; it counts as the worst" in log_of(store, experiment)
+
+
+def test_invalid_hyperparameters_end_the_trial_without_restart(store: TrackingStore, new_experiment: Submit) -> None:
+    experiment = new_experiment("def on_batch(self, batch): raise det.InvalidHP('too deep')")
+    assert run(store, experiment) is State.COMPLETED
+    trial = the_trial(store, experiment)
+    assert (trial.run_id, store.run(trial.id, 1).early_exit) == (1, "EXITED_REASON_INVALID_HP")
+
+
+def test_a_trial_may_ask_to_stop(store: TrackingStore, new_experiment: Submit) -> None:
+    experiment = new_experiment("def on_batch(self, batch):\n    if batch == 15: self.context.set_stop_requested(True)")
+    assert run(store, experiment) is State.COMPLETED
+    trial = the_trial(store, experiment)
+    assert trial.steps_completed == 20
+    assert [c.steps_completed for c in store.checkpoints(trial_id=trial.id)] == [20]
+
+
+SLOW = "def on_batch(self, batch): time.sleep(0.05)"
+
+
+def test_pause_between_two_reports_and_resume_change_nothing(store: TrackingStore, new_experiment: Submit) -> None:
+    calm = new_experiment()
+    assert run(store, calm) is State.COMPLETED
+    paused = new_experiment(SLOW)
+    timer = threading.Timer(1.6, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    assert run(store, paused) is State.PAUSED
+    trial = the_trial(store, paused)
+    assert trial.state is State.PAUSED
+    assert run(store, paused) is State.COMPLETED
+    again = the_trial(store, paused)
+    assert (again.run_id, again.restarts) == (2, 0)
+    assert history(store, again.id) == history(store, the_trial(store, calm).id)
+
+
+def test_a_request_in_the_record_cancels(store: TrackingStore, new_experiment: Submit) -> None:
+    experiment = new_experiment(SLOW)
+    timer = threading.Timer(1.5, store.set_experiment_state, (experiment.id, State.STOPPING_CANCELED))
+    timer.start()
+    assert run(store, experiment) is State.CANCELED
+    assert store.checkpoints(trial_id=the_trial(store, experiment).id)
+
+
+def test_the_second_ctrl_c_kills(store: TrackingStore, new_experiment: Submit) -> None:
+    experiment = new_experiment("def on_batch(self, batch): time.sleep(60)")
+    for delay in (1.5, 1.9):
+        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    assert run(store, experiment) is State.CANCELED
+    assert time.monotonic() - began < 10
+    assert store.lease_holder(experiment.id) is None
+
+
+def test_a_worker_that_ignores_the_request_is_killed_in_time(store: TrackingStore, new_experiment: Submit) -> None:
+    experiment = new_experiment("def on_batch(self, batch): time.sleep(60)", preemption_timeout=1)
+    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    assert run(store, experiment) is State.PAUSED
+
+
+def test_sigkill_of_the_runner_then_resume(store: TrackingStore, new_experiment: Submit) -> None:
+    calm = new_experiment(min_checkpoint_period={"batches": 5})
+    assert run(store, calm) is State.COMPLETED
+    experiment = new_experiment(SLOW, min_checkpoint_period={"batches": 5})
+    start_detached(store, experiment.id)
+    with pytest.raises(ExperimentBusy, match=f"det experiment pause {experiment.id}"):
+        Lease(store, experiment.id)
+    wait_for(lambda: bool(store.checkpoints(experiment_id=experiment.id)))
+    holder = store.lease_holder(experiment.id)
+    assert holder
+    os.kill(int(holder.rsplit(":", 3)[1]), signal.SIGKILL)
+    assert run(store, experiment) is State.COMPLETED
+    trial = the_trial(store, experiment)
+    assert trial.run_id == 2
+    assert history(store, trial.id) == history(store, the_trial(store, calm).id)
+
+
+def test_workers_do_not_outlive_their_runner(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path
+) -> None:
+    pid_file = tmp_path / "pid"
+    experiment = new_experiment(
+        f"def on_batch(self, batch):\n    Path({str(pid_file)!r}).write_text(str(os.getpid()))\n    time.sleep(60)"
+    )
+    start_detached(store, experiment.id)
+    wait_for(lambda: pid_file.exists() and bool(pid_file.read_text()))
+    runner = int(str(store.lease_holder(experiment.id)).rsplit(":", 3)[1])
+    os.kill(runner, signal.SIGKILL)
+    wait_for(lambda: not Path(f"/proc/{pid_file.read_text()}").exists(), seconds=10)
+
+
+def test_a_newer_run_shuts_an_older_worker_out(store: TrackingStore, new_experiment: Submit) -> None:
+    experiment = new_experiment(SLOW, max_restarts=0)
+    timer = threading.Timer(
+        1.5, lambda: store.start_run(the_trial(store, experiment).id, allocation_id="of another runner")
+    )
+    timer.start()
+    assert run(store, experiment) is State.ERROR
+    assert "StaleRun" in str(store.experiment(experiment.id).error)
+    assert store.checkpoints(experiment_id=experiment.id) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"entrypoint": None}, "no entrypoint"),
+        ({"resources": {"slots_per_trial": 2}}, "slots_per_trial is 2"),
+    ],
+)
+def test_submit_refuses_what_cannot_run(new_experiment: Submit, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidExperimentException, match=message):
+        new_experiment(**changes)
+
+
+def test_a_storage_that_cannot_be_written_fails_before_training(store: TrackingStore, new_experiment: Submit) -> None:
+    experiment = new_experiment(checkpoint_storage={"type": "directory", "container_path": "/dev/null/checkpoints"})
+    with pytest.raises(DetError, match=r"cannot write checkpoints under /dev/null.*Not a directory"):
+        run(store, experiment)
+    assert store.experiment(experiment.id).state is State.ERROR
+    assert store.trials(experiment.id) == []
+
+
+def test_a_full_disk_leaves_no_visible_checkpoint(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        experiment = new_experiment(
+            "def on_batch(self, batch): self.context._hparams['fill'] = 0\n"
+            "def evaluate(self):\n    return {'validation_loss': 1.0}",
+            checkpoint_storage={"type": "directory", "container_path": str(disk)},
+            max_restarts=0,
+        )
+        (disk / "filler").write_bytes(b"x" * 60_000)
+        assert run(store, experiment) is State.ERROR
+        assert "No space left on device" in str(store.experiment(experiment.id).error)
+        assert store.checkpoints(experiment_id=experiment.id) == []
+        assert not list(disk.rglob("metadata.json"))
+        assert [c.state for c in store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))] == [
+            CheckpointState.ACTIVE
+        ]
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_info_files_reach_the_worker(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+    out = tmp_path / "info.json"
+    body = (
+        "def __init__(self, context):\n    super().__init__(context)\n    import json\n"
+        f"    info = det.get_cluster_info()\n    Path({str(out)!r}).write_text(json.dumps("
+        "[info.trial.hparams, info.trial.trial_run_id, info.slot_ids, os.environ['COLOR']]))"
+    )
+    experiment = new_experiment(
+        body, hyperparameters={"lr": 0.1}, environment={"environment_variables": ["COLOR=red"]}
+    )
+    assert run(store, experiment) is State.COMPLETED
+    assert json.loads(out.read_text()) == [{"lr": 0.1}, 1, [0], "red"]
+    assert sys.executable

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+
+from det_core.errors import RecordNotFound, TrackingError
+from det_core.interfaces.tracking import CheckpointState, LogLine, Run, TrackingStore, Trial
+
+STORAGE = {"type": "shared_fs", "host_path": "/x"}
+DONE = {"steps_completed": 100, "resources": {"a/": 0, "a/w": 2**40}, "metadata": {"steps_completed": 100, "é": [None]}}
+
+
+def begin(store: TrackingStore, run: Run, uuid: str) -> None:
+    store.begin_checkpoint(uuid, trial_id=run.trial_id, run_id=run.run_id, storage=STORAGE)
+
+
+def test_the_life_of_a_checkpoint(store: TrackingStore, run: Run) -> None:
+    begin(store, run, "c")
+    active = store.checkpoint("c")
+    assert (active.state, active.steps_completed, active.resources) == (CheckpointState.ACTIVE, None, {})
+    assert active.storage == STORAGE
+    assert store.checkpoints(trial_id=run.trial_id) == []
+    store.complete_checkpoint("c", run_id=1, **DONE)
+    done = store.checkpoint("c")
+    assert (done.state, done.metadata, done.resources) == (
+        CheckpointState.COMPLETED,
+        DONE["metadata"],
+        DONE["resources"],
+    )
+    assert done.time > active.time
+    assert store.checkpoints(trial_id=run.trial_id) == [done]
+    assert store.trial(run.trial_id).steps_completed == 100
+    store.delete_checkpoint("c")
+    gone = store.checkpoint("c")
+    assert (gone.state, gone.resources, gone.steps_completed) == (CheckpointState.DELETED, {}, 100)
+    assert store.checkpoints(trial_id=run.trial_id) == []
+
+
+def test_no_step_is_skipped_or_repeated(store: TrackingStore, run: Run) -> None:
+    begin(store, run, "c")
+    with pytest.raises(TrackingError, match="c was begun before"):
+        begin(store, run, "c")
+    store.complete_checkpoint("c", run_id=1, **DONE)
+    with pytest.raises(TrackingError, match="c is COMPLETED, so it cannot be completed"):
+        store.complete_checkpoint("c", run_id=1, **DONE)
+    store.delete_checkpoint("c")
+    with pytest.raises(TrackingError, match="c is DELETED, so it cannot be completed"):
+        store.complete_checkpoint("c", run_id=1, **DONE)
+    for call in (lambda: store.checkpoint("d"), lambda: store.delete_checkpoint("d")):
+        with pytest.raises(RecordNotFound, match="no checkpoint d in"):
+            call()
+
+
+def test_lists_are_by_the_latest_change(store: TrackingStore, trial: Trial, run: Run) -> None:
+    other = store.start_run(store.create_trial(trial.experiment_id, hparams={}, seed=0).id, allocation_id="a")
+    foreign_trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
+    foreign = store.start_run(foreign_trial.id, allocation_id="a")
+    for uuid, owner in (("a", run), ("b", run), ("c", other), ("d", foreign)):
+        begin(store, owner, uuid)
+    for uuid in "dba":
+        store.complete_checkpoint(uuid, run_id=1, **DONE)
+
+    def listed(**filters: int) -> str:
+        return "".join(found.uuid for found in store.checkpoints(states=list(CheckpointState), **filters))
+
+    assert listed() == "cdba"
+    assert listed(trial_id=trial.id) == "ba"
+    assert listed(experiment_id=trial.experiment_id) == "cba"
+    assert listed(experiment_id=trial.experiment_id, trial_id=foreign_trial.id) == ""
+
+
+def test_logs_are_followed_by_id(store: TrackingStore, trial: Trial, run: Run) -> None:
+    time = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    texts = ["plain", "", "a\0b \udc80", "ünï\r\n", "x" * 100_000]
+    store.add_logs(
+        [LogLine(trial_id=trial.id, run_id=1, rank=3, stdtype="stdout", log=text, time=time) for text in texts]
+    )
+    store.add_logs([])
+    lines = store.logs(trial.id)
+    assert [line.log for line in lines] == ["plain", "", "a\N{REPLACEMENT CHARACTER}b ?", "ünï\r\n", "x" * 100_000]
+    assert [line.id for line in lines] == sorted({line.id for line in lines})
+    assert (lines[0].rank, lines[0].stdtype, lines[0].time, lines[0].run_id) == (3, "stdout", time, 1)
+    assert store.logs(trial.id, after=lines[1].id, limit=2) == lines[2:4]
+    assert store.logs(trial.id, after=lines[-1].id) == []

@@ -1,0 +1,226 @@
+"""The database itself: where it may be, what is wrong with it, how it is upgraded."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+
+from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
+from det_core.interfaces.tracking import MetricsReport, TrackingStore
+from det_core.tracking import _schema, _sqlite, home, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "det.db"
+
+
+def opened(file: Path, wait: float = 60.0) -> TrackingStore:
+    return open_store(f"sqlite:///{file}", wait=wait)
+
+
+def test_the_default_is_a_private_file_under_det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_HOME", str(tmp_path / "deep" / "home"))
+    with open_store() as store:
+        assert store.url == f"sqlite:///{tmp_path}/deep/home/det.db"
+        number = store.create_experiment(config={"name": "x"}).id
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in home().iterdir()}
+        assert modes == {"det.db": 0o600, "det.db-wal": 0o600, "det.db-shm": 0o600}
+    assert stat.S_IMODE(home().stat().st_mode) == 0o700
+    with open_store(store.url) as again:
+        assert again.experiment(number).name == "x"
+
+
+def test_relative_urls_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store("sqlite:///det.db") as store:
+        assert store.url == f"sqlite:///{tmp_path}/det.db"
+
+
+def test_importing_is_cheap() -> None:
+    heavy = {"sqlalchemy", "sqlite3", "platformdirs"}
+    code = f"import sys, det_core.tracking; print({heavy} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("det.db", "'det.db' is no database URL. Accepted: sqlite:////absolute/path/det.db, or postgresql://"),
+        ("http://master:8080", "comes with a later release. Until then: sqlite:"),
+        ("mysql://x/y", "'mysql' is no database that det can write. Accepted: sqlite:"),
+        ("sqlite://", "the record needs a file"),
+        ("sqlite:///:memory:", "the record needs a file"),
+        ("sqlite:////proc/version/det.db", "/proc/version/det.db cannot be created: Not a directory"),
+        ("sqlite:////nowhere/det.db", "cannot be created: No such file or directory. Give a directory that exists"),
+        ("sqlite:////proc/det.db", "cannot be created"),
+        ("sqlite:////tmp", "/tmp cannot be opened"),
+        (
+            "postgresql://nobody:secret@localhost:1/x",
+            r"postgresql\+psycopg://nobody:\*\*\*@localhost:1/x: PostgreSQL says",
+        ),
+    ],
+)
+def test_urls_that_cannot_be_opened(url: str, message: str) -> None:
+    with pytest.raises(TrackingError, match=message):
+        open_store(url)
+
+
+def test_a_home_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DET_HOME", str(tmp_path / "file" / "home"))
+    with pytest.raises(TrackingError, match=r"home cannot be created: Not a directory\. Set DET_HOME"):
+        open_store()
+
+
+@pytest.mark.parametrize("content", [b"these are no pages" * 999, os.urandom(8192)], ids=["text", "random"])
+def test_a_file_that_is_no_database_is_left_alone(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with pytest.raises(StoreCorrupt, match=f"{file} is damaged, or no database. Nothing was changed: move it"):
+        opened(file)
+    assert file.read_bytes() == content
+
+
+def fill(file: Path) -> None:
+    with opened(file) as store:
+        trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0).id
+        store.start_run(trial, allocation_id="a")
+        store.report_metrics(
+            [
+                MetricsReport(trial_id=trial, run_id=1, group="training", steps_completed=step, metrics={"x": step})
+                for step in range(5000)
+            ]
+        )
+
+
+@pytest.mark.parametrize("keep", [0.1, 0.5, 0.9])
+def test_a_truncated_database(file: Path, keep: float) -> None:
+    fill(file)
+    os.truncate(file, int(file.stat().st_size * keep))
+    with pytest.raises(StoreCorrupt, match="is damaged"), opened(file) as store:
+        list(store.metrics(1))
+
+
+def test_damage_that_is_met_later(file: Path) -> None:
+    fill(file)
+    size = file.stat().st_size
+    with file.open("r+b") as pages:
+        pages.seek(size // 2 // 4096 * 4096)
+        pages.write(os.urandom(size // 4))
+    with pytest.raises(StoreCorrupt, match="is damaged"), opened(file) as store:
+        list(store.metrics(1))
+
+
+def test_a_locked_database(file: Path) -> None:
+    with opened(file, wait=0.2) as store:
+        locker = sqlite3.connect(file, isolation_level=None)
+        locker.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusy, match=f"{file} was locked by another process for 0.2 s. `fuser"):
+            store.create_experiment(config={})
+        assert store.experiments() == []  # readers are not kept out
+        locker.execute("ROLLBACK")
+        locker.close()
+        store.create_experiment(config={})
+
+
+def test_a_full_disk(file: Path) -> None:
+    with opened(file) as store:
+        database = store._database  # type: ignore[attr-defined]
+        sa.event.listen(database._readers, "begin", lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1"))
+        with pytest.raises(TrackingError, match="is on a full disk: make room"):
+            store.create_experiment(config={"x": "y" * 1_000_000})
+        assert store.experiments() == []
+
+
+def test_a_read_only_database(file: Path) -> None:
+    with opened(file) as store:
+        database = store._database  # type: ignore[attr-defined]
+        sa.event.listen(database._readers, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = 1"))
+        with pytest.raises(TrackingError, match="cannot be written: its file or directory is read-only"):
+            store.create_experiment(config={})
+
+
+MOUNTS = r"""
+22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+30 22 0:30 / /home rw shared:1 - nfs4 server:/home rw,vers=4.2
+31 30 254:1 / /home/local rw - xfs /dev/vdb rw
+32 22 0:31 / /mnt/my\040data rw master:1 - fuse.sshfs host: rw
+33 22 0:32 / /scratch rw - lustre mgs:/x rw
+34 22 0:33 / /over rw - ext4 /dev/vdc rw
+35 22 0:34 / /over rw - cifs //x/y rw
+""".strip()
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/var/det.db", None),
+        ("/home/ada/det.db", "nfs4"),
+        ("/home/local/det.db", None),
+        ("/homes/det.db", None),
+        ("/mnt/my data/x/det.db", "fuse.sshfs"),
+        ("/scratch/det.db", "lustre"),
+        ("/over/det.db", "cifs"),
+    ],
+)
+def test_network_file_systems_are_refused(path: str, kind: str | None) -> None:
+    if kind is None:
+        _sqlite.refuse_network(Path(path), MOUNTS)
+        return
+    with pytest.raises(StoreUnsuitable, match=rf"network file system \({kind}\).*Set DET_HOME.*postgresql://"):
+        _sqlite.refuse_network(Path(path), MOUNTS)
+
+
+def test_open_store_looks_at_the_mounts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_sqlite, "_mounts", lambda: "22 1 0:1 / / rw - nfs server:/ rw")
+    with pytest.raises(StoreUnsuitable, match="nfs"):
+        opened(file)
+    assert not file.exists()
+
+
+def test_a_newer_release_is_named(store: TrackingStore, url: str) -> None:
+    database = store._database  # type: ignore[attr-defined]
+    with database.write() as connection:
+        connection.execute(_schema.schema.update().values(version=99, release="7.1.0"))
+    with pytest.raises(StoreCorrupt, match=r"written by det-core 7.1.0, .*: pip install 'det-core>=7.1.0'"):
+        open_store(url)
+
+
+def test_an_older_database_is_brought_up_once(store: TrackingStore, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(statement: str) -> Callable[[sa.Connection], None]:
+        return lambda connection: connection.execute(sa.text(statement)) and None
+
+    monkeypatch.setattr(
+        _schema, "MIGRATIONS", [step("CREATE TABLE one (x INTEGER)"), step("INSERT INTO one VALUES (1)")]
+    )
+    for _ in range(2):
+        with open_store(url) as upgraded, upgraded._database.read() as connection:  # type: ignore[attr-defined]
+            assert connection.execute(sa.text("SELECT x FROM one")).all() == [(1,)]
+    monkeypatch.setattr(_schema, "MIGRATIONS", [*_schema.MIGRATIONS, step("DROP TABLE one"), step("no SQL")])
+    with pytest.raises(TrackingError, match="syntax"):
+        open_store(url)
+    with store._database.read() as connection:  # type: ignore[attr-defined]
+        assert connection.execute(sa.text("SELECT x FROM one")).all() == [(1,)]  # all of them or none
+
+
+@pytest.mark.integration
+def test_a_locked_row_in_postgresql(server: str, tmp_path: Path) -> None:
+    import psycopg
+
+    url = f"postgresql://postgres@/postgres?host={server}"
+    with open_store(url, wait=0.2) as store, psycopg.connect(host=server, user="postgres", dbname="postgres") as other:
+        number = store.create_experiment(config={}).id
+        other.execute("SELECT * FROM experiments FOR UPDATE")
+        with pytest.raises(StoreBusy, match=r"another session held a lock for 0.2 s"):
+            store.set_experiment_progress(number, 0.5)

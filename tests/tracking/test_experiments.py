@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import math
+import time
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from det_core.errors import ExperimentBusy, RecordNotFound, StaleRun
+from det_core.interfaces.tracking import State, TrackingStore
+from det_core.tracking import open_store
+
+CONFIG = {"name": "digits", "description": "ü", "labels": ["a", "b"], "hyperparameters": {"z": 1, "a": [1.5, None]}}
+
+
+def test_an_experiment_comes_back_as_it_was_created(store: TrackingStore) -> None:
+    created = store.create_experiment(
+        config=CONFIG, original_config="name: digits # mine\n", model_definition=b"\0tar", owner="ada", unmanaged=True
+    )
+    found = store.experiment(created.id)
+    assert found == created
+    assert (found.name, found.description, found.labels) == ("digits", "ü", ["a", "b"])
+    assert found.config == CONFIG
+    assert list(found.config["hyperparameters"]) == ["z", "a"]
+    assert (found.state, found.owner, found.unmanaged, found.archived) == (State.QUEUED, "ada", True, False)
+    assert found.original_config == "name: digits # mine\n"
+    assert store.model_definition(created.id) == b"\0tar"
+    assert datetime.now(timezone.utc) - found.start_time < timedelta(minutes=1)
+
+
+def test_config_keeps_infinities_and_their_names_apart(store: TrackingStore) -> None:
+    config = {"name": "Infinity", "limit": math.inf, "nan": math.nan}
+    back = store.create_experiment(config=config).config
+    assert (back["name"], back["limit"]) == ("Infinity", math.inf)
+    assert math.isnan(back["nan"])
+
+
+def test_a_config_that_is_no_json_names_the_key(store: TrackingStore) -> None:
+    with pytest.raises(TypeError, match=r"'data.path\[1\]' is a pathlib.*only numbers"):
+        store.create_experiment(config={"data": {"path": ["x", __import__("pathlib").Path("y")]}})
+    assert store.experiments() == []
+
+
+def test_an_existing_external_id_is_returned_as_it_is(store: TrackingStore) -> None:
+    first = store.create_experiment(config={"name": "one"}, external_id="x")
+    assert store.create_experiment(config={"name": "two"}, external_id="x") == first
+    assert store.create_experiment(config={}).id != store.create_experiment(config={}).id
+
+
+def test_pages_come_newest_first(store: TrackingStore) -> None:
+    ids = [store.create_experiment(config={}).id for _ in range(5)]
+    newest_first = ids[::-1]
+    pages = {(None, 0): newest_first, (2, 0): newest_first[:2], (2, 4): newest_first[4:], (None, 3): newest_first[3:]}
+    for (limit, offset), expected in pages.items():
+        assert [found.id for found in store.experiments(limit=limit, offset=offset)] == expected
+
+
+def test_final_states_set_the_end_and_others_clear_it(store: TrackingStore) -> None:
+    number = store.create_experiment(config={}).id
+    store.set_experiment_state(number, State.ERROR, error="no loss")
+    failed = store.experiment(number)
+    assert (failed.state, failed.error) == (State.ERROR, "no loss")
+    assert failed.end_time is not None
+    store.set_experiment_state(number, State.ACTIVE)
+    store.set_experiment_progress(number, 0.25)
+    active = store.experiment(number)
+    assert (active.state, active.error, active.end_time, active.progress) == (State.ACTIVE, None, None, 0.25)
+
+
+def test_one_runner_at_a_time(store: TrackingStore) -> None:
+    number = store.create_experiment(config={}).id
+    with open_store(store.url) as other:
+        store.acquire_lease(number, "host:1", seconds=60)
+        store.acquire_lease(number, "host:1", seconds=60)
+        with pytest.raises(ExperimentBusy, match="host:1"):
+            other.acquire_lease(number, "host:2", seconds=60)
+        assert other.lease_holder(number) == "host:1"
+        other.release_lease(number, "host:2")
+        assert other.lease_holder(number) == "host:1"
+        store.release_lease(number, "host:1")
+        assert other.lease_holder(number) is None
+        other.acquire_lease(number, "host:2", seconds=60)
+
+
+def test_a_runner_that_was_taken_over_writes_nothing(store: TrackingStore) -> None:
+    number = store.create_experiment(config={}).id
+    store.acquire_lease(number, "old", seconds=0.05)
+    trial = store.create_trial(number, hparams={}, seed=0, lease="old")
+    time.sleep(0.1)
+    assert store.lease_holder(number) is None
+    store.set_experiment_state(number, State.ACTIVE, lease="old")  # nobody has taken it yet
+    with open_store(store.url) as other:
+        other.acquire_lease(number, "new", seconds=60)
+    writes = (
+        lambda: store.set_experiment_state(number, State.COMPLETED, lease="old"),
+        lambda: store.set_experiment_progress(number, 0.5, lease="old"),
+        lambda: store.create_trial(number, hparams={}, seed=0, lease="old"),
+        lambda: store.set_trial_state(trial.id, State.COMPLETED, lease="old"),
+        lambda: store.count_restart(trial.id, lease="old"),
+        lambda: store.start_run(trial.id, allocation_id="a", lease="old"),
+    )
+    for write in writes:
+        with pytest.raises(StaleRun, match="no longer run by old, but by new"):
+            write()
+    assert store.trials(number) == [trial]
+    assert store.experiment(number).state is State.ACTIVE
+
+
+def test_unknown_experiments(store: TrackingStore) -> None:
+    calls = (
+        lambda: store.experiment(9),
+        lambda: store.model_definition(9),
+        lambda: store.set_experiment_state(9, State.ACTIVE),
+        lambda: store.set_experiment_progress(9, 1.0),
+        lambda: store.acquire_lease(9, "h", seconds=1),
+        lambda: store.lease_holder(9),
+        lambda: store.release_lease(9, "h"),
+        lambda: store.create_trial(9, hparams={}, seed=0),
+        lambda: store.trials(9),
+        lambda: store.best_validation(9, "loss", smaller_is_better=True),
+        lambda: store.checkpoints(experiment_id=9),
+    )
+    for call in calls:
+        with pytest.raises(RecordNotFound, match="no experiment 9 in"):
+            call()

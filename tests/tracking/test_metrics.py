@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from det_core.errors import MetricsConflict
+from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, Trial
+
+Report = Callable[..., MetricsReport]
+NAN, INF = math.nan, math.inf
+
+UNITED: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
+    ("keys are united", [{"a": 1}, {"b": 2}], {"a": 1, "b": 2}),
+    ("an equal value is fine", [{"a": 1.5}, {"a": 1.5, "b": 2}], {"a": 1.5, "b": 2}),
+    ("an int equals its float", [{"a": 1}, {"a": 1.0}], {"a": 1.0}),
+    ("lists are compared as a whole", [{"a": [1, [2]]}, {"a": (1, [2])}], {"a": [1, [2]]}),
+    ("NaN equals NaN", [{"a": "NaN", "b": [NAN]}, {"b": [NAN]}], {"a": "NaN", "b": ["NaN"]}),
+    ("None is a value", [{"a": None}, {"b": None}], {"a": None, "b": None}),
+    ("any mapping will do", [MappingProxyType({"a": MappingProxyType({"x": 1})}), {}], {"a": {"x": 1}}),
+]
+CONFLICTS: list[tuple[str, list[dict[str, Any]], str]] = [
+    ("another value", [{"a": 1.5}, {"a": 1.25}], "metric 'a' was reported as 1.5, and now as 1.25"),
+    ("another list", [{"a": [1, 2]}, {"a": [2, 1]}], "metric 'a'"),
+    ("None is not a number", [{"a": 0}, {"a": None}], "metric 'a'"),
+    ("NaN is not a number", [{"a": 0.0}, {"a": NAN}], "metric 'a'"),
+    ("only one key differs", [{"a": 1, "b": 1}, {"a": 1, "b": 2}], "metric 'b'"),
+]
+
+
+def wire(value: Any) -> Any:
+    """NaN by its name, so that it can be compared."""
+    if isinstance(value, dict):
+        return {key: wire(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [wire(item) for item in value]
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+def send(store: TrackingStore, reports: list[MetricsReport], together: bool) -> None:
+    for batch in [reports] if together else [[report] for report in reports]:
+        store.report_metrics(batch)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one batch", "two batches"])
+@pytest.mark.parametrize(("parts", "expected"), [row[1:] for row in UNITED], ids=[row[0] for row in UNITED])
+def test_reports_of_one_step_are_united(
+    store: TrackingStore, report: Report, parts: list[Any], expected: Any, together: bool
+) -> None:
+    send(store, [replace(report(5), metrics=part) for part in parts], together)
+    (found,) = store.metrics(report(5).trial_id)
+    assert wire(found.metrics) == expected
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one batch", "two batches"])
+@pytest.mark.parametrize(("parts", "message"), [row[1:] for row in CONFLICTS], ids=[row[0] for row in CONFLICTS])
+def test_contradictions_are_refused_as_a_whole(
+    store: TrackingStore, report: Report, parts: list[Any], message: str, together: bool
+) -> None:
+    first, second = (replace(report(5), metrics=part) for part in parts)
+    if not together:
+        store.report_metrics([first])
+    with pytest.raises(MetricsConflict, match=f"group 'training', step 5: {message}"):
+        store.report_metrics([report(4, x=1), second] if not together else [report(4, x=1), first, second])
+    assert [found.steps_completed for found in store.metrics(first.trial_id)] == ([] if together else [5])
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one batch", "two batches"])
+def test_batch_metrics_come_once(store: TrackingStore, report: Report, together: bool) -> None:
+    batches = [{"loss": 1.0}, {"loss": NAN}]
+    send(store, [report(5, a=1), report(5, batches=batches, b=2)], together)
+    (found,) = store.metrics(report(5).trial_id)
+    assert wire([*(found.batch_metrics or [])]) == [{"loss": 1.0}, {"loss": "NaN"}]
+    with pytest.raises(MetricsConflict, match="batch metrics were reported twice"):
+        store.report_metrics([report(5, batches=batches)])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"group": ""}, ValueError, "group '' must be a name"),
+        ({"group": "a.b"}, ValueError, "group 'a.b' must be a name"),
+        ({"metrics": {"epoch": "1"}}, ValueError, "'epoch' must be a number, not '1'"),
+        ({"metrics": {"epochs": True}}, ValueError, "'epochs' must be a number"),
+        ({"metrics": {"loss": {"a": {1}}}}, TypeError, r"'loss.a' is a builtins.set; only numbers"),
+        ({"metrics": {"loss": 1j}}, TypeError, "'loss' is a builtins.complex"),
+        ({"metrics": {1: 1.0}}, TypeError, "metric 1 must be named by a string"),
+        ({"batch_metrics": [{"loss": b"x"}]}, TypeError, r"'\[0\].loss' is a builtins.bytes"),
+    ],
+)
+def test_what_no_report_may_hold(
+    store: TrackingStore, report: Report, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        store.report_metrics([report(1, fine=1), replace(report(2), **change)])
+    assert list(store.metrics(report(1).trial_id)) == []
+
+
+def test_numbers_that_json_lacks_come_back(store: TrackingStore, report: Report) -> None:
+    values = {"n": NAN, "p": INF, "m": -INF, "deep": {"x": [1.0, INF]}, "zero": -0.0, "tiny": 5e-324, "text": "nan"}
+    store.report_metrics([report(1, **values)])
+    (found,) = store.metrics(report(1).trial_id)
+    assert repr(found.metrics) == repr(values)
+
+
+def test_times_are_kept_to_the_microsecond(store: TrackingStore, report: Report) -> None:
+    time = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=timezone.utc)
+    store.report_metrics([replace(report(1), time=time), report(2)])
+    first, second = store.metrics(report(1).trial_id)
+    assert first.time == time
+    assert second.time is not None
+
+
+def test_by_step_then_group_through_many_pages(store: TrackingStore, report: Report) -> None:
+    reports = [report(step, group, x=step) for step in range(1500) for group in ("validation", "training")]
+    store.report_metrics(reports[1000:])
+    store.report_metrics(reports[:1000])
+    store.report_metrics([])
+    trial = reports[0].trial_id
+    found = [(row.steps_completed, row.group, row.metrics["x"]) for row in store.metrics(trial)]
+    assert found == [(step, group, step) for step in range(1500) for group in ("training", "validation")]
+    assert [row.steps_completed for row in store.metrics(trial, group="training", after=1497)] == [1498, 1499]
+    assert store.trial(trial).steps_completed == 1499
+
+
+def test_steps_completed_never_goes_back_within_a_run(store: TrackingStore, report: Report) -> None:
+    store.report_metrics([report(100)])
+    store.report_metrics([report(50)])
+    assert store.trial(report(1).trial_id).steps_completed == 100
+
+
+def complete(store: TrackingStore, run: Run, step: int | None) -> None:
+    uuid = f"{run.run_id}-{step}"
+    store.begin_checkpoint(uuid, trial_id=run.trial_id, run_id=run.run_id, storage={})
+    store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=step, resources={}, metadata={})
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "kept"), [([], 0), ([20], 20), ([10, 20], 20), ([None], 30)], ids=["none", "one", "two", "unknown"]
+)
+def test_a_new_run_archives_what_its_checkpoint_does_not_hold(
+    store: TrackingStore, run: Run, report: Report, checkpoints: list[int | None], kept: int
+) -> None:
+    store.report_metrics([report(step, group, x=1) for step in (10, 20, 30) for group in ("training", "validation")])
+    for step in checkpoints:
+        complete(store, run, step)
+    store.start_run(run.trial_id, allocation_id="second")
+    assert store.trial(run.trial_id).steps_completed == kept
+    assert {row.steps_completed for row in store.metrics(run.trial_id)} == {s for s in (10, 20, 30) if s <= kept}
+    assert {row.steps_completed for row in store.metrics(run.trial_id, archived=True)} == {
+        s for s in (10, 20, 30) if s > kept
+    }
+
+
+def test_a_report_of_a_newer_run_archives_what_it_replaces(store: TrackingStore, run: Run, report: Report) -> None:
+    groups = ("training", "validation")
+    store.report_metrics([report(step, group, x=1) for step in (10, 20, 30) for group in groups])
+    complete(store, run, 30)
+    store.start_run(run.trial_id, allocation_id="second")
+    store.report_metrics([report(20, run_id=2, x=2)])
+    rows = [(row.steps_completed, row.group, row.run_id) for row in store.metrics(run.trial_id)]
+    assert rows == [(10, "training", 1), (10, "validation", 1), (20, "training", 2), (20, "validation", 1)]
+    gone = [(row.steps_completed, row.group) for row in store.metrics(run.trial_id, archived=True)]
+    assert gone == [(20, "training"), (30, "training"), (30, "validation")]
+
+
+def test_the_best_validation(store: TrackingStore, trial: Trial, report: Report) -> None:
+    name = 'a."b\\c'
+    other = store.create_trial(trial.experiment_id, hparams={}, seed=0)
+    store.start_run(other.id, allocation_id="a")
+    elsewhere = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
+    store.start_run(elsewhere.id, allocation_id="a")
+
+    def at(step: int, value: Any, trial_id: int = trial.id, group: str = "validation") -> MetricsReport:
+        return replace(report(step, group), trial_id=trial_id, metrics={name: value, "other": -99})
+
+    unusable = ("1e9", NAN, INF, -INF, None, True, [1e9], {"x": 1e9})
+    store.report_metrics([at(step, value) for step, value in enumerate(unusable)])
+    best = lambda smaller: store.best_validation(trial.experiment_id, name, smaller_is_better=smaller)  # noqa: E731
+    assert best(True) is best(False) is None
+    store.report_metrics([at(10, 3.5), at(20, 2), at(30, 2.0), at(15, 4, other.id), at(15, -1, group="training")])
+    store.report_metrics([at(5, 1000, elsewhere.id)])
+    assert best(True) == (2.0, trial.id, 20)
+    assert best(False) == (4.0, other.id, 15)
+    store.start_run(other.id, allocation_id="b")  # without a checkpoint: its metrics are archived
+    assert best(False) == (3.5, trial.id, 10)

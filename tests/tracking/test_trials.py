@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from det_core.errors import RecordNotFound, StaleRun
+from det_core.interfaces.tracking import CheckpointState, LogLine, MetricsReport, Run, State, TrackingStore, Trial
+from det_core.tracking import open_store
+
+
+def test_a_trial_comes_back_as_it_was_created(store: TrackingStore, trial: Trial) -> None:
+    assert store.trial(trial.id) == trial
+    assert (trial.state, trial.hparams, trial.seed, trial.run_id) == (State.QUEUED, {"lr": 0.1}, 7, 0)
+    assert trial.task_id.startswith(f"{trial.experiment_id}.")
+    second = store.create_trial(trial.experiment_id, hparams={}, seed=2**32 - 1, request_id=5)
+    assert store.trials(trial.experiment_id) == [trial, second]
+    assert (second.request_id, second.seed) == (5, 2**32 - 1)
+
+
+def test_an_external_id_belongs_to_its_experiment(store: TrackingStore, trial: Trial) -> None:
+    first = store.create_trial(trial.experiment_id, hparams={}, seed=0, external_id="x")
+    assert store.create_trial(trial.experiment_id, hparams={"a": 1}, seed=1, external_id="x") == first
+    other = store.create_experiment(config={}).id
+    assert store.create_trial(other, hparams={}, seed=0, external_id="x").id != first.id
+
+
+def test_states_and_restarts(store: TrackingStore, trial: Trial) -> None:
+    store.set_trial_state(trial.id, State.COMPLETED)
+    assert store.trial(trial.id).end_time is not None
+    store.set_trial_state(trial.id, State.ACTIVE)
+    assert store.trial(trial.id).end_time is None
+    assert [store.count_restart(trial.id) for _ in range(3)] == [1, 2, 3]
+    assert store.trial(trial.id).restarts == 3
+
+
+def test_a_run_says_how_it_left(store: TrackingStore, trial: Trial, run: Run) -> None:
+    assert store.run(trial.id, 1) == run == Run(trial_id=trial.id, run_id=1, allocation_id="first")
+    store.acknowledge_preemption(trial.id, 1)
+    store.report_early_exit(trial.id, 1, "EXITED_REASON_INVALID_HP")
+    store.set_runner_state(trial.id, 1, "training")
+    left = store.run(trial.id, 1)
+    assert (left.preemption_acknowledged, left.early_exit) == (True, "EXITED_REASON_INVALID_HP")
+    assert store.trial(trial.id).runner_state == "training"
+
+
+def test_writes_of_a_replaced_run_are_refused(store: TrackingStore, trial: Trial, run: Run) -> None:
+    store.begin_checkpoint("c", trial_id=trial.id, run_id=1, storage={})
+    with open_store(store.url) as other:
+        assert other.start_run(trial.id, allocation_id="second").run_id == 2
+    old = MetricsReport(trial_id=trial.id, run_id=1, group="training", steps_completed=1, metrics={"loss": 1.0})
+    new = MetricsReport(trial_id=trial.id, run_id=2, group="training", steps_completed=1, metrics={"loss": 1.0})
+    done = {"steps_completed": 1, "resources": {}, "metadata": {}}
+    writes = (
+        lambda: store.report_metrics([old]),
+        lambda: store.report_metrics([new, old]),
+        lambda: store.acknowledge_preemption(trial.id, 1),
+        lambda: store.report_early_exit(trial.id, 1, "x"),
+        lambda: store.set_runner_state(trial.id, 1, "x"),
+        lambda: store.begin_checkpoint("d", trial_id=trial.id, run_id=1, storage={}),
+        lambda: store.complete_checkpoint("c", run_id=1, **done),
+        lambda: store.complete_checkpoint("c", run_id=2, **done),
+    )
+    for write in writes:
+        with pytest.raises(StaleRun, match="run 1"):
+            write()
+    assert list(store.metrics(trial.id)) == []
+    assert [found.uuid for found in store.checkpoints(states=list(CheckpointState))] == ["c"]
+
+
+def test_last_words_of_a_replaced_run_are_kept(store: TrackingStore, trial: Trial, run: Run) -> None:
+    store.start_run(trial.id, allocation_id="second")
+    store.add_logs([LogLine(trial_id=trial.id, run_id=1, rank=0, stdtype="stderr", log="ah", time=trial.start_time)])
+    assert [line.log for line in store.logs(trial.id)] == ["ah"]
+
+
+def test_unknown_trials(store: TrackingStore, trial: Trial) -> None:
+    report = MetricsReport(trial_id=9, run_id=1, group="training", steps_completed=1, metrics={})
+    calls = (
+        lambda: store.trial(9),
+        lambda: store.set_trial_state(9, State.ACTIVE),
+        lambda: store.count_restart(9),
+        lambda: store.start_run(9, allocation_id="a"),
+        lambda: store.start_run(9, allocation_id="a", lease="me"),
+        lambda: store.run(9, 1),
+        lambda: store.acknowledge_preemption(9, 1),
+        lambda: store.report_early_exit(9, 1, "x"),
+        lambda: store.set_runner_state(9, 1, "x"),
+        lambda: store.report_metrics([report]),
+        lambda: store.metrics(9),
+        lambda: store.begin_checkpoint("c", trial_id=9, run_id=1, storage={}),
+        lambda: store.checkpoints(trial_id=9),
+        lambda: store.logs(9),
+        lambda: store.add_logs(
+            [LogLine(trial_id=9, run_id=1, rank=0, stdtype="stdout", log="", time=trial.start_time)]
+        ),
+    )
+    for call in calls:
+        with pytest.raises(RecordNotFound, match="trial 9 in"):
+            call()
+    with pytest.raises(RecordNotFound, match=f"run 4 of trial {trial.id}"):
+        store.run(trial.id, 4)
