@@ -102,5 +102,5 @@ class InvalidExperimentException(DetError):
     """The experiment cannot run as configured (the name that existing scripts catch)."""
 
 
-class InvalidHP(Exception):  # noqa: N818  (the documented name)
+class InvalidHP(Exception):
     """Raised by a trial: these hyperparameters cannot work, so do not retry them."""

@@ -54,7 +54,7 @@ def argument(*flags: str, **options: Any) -> Argument:
 
 def add_commands(parser: argparse.ArgumentParser, commands: Sequence[Command]) -> None:
     """Make the parser a group of commands."""
-    parser.set_defaults(run=lambda _: complain(parser, "no command given"))
+    parser.set_defaults(run=lambda _: ask_for_command(parser))
     group = parser.add_subparsers(title="commands", metavar="COMMAND", dest=f"{parser.prog} command")
     for command in commands:
         child = group.add_parser(command.name, aliases=command.aliases, help=command.help, description=command.help)
@@ -71,6 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[Argument]
 def complain(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """Refuse the command line, with the usage that was expected."""
     raise UsageError(f"{message}\n{parser.format_usage().rstrip()}\nMore: {parser.prog} --help")
+
+
+def ask_for_command(parser: argparse.ArgumentParser) -> NoReturn:
+    """Refuse a group's name alone, with the list of its commands."""
+    raise UsageError(f"no command given\n\n{parser.format_help().rstrip()}")
 
 
 def exit_code(state: State) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from det_core.cli._output import count, elapsed, text
 from det_core.errors import DetError
-from det_core.interfaces.tracking import Checkpoint, Experiment, MetricsReport, State, TrackingStore
+from det_core.interfaces.tracking import Checkpoint, Experiment, State, TrackingStore
 
 _LOADING = {
     "state_dict.pth": """\
@@ -53,7 +53,9 @@ def outcome(store: TrackingStore, experiment_id: int) -> Outcome:
     """Read it from the record."""
     experiment = store.experiment(experiment_id)
     trials = store.trials(experiment_id)
-    checkpoint = best_checkpoint(store, experiment) or next(reversed(store.checkpoints(experiment_id=experiment_id)), None)
+    checkpoint = best_checkpoint(store, experiment) or next(
+        reversed(store.checkpoints(experiment_id=experiment_id)), None
+    )
     return Outcome(
         id=experiment_id,
         state=experiment.state,
@@ -113,8 +115,9 @@ def summary(result: Outcome) -> Iterator[str]:
     """The closing lines: what came out, where it is, what to type next."""
     counts = [count(result.trials, "trial"), count(result.steps_completed, "batch", "batches")]
     if result.restarts:
-        counts.append(count(result.restarts, "restart"))
-    yield f"Experiment {result.id} {_ENDINGS.get(result.state, 'is running')}: {', '.join(counts)}, {result.seconds:.1f} s"
+        counts.append(count(result.restarts, "failed run"))
+    counts.append(f"{result.seconds:.1f} s")
+    yield f"Experiment {result.id} {_ENDINGS.get(result.state, 'is not over')}: {', '.join(counts)}"
     if result.best:
         best = result.best
         yield f"  best {best.metric}={text(best.value)} at batch {best.steps_completed} of trial {best.trial_id}"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import NoReturn, cast
 
 from det_core import __version__
-from det_core.cli._command import INTERRUPTED, TERMINATED, Parser, UsageError, complain
+from det_core.cli._command import INTERRUPTED, TERMINATED, Parser, UsageError, ask_for_command
 from det_core.errors import ConfigError, DetError, PluginError
 from det_core.plugins import registry
 from det_core.specs import CommandSpec
@@ -48,7 +48,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """All commands by name and help; only the one that ``argv`` asks for is imported."""
     parser = Parser(prog="det", description="Train trials; every framework, backend and store is a plugin.")
     parser.add_argument("--version", action="version", version=f"det {__version__}")
-    parser.set_defaults(run=lambda _: complain(parser, "no command given"))
+    parser.set_defaults(run=lambda _: ask_for_command(parser))
     group = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     specs = {spec.name: cast(CommandSpec, spec) for spec in registry().specs("command")}
     asked = next((argument for argument in argv if not argument.startswith("-")), None)

@@ -39,7 +39,7 @@ def experiment_table(experiments: Iterable[Experiment]) -> str:
 def trial_table(trials: Iterable[Trial]) -> str:
     """One line per trial."""
     return table(
-        ("trial", "state", "batches", "restarts", "hyperparameters"),
+        ("trial", "state", "batches", "failed runs", "hyperparameters"),
         ((one.id, one.state, one.steps_completed, one.restarts, scalars(one.hparams)) for one in trials),
     )
 
@@ -93,7 +93,7 @@ def trial_facts(trial: Trial) -> str:
             "status": trial.runner_state,
             "batches": trial.steps_completed,
             "runs": trial.run_id,
-            "restarts": trial.restarts,
+            "failed runs": trial.restarts,
             "seed": trial.seed,
             **_nested("hyperparameters", trial.hparams),
             "external id": trial.external_id,

@@ -38,7 +38,9 @@ def download(checkpoint: Checkpoint, target: Path) -> None:
     from det_core.storage import restore
 
     if checkpoint.state is not CheckpointState.COMPLETED:
-        raise DetError(f"checkpoint {checkpoint.uuid} is {checkpoint.state.value}; only COMPLETED ones can be downloaded")
+        raise DetError(
+            f"checkpoint {checkpoint.uuid} is {checkpoint.state.value}; only COMPLETED ones can be downloaded"
+        )
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise DetError(f"{target} exists and is not an empty directory; remove it, or name another with -o DIRECTORY")
     target = target.absolute()

@@ -34,10 +34,11 @@ class Watcher:
         self._cursors: dict[int, _Cursor] = {}
 
     def poll(self) -> list[News]:
-        """Log lines and metrics that were not returned before, those of each trial in order."""
+        """Log lines and metrics that were not returned before, in the order in which they happened."""
         self.experiment = self.store.experiment(self.experiment.id)
         self.trials = self.store.trials(self.experiment.id)
-        return [news for trial in self.trials for news in self._news(trial)]
+        news = [one for trial in self.trials for one in self._news(trial)]
+        return sorted(news, key=lambda one: one.time or self.experiment.start_time)
 
     def _news(self, trial: Trial) -> Iterator[News]:
         cursor = self._cursors.setdefault(trial.id, _Cursor())
@@ -47,13 +48,10 @@ class Watcher:
         for line in self.store.logs(trial.id, after=cursor.log):
             cursor.log = line.id
             yield line
-        reports = [report for group in GROUPS for report in self._reports(trial, cursor, group)]
-        yield from sorted(reports, key=lambda report: report.steps_completed)
-
-    def _reports(self, trial: Trial, cursor: _Cursor, group: str) -> Iterator[MetricsReport]:
-        for report in self.store.metrics(trial.id, group=group, after=cursor.steps[group]):
-            cursor.steps[group] = report.steps_completed
-            yield report
+        for group in GROUPS:
+            for report in self.store.metrics(trial.id, group=group, after=cursor.steps[group]):
+                cursor.steps[group] = report.steps_completed
+                yield report
 
 
 class Pace:

@@ -62,12 +62,17 @@ def _wait(args: argparse.Namespace) -> int:
     with open_store() as store:
         while (experiment := settled(store, args.experiment_id)) is None:
             if time.monotonic() >= deadline:
-                raise DetError(f"experiment {args.experiment_id} goes on after {args.timeout:g} s; wait longer with --timeout")
+                raise DetError(
+                    f"experiment {args.experiment_id} goes on after {args.timeout:g} s; wait longer with --timeout"
+                )
             time.sleep(POLL_SECONDS)
     if args.json:
         print_json(experiment_row(experiment))
     else:
-        print(f"Experiment {experiment.id}: {experiment.state.value}" + (f": {experiment.error}" if experiment.error else ""))
+        print(
+            f"Experiment {experiment.id}: {experiment.state.value}"
+            + (f": {experiment.error}" if experiment.error else "")
+        )
     return code_of(experiment.state)
 
 
@@ -85,7 +90,9 @@ _COMMANDS = (
         (
             argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML"),
             argument("directory", type=Path, metavar="CONTEXT_DIR", help="the directory with your code"),
-            argument("--test", "--test-mode", action="store_true", help="only try one batch here, and leave nothing behind"),
+            argument(
+                "--test", "--test-mode", action="store_true", help="only try one batch here, and leave nothing behind"
+            ),
             FOLLOW,
             JSON,
         ),
@@ -107,7 +114,9 @@ _COMMANDS = (
         ),
         ("ls",),
     ),
-    Command("describe", _describe, "show an experiment with its trials and checkpoints", (EXPERIMENT_ID, METRICS, JSON)),
+    Command(
+        "describe", _describe, "show an experiment with its trials and checkpoints", (EXPERIMENT_ID, METRICS, JSON)
+    ),
     Command(
         "wait",
         _wait,

@@ -100,7 +100,7 @@ class ExperimentConfig(Block):
                 "remove the key, or name a trial class `module:Class` as the entrypoint"
             )
         if "optimizations" in info.data:
-            for key in type(block.options).model_fields.keys() & OptimizationsConfig.model_fields:
+            for key in sorted(type(block.options).model_fields.keys() & OptimizationsConfig.model_fields):
                 if _is_set(block.options, key) and _is_set(info.data["optimizations"], key):
                     messages[key] = f"it is also set as optimizations.{key}; remove one of them"
         if messages:

@@ -18,6 +18,7 @@ from pydantic import (
     WithJsonSchema,
     field_validator,
 )
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
@@ -118,6 +119,8 @@ def _constant(value: Any) -> Const:
     return Const(val=value)
 
 
+# What the discriminator says, for readers of the JSON schema.
+_NESTED: JsonDict = {"properties": {"type": False}}
 _LITERAL = {"type": ["null", "boolean", "number", "string", "array"]}
 
 if TYPE_CHECKING:
@@ -127,7 +130,7 @@ else:
         "Hyperparameter",
         Annotated[
             Annotated[Choice, Field(discriminator="type"), Tag("choice")]
-            | Annotated[dict[str, "Hyperparameter"], Tag("nested")]
+            | Annotated[dict[str, "Hyperparameter"], Field(json_schema_extra=_NESTED), Tag("nested")]
             | Annotated[Any, AfterValidator(_constant), WithJsonSchema(_LITERAL), Tag("literal")],
             Discriminator(_form),
         ],

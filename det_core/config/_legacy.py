@@ -31,6 +31,8 @@ def modernize(document: Document) -> tuple[str, ...]:
     if not steps and "batches_per_step" not in config:
         return ()
     batches = config.get("batches_per_step", _DEFAULT_BATCHES_PER_STEP)
+    if type(batches) is not int or batches < 1:
+        batches = 1  # an error about scheduling_unit comes with all others
     if "batches_per_step" in config and "scheduling_unit" not in config:
         document.rename((), "batches_per_step", "scheduling_unit")
     for old in steps:
@@ -42,7 +44,6 @@ def modernize(document: Document) -> tuple[str, ...]:
     return (f"this config counts in steps, as release 0.12 did: read as {batches} batches per step{renamed}",)
 
 
-def _to_batches(mapping: dict[str, Any], key: str, batches: object) -> None:
-    # What is no whole number stays, for the error about it that comes with all others.
-    if type(mapping.get(key)) is int and type(batches) is int:
+def _to_batches(mapping: dict[str, Any], key: str, batches: int) -> None:
+    if type(mapping.get(key)) is int:
         mapping[key] = {"batches": mapping[key] * batches}

@@ -82,7 +82,8 @@ def _explain(details: ErrorDetails, location: Location) -> tuple[str, str]:
         return "", message
     if "error" in context and _is_secret(location):  # a plugin's own words may quote the value
         message = message.replace(str(value), "***")
-    return "" if str(value) in message else _seen(value, location), message
+    quoted = isinstance(value, str) and repr(value) in message
+    return "" if quoted else _seen(value, location), message
 
 
 def _suggest(key: str, value: Any) -> str:

@@ -17,7 +17,7 @@ def config_schema() -> dict[str, Any]:
     for block in PLUGIN_BLOCKS:
         core = definitions[block.__name__]
         names: list[str | None] = [*registry().names(block.kind)]
-        if block.model_fields[block.tag].default is None and not block.model_fields[block.tag].is_required():
+        if block.model_fields[block.tag].default is None:
             names.append(None)
         variants = {f"{block.kind}.{name}": _variant(block, core, name) for name in names}
         definitions |= variants

@@ -96,9 +96,7 @@ class CheckpointContext:
             shutil.rmtree(path)
         self._complete(storage_id, steps, resources, metadata or {})
 
-    def download(
-        self, storage_id: str, ckpt_dir: str | Path, *, selector: Callable[[str], bool] | None = None
-    ) -> None:
+    def download(self, storage_id: str, ckpt_dir: str | Path, *, selector: Callable[[str], bool] | None = None) -> None:
         """Copy a checkpoint into a directory, which is created, and verify it against its checksums.
 
         Raises:
@@ -108,9 +106,7 @@ class CheckpointContext:
         storage.restore(self._storage, storage_id, Path(ckpt_dir), selector=selector)
 
     @contextmanager
-    def restore_path(
-        self, storage_id: str, *, selector: Callable[[str], bool] | None = None
-    ) -> Iterator[Path]:
+    def restore_path(self, storage_id: str, *, selector: Callable[[str], bool] | None = None) -> Iterator[Path]:
         """Yield a verified directory with the checkpoint's files, to be read only.
 
         It is the stored directory itself where the storage is a mounted file system, else a

@@ -24,11 +24,19 @@ class DistributedContext:
     def __init__(
         self, *, rank: int, size: int, local_rank: int, local_size: int, cross_rank: int, cross_size: int
     ) -> None:
-        for name, index, count in (("", rank, size), ("local_", local_rank, local_size), ("cross_", cross_rank, cross_size)):
+        for name, index, count in (
+            ("", rank, size),
+            ("local_", local_rank, local_size),
+            ("cross_", cross_rank, cross_size),
+        ):
             if not 0 <= index < count:
-                raise ValueError(f"{name}rank is {index} and {name}size is {count}; expected 0 <= {name}rank < {name}size")
+                raise ValueError(
+                    f"{name}rank is {index} and {name}size is {count}; expected 0 <= {name}rank < {name}size"
+                )
         if size > 1:
-            raise NotImplementedError(f"a trial of {size} workers needs a later release; this one trains on one process")
+            raise NotImplementedError(
+                f"a trial of {size} workers needs a later release; this one trains on one process"
+            )
         self.rank, self.size = rank, size
         self.local_rank, self.local_size = local_rank, local_size
         self.cross_rank, self.cross_size = cross_rank, cross_size

@@ -71,9 +71,7 @@ class TrainContext:
 
     def set_status(self, status: str) -> None:
         """Say in a few words what the trial is doing."""
-        self._shipper.submit(
-            partial(self._store.set_runner_state, self._run.trial_id, self._run.run_id, status)
-        )
+        self._shipper.submit(partial(self._store.set_runner_state, self._run.trial_id, self._run.run_id, status))
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
         """Record that the trial leaves for good; written before this returns."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-
 EXIT_DO_NOT_RESTART = 78
 """Exit code of a worker that failed for a reason that every restart would meet again (EX_CONFIG of sysexits.h)."""
 

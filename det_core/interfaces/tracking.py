@@ -183,7 +183,9 @@ class TrackingStore(ABC):
         """The gzipped tar file given to `create_experiment`."""
 
     @abstractmethod
-    def set_experiment_state(self, experiment_id: int, state: State, *, lease: str = "", error: str | None = None) -> None:
+    def set_experiment_state(
+        self, experiment_id: int, state: State, *, lease: str = "", error: str | None = None
+    ) -> None:
         """Record a state; final states set the end time, others clear it.
 
         Raises:
@@ -289,7 +291,9 @@ class TrackingStore(ABC):
         """By step, then group; only steps greater than ``after``. ``archived=True``: those alone."""
 
     @abstractmethod
-    def best_validation(self, experiment_id: int, metric: str, *, smaller_is_better: bool) -> tuple[float, int, int] | None:
+    def best_validation(
+        self, experiment_id: int, metric: str, *, smaller_is_better: bool
+    ) -> tuple[float, int, int] | None:
         """The best (value, trial id, step) of a finite numeric validation metric over the experiment."""
 
     # Checkpoints
@@ -319,7 +323,11 @@ class TrackingStore(ABC):
 
     @abstractmethod
     def checkpoints(
-        self, *, experiment_id: int | None = None, trial_id: int | None = None, states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,)
+        self,
+        *,
+        experiment_id: int | None = None,
+        trial_id: int | None = None,
+        states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
     ) -> list[Checkpoint]:
         """Oldest first, by the time of the latest change. Of one trial, of one experiment, or all."""
 

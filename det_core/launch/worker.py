@@ -33,10 +33,8 @@ def _framework_of(trial_class: type[Trial]) -> Spec:
     mro = [f"{base.__module__}.{base.__qualname__}" for base in trial_class.__mro__]
     name = registry().choose("det_choose_framework", mro=mro)
     if name is None:
-        raise InvalidTrial(
-            f"no installed plugin trains {mro[0]}, a {', '.join(mro[1:-1])}; "
-            f"the installed frameworks are: {', '.join(registry().names('framework')) or 'none, try: pip install det-torch'}"
-        )
+        installed = ", ".join(registry().names("framework")) or "none, try: pip install det-torch"
+        raise InvalidTrial(f"no installed framework trains {mro[0]}, a {mro[1]} (installed: {installed})")
     return registry().find("framework", name)
 
 

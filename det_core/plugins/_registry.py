@@ -8,16 +8,27 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
 
 import importlib_metadata
 import pluggy
 
-from det_core import hookspecs, specs
+from det_core import hookspecs
 from det_core.errors import PluginClash, PluginError, PluginNotFound
 from det_core.plugins._known import DISTRIBUTIONS
+from det_core.specs import (
+    API,
+    BackendSpec,
+    CommandSpec,
+    FrameworkSpec,
+    LauncherSpec,
+    SearchMethodSpec,
+    Spec,
+    StorageSpec,
+)
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -26,13 +37,13 @@ GROUP = "det"
 DISABLE = "DET_DISABLE_PLUGINS"
 """Environment variable: distributions, separated by commas, that are not loaded."""
 
-KINDS: dict[str, tuple[str, type[specs.Spec]]] = {
-    "framework": ("det_frameworks", specs.FrameworkSpec),
-    "backend": ("det_backends", specs.BackendSpec),
-    "storage": ("det_storage", specs.StorageSpec),
-    "launcher": ("det_launchers", specs.LauncherSpec),
-    "search_method": ("det_search_methods", specs.SearchMethodSpec),
-    "command": ("det_commands", specs.CommandSpec),
+KINDS: dict[str, tuple[str, type[Spec]]] = {
+    "framework": ("det_frameworks", FrameworkSpec),
+    "backend": ("det_backends", BackendSpec),
+    "storage": ("det_storage", StorageSpec),
+    "launcher": ("det_launchers", LauncherSpec),
+    "search_method": ("det_search_methods", SearchMethodSpec),
+    "command": ("det_commands", CommandSpec),
 }
 """Kind of plugin -> (its registration hook, what that hook yields)."""
 
@@ -49,7 +60,7 @@ class PluginReport:
     status: str
     """``ok``, ``broken`` (raised on import or registration), ``incompatible`` or ``disabled``."""
     problem: str = ""
-    provides: tuple[tuple[str, specs.Spec], ...] = ()
+    provides: tuple[tuple[str, Spec], ...] = ()
     """(kind, spec) of everything it offers."""
 
     def __str__(self) -> str:
@@ -73,11 +84,11 @@ class Registry:
         """The names that can be selected, sorted."""
         return sorted({spec.name for spec, _ in self._offers(kind)})
 
-    def specs(self, kind: str) -> list[specs.Spec]:
+    def specs(self, kind: str) -> list[Spec]:
         """Everything of one kind whose name is unique, by name."""
         return [self.find(kind, name) for name in self.names(kind) if len(self._providers(kind, name)) == 1]
 
-    def find(self, kind: str, name: str) -> specs.Spec:
+    def find(self, kind: str, name: str) -> Spec:
         """The spec registered under this name.
 
         Raises:
@@ -106,11 +117,11 @@ class Registry:
                     messages.append(str(error))
         return messages
 
-    def load(self, spec: specs.Spec) -> Any:
+    def load(self, spec: Spec) -> Any:
         """Import the implementation that the spec names."""
         return self._import(spec, spec.target)
 
-    def config_model(self, spec: specs.Spec) -> type[BaseModel] | None:
+    def config_model(self, spec: Spec) -> type[BaseModel] | None:
         """Import the pydantic model of the plugin's config block; None if it has no options."""
         return self._import(spec, spec.config_model) if spec.config_model else None
 
@@ -132,7 +143,7 @@ class Registry:
             given = {name: arguments[name] for name in implementation.argnames}
             try:
                 result = implementation.function(**given)
-            except Exception:  # a stranger's code may raise anything, and must not harm the others
+            except Exception:  # noqa: BLE001  (a stranger's code may raise anything, and must not harm the others)
                 _log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
             else:
                 yield implementation.plugin_name, result
@@ -140,28 +151,30 @@ class Registry:
     def _register(self, entry_point: importlib_metadata.EntryPoint, disabled: set[str]) -> PluginReport:
         distribution = entry_point.dist
         name = _normalize(distribution.name) if distribution else entry_point.name
-        identity = {"name": name, "version": distribution.version if distribution else "", "module": entry_point.value}
+        report = partial(
+            PluginReport, name=name, version=distribution.version if distribution else "", module=entry_point.value
+        )
         if name in disabled:
-            return PluginReport(**identity, status="disabled", problem=f"named in {DISABLE}")
+            return report(status="disabled", problem=f"named in {DISABLE}")
         if self._manager.has_plugin(name):
             problem = f"it has a second entry point {entry_point.name!r} in the group {GROUP!r}; expected one"
-            return PluginReport(**identity, status="broken", problem=problem)
+            return report(status="broken", problem=problem)
         try:
             module = entry_point.load()
         except Exception as error:  # noqa: BLE001  (a stranger's code may raise anything)
-            return PluginReport(**identity, status="broken", problem=f"{type(error).__name__}: {error}")
+            return report(status="broken", problem=f"{type(error).__name__}: {error}")
         try:
             self._manager.register(module, name)
             provides = tuple(self._collect(name, module))
         except (pluggy.PluginValidationError, _IncompatibleError) as error:
             self._manager.unregister(name=name)
-            return PluginReport(**identity, status="incompatible", problem=str(error))
+            return report(status="incompatible", problem=str(error))
         except Exception as error:  # noqa: BLE001
             self._manager.unregister(name=name)
-            return PluginReport(**identity, status="broken", problem=f"{type(error).__name__}: {error}")
-        return PluginReport(**identity, status="ok", provides=provides)
+            return report(status="broken", problem=f"{type(error).__name__}: {error}")
+        return report(status="ok", provides=provides)
 
-    def _collect(self, plugin_name: str, module: object) -> Iterator[tuple[str, specs.Spec]]:
+    def _collect(self, plugin_name: str, module: ModuleType) -> Iterator[tuple[str, Spec]]:
         callers = {caller.name: caller for caller in self._manager.get_hookcallers(module) or ()}
         unknown = sorted(name for name, caller in callers.items() if not caller.has_spec())
         if unknown:
@@ -171,16 +184,16 @@ class Registry:
                 continue
             for implementation in callers[hook].get_hookimpls():
                 if implementation.plugin_name == plugin_name:
-                    for spec in implementation.function():
+                    for spec in cast("Iterable[object]", implementation.function()):
                         yield kind, _checked(spec, spec_type, hook)
 
-    def _offers(self, kind: str) -> Iterator[tuple[specs.Spec, PluginReport]]:
+    def _offers(self, kind: str) -> Iterator[tuple[Spec, PluginReport]]:
         for report in self.reports:
             for its_kind, spec in report.provides:
                 if its_kind == kind:
                     yield spec, report
 
-    def _providers(self, kind: str, name: str) -> list[tuple[specs.Spec, PluginReport]]:
+    def _providers(self, kind: str, name: str) -> list[tuple[Spec, PluginReport]]:
         return [(spec, report) for spec, report in self._offers(kind) if spec.name == name]
 
     def _why_missing(self, kind: str, name: str) -> str:
@@ -197,7 +210,7 @@ class Registry:
         reason += f"; did you mean {close[0]!r}?" if close else "; see: det plugins list"
         return reason + "".join(f" Note that {report} is {report.status}: {report.problem}." for report in left_out)
 
-    def _import(self, spec: specs.Spec, target: str) -> Any:
+    def _import(self, spec: Spec, target: str) -> Any:
         try:
             return resolve(target)
         except Exception as error:
@@ -225,12 +238,12 @@ def resolve(target: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
-def _checked(spec: object, expected: type[specs.Spec], hook: str) -> specs.Spec:
+def _checked(spec: object, expected: type[Spec], hook: str) -> Spec:
     if not isinstance(spec, expected):
         raise _IncompatibleError(f"its {hook} yields {spec!r}; expected {expected.__name__}")
-    if spec.api != specs.API:
+    if spec.api != API:
         raise _IncompatibleError(
-            f"its {spec.name!r} is written for api {spec.api} and this det-core speaks api {specs.API}; "
+            f"its {spec.name!r} is written for api {spec.api} and this det-core speaks api {API}; "
             "install releases that belong together"
         )
     return spec

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from det_core import events
-from det_core.config import ExperimentConfig, parse_config
+from det_core.config import parse_config
 from det_core.errors import DetError, StaleRun
 from det_core.interfaces.search_method import Action, Create, SearchMethod, Train
 from det_core.interfaces.tracking import State, TrackingStore, Trial

@@ -118,15 +118,13 @@ class TrialRunner:
         return code
 
     def _latest_checkpoint(self, trial_id: int) -> Checkpoint | None:
+        searcher = self.config.searcher
         own = self.store.checkpoints(trial_id=trial_id)
-        if own:
-            return own[-1]
-        source = self.config.searcher.source_checkpoint_uuid
-        if source:
-            return self.store.checkpoint(source)
-        if self.config.searcher.source_trial_id:
-            return (self.store.checkpoints(trial_id=self.config.searcher.source_trial_id) or [None])[-1]
-        return None
+        if not own and searcher.source_checkpoint_uuid:
+            return self.store.checkpoint(searcher.source_checkpoint_uuid)
+        if not own and searcher.source_trial_id:
+            own = self.store.checkpoints(trial_id=searcher.source_trial_id)
+        return own[-1] if own else None
 
     def _request(self, trial: Trial, run: Run, latest: Checkpoint | None, logs: LogWriter) -> LaunchRequest:
         return LaunchRequest(

@@ -31,14 +31,14 @@ def scan(directory: Path, selector: Selector | None = None) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
-        if path.is_dir() and not path.is_symlink():
+        is_directory = path.is_dir() and not path.is_symlink()
+        if is_directory:
             name += "/"
-            if any(path.iterdir()):
-                continue
-        elif not path.is_file():
+        if name == METADATA_FILE or (is_directory and any(path.iterdir())) or (selector and not selector(name)):
+            continue
+        if not (is_directory or path.is_file()):
             raise ValueError(f"cannot store {path}: expected files and directories; remove it or use a selector")
-        if name != METADATA_FILE and (selector is None or selector(name)):
-            found[name] = path
+        found[name] = path
     return found
 
 

@@ -2,7 +2,7 @@
 
 Format 1::
 
-    {"steps_completed": 100, ..., "_det": {"format": 1, "files": {"state.pth": [8192, "9ae0d1c2"], "logs/": [0, "00000000"]}}}
+    {"steps_completed": 9, "_det": {"format": 1, "files": {"state.pth": [8192, "9ae0d1c2"], "logs/": [0, "00000000"]}}}
 
 Sizes are in bytes; checksums are CRC-32C (Castagnoli, RFC 3720 B.4) in hexadecimal.
 """

@@ -50,7 +50,9 @@ class SharedFSConfig(BaseModel):
     def _storage_path_stays_inside(self) -> SharedFSConfig:
         inside = (self.host_path / (self.storage_path or "")).resolve()
         if not inside.is_relative_to(self.host_path.resolve()):
-            raise ValueError(f"storage_path {str(self.storage_path)!r} must stay inside host_path {str(self.host_path)!r}")
+            raise ValueError(
+                f"storage_path {str(self.storage_path)!r} must stay inside host_path {str(self.host_path)!r}"
+            )
         return self
 
     @property

@@ -98,4 +98,3 @@ def _told(path: Path) -> Iterator[None]:
             f"cannot write checkpoints under {path}: {error.strerror or error}; "
             "free space, mend the permissions, or choose another checkpoint_storage"
         ) from error
-

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from sqlalchemy.exc import DBAPIError, StatementError
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Column, ColumnElement, Connection, Engine
 
-    from det_core.errors import TrackingError
+    from det_core.tracking import _fork
 
 
 class Database(ABC):
@@ -28,25 +26,25 @@ class Database(ABC):
         self.url = engine.url.render_as_string(hide_password=False)
         self._readers = engine
         self._writers = engine.execution_options(det_writes=True)
-        _open.add(self)
+        _fork.databases.add(self)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """One consistent view."""
-        with self._explained(), self._readers.begin() as connection:
+        with _fork.passing(), self._explained(), self._readers.begin() as connection:
             yield connection
 
     @contextmanager
     def write(self, *, alone: bool = False) -> Iterator[Connection]:
         """All or nothing. ``alone``: no other process is in such a transaction."""
-        with self._explained(), self._writers.begin() as connection:
+        with _fork.passing(), self._explained(), self._writers.begin() as connection:
             if alone:
                 self.lock_out_others(connection)
             yield connection
 
-    def close(self, *, inherited: bool = False) -> None:
-        """Let go of all idle connections; ``inherited`` ones belong to the parent process and stay open."""
-        self._readers.dispose(close=not inherited)
+    def close(self) -> None:
+        """Close all connections that no transaction uses; a later one opens its own."""
+        self._readers.dispose()
 
     @abstractmethod
     def lock_out_others(self, connection: Connection) -> None:
@@ -68,20 +66,3 @@ class Database(ABC):
             raise self.explain(error) from error
         except StatementError as error:  # a value that cannot be written down
             raise (error.orig or error) from None
-
-
-_open: WeakSet[Database] = WeakSet()
-
-
-def _before_fork() -> None:
-    # A SQLite connection must not be carried across a fork, not even to close it there: so none is, bar one in use.
-    for database in list(_open):
-        database.close()
-
-
-def _in_child() -> None:
-    for database in list(_open):
-        database.close(inherited=True)
-
-
-os.register_at_fork(before=_before_fork, after_in_child=_in_child)

@@ -108,9 +108,7 @@ class TrialContext:
                 f"Add it under 'hyperparameters'."
             )
         if name == "global_batch_size":
-            warnings.warn(
-                "use get_per_slot_batch_size() for data loaders, or get_global_batch_size()", stacklevel=2
-            )
+            warnings.warn("use get_per_slot_batch_size() for data loaders, or get_global_batch_size()", stacklevel=2)
         return self._hparams[name]
 
     def get_global_batch_size(self) -> int:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import det_core
@@ -90,9 +89,7 @@ class TrialLoop:
 
     def _at_boundary(self) -> None:
         batch = self._progress.batches_trained
-        self._core.train.report_training_metrics(
-            batch, average(self._progress.unreported), self._progress.unreported
-        )
+        self._core.train.report_training_metrics(batch, average(self._progress.unreported), self._progress.unreported)
         self._progress.unreported = []
         if self._schedule.validates_at(batch):
             self._validate_once()

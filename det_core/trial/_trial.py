@@ -39,9 +39,7 @@ def load_trial_class(entrypoint: str) -> type[Trial]:
         ) from error
     trial_class = getattr(module, class_name, None)
     if trial_class is None:
-        raise InvalidTrial(
-            f"entrypoint {entrypoint!r}: the module {module_name!r} has no {class_name!r}; {expected}"
-        )
+        raise InvalidTrial(f"entrypoint {entrypoint!r}: the module {module_name!r} has no {class_name!r}; {expected}")
     if not (isinstance(trial_class, type) and issubclass(trial_class, Trial)):
         raise InvalidTrial(f"entrypoint {entrypoint!r} is {trial_class!r}, which is no trial; {expected}")
     _check_complete(trial_class, entrypoint)

@@ -16,10 +16,11 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pydantic import BaseModel, Field
+
 import det_core
 from det_core.interfaces.storage import StorageManager
 from det_core.specs import StorageSpec
-from pydantic import BaseModel, Field
 
 
 @det_core.hookimpl

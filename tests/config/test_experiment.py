@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from det_core.config import ExperimentConfig, Length, Unit, is_command, load_config, parse_config
 from det_core.errors import ConfigError
 
 HERE = Path(__file__).parent
 GOOD: dict[str, Any] = {"searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}}}
 
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "name": None,
     "description": None,
     "labels": [],

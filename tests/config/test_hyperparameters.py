@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from det_core.config import parse_config, sample_hyperparameters
 
 

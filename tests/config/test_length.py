@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from det_core.config import Length, PositiveLength, Unit
 from pydantic import TypeAdapter, ValidationError
+
+from det_core.config import Length, PositiveLength, Unit
 
 FORMS = [
     (100, Length(100)),

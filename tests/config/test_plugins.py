@@ -10,6 +10,7 @@ from typing import Any
 
 import importlib_metadata
 import pytest
+
 from det_core.config import config_schema, parse_config
 from det_core.errors import ConfigError
 from det_core.plugins import Registry
@@ -119,7 +120,8 @@ WRONG = [
             "distributed": {"backend": "ring", "tensor_fusion_threshold": 32},
             "optimizations": {"tensor_fusion_threshold": 16},
         },
-        "distributed.tensor_fusion_threshold: it is also set as optimizations.tensor_fusion_threshold; remove one of them",
+        "distributed.tensor_fusion_threshold: it is also set as optimizations.tensor_fusion_threshold; "
+        "remove one of them",
     ),
 ]
 

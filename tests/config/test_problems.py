@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from det_core.config import load_config, parse_config
 from det_core.errors import ConfigError, Problem
 
@@ -117,7 +118,8 @@ def test_searcher(text: str, line: int, path: str, words: str) -> None:
 
 
 def test_both_phases_and_the_yaml_report_together_in_the_order_of_the_file() -> None:
-    text = "max_restart: 1\nsearcher:\n  name: single\n  metrc: a\n  max_length: x\nname: a\nname: b\nlauncher: {slot: 1}\n"
+    searcher = "searcher:\n  name: single\n  metrc: a\n  max_length: x\n"
+    text = f"max_restart: 1\n{searcher}name: a\nname: b\nlauncher: {{slot: 1}}\n"
     assert [(problem.line, problem.path) for problem in problems(text)] == [
         (1, "max_restart"),
         (2, "searcher.metric"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from det_core.config import load_config, parse_config
 from det_core.config._document import MAX_BYTES
 from det_core.errors import ConfigError

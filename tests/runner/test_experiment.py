@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -140,7 +139,9 @@ def test_a_nan_metric_is_recorded_and_never_the_best(store: TrackingStore, new_e
     body = "def evaluate(self): return {'validation_loss': float('nan') if self.batch < 50 else 0.5}"
     experiment = new_experiment(body, min_validation_period={"batches": 10})
     assert run(store, experiment) is State.COMPLETED
-    values = [m["validation_loss"] for g, _, m, _ in history(store, the_trial(store, experiment).id) if g == "validation"]
+    values = [
+        m["validation_loss"] for g, _, m, _ in history(store, the_trial(store, experiment).id) if g == "validation"
+    ]
     assert [str(value) for value in values] == ["nan"] * 4 + ["0.5"]
     assert store.best_validation(experiment.id, "validation_loss", smaller_is_better=True)[0] == 0.5
     assert "is NaN; it counts as the worst" in log_of(store, experiment)
@@ -220,9 +221,7 @@ def test_sigkill_of_the_runner_then_resume(store: TrackingStore, new_experiment:
     assert history(store, trial.id) == history(store, the_trial(store, calm).id)
 
 
-def test_workers_do_not_outlive_their_runner(
-    store: TrackingStore, new_experiment: Submit, tmp_path: Path
-) -> None:
+def test_workers_do_not_outlive_their_runner(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     experiment = new_experiment(
         f"def on_batch(self, batch):\n    Path({str(pid_file)!r}).write_text(str(os.getpid()))\n    time.sleep(60)"
@@ -296,9 +295,6 @@ def test_info_files_reach_the_worker(store: TrackingStore, new_experiment: Submi
         f"    info = det.get_cluster_info()\n    Path({str(out)!r}).write_text(json.dumps("
         "[info.trial.hparams, info.trial.trial_run_id, info.slot_ids, os.environ['COLOR']]))"
     )
-    experiment = new_experiment(
-        body, hyperparameters={"lr": 0.1}, environment={"environment_variables": ["COLOR=red"]}
-    )
+    experiment = new_experiment(body, hyperparameters={"lr": 0.1}, environment={"environment_variables": ["COLOR=red"]})
     assert run(store, experiment) is State.COMPLETED
     assert json.loads(out.read_text()) == [{"lr": 0.1}, 1, [0], "red"]
-    assert sys.executable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from typing import Any, TypeVar, Union, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch.utils.data
 
 from det_core.errors import InvalidTrial
 
-TorchData = Union[dict[str, Any], Sequence[Any], torch.Tensor]
+TorchData: TypeAlias = dict[str, Any] | Sequence[Any] | torch.Tensor
 """A batch as trials get it: a tensor, or a dict, list or tuple of them, nested at will."""
 
 _T_co = TypeVar("_T_co", covariant=True)
@@ -62,9 +62,11 @@ def check_loader(loader: Any, method: str) -> torch.utils.data.DataLoader[Any]:
 
 
 def to_device(data: Any, device: torch.device) -> Any:
-    """Move the tensors within nested dicts, lists and tuples; numeric arrays become tensors, the rest stays."""
+    """Move what has a method ``to`` within nested dicts, lists and tuples; numeric arrays become tensors."""
     if isinstance(data, torch.Tensor):
         return data.to(device, non_blocking=True)
+    if hasattr(data, "to"):  # PackedSequence, and the batches of other libraries
+        return data.to(device)
     if isinstance(data, dict):
         return {key: to_device(value, device) for key, value in data.items()}
     if isinstance(data, (list, tuple)):

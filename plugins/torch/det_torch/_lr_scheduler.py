@@ -51,7 +51,7 @@ class LRScheduler:
             )
         self._scheduler = scheduler
         self._mode = step_mode
-        self._last_seen = scheduler.last_epoch
+        self._last_seen = self._clock()
 
     def get_last_lr(self) -> list[float]:
         """The current learning rate of every parameter group."""
@@ -84,21 +84,25 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._scheduler.load_state_dict(state_dict)
-        self._last_seen = self._scheduler.last_epoch
+        self._last_seen = self._clock()
+
+    def _clock(self) -> int | None:
+        # ChainedScheduler alone has none, so there nobody notices a stray step.
+        return getattr(self._scheduler, "last_epoch", None)
 
     def _after_update(self, batch_idx: int, aggregation: int, epoch_len: int) -> None:
         """The optimizer stepped after batch ``batch_idx``, the last of ``aggregation`` batches."""
         count = _STEPS[self._mode](batch_idx, aggregation, epoch_len)
         if not count:
             return
-        if self._scheduler.last_epoch != self._last_seen:
+        if self._clock() != self._last_seen:
             raise InvalidTrial(
                 f"the scheduler inside an LRScheduler with step_mode {self._mode.name} was stepped by somebody else; "
                 "remove that call of step(), or use MANUAL_STEP"
             )
         for _ in range(count):
             self._scheduler.step()
-        self._last_seen = self._scheduler.last_epoch
+        self._last_seen = self._clock()
 
 
 _STEPS: dict[LRScheduler.StepMode, Callable[[int, int, int], int]] = {

@@ -34,7 +34,7 @@ def rng_state() -> dict[str, Any]:
         "np": [str(name), torch.from_numpy(np.asarray(keys, np.int64)), position, has_gauss, cached_gauss],
         "cpu": torch.get_rng_state(),
     }
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["gpu"] = torch.cuda.get_rng_state()
     return state
 

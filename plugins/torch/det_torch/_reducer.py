@@ -32,9 +32,7 @@ _FUNCTIONS: dict[Reducer, Callable[..., Any]] = {
 }
 
 
-def reduce_metrics(
-    batches: Sequence[Mapping[str, Any]], reducer: Reducer | Mapping[str, Reducer]
-) -> dict[str, Any]:
+def reduce_metrics(batches: Sequence[Mapping[str, Any]], reducer: Reducer | Mapping[str, Reducer]) -> dict[str, Any]:
     """One value per metric from one mapping per batch.
 
     Args:
@@ -76,7 +74,7 @@ def _reduce(name: str, reducer: Reducer, values: Sequence[Any]) -> Any:
         stacked = np.stack([np.asarray(value) for value in values])
     except ValueError as error:
         raise InvalidTrial(
-            f"the validation metric {name!r} changes its shape between batches: {error}; return the same shape each time"
+            f"the validation metric {name!r} changes its shape between batches ({error}); return one shape"
         ) from None
     if stacked.dtype.kind not in "biuf":
         raise InvalidTrial(f"the validation metric {name!r} is {values[0]!r}; expected a number or numbers to reduce")

@@ -64,7 +64,9 @@ class BatchStream:
             if epoch != current:
                 current, batch = epoch, self._epoch(epoch)
             # The number tells the ranks apart too: each batch belongs to one of them.
-            yield _ForWorker(derive_seed(self._seed, number), batch(index)) if self._loader.num_workers else batch(index)
+            yield (
+                _ForWorker(derive_seed(self._seed, number), batch(index)) if self._loader.num_workers else batch(index)
+            )
 
     def _epoch(self, epoch: int) -> Callable[[int], Any]:
         """From the number of a batch within the epoch to what the dataset is asked for."""
@@ -88,7 +90,8 @@ def _order(sampler: Any, epoch: int, seed: int) -> Any:
 
 
 def _drawn(sampler: Any, epoch: int, seed: int) -> Sequence[Any]:
-    for part in (sampler, getattr(sampler, "sampler", None)):
+    parts: tuple[Any, ...] = (sampler, getattr(sampler, "sampler", None))
+    for part in parts:
         if hasattr(part, "set_epoch"):
             part.set_epoch(epoch)
         if isinstance(generator := getattr(part, "generator", None), torch.Generator):

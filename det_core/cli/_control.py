@@ -1,0 +1,104 @@
+"""``det experiment`` commands that start or stop something."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import nullcontext
+
+from det_core.cli._command import INTERRUPTED, exit_code
+from det_core.cli._output import print_json
+from det_core.cli._records import experiment_row
+from det_core.cli._watch import Watcher, follow
+from det_core.cli.run import read_config, report, submit
+from det_core.errors import DetError
+from det_core.interfaces.tracking import State, TrackingStore
+from det_core.tracking import open_store
+
+
+def create(args: argparse.Namespace) -> int:
+    """Record an experiment and start its runner."""
+    config = read_config(args.config)
+    if args.test:
+        from det_core.cli._try_out import try_out
+
+        return try_out(config, args.config, args.directory, as_json=args.json)
+    with open_store() as store:
+        experiment = submit(store, config, args.config, args.directory)
+        return _start(store, Watcher(store, experiment.id), "Created", args)
+
+
+def resume(args: argparse.Namespace) -> int:
+    """Start a runner for an experiment that stopped; what it printed before is not shown again."""
+    from det_core.runner import ExperimentRunner
+
+    with open_store() as store:
+        experiment = store.experiment(args.experiment_id)
+        if experiment.state is State.COMPLETED:
+            raise DetError(f"experiment {experiment.id} is COMPLETED; nothing is left to resume")
+        ExperimentRunner(store, experiment.id)  # refuses what no runner can take, before a process is started
+        watcher = Watcher(store, experiment.id)
+        watcher.poll()
+        return _start(store, watcher, "Resumed", args)
+
+
+def pause(args: argparse.Namespace) -> int:
+    """Ask the runner to checkpoint and stop."""
+    return _ask(args, State.PAUSED, "checkpoint and pause")
+
+
+def cancel(args: argparse.Namespace) -> int:
+    """Ask the runner to checkpoint and end."""
+    return _ask(args, State.STOPPING_CANCELED, "checkpoint and end")
+
+
+def kill(args: argparse.Namespace) -> int:
+    """Ask the runner to end at once."""
+    return _ask(args, State.STOPPING_KILLED, "end at once")
+
+
+def _start(store: TrackingStore, watcher: Watcher, done: str, args: argparse.Namespace) -> int:
+    from det_core.runner import start_detached
+
+    identity = watcher.experiment.id
+    if not args.json:
+        print(f"{done} experiment {identity}", flush=True)
+    start_detached(store, identity)
+    if args.follow:
+        return _attach(store, watcher, as_json=args.json)
+    if args.json:
+        print_json(experiment_row(store.experiment(identity)))
+    return 0
+
+
+def _attach(store: TrackingStore, watcher: Watcher, *, as_json: bool) -> int:
+    from det_core.cli._view import show
+
+    identity = watcher.experiment.id
+    try:
+        with nullcontext(lambda: None) if as_json else show(watcher) as tick:
+            experiment = follow(store, identity, tick)
+    except KeyboardInterrupt:
+        if as_json:
+            raise
+        print(f"\nNo longer watching; experiment {identity} goes on.")
+        print(f"  to watch it: det experiment logs {identity} --follow")
+        print(f"  to stop it:  det experiment pause {identity}")
+        return INTERRUPTED
+    report(store, identity, as_json=as_json)
+    return exit_code(experiment.state)
+
+
+def _ask(args: argparse.Namespace, state: State, what: str) -> int:
+    identity: int = args.experiment_id
+    with open_store() as store:
+        experiment = store.experiment(identity)
+        if experiment.state.final or store.lease_holder(identity) is None:
+            hint = "" if experiment.state is State.COMPLETED else f"; to go on: det experiment resume {identity}"
+            raise DetError(f"nothing is running experiment {identity}, which is {experiment.state.value}{hint}")
+        store.set_experiment_state(identity, state)
+        experiment = store.experiment(identity)
+    if args.json:
+        print_json(experiment_row(experiment))
+    else:
+        print(f"Asked experiment {identity} to {what}")
+    return 0

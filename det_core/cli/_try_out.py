@@ -1,0 +1,109 @@
+"""``det experiment create --test``: does this trial train, validate and checkpoint at all?"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from det_core import storage
+from det_core.cli._output import count, print_json, scalars, size, table
+from det_core.cli._records import all_checkpoints
+from det_core.cli._storage import open_checkpoint_storage
+from det_core.cli.run import submit, train
+from det_core.config import ExperimentConfig, parse_config
+from det_core.interfaces.tracking import State, TrackingStore
+from det_core.tracking import open_store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What one batch showed; None where nothing came."""
+
+    state: State
+    error: str | None
+    training: Mapping[str, Any] | None
+    validation: Mapping[str, Any] | None
+    checkpoint: Mapping[str, int] | None
+    """Its files and their sizes."""
+
+
+def try_out(config: ExperimentConfig, path: Path, directory: Path, *, as_json: bool) -> int:
+    """Train one batch in this process and say what worked; the exit code. Nothing is left behind."""
+    one_batch = parse_config(_one_batch(config.dump()), filename=str(path))
+    with _temporary_home(), open_store() as store:
+        experiment = submit(store, one_batch, path, directory)
+        try:
+            code = train(store, experiment.id, quiet=as_json)
+            found = _findings(store, experiment.id)
+        finally:
+            _remove_checkpoints(store, experiment.id)
+    if as_json:
+        print_json(found)
+    else:
+        print(_text(found))
+    return code
+
+
+def _one_batch(config: dict[str, Any]) -> dict[str, Any]:
+    """The config changed so that one trial trains one batch and then does everything else once."""
+    searcher = config["searcher"]
+    kept = {key: searcher[key] for key in ("metric", "smaller_is_better")}
+    return config | {
+        "searcher": {"name": "single", "max_length": {"batches": 1}, **kept},
+        "scheduling_unit": 1,
+        "max_restarts": 0,
+        "min_validation_period": {"batches": 0},
+        "min_checkpoint_period": {"batches": 0},
+    }
+
+
+@contextmanager
+def _temporary_home() -> Iterator[None]:
+    """Keep the record, and checkpoints that no config places elsewhere, in a directory that is removed."""
+    before = os.environ.get("DET_HOME")
+    with tempfile.TemporaryDirectory(prefix="det-test-") as home:
+        os.environ["DET_HOME"] = home
+        try:
+            yield
+        finally:
+            del os.environ["DET_HOME"]
+            if before is not None:
+                os.environ["DET_HOME"] = before
+
+
+def _findings(store: TrackingStore, experiment_id: int) -> Trial:
+    experiment = store.experiment(experiment_id)
+    metrics = {
+        report.group: report.metrics for trial in store.trials(experiment_id) for report in store.metrics(trial.id)
+    }
+    checkpoint = next(iter(store.checkpoints(experiment_id=experiment_id)), None)
+    return Trial(
+        state=experiment.state,
+        error=experiment.error,
+        training=metrics.get("training"),
+        validation=metrics.get("validation"),
+        checkpoint=checkpoint.resources if checkpoint else None,
+    )
+
+
+def _remove_checkpoints(store: TrackingStore, experiment_id: int) -> None:
+    for checkpoint in all_checkpoints(store, experiment_id=experiment_id):
+        storage.delete(open_checkpoint_storage(checkpoint), checkpoint.uuid)
+
+
+def _text(found: Trial) -> str:
+    files = found.checkpoint
+    details = {
+        "training": scalars(found.training or {}),
+        "validation": scalars(found.validation or {}),
+        "checkpoint": f"{count(len(files), 'file')}, {size(sum(files.values()))}" if files else "",
+    }
+    rows = [(part, "no" if getattr(found, part) is None else "yes", detail) for part, detail in details.items()]
+    passed = found.state is State.COMPLETED
+    verdict = "The test passed." if passed else f"The test failed: {found.error or found.state.value}"
+    return f"{table(('part', 'works', 'result'), rows)}\n{verdict}"

@@ -1,0 +1,109 @@
+"""``det plugins``: what is installed, and whether it works."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterator
+from typing import Any
+
+from det_core import specs
+from det_core.cli._command import JSON, Command, add_commands, argument
+from det_core.cli._output import count, facts, print_json, table
+from det_core.cli._records import document, sections
+from det_core.errors import PluginNotFound
+from det_core.plugins import KINDS, PluginReport, registry, resolve
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the commands."""
+    add_commands(parser, _COMMANDS)
+
+
+def _list(args: argparse.Namespace) -> int:
+    reports = registry().reports
+    if args.json:
+        print_json(map(_document, reports))
+    else:
+        rows = ((one.name, one.version, one.status, _offers(one) or one.problem) for one in reports)
+        print(table(("distribution", "version", "status", "offers"), rows))
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    report = _find(args.name)
+    if args.json:
+        print_json(_document(report))
+        return 0
+    head = {name: getattr(report, name) for name in ("name", "version", "module", "status", "problem")}
+    rows = [(kind, spec.name, spec.target, spec.config_model) for kind, spec in report.provides]
+    print(sections(facts(head), table(("kind", "name", "target", "config model"), rows) if rows else ""))
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    reports = registry().reports
+    problems = [*_problems(reports), *registry().clashes()]
+    if args.json:
+        print_json({"ok": not problems, "problems": problems})
+    elif problems:
+        print(*problems, sep="\n")
+    else:
+        offers = sum(len(one.provides) for one in reports)
+        print(f"{count(len(reports), 'distribution')}, {count(offers, 'plugin')}: ok")
+    return 1 if problems else 0
+
+
+def _document(report: PluginReport) -> dict[str, Any]:
+    return document(report, provides=[document(spec, kind=kind) for kind, spec in report.provides])
+
+
+def _offers(report: PluginReport) -> str:
+    """``framework pytorch; storage directory, shared_fs``."""
+    names = {kind: [spec.name for its_kind, spec in report.provides if its_kind == kind] for kind in KINDS}
+    return "; ".join(f"{kind.replace('_', ' ')} {', '.join(offered)}" for kind, offered in names.items() if offered)
+
+
+def _find(name: str) -> PluginReport:
+    reports = {report.name: report for report in registry().reports}
+    wanted = name.lower().replace("_", "-").replace(".", "-")
+    if wanted in reports:
+        return reports[wanted]
+    close = difflib.get_close_matches(wanted, reports, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"installed: {', '.join(reports)}"
+    raise PluginNotFound(f"no installed distribution {name!r} offers plugins; {hint}")
+
+
+def _problems(reports: list[PluginReport]) -> Iterator[str]:
+    """One line for whatever cannot be used, found by importing all of it."""
+    for report in reports:
+        if report.status in ("broken", "incompatible"):
+            yield f"{report} is {report.status}: {report.problem}"
+        for kind, spec in report.provides:
+            yield from _import_problems(report, kind, spec)
+
+
+def _import_problems(report: PluginReport, kind: str, spec: specs.Spec) -> Iterator[str]:
+    targets = {"implementation": spec.target, "config model": spec.config_model}
+    targets |= {f"{framework} adapter": target for framework, target in getattr(spec, "adapters", {}).items()}
+    for part, target in targets.items():
+        problem = _import_problem(target) if target else ""
+        if problem:
+            hint = f" To install what it needs: {spec.install}." if spec.install else ""
+            offer = f"{kind.replace('_', ' ')} {spec.name!r}"
+            yield f"{report}: the {part} of {offer} does not load: {target}: {problem}.{hint}"
+
+
+def _import_problem(target: str) -> str:
+    try:
+        resolve(target)
+    except Exception as error:  # noqa: BLE001  (a stranger's code may raise anything)
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+_COMMANDS = (
+    Command("list", _list, "list what is installed and what it offers", (JSON,), ("ls",)),
+    Command("show", _show, "show everything about one distribution", (argument("name", metavar="NAME"), JSON)),
+    Command("check", _check, "import everything and say what is broken; exit code 1 if anything is", (JSON,)),
+)

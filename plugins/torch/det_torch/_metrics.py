@@ -1,0 +1,88 @@
+"""From what ``train_batch`` and ``evaluate_*`` return to plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from det_core.errors import InvalidTrial
+
+_PLAIN = (str, bool, int, float, type(None))
+
+
+def training_metrics(returned: Any) -> dict[str, Any]:
+    """The metrics of one batch of training, to be passed to `settle` together with others.
+
+    Raises:
+        InvalidTrial: there is no loss, or a value that is no metric.
+    """
+    metrics = {"loss": returned} if isinstance(returned, torch.Tensor) else returned
+    if not isinstance(metrics, Mapping) or metrics.get("loss") is None:
+        raise no_loss(returned, "the loss, or a dict that has it under 'loss'")
+    return _hold(metrics)
+
+
+def no_loss(returned: Any, expected: str) -> InvalidTrial:
+    """The error about what ``train_batch`` returned."""
+    return InvalidTrial(f"train_batch() returned {returned!r}; expected {expected}")
+
+
+def validation_metrics(returned: Any, method: str) -> dict[str, Any]:
+    """The metrics of one batch of validation, or of all, to be passed to `settle`.
+
+    Raises:
+        InvalidTrial: ``method`` returned no dict, an empty one, or a value that is no metric.
+    """
+    if not isinstance(returned, Mapping) or not returned:
+        raise InvalidTrial(f"{method}() returned {returned!r}; expected a dict of metric names to values")
+    return _hold(returned)
+
+
+def settle(rows: Sequence[dict[str, Any]]) -> None:
+    """Make every value plain: fetch what is still on the accelerator, in one transfer per metric."""
+    pending: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, torch.Tensor):
+                pending.setdefault(name, []).append(row)
+    for name, holders in pending.items():
+        values = torch.stack([row[name] for row in holders]).tolist()
+        for row, value in zip(holders, values, strict=True):
+            row[name] = value
+
+
+def plain(name: str, value: Any) -> Any:
+    """A metric as JSON-able values: tensors and arrays become numbers and nested lists.
+
+    Raises:
+        InvalidTrial: it is, or holds, something else.
+    """
+    if isinstance(value, np.generic):  # first, since np.float64 is a float too
+        value = value.item()
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return plain(name, value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [plain(name, item) for item in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: plain(name, item) for key, item in value.items()}
+    raise InvalidTrial(
+        f"the metric {name!r} is {value!r} of type {type(value).__name__}; expected a number, a string, None, "
+        "a tensor or an array, or a list or dict of them"
+    )
+
+
+def _hold(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        # Reading an accelerator here would stall it; cloned, since the user may change the tensor in the next batch.
+        name: value.detach().clone() if _is_remote_scalar(value) else plain(name, value)
+        for name, value in metrics.items()
+    }
+
+
+def _is_remote_scalar(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.ndim == 0 and value.device.type != "cpu"

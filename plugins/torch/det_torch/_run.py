@@ -1,0 +1,18 @@
+"""Where the worker process hands a trial class over."""
+
+from __future__ import annotations
+
+from det_core.core import Context
+from det_core.trial import TrialLoop
+from det_torch._adapter import PyTorchAdapter
+from det_torch._context import PyTorchTrialContext
+from det_torch._random import seed_all
+from det_torch._trial import PyTorchTrial
+
+
+def run_trial(trial_class: type[PyTorchTrial], core_context: Context) -> None:
+    """Train one trial from its latest checkpoint to its end, or until it is asked to leave."""
+    seed_all(core_context.trial.trial_seed)
+    context = PyTorchTrialContext._from_core(core_context)
+    adapter = PyTorchAdapter(trial_class(context), context)
+    TrialLoop(adapter, core_context, context).run()

@@ -1,0 +1,137 @@
+"""The two styles of trials, brought to one form for the loop."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from det_core.errors import InvalidTrial
+from det_torch._context import ClipGrads, PyTorchTrialContext
+from det_torch._lr_scheduler import LRScheduler
+from det_torch._metrics import no_loss
+from det_torch._trial import PyTorchTrial
+
+_CLIPPERS: dict[str, Callable[..., Any]] = {
+    "clip_grad_l2_norm": lambda parameters, limit: torch.nn.utils.clip_grad_norm_(parameters, limit),
+    "clip_grad_val": lambda parameters, limit: torch.nn.utils.clip_grad_value_(parameters, limit),
+}
+"""Hyperparameter -> how it clips gradients."""
+_EVALUATIONS = ("evaluate_batch", "evaluate_full_dataset")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What the loop calls, whatever the style."""
+
+    train_batch: Callable[[Any, int, int], Any]
+    """(batch, epoch_idx, batch_idx) -> metrics; everything up to the optimizer's step is done in it."""
+    evaluate: Callable[[Any], Any]
+    """Takes a batch, or a loader if ``full_dataset``."""
+    full_dataset: bool
+
+
+def steps_of(trial: PyTorchTrial, context: PyTorchTrialContext) -> Steps:
+    """Check that the trial is complete and of one style, and build what its style leaves to det.
+
+    Raises:
+        InvalidTrial: names what is missing.
+    """
+    evaluation = _evaluation(trial)
+    framework_drives = _takes_model(trial, "train_batch")
+    if _takes_model(trial, evaluation) is not framework_drives:
+        with_model, without = ("train_batch", evaluation) if framework_drives else (evaluation, "train_batch")
+        raise InvalidTrial(
+            f"{_name(trial)} mixes two styles: {with_model}() takes `model` but {without}() does not; "
+            f"add `model` to the parameters of {without}(), or remove it from {with_model}()"
+        )
+    drive = _framework_drives if framework_drives else _user_drives
+    train_batch, evaluate = drive(trial, context, getattr(trial, evaluation))
+    return Steps(train_batch, evaluate, full_dataset=evaluation == "evaluate_full_dataset")
+
+
+def _user_drives(
+    trial: PyTorchTrial, context: PyTorchTrialContext, evaluate: Callable[..., Any]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    wrapped = {"wrap_model": context.models, "wrap_optimizer": context.optimizers}
+    missing = [f"context.{name}()" for name, objects in wrapped.items() if not objects]
+    if missing:
+        defined = [f"{name}()" for name in ("build_model", "optimizer") if _overrides(trial, name)]
+        also = f"; {' and '.join(defined)} would be used if train_batch() took `model`" if defined else ""
+        raise InvalidTrial(
+            f"{_name(trial)}: train_batch() takes no `model`, so __init__ must call {' and '.join(missing)}{also}"
+        )
+    return trial.train_batch, evaluate
+
+
+def _framework_drives(
+    trial: PyTorchTrial, context: PyTorchTrialContext, evaluate: Callable[..., Any]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    missing = [f"{name}()" for name in ("build_model", "optimizer") if not _overrides(trial, name)]
+    if missing:
+        raise InvalidTrial(
+            f"{_name(trial)}: train_batch() takes `model`, so the trial must define {' and '.join(missing)}"
+        )
+    if context.models or context.optimizers:
+        raise InvalidTrial(
+            f"{_name(trial)} mixes two styles: train_batch() takes `model`, but __init__ wraps models or optimizers; "
+            "remove the wrap calls, or remove `model` and call context.backward() and context.step_optimizer()"
+        )
+    model = context.wrap_model(trial.build_model())
+    optimizer = context.wrap_optimizer(trial.optimizer(model))
+    scheduler = trial.create_lr_scheduler(optimizer)
+    if scheduler is not None:
+        if not isinstance(scheduler, LRScheduler):
+            raise InvalidTrial(
+                f"create_lr_scheduler() returned {scheduler!r}; expected a det_torch.LRScheduler or None"
+            )
+        context.lr_schedulers.append(scheduler)
+    clip = _clipper(context.get_hparams())
+
+    def train_batch(batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        returned = trial.train_batch(batch, model, epoch_idx, batch_idx)
+        loss = returned.get("loss") if isinstance(returned, Mapping) else returned
+        if not (isinstance(loss, torch.Tensor) and loss.requires_grad):
+            raise no_loss(returned, "a loss that requires grad, or a dict that has it under 'loss'")
+        context.backward(loss)
+        context.step_optimizer(optimizer, clip)
+        return returned
+
+    return train_batch, lambda data: evaluate(data, model)
+
+
+def _clipper(hparams: Mapping[str, Any]) -> ClipGrads | None:
+    given = [name for name in _CLIPPERS if hparams.get(name) is not None]
+    if len(given) > 1:
+        raise InvalidTrial(f"the hyperparameters {' and '.join(given)} exclude each other; keep one of them")
+    return partial(_clip, _CLIPPERS[given[0]], hparams[given[0]]) if given else None
+
+
+def _clip(clipper: Callable[..., Any], limit: float, parameters: Any) -> None:
+    clipper(parameters, limit)
+
+
+def _evaluation(trial: PyTorchTrial) -> str:
+    overridden = [name for name in _EVALUATIONS if _overrides(trial, name)]
+    if len(overridden) == 1:
+        return overridden[0]
+    found = "both" if overridden else "neither"
+    raise InvalidTrial(
+        f"{_name(trial)} defines {found} of evaluate_batch() and evaluate_full_dataset(); define one of them"
+    )
+
+
+def _takes_model(trial: PyTorchTrial, method: str) -> bool:
+    return "model" in inspect.signature(getattr(trial, method)).parameters
+
+
+def _overrides(trial: PyTorchTrial, method: str) -> bool:
+    return getattr(type(trial), method) is not getattr(PyTorchTrial, method)
+
+
+def _name(trial: PyTorchTrial) -> str:
+    return type(trial).__name__

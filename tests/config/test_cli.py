@@ -1,0 +1,72 @@
+"""``det config``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from det_core.cli.config import configure
+from det_core.config import config_schema
+
+HERE = Path(__file__).parent
+
+
+def det_config(*argv: str) -> int:
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    args = parser.parse_args(argv)
+    code: int = args.run(args)
+    return code
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> str:
+    path = tmp_path / "const.yaml"
+    path.write_text("searcher: {name: single, metric: a, max_length: 1}\nnam: 1\nmax_restarts: x\n")
+    return str(path)
+
+
+def test_check_ok(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(HERE / "examples" / "release_0_12.yaml")
+    assert det_config("check", path) == 0
+    first, *notices = capsys.readouterr().out.splitlines()
+    assert first == f"{path}: ok"
+    assert len(notices) == 2
+
+
+def test_check_wrong(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert det_config("check", wrong) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        f"{wrong}:2: nam: unknown key; did you mean 'name'?",
+        f'{wrong}:3: max_restarts: got "x"; expected a whole number; write its digits without quotes',
+    ]
+
+
+def test_check_json(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert det_config("check", "--json", wrong) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    assert report["problems"][0] == {
+        "file": wrong,
+        "line": 2,
+        "path": "nam",
+        "message": "unknown key; did you mean 'name'?",
+    }
+    assert det_config("check", "--json", str(HERE / "examples" / "release_0_19.yaml")) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["ok"], report["problems"], len(report["notices"])) == (True, [], 1)
+
+
+def test_check_of_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert det_config("check", "/nowhere/const.yaml") == 2
+    assert capsys.readouterr().err.startswith("/nowhere/const.yaml: no such file")
+
+
+def test_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    assert det_config("schema") == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(config_schema()))

@@ -1,0 +1,183 @@
+"""`core.init` outside of any runner, on the embedded record."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core import core, get_cluster_info
+from det_core.errors import CheckpointNotFound, LaunchError, MetricsConflict
+from det_core.interfaces.tracking import CheckpointState, State, TrackingStore
+from det_core.tracking import open_store
+
+
+@pytest.fixture
+def store(det_home: Path) -> Any:
+    with open_store() as store:
+        yield store
+
+
+def the_experiment(store: TrackingStore) -> Any:
+    (experiment,) = store.experiments()
+    return experiment
+
+
+def test_what_a_script_reports_is_in_the_record(store: TrackingStore) -> None:
+    with core.init() as context:
+        context.train.report_training_metrics(10, {"loss": 0.5}, batch_metrics=[{"loss": 0.6}, {"loss": 0.4}])
+        context.train.report_validation_metrics(10, {"validation_loss": 0.3, "worst": float("inf")})
+        context.train.report_metrics("throughput", 10, {"rate": 100})
+        context.train.set_status("training")
+        context.train.report_progress(0.5)
+        assert context.train.get_experiment_best_validation() == 0.3
+    experiment = the_experiment(store)
+    (trial,) = store.trials(experiment.id)
+    assert (experiment.state, trial.state, experiment.unmanaged) == (State.COMPLETED, State.COMPLETED, True)
+    assert (trial.runner_state, experiment.progress, trial.steps_completed) == ("training", 0.5, 10)
+    assert {m.group: dict(m.metrics) for m in store.metrics(trial.id)} == {
+        "training": {"loss": 0.5},
+        "validation": {"validation_loss": 0.3, "worst": float("inf")},
+        "throughput": {"rate": 100},
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [(None, State.COMPLETED), (RuntimeError("boom"), State.ERROR), (KeyboardInterrupt(), State.CANCELED)],
+)
+def test_the_final_state_tells_how_the_block_was_left(
+    store: TrackingStore, error: BaseException | None, state: State
+) -> None:
+    def body() -> None:
+        with core.init() as context:
+            context.train.report_training_metrics(1, {"loss": 1.0})
+            if error:
+                raise error
+
+    if error:
+        with pytest.raises(type(error)):
+            body()
+    else:
+        body()
+    experiment = the_experiment(store)
+    assert experiment.state is state
+    assert len(list(store.metrics(store.trials(experiment.id)[0].id))) == 1
+
+
+def test_an_error_of_the_background_writer_surfaces(store: TrackingStore) -> None:
+    with core.init() as context:
+        context.train.report_training_metrics(1, {"loss": 1.0})
+        context.train.report_training_metrics(1, {"loss": 2.0})
+        with pytest.raises(MetricsConflict, match="loss"):
+            context.train.flush()
+        context.train.report_training_metrics(2, {"loss": 3.0})
+
+
+@pytest.mark.parametrize("group", ["", "a.b"])
+def test_a_bad_group_is_refused_at_once(group: str) -> None:
+    with core.init() as context, pytest.raises(ValueError, match="must not be empty or contain"):
+        context.train.report_metrics(group, 1, {})
+
+
+def test_sigterm_asks_once_and_is_acknowledged(store: TrackingStore) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with core.init() as context:
+        assert not context.preempt.should_preempt()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert context.preempt.should_preempt(auto_ack=False)
+        run = store.run(context.trial.trial_id, context.trial.trial_run_id)
+        assert not run.preemption_acknowledged
+        assert context.preempt.should_preempt()
+        run = store.run(context.trial.trial_id, context.trial.trial_run_id)
+        assert run.preemption_acknowledged
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_second_ctrl_c_interrupts() -> None:
+    with pytest.raises(KeyboardInterrupt), core.init():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_checkpoints_round_trip_and_agree_with_the_record(store: TrackingStore, tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path / "ckpt") as context:
+        with context.checkpoint.store_path({"steps_completed": 4}) as (path, storage_id):
+            (path / "weights").write_text("w")
+        row = store.checkpoint(storage_id)
+        assert (row.state, row.steps_completed, row.resources["weights"]) == (CheckpointState.COMPLETED, 4, 1)
+        with context.checkpoint.restore_path(storage_id) as path:
+            assert (path / "weights").read_text() == "w"
+        assert context.checkpoint.get_metadata(storage_id) == {"steps_completed": 4}
+        context.checkpoint.delete(storage_id)
+        assert store.checkpoint(storage_id).state is CheckpointState.DELETED
+        with pytest.raises(CheckpointNotFound):
+            context.checkpoint.delete(storage_id)
+
+
+def test_upload_leaves_the_directory_as_it_is(store: TrackingStore, tmp_path: Path) -> None:
+    source = tmp_path / "mine"
+    source.mkdir()
+    (source / "keep").write_text("1")
+    (source / "drop").write_text("2")
+    with core.init(checkpoint_storage={"type": "directory", "container_path": str(tmp_path / "c")}) as context:
+        storage_id = context.checkpoint.upload(source, {"note": "x"}, selector=lambda path: path != "drop")
+        context.checkpoint.download(storage_id, tmp_path / "back")
+    assert sorted(os.listdir(source)) == ["drop", "keep"]
+    assert sorted(os.listdir(tmp_path / "back")) == ["keep", "metadata.json"]
+
+
+def test_a_body_that_raises_leaves_no_checkpoint(store: TrackingStore, tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path / "ckpt") as context:
+        with pytest.raises(ZeroDivisionError), context.checkpoint.store_path() as (path, storage_id):
+            (path / "half").write_text("x")
+            raise ZeroDivisionError
+        assert not (tmp_path / "ckpt" / storage_id).exists()
+        assert store.checkpoint(storage_id).state is CheckpointState.ACTIVE
+        with pytest.raises(CheckpointNotFound):
+            context.checkpoint.download(storage_id, tmp_path / "back")
+
+
+@pytest.mark.parametrize(
+    ("directory", "metadata", "message"), [("missing", {}, "no directory"), (".", {"steps_completed": "5"}, "integer")]
+)
+def test_arguments_are_checked_before_anything_moves(
+    store: TrackingStore, tmp_path: Path, directory: str, metadata: dict[str, Any], message: str
+) -> None:
+    with core.init() as context:
+        with pytest.raises(ValueError, match=message):
+            context.checkpoint.upload(tmp_path / directory, metadata)
+        assert store.checkpoints(states=list(CheckpointState)) == []
+
+
+def test_storage_by_unknown_scheme_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected a directory"):
+        core.init(checkpoint_storage="ftp://host/path")
+
+
+@pytest.mark.parametrize(("content", "message"), [("{", "is damaged"), ("[]", "JSON object"), ("{}", "is damaged")])
+def test_damaged_cluster_info_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, message: str
+) -> None:
+    monkeypatch.setenv("DET_INFO_DIR", str(tmp_path))
+    (tmp_path / "cluster.json").write_text(content)
+    with pytest.raises(LaunchError, match=message):
+        get_cluster_info()
+
+
+def test_no_cluster_info_means_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_INFO_DIR", str(tmp_path))
+    assert get_cluster_info() is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [({"rank": 1}, ValueError, "rank is 1 and size is 1"), ({"size": 2}, NotImplementedError, "2 workers")],
+)
+def test_ranks_must_make_sense(changes: dict[str, int], error: type[Exception], message: str) -> None:
+    ranks = {"rank": 0, "size": 1, "local_rank": 0, "local_size": 1, "cross_rank": 0, "cross_size": 1}
+    with pytest.raises(error, match=message):
+        core.DistributedContext(**{**ranks, **changes})

@@ -1,0 +1,73 @@
+"""A stranger's storage plugin, installed as a distribution of its own, selected by config and used."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from det_core.interfaces.tracking import Experiment, State, TrackingStore
+from det_core.plugins import registry
+from det_core.runner import ExperimentRunner
+from det_core.storage import open_storage, restore
+
+pytestmark = pytest.mark.integration
+
+PLUGIN = Path(__file__).parents[2] / "examples" / "storage_plugin"
+
+
+@pytest.fixture
+def gzip_plugin(toy_framework: Path, tmp_path: Path) -> None:
+    """Install the plugin as pip does, beside the toy framework."""
+    source = tmp_path / "plugin"
+    source.mkdir()
+    for name in ("pyproject.toml", "det_gzip.py"):
+        (source / name).write_text((PLUGIN / name).read_text())
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
+    subprocess.run([*pip, "--target", toy_framework, source], check=True, timeout=120)
+    registry.cache_clear()
+
+
+@pytest.mark.usefixtures("gzip_plugin")
+def test_checkpoints_are_stored_by_the_plugin_and_resumed_from_it(
+    store: TrackingStore, new_experiment: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    base = tmp_path / "packed"
+    mark = tmp_path / "mark"
+    experiment = new_experiment(
+        f"def on_batch(self, batch):\n"
+        f"    if batch == 25 and not Path({str(mark)!r}).exists():\n"
+        f"        Path({str(mark)!r}).touch()\n"
+        f"        os.kill(os.getpid(), signal.SIGKILL)",
+        checkpoint_storage={"type": "gzip", "path": str(base), "level": 9},
+        min_checkpoint_period={"batches": 10},
+    )
+    assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
+    (trial,) = store.trials(experiment.id)
+    assert (trial.run_id, trial.steps_completed) == (2, 50)
+    last = store.checkpoints(trial_id=trial.id)[-1]
+    state = json.loads(gzip.decompress((base / last.uuid / "toy.json.gz").read_bytes()))
+    assert state["batch"] == 50
+    block = ExperimentRunner(store, experiment.id)._config.checkpoint_storage
+    assert block
+    restore(open_storage("gzip", block.options), last.uuid, tmp_path / "back")
+    assert json.loads((tmp_path / "back" / "toy.json").read_text()) == state
+
+
+@pytest.mark.usefixtures("gzip_plugin")
+def test_the_plugin_is_listed_and_its_options_are_checked(tmp_path: Path) -> None:
+    listed = subprocess.run(["det", "plugins", "list", "--json"], capture_output=True, text=True, timeout=60, check=True)
+    assert "det-gzip" in listed.stdout
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n"
+        "checkpoint_storage:\n  type: gzip\n  path: /x\n  level: 11\n"
+    )
+    checked = subprocess.run(["det", "config", "check", config], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 2
+    assert "c.yaml:6: checkpoint_storage.level" in checked.stderr

@@ -1,0 +1,186 @@
+"""Whole checkpoints on a real directory: manifest last, verified on restore, nothing half visible."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from det_core import storage
+from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
+from det_core.storage.config import DirectoryConfig, SharedFSConfig
+from det_core.storage.directory import DirectoryStorage
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(base: Path) -> DirectoryStorage:
+    return DirectoryStorage(DirectoryConfig(container_path=base))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    directory = tmp_path / "source"
+    (directory / "sub dir" / "ünï").mkdir(parents=True)
+    (directory / "empty").mkdir()
+    (directory / "a+b%.bin").write_bytes(bytes(range(256)) * 5000)
+    (directory / "sub dir" / "ünï" / "x").write_text("")
+    return directory
+
+
+def tree(directory: Path) -> dict[str, bytes | None]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes() if path.is_file() else None
+        for path in directory.rglob("*")
+        if path.name != storage.METADATA_FILE
+    }
+
+
+def test_what_is_saved_is_restored(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
+    before = tree(source)
+    resources = storage.save(store, "c1", storage.scan(source), {"steps_completed": 3, "_det": "mine"})
+    assert resources["a+b%.bin"] == 1_280_000
+    assert resources["empty/"] == 0
+    storage.restore(store, "c1", tmp_path / "back")
+    assert tree(tmp_path / "back") == before == tree(source)
+    assert storage.metadata(store, "c1") == {"steps_completed": 3}
+
+
+def test_a_selector_restores_only_what_it_accepts(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
+    storage.save(store, "c1", storage.scan(source), {})
+    storage.restore(store, "c1", tmp_path / "back", selector=lambda path: path.startswith("sub"))
+    assert set(tree(tmp_path / "back")) == {"sub dir", "sub dir/ünï", "sub dir/ünï/x"}
+
+
+def test_without_metadata_json_there_is_no_checkpoint(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
+    storage.save(store, "c1", storage.scan(source), {})
+    store.delete("c1", [storage.METADATA_FILE])
+    for call in (lambda: storage.metadata(store, "c1"), lambda: storage.restore(store, "c1", tmp_path / "back")):
+        with pytest.raises(CheckpointNotFound, match="c1"):
+            call()
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_damage_is_found_and_the_file_is_named(
+    store: DirectoryStorage, base: Path, source: Path, tmp_path: Path, damage: str
+) -> None:
+    storage.save(store, "c1", storage.scan(source), {})
+    victim = base / "c1" / "a+b%.bin"
+    content = bytearray(victim.read_bytes())
+    content[1000] ^= 1
+    {
+        "flip": lambda: victim.write_bytes(content),
+        "truncate": lambda: victim.write_bytes(content[:99]),
+        "remove": victim.unlink,
+    }[damage]()
+    with pytest.raises(CheckpointCorrupt, match=r"c1.*a\+b%"):
+        storage.restore(store, "c1", tmp_path / "back")
+    with pytest.raises(CheckpointCorrupt, match=r"c1.*a\+b%"):
+        storage.verify_in_place(store, "c1", base / "c1")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+        ('{"_det": {"format": 1}}', "is damaged"),
+        ('{"_det": {"format": 2, "files": {}}}', "has format 2.*upgrade"),
+        ('{"_det": {"format": 1, "files": {"../evil": [1, "00"]}}}', "outside the checkpoint"),
+    ],
+)
+def test_a_bad_manifest_is_refused(
+    store: DirectoryStorage, base: Path, tmp_path: Path, content: str, message: str
+) -> None:
+    (base / "c1").mkdir(parents=True)
+    (base / "c1" / storage.METADATA_FILE).write_text(content)
+    with pytest.raises(CheckpointCorrupt, match=message):
+        storage.restore(store, "c1", tmp_path / "back")
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_checkpoint_of_the_original_restores_with_one_warning(
+    store: DirectoryStorage, base: Path, tmp_path: Path
+) -> None:
+    (base / "old").mkdir(parents=True)
+    (base / "old" / "model.pth").write_text("weights")
+    (base / "old" / storage.METADATA_FILE).write_text(json.dumps({"steps_completed": 5}))
+    with pytest.warns(UserWarning, match="no checksums"):
+        storage.restore(store, "old", tmp_path / "back")
+    assert (tmp_path / "back" / "model.pth").read_text() == "weights"
+
+
+def test_a_failure_in_the_middle_leaves_nothing(
+    store: DirectoryStorage, base: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = DirectoryStorage.put
+
+    def fail_on_the_last(self: DirectoryStorage, storage_id: str, path: str, origin: Path) -> None:
+        if path.endswith("/x"):
+            raise StorageError("disk full")
+        put(self, storage_id, path, origin)
+
+    monkeypatch.setattr(DirectoryStorage, "put", fail_on_the_last)
+    with pytest.raises(StorageError, match="disk full"):
+        storage.save(store, "c1", storage.scan(source), {})
+    assert not (base / "c1").exists()
+
+
+def test_delete_removes_everything_and_twice_is_no_error(store: DirectoryStorage, base: Path, source: Path) -> None:
+    storage.save(store, "c1", storage.scan(source), {})
+    storage.delete(store, "c1")
+    assert not list(base.glob("*"))
+    storage.delete(store, "c1")
+
+
+def test_scan_refuses_what_it_cannot_store(source: Path) -> None:
+    (source / "dangling").symlink_to("nowhere")
+    with pytest.raises(ValueError, match="dangling"):
+        storage.scan(source)
+    assert "dangling" not in storage.scan(source, lambda path: path != "dangling")
+
+
+@pytest.mark.parametrize("storage_id", ["../x", "a/b", "", "."])
+def test_ids_cannot_leave_the_store(store: DirectoryStorage, storage_id: str) -> None:
+    with pytest.raises(StorageError, match="no checkpoint id"):
+        store.list(storage_id)
+
+
+def test_check_tells_why_a_store_cannot_be_used(tmp_path: Path) -> None:
+    storage.check(DirectoryStorage(DirectoryConfig(container_path=tmp_path / "new" / "deep")))
+    assert not list((tmp_path / "new" / "deep").glob("*"))
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"cannot write checkpoints under .*file.*choose another checkpoint_storage"):
+        storage.check(DirectoryStorage(DirectoryConfig(container_path=tmp_path / "file")))
+
+
+@pytest.mark.parametrize(
+    ("host_path", "storage_path", "expected"),
+    [
+        ("/mnt/x", None, "/mnt/x"),
+        ("/mnt/x", "ckpt/a", "/mnt/x/ckpt/a"),
+        ("/mnt/x", "/mnt/x/b", "/mnt/x/b"),
+        ("/mnt/x", "../y", None),
+        ("/mnt/x", "/etc", None),
+        ("relative", None, None),
+    ],
+)
+def test_shared_fs_stays_inside_host_path(host_path: str, storage_path: str | None, expected: str | None) -> None:
+    given = {"host_path": host_path, "storage_path": storage_path}
+    if expected is None:
+        with pytest.raises(ValidationError, match="must be absolute|must stay inside"):
+            SharedFSConfig.model_validate(given)
+    else:
+        assert SharedFSConfig.model_validate(given).base == Path(expected)
+
+
+def test_directory_is_relative_to_where_det_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert DirectoryConfig(container_path=Path("ckpt")).base == Path(os.getcwd()) / "ckpt"
