@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from det_core.cli._outcome import Best, best_validation
 from det_core.cli._output import log_text, scalars, text
-from det_core.cli._watch import Pace, Watcher, total_batches
+from det_core.cli._watch import Pace, Watcher
 from det_core.interfaces.tracking import LogLine, MetricsReport
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _BAR_SHARE = 6
 """The bar takes one part in so many of the terminal's width."""
+_MARGIN = 5
+"""Columns left free at the right: the terminal echoes ``^C`` there, and must not wrap the line."""
 _METRICS = 3
 """So many metrics of each group are shown."""
 
@@ -35,7 +37,7 @@ class LiveLine:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._pace = Pace()
         self._latest: dict[str, MetricsReport] = {}
-        self._best: Best | None = None
+        self._best: Best | None = best_validation(watcher.store, watcher.experiment)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -59,16 +61,14 @@ class LiveLine:
         self._live.update(self._line(), refresh=True)
 
     def _line(self) -> Table:
-        steps = sum(trial.steps_completed for trial in self._watcher.trials)
-        total = total_batches(self._watcher.experiment, steps)
+        steps, total = self._watcher.steps, self._watcher.total
         self._pace.update(steps)
+        width = self._live.console.width
+        words = Text("  ").join(self._parts(steps, total))
+        words.truncate(width - width // _BAR_SHARE - _MARGIN, overflow="ellipsis")
         line = Table.grid(padding=(0, 1))
-        line.add_column(width=self._live.console.width // _BAR_SHARE)
-        line.add_column(no_wrap=True, overflow="ellipsis")
-        line.add_row(
-            ProgressBar(total=total or 1, completed=steps if total else 0, pulse=not steps),
-            Text("  ").join(self._parts(steps, total)),
-        )
+        line.add_column(width=width // _BAR_SHARE)
+        line.add_row(ProgressBar(total=total or 1, completed=steps if total else 0, pulse=not steps), words)
         return line
 
     def _parts(self, steps: int, total: int | None) -> Iterator[Text]:
@@ -82,10 +82,16 @@ class LiveLine:
         yield Text(f"{steps}/{total}" if total else f"{steps} batches", "bold")
         rate = self._pace.rate
         if rate:
-            yield Text(f"{text(rate)} batches/s", "cyan")
+            yield Text(f"{rate:.{0 if rate >= 10 else 2}f} batches/s", "cyan")
             if total and total > steps:
                 yield Text(f"{text(timedelta(seconds=(total - steps) / rate))} left", "cyan")
         if self._best:
             yield Text(f"best {self._best.metric}={text(self._best.value)}", "green")
-        for group, report in self._latest.items():
-            yield Text(f"{group} {scalars(report.metrics, _METRICS)}")
+        for report in self._latest.values():
+            yield Text(scalars(_labelled(report), _METRICS))
+
+
+def _labelled(report: MetricsReport) -> dict[str, Any]:
+    """Validation metrics are called ``val...``, as in TensorBoard."""
+    prefix = "val_" if report.group == "validation" else ""
+    return {name if name.startswith("val") else prefix + name: value for name, value in report.metrics.items()}

@@ -44,7 +44,9 @@ class Outcome:
     seconds: float
     best: Best | None
     checkpoint: Checkpoint | None
-    """The one with the best validation; without any validation the newest."""
+    """The one with the best validation; if none was validated the newest."""
+    checkpoint_value: float | None
+    """The searcher metric at that checkpoint."""
     path: str | None
     """Where that checkpoint lies."""
 
@@ -53,9 +55,7 @@ def outcome(store: TrackingStore, experiment_id: int) -> Outcome:
     """Read it from the record."""
     experiment = store.experiment(experiment_id)
     trials = store.trials(experiment_id)
-    checkpoint = best_checkpoint(store, experiment) or next(
-        reversed(store.checkpoints(experiment_id=experiment_id)), None
-    )
+    value, checkpoint = best_checkpoint(store, experiment) or (None, latest_checkpoint(store, experiment))
     return Outcome(
         id=experiment_id,
         state=experiment.state,
@@ -66,6 +66,7 @@ def outcome(store: TrackingStore, experiment_id: int) -> Outcome:
         seconds=elapsed(experiment.start_time, experiment.end_time).total_seconds(),
         best=best_validation(store, experiment),
         checkpoint=checkpoint,
+        checkpoint_value=value,
         path=location(checkpoint) if checkpoint else None,
     )
 
@@ -83,8 +84,8 @@ def best_validation(store: TrackingStore, experiment: Experiment) -> Best | None
     return Best(metric=metric, value=best[0], trial_id=best[1], steps_completed=best[2]) if best else None
 
 
-def best_checkpoint(store: TrackingStore, experiment: Experiment) -> Checkpoint | None:
-    """The completed checkpoint at whose batch the searcher metric was best; the earliest of equals."""
+def best_checkpoint(store: TrackingStore, experiment: Experiment) -> tuple[float, Checkpoint] | None:
+    """The completed checkpoint at whose batch the searcher metric was best, after its value; the earliest of equals."""
     metric, smaller_is_better = searcher_metric(experiment)
     checkpoints = store.checkpoints(experiment_id=experiment.id)
     values: dict[tuple[int, int | None], Any] = {
@@ -92,12 +93,14 @@ def best_checkpoint(store: TrackingStore, experiment: Experiment) -> Checkpoint 
         for trial_id in {checkpoint.trial_id for checkpoint in checkpoints}
         for report in store.metrics(trial_id, group="validation")
     }
-    scores: list[tuple[float, Checkpoint]] = []
-    for checkpoint in checkpoints:
-        value = values.get((checkpoint.trial_id, checkpoint.steps_completed))
-        if isinstance(value, (int, float)) and math.isfinite(value):
-            scores.append((value if smaller_is_better else -value, checkpoint))
-    return min(scores, key=lambda score: score[0])[1] if scores else None
+    scored = [(values.get((one.trial_id, one.steps_completed)), one) for one in checkpoints]
+    finite = [(value, one) for value, one in scored if isinstance(value, (int, float)) and math.isfinite(value)]
+    return min(finite, key=lambda pair: pair[0] if smaller_is_better else -pair[0], default=None)
+
+
+def latest_checkpoint(store: TrackingStore, experiment: Experiment) -> Checkpoint | None:
+    """The newest completed checkpoint."""
+    return next(reversed(store.checkpoints(experiment_id=experiment.id)), None)
 
 
 def location(checkpoint: Checkpoint) -> str:
@@ -122,7 +125,7 @@ def summary(result: Outcome) -> Iterator[str]:
         best = result.best
         yield f"  best {best.metric}={text(best.value)} at batch {best.steps_completed} of trial {best.trial_id}"
     if result.checkpoint:
-        yield from _checkpoint_lines(result.checkpoint, result.path or "", "best" if result.best else "latest")
+        yield from _checkpoint_lines(result.checkpoint, result)
     if result.error:
         yield f"  error: {result.error}"
     if result.state is State.ERROR:
@@ -139,11 +142,12 @@ _ENDINGS = {
 }
 
 
-def _checkpoint_lines(checkpoint: Checkpoint, path: str, which: str) -> Iterator[str]:
+def _checkpoint_lines(checkpoint: Checkpoint, result: Outcome) -> Iterator[str]:
+    which = "latest" if result.checkpoint_value is None else "best"
     yield f"  {which} checkpoint {checkpoint.uuid} (batch {text(checkpoint.steps_completed)})"
-    yield f"    in {path}"
+    yield f"    in {result.path}"
     yield f"    to get it: det checkpoint download {checkpoint.uuid}"
     for file, snippet in _LOADING.items():
         if file in checkpoint.resources:
             yield "  to load it in Python:"
-            yield snippet.format(path=path)
+            yield snippet.format(path=result.path)

@@ -21,7 +21,7 @@ from det_core.tracking import open_store
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class Findings:
     """What one batch showed; None where nothing came."""
 
     state: State
@@ -46,6 +46,8 @@ def try_out(config: ExperimentConfig, path: Path, directory: Path, *, as_json: b
         print_json(found)
     else:
         print(_text(found))
+        if code == 0:
+            print(f"To train it: det run {path} {directory}")
     return code
 
 
@@ -76,13 +78,13 @@ def _temporary_home() -> Iterator[None]:
                 os.environ["DET_HOME"] = before
 
 
-def _findings(store: TrackingStore, experiment_id: int) -> Trial:
+def _findings(store: TrackingStore, experiment_id: int) -> Findings:
     experiment = store.experiment(experiment_id)
     metrics = {
         report.group: report.metrics for trial in store.trials(experiment_id) for report in store.metrics(trial.id)
     }
     checkpoint = next(iter(store.checkpoints(experiment_id=experiment_id)), None)
-    return Trial(
+    return Findings(
         state=experiment.state,
         error=experiment.error,
         training=metrics.get("training"),
@@ -96,7 +98,7 @@ def _remove_checkpoints(store: TrackingStore, experiment_id: int) -> None:
         storage.delete(open_checkpoint_storage(checkpoint), checkpoint.uuid)
 
 
-def _text(found: Trial) -> str:
+def _text(found: Findings) -> str:
     files = found.checkpoint
     details = {
         "training": scalars(found.training or {}),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from det_core.cli._output import log_text, scalars
-from det_core.cli._watch import News, Watcher, total_batches
+from det_core.cli._watch import News, Watcher
 from det_core.interfaces.tracking import LogLine
 
 
@@ -41,8 +41,7 @@ def news_text(watcher: Watcher, news: News) -> str:
     """A log line, or ``trial 1: batch 300/1000 training loss=0.12``."""
     if isinstance(news, LogLine):
         return log_text(news)
-    total = total_batches(watcher.experiment, news.steps_completed)
-    batch = f"{news.steps_completed}/{total}" if total else str(news.steps_completed)
+    batch = f"{news.steps_completed}/{watcher.total}" if watcher.total else str(news.steps_completed)
     return f"trial {news.trial_id}: batch {batch} {news.group} {scalars(news.metrics)}"
 
 

@@ -31,14 +31,27 @@ class Watcher:
         self.store = store
         self.experiment: Experiment = store.experiment(experiment_id)
         self.trials: list[Trial] = []
+        self.total = configured_batches(self.experiment)
+        """How many batches there will be; None while unknown."""
+        self._estimates = self.total is None
         self._cursors: dict[int, _Cursor] = {}
 
     def poll(self) -> list[News]:
         """Log lines and metrics that were not returned before, in the order in which they happened."""
+        before = self.experiment.progress
         self.experiment = self.store.experiment(self.experiment.id)
         self.trials = self.store.trials(self.experiment.id)
+        if self._estimates and self.experiment.progress not in (0, before):
+            # Steps are recorded before the progress that they make, so no estimate is too low.
+            estimate = round(self.steps / self.experiment.progress)
+            self.total = min(self.total or estimate, estimate)
         news = [one for trial in self.trials for one in self._news(trial)]
         return sorted(news, key=lambda one: one.time or self.experiment.start_time)
+
+    @property
+    def steps(self) -> int:
+        """Batches trained, over all trials."""
+        return sum(trial.steps_completed for trial in self.trials)
 
     def _news(self, trial: Trial) -> Iterator[News]:
         cursor = self._cursors.setdefault(trial.id, _Cursor())
@@ -79,13 +92,11 @@ class Pace:
         return (last - first) / (end - start) if end > start else None
 
 
-def total_batches(experiment: Experiment, steps: int) -> int | None:
-    """How many batches the experiment will take: from its config, else judged by its progress."""
-    searcher = experiment.config.get("searcher", {})
+def configured_batches(experiment: Experiment) -> int | None:
+    """How many batches the config asks for; None if it counts otherwise, or in several trials."""
+    searcher = experiment.config.get("searcher") or {}
     length = searcher.get("max_length")
-    if searcher.get("name") == "single" and isinstance(length, dict) and "batches" in length:
-        return int(length["batches"])
-    return round(steps / experiment.progress) if experiment.progress and steps else None
+    return length.get("batches") if searcher.get("name") == "single" and isinstance(length, dict) else None
 
 
 def follow(store: TrackingStore, experiment_id: int, tick: Callable[[], None]) -> Experiment:

@@ -142,8 +142,10 @@ class LogLine:
 class TrackingStore(ABC):
     """Where everything that happened is written, and the rules about it.
 
-    All methods are safe from several threads and processes. Errors: `RecordNotFound` for an unknown
-    id, `StaleRun` for a write of a replaced run, `StoreBusy`, `StoreCorrupt`, `TrackingError`.
+    All methods are safe from several threads and processes, and after a fork. Errors: `RecordNotFound` for an unknown
+    id, `StaleRun` for a write of a replaced run or with the ``lease`` of a replaced runner, TypeError for what JSON
+    cannot hold, `StoreBusy`, `StoreCorrupt`, `TrackingError`. A ``lease`` is a holder as in `acquire_lease`; without
+    one, nothing is checked.
     """
 
     url: str
@@ -276,7 +278,8 @@ class TrackingStore(ABC):
 
         For one (trial, group, step) the keys are united; a key reported again must have the same
         value. The first report of a newer run at a step archives what older runs wrote in the same
-        group at that step or later, and in other groups later than that step.
+        group at that step or later, and in other groups later than that step. NaN and infinities are
+        kept; the strings "NaN", "Infinity" and "-Infinity" come back as these numbers.
 
         Raises:
             MetricsConflict: a key has another value, or batch metrics came twice; names the key.

@@ -198,7 +198,7 @@ class Registry:
 
     def _why_missing(self, kind: str, name: str) -> str:
         known = DISTRIBUTIONS.get(kind, {})
-        reason = f"no installed plugin offers the {_words(kind)} {name!r} (installed: {', '.join(self.names(kind))})"
+        reason = f"no installed plugin offers the {_words(kind)} {name!r} (installed: {', '.join(self.names(kind)) or 'none'})"
         distribution = known.get(name)
         left_out = [report for report in self.reports if report.status != "ok"]
         culprit = next((report for report in left_out if report.name == distribution), None)

@@ -55,7 +55,7 @@ class ExperimentRunner:
             state = self._run(lease, tick)
             store.set_experiment_state(identity, state, lease=lease.holder, error=self._error)
             if state is State.COMPLETED:
-                store.set_experiment_progress(identity, 1.0)
+                store.set_experiment_progress(identity, 1.0, lease=lease.holder)
             emit(events.ExperimentFinished(experiment_id=identity, state=state.value))
             tick()
             return state
@@ -96,17 +96,17 @@ class ExperimentRunner:
         """Do what the search method asks for; what it asks for next."""
         if isinstance(action, Create):
             if action.request_id not in trials:
-                trials[action.request_id] = self._create(action)
+                trials[action.request_id] = self._create(action, runner.lease)
         elif isinstance(action, Train):
             trial = trials[action.request_id]
             ended = Ended(Outcome.COMPLETED) if trial.state is State.COMPLETED else runner.run(trial)
             return self._after(action, trial, ended, method, runner)
         return []
 
-    def _create(self, action: Create) -> Trial:
+    def _create(self, action: Create, lease: Lease) -> Trial:
         seed = (self._config.reproducibility.experiment_seed + action.request_id) % 2**32
         return self._store.create_trial(
-            self._experiment.id, hparams=action.hparams, seed=seed, request_id=action.request_id
+            self._experiment.id, hparams=action.hparams, seed=seed, request_id=action.request_id, lease=lease.holder
         )
 
     def _after(

@@ -72,7 +72,7 @@ class TrialRunner:
                 return Ended(Outcome.COMPLETED)
             if code == 0 or self.requests.current:
                 continue  # it left on request, and did not fail
-            failures = self.store.count_restart(trial.id)
+            failures = self.store.count_restart(trial.id, lease=self.lease.holder)
             if code == EXIT_DO_NOT_RESTART or failures > self.config.max_restarts:
                 return Ended(Outcome.FAILED, error)
         return Ended(Outcome.INTERRUPTED)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError, StatementError
 
+from det_core.tracking import _fork
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Column, ColumnElement, Connection, Engine
 
-    from det_core.tracking import _fork
+    from det_core.errors import TrackingError
 
 
 class Database(ABC):
@@ -26,7 +28,7 @@ class Database(ABC):
         self.url = engine.url.render_as_string(hide_password=False)
         self._readers = engine
         self._writers = engine.execution_options(det_writes=True)
-        _fork.databases.add(self)
+        _fork.engines.add(engine)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -44,7 +46,8 @@ class Database(ABC):
 
     def close(self) -> None:
         """Close all connections that no transaction uses; a later one opens its own."""
-        self._readers.dispose()
+        with _fork.passing():
+            self._readers.dispose()
 
     @abstractmethod
     def lock_out_others(self, connection: Connection) -> None:

@@ -16,6 +16,8 @@ from det_core.tracking._types import now
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_c = experiments.c
+
 
 class Experiments(Part):
     def create_experiment(
@@ -42,7 +44,7 @@ class Experiments(Part):
             "job_id": str(uuid.uuid4()),
             "start_time": now(),
         }
-        same = select(experiments.c.id).where(experiments.c.external_id == external_id)
+        same = select(_c.id).where(_c.external_id == external_id)
         with self._database.write(alone=external_id is not None) as connection:
             found = None if external_id is None else connection.execute(same).scalar_one_or_none()
             created = found or insert(connection, experiments, values)
@@ -53,12 +55,12 @@ class Experiments(Part):
             return get_experiment(connection, experiment_id)
 
     def experiments(self, *, limit: int | None = None, offset: int = 0) -> list[Experiment]:
-        newest_first = select(*columns(experiments, Experiment)).order_by(experiments.c.id.desc())
+        newest_first = select(*columns(experiments, Experiment)).order_by(_c.id.desc())
         with self._database.read() as connection:
             return fetch(connection, Experiment, newest_first.limit(limit).offset(offset))
 
     def model_definition(self, experiment_id: int) -> bytes:
-        query = select(experiments.c.model_definition).where(experiments.c.id == experiment_id)
+        query = select(_c.model_definition).where(_c.id == experiment_id)
         with self._database.read() as connection:
             return bytes(only(connection, query, f"experiment {experiment_id}").model_definition)
 
@@ -73,25 +75,24 @@ class Experiments(Part):
 
     def acquire_lease(self, experiment_id: int, holder: str, *, seconds: float) -> None:
         clock = self._database.clock
-        columns = experiments.c
-        free = or_(columns.lease_holder.is_(None), columns.lease_holder == holder, columns.lease_expires <= clock)
-        take = update(experiments).where(columns.id == experiment_id, free)
+        free = or_(_c.lease_holder.is_(None), _c.lease_holder == holder, _c.lease_expires <= clock)
+        take = update(experiments).where(_c.id == experiment_id, free)
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id)
             taken = connection.execute(take.values(lease_holder=holder, lease_expires=clock + seconds))
             if not taken.rowcount:
-                other = connection.execute(select(columns.lease_holder).where(columns.id == experiment_id)).scalar_one()
+                other = connection.execute(select(_c.lease_holder).where(_c.id == experiment_id)).scalar_one()
                 raise ExperimentBusy(f"experiment {experiment_id} is being run by {other}")
 
     def lease_holder(self, experiment_id: int) -> str | None:
-        valid = experiments.c.lease_expires > self._database.clock
-        query = select(experiments.c.lease_holder, valid.label("valid")).where(experiments.c.id == experiment_id)
+        valid = _c.lease_expires > self._database.clock
+        query = select(_c.lease_holder, valid.label("valid")).where(_c.id == experiment_id)
         with self._database.read() as connection:
             row = only(connection, query, f"experiment {experiment_id}")
             return row.lease_holder if row.valid else None
 
     def release_lease(self, experiment_id: int, holder: str) -> None:
-        release = update(experiments).where(experiments.c.id == experiment_id, experiments.c.lease_holder == holder)
+        release = update(experiments).where(_c.id == experiment_id, _c.lease_holder == holder)
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id)
             connection.execute(release.values(lease_holder=None, lease_expires=None))
@@ -99,4 +100,4 @@ class Experiments(Part):
     def _update_experiment(self, experiment_id: int, lease: str, values: Mapping[str, Any]) -> None:
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id, lease)
-            connection.execute(update(experiments).where(experiments.c.id == experiment_id).values(values))
+            connection.execute(update(experiments).where(_c.id == experiment_id).values(values))

@@ -1,8 +1,8 @@
 """No connection is carried across a fork.
 
-SQLite keeps its locks in tables of the process. A child that inherits an open connection believes in locks that only its
-parent has: it waits for threads that it does not have, or breaks the database. So a fork (a DataLoader's, say) waits for
-the transactions that other threads are in, at most as long as those wait for the database, and closes what is idle.
+SQLite keeps its locks in tables of the process. A child that inherits an open connection believes in locks that only
+its parent has: it waits for threads that it does not have, or breaks the database. So a fork (a DataLoader's, say)
+waits for the transactions of other threads, at most as long as those wait for the database, and closes what is idle.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from weakref import WeakSet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from det_core.tracking._database import Database
+    from sqlalchemy import Engine
 
-databases: WeakSet[Database] = WeakSet()
+engines: WeakSet[Engine] = WeakSet()
 
 
 class _Gate:
@@ -59,22 +59,20 @@ _gate = _Gate()
 
 @contextmanager
 def passing() -> Iterator[None]:
-    """Surrounds every transaction."""
+    """Surrounds everything that touches a connection."""
     with _gate.passing():
         yield
 
 
 def _before() -> None:
     _gate.shut()
-    for database in list(databases):
-        database.close()
+    for engine in list(engines):
+        engine.dispose()
 
 
 def _in_child() -> None:
     global _gate
-    _gate = _Gate()  # the threads that the old one's lock knows are not here
-    for database in list(databases):
-        database.close()  # a new pool: its locks, too, may have been anyone's
+    _gate = _Gate()  # the old one's lock knows threads that are not here
 
 
 os.register_at_fork(before=_before, after_in_parent=lambda: _gate.open(), after_in_child=_in_child)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -73,16 +74,34 @@ def test_a_killed_writer_leaves_whole_batches(store: TrackingStore, trial: Trial
         connection.close()
 
 
+RACE = """
+import sys
+from det_core.errors import ExperimentBusy
+from det_core.tracking import open_store
+import det_core.tracking._sql, det_core.tracking._sqlite
+
+print("ready", flush=True)
+sys.stdin.read()
+with open_store(sys.argv[1]) as store:
+"""
+
+
+def race(others: list[subprocess.Popen[str]]) -> list[str]:
+    """Let all go at once; what they print."""
+    assert {other.stdout.readline() for other in others if other.stdout} == {"ready\n"}
+    for other in others:
+        assert other.stdin
+        other.stdin.close()
+    with contextlib.ExitStack() as stack:
+        return [stack.enter_context(other).stdout.read() for other in others if other.stdout]
+
+
 def test_many_open_a_new_record_at_once(url: str, python: Python) -> None:
-    code = (
-        "import sys; from det_core.tracking import open_store; sys.stdin.read(); "
-        "print(open_store(sys.argv[1]).create_experiment(config={}, external_id='x').id)"
-    )
-    others = [python(code, url) for _ in range(6)]
-    time.sleep(0.5)
-    assert {other.communicate()[0] for other in others} == {"1\n"}
+    code = RACE + "    print(store.create_experiment(config={}, external_id='x').id)"
+    assert race([python(code, url) for _ in range(6)]) == ["1\n"] * 6
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # what is tested
 def test_a_fork_gets_connections_of_its_own(store: TrackingStore, run: Run) -> None:
     stop = threading.Event()
 
@@ -127,16 +146,17 @@ def test_threads_share_a_store(store: TrackingStore, run: Run) -> None:
 
 def test_one_of_many_takes_the_lease(store: TrackingStore, trial: Trial, python: Python) -> None:
     code = (
-        "import sys; from det_core.tracking import open_store; store = open_store(sys.argv[1]); sys.stdin.read()\n"
-        "from det_core.errors import ExperimentBusy\n"
-        "try: store.acquire_lease(int(sys.argv[2]), sys.argv[3], seconds=60)\n"
-        "except ExperimentBusy: pass\n"
-        "else: print(sys.argv[3])"
+        RACE
+        + """
+    try:
+        store.acquire_lease(int(sys.argv[2]), sys.argv[3], seconds=60)
+        print(sys.argv[3])
+    except ExperimentBusy:
+        pass
+"""
     )
-    others = [python(code, store.url, trial.experiment_id, name) for name in "abcd"]
-    time.sleep(0.5)
-    winners = "".join(other.communicate()[0] for other in others).split()
-    assert winners == [store.lease_holder(trial.experiment_id)]
+    printed = race([python(code, store.url, trial.experiment_id, name) for name in "abcd"])
+    assert "".join(printed).split() == [store.lease_holder(trial.experiment_id)]
 
 
 def test_a_replaced_run_is_refused_from_another_process(store: TrackingStore, run: Run, python: Python) -> None:

@@ -16,7 +16,7 @@ from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_torch import _checkpoint
 from det_torch._context import PyTorchTrialContext
 from det_torch._data import check_loader
-from det_torch._metrics import training_metrics, settle, validation_metrics
+from det_torch._metrics import settle, training_metrics, validation_metrics
 from det_torch._random import derive_seed, forked, set_rng_state
 from det_torch._reducer import reduce_metrics
 from det_torch._stream import read

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ def training_metrics(returned: Any) -> dict[str, Any]:
         InvalidTrial: there is no loss, or a value that is no metric.
     """
     metrics = {"loss": returned} if isinstance(returned, torch.Tensor) else returned
-    if not isinstance(metrics, Mapping) or metrics.get("loss") is None:
+    if not isinstance(metrics, dict) or metrics.get("loss") is None:
         raise no_loss(returned, "the loss, or a dict that has it under 'loss'")
     return _hold(metrics)
 
@@ -36,7 +36,7 @@ def validation_metrics(returned: Any, method: str) -> dict[str, Any]:
     Raises:
         InvalidTrial: ``method`` returned no dict, an empty one, or a value that is no metric.
     """
-    if not isinstance(returned, Mapping) or not returned:
+    if not isinstance(returned, dict) or not returned:
         raise InvalidTrial(f"{method}() returned {returned!r}; expected a dict of metric names to values")
     return _hold(returned)
 
@@ -68,7 +68,7 @@ def plain(name: str, value: Any) -> Any:
         return plain(name, value.tolist())
     if isinstance(value, (list, tuple)):
         return [plain(name, item) for item in value]
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: plain(name, item) for key, item in value.items()}
     raise InvalidTrial(
         f"the metric {name!r} is {value!r} of type {type(value).__name__}; expected a number, a string, None, "
@@ -76,13 +76,12 @@ def plain(name: str, value: Any) -> Any:
     )
 
 
-def _hold(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    return {
+def _hold(metrics: dict[str, Any]) -> dict[str, Any]:
+    return {name: _held(name, value) for name, value in metrics.items()}
+
+
+def _held(name: str, value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.ndim == 0:
         # Reading an accelerator here would stall it; cloned, since the user may change the tensor in the next batch.
-        name: value.detach().clone() if _is_remote_scalar(value) else plain(name, value)
-        for name, value in metrics.items()
-    }
-
-
-def _is_remote_scalar(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.ndim == 0 and value.device.type != "cpu"
+        return value.item() if value.is_cpu else value.detach().clone()
+    return plain(name, value)

@@ -94,7 +94,7 @@ def _framework_drives(
 
     def train_batch(batch: Any, epoch_idx: int, batch_idx: int) -> Any:
         returned = trial.train_batch(batch, model, epoch_idx, batch_idx)
-        loss = returned.get("loss") if isinstance(returned, Mapping) else returned
+        loss = returned.get("loss") if isinstance(returned, dict) else returned
         if not (isinstance(loss, torch.Tensor) and loss.requires_grad):
             raise no_loss(returned, "a loss that requires grad, or a dict that has it under 'loss'")
         context.backward(loss)

@@ -1,0 +1,60 @@
+"""CPU milliseconds and modules that det adds over bare Python, interleaved in one run.
+
+Each line is the median over ROUNDS processes, as the difference to `python -c pass` of the same round.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROUNDS = 15
+DET = os.path.join(os.path.dirname(sys.executable), "det")
+CASES = {
+    "python -c pass": [sys.executable, "-c", "pass"],
+    "import det_core": [sys.executable, "-c", "import det_core"],
+    "from det_core import core": [sys.executable, "-c", "from det_core import core"],
+    "det --version": [DET, "--version"],
+    "det --help": [DET, "--help"],
+    "det plugins list": [DET, "plugins", "list"],
+    "det experiment list": [DET, "experiment", "list"],
+    "import det_torch": [sys.executable, "-c", "import det_torch"],
+}
+
+
+def cpu_milliseconds(command: list[str]) -> float:
+    """User and system time of one child."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command} failed")
+    return 1000 * (usage.ru_utime + usage.ru_stime)
+
+
+def modules(command: list[str]) -> int:
+    """How many modules one child imports."""
+    result = subprocess.run(
+        [sys.executable, "-X", "importtime", *command[1:]], capture_output=True, text=True, check=True
+    )
+    return sum(line.startswith("import time:") for line in result.stderr.splitlines()) - 1
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["DET_HOME"] = home
+        rounds = [{name: cpu_milliseconds(command) for name, command in CASES.items()} for _ in range(ROUNDS)]
+        bare = modules(CASES["python -c pass"])
+        print(f"{'':28}{'CPU ms':>8}{'over bare':>11}{'modules over bare':>19}")
+        for name, command in CASES.items():
+            own = statistics.median(times[name] for times in rounds)
+            added = statistics.median(times[name] - times["python -c pass"] for times in rounds)
+            target = command if command[0] == sys.executable else ["", DET, *command[1:]]
+            print(f"{name:28}{own:8.1f}{added:11.1f}{modules(target) - bare:19}")
+
+
+if __name__ == "__main__":
+    main()

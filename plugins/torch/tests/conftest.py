@@ -1,0 +1,74 @@
+"""Contexts without a record, and fingerprints of state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from det_torch import PyTorchTrialContext
+
+from det_core.config import parse_config
+from det_core.core._distributed import single_process
+
+CONFIG: dict[str, Any] = {
+    "name": "test",
+    "entrypoint": "model_def:Trial",
+    "hyperparameters": {"global_batch_size": 4},
+    "searcher": {"name": "single", "metric": "validation_loss", "max_length": {"batches": 10}},
+    "scheduling_unit": 4,
+    "resources": {"slots_per_trial": 0},
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def make_context() -> Callable[..., PyTorchTrialContext]:
+    """Makes a context of a config that differs from a minimal one in the given keys."""
+
+    def make(*, seed: int = 11, hparams: dict[str, Any] | None = None, **keys: Any) -> PyTorchTrialContext:
+        return PyTorchTrialContext(
+            config=parse_config({**CONFIG, **keys}),
+            hparams={"global_batch_size": 4, **(hparams or {})},
+            trial_id=1,
+            experiment_id=1,
+            trial_seed=seed,
+            distributed=single_process(),
+        )
+
+    return make
+
+
+@pytest.fixture
+def example_config() -> dict[str, Any]:
+    return {**CONFIG}
+
+
+@pytest.fixture
+def fingerprint() -> Callable[[Any], Any]:
+    """Equal results = bitwise equal values."""
+    return _fingerprint
+
+
+def _fingerprint(value: Any) -> Any:
+    if isinstance(value, Path):
+        return _fingerprint(torch.load(value / "state_dict.pth", weights_only=True))
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape), value.detach().numpy().tobytes()
+    if isinstance(value, float):
+        return np.float64(value).tobytes()
+    if isinstance(value, dict):
+        return {key: _fingerprint(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_fingerprint(item) for item in value]
+    return value

@@ -1,0 +1,225 @@
+"""The context by itself, as in debugging, and what it does with data."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from det_torch import DataLoader, PyTorchTrial, PyTorchTrialContext
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from det_core.errors import InvalidTrial
+
+Point = namedtuple("Point", ["x", "y"])
+
+
+class MyPyTorchTrial(PyTorchTrial):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.model = context.wrap_model(nn.Linear(2, 1))
+        self.sgd = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=context.get_hparam("lr")))
+
+    def build_training_data_loader(self) -> Any:
+        return DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=self.context.get_per_slot_batch_size())
+
+    build_validation_data_loader = build_training_data_loader
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        loss = self.model(self.context.to_device(batch)[0]).pow(2).mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.sgd)
+        return {"loss": loss, "first": self.context.is_epoch_start(), "last": self.context.is_epoch_end()}
+
+    def evaluate_batch(self, batch: Any) -> Any:
+        return {}
+
+
+def test_training_by_hand(example_config: dict[str, Any]) -> None:
+    """The example of the documentation."""
+    config = {**example_config, "hyperparameters": {"global_batch_size": 4, "lr": 0.1}}
+    context = PyTorchTrialContext.from_config(config)
+    my_trial = MyPyTorchTrial(context)
+    train_ds = my_trial.build_training_data_loader()
+    losses = []
+    for epoch_idx in range(3):
+        for batch_idx, batch in enumerate(train_ds):
+            metrics = my_trial.train_batch(batch, epoch_idx, batch_idx)
+            losses.append(metrics["loss"].item())
+            assert (metrics["first"], metrics["last"]) == (True, False)
+    assert len(losses) == 6
+    assert losses == sorted(losses, reverse=True)
+    assert context.models == [my_trial.model]
+    assert context.optimizers == [my_trial.sgd]
+    assert context.lr_schedulers == []
+    assert (context.current_train_batch(), context.current_train_epoch(), context.get_initial_batch()) == (0, 0, 0)
+
+
+class TestOptimizer:
+    def wrapped(self, context: PyTorchTrialContext) -> tuple[nn.Parameter, torch.optim.Optimizer]:
+        model = context.wrap_model(nn.Linear(1, 1, bias=False))
+        return model.weight, context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+
+    def test_zeroes_gradients_unless_told_not_to(self, make_context: Any) -> None:
+        context = make_context()
+        weight, sgd = self.wrapped(context)
+        for auto_zero_grads in (False, True):
+            context.backward(weight.sum())
+            context.step_optimizer(sgd, auto_zero_grads=auto_zero_grads)
+            assert (weight.grad is None) is auto_zero_grads
+
+    def test_clips_the_average(self, make_context: Any) -> None:
+        context = make_context(optimizations={"aggregation_frequency": 2})
+        weight, sgd = self.wrapped(context)
+        seen = []
+        before = weight.item()
+        for batch, factor in enumerate([3.0, 5.0]):
+            context._batch_idx = batch
+            context.backward((weight * factor).sum())
+            context.step_optimizer(sgd, clip_grads=lambda params: seen.extend(p.grad.item() for p in params))
+        assert seen == [4.0]
+        assert weight.item() == pytest.approx(before - 4.0)
+
+    def test_backward_passes_its_arguments_on(self, make_context: Any) -> None:
+        context = make_context()
+        weight, _ = self.wrapped(context)
+        outputs = weight * torch.ones(2, 1)
+        context.backward(outputs, gradient=torch.tensor([[1.0], [2.0]]), retain_graph=True)
+        context.backward(outputs.sum(), create_graph=False)
+        assert weight.grad.item() == 5.0
+
+    def test_refuses_optimizers_it_does_not_know(self, make_context: Any) -> None:
+        with pytest.raises(InvalidTrial, match="call wrap_optimizer first"):
+            make_context().step_optimizer(torch.optim.SGD([torch.zeros(1, requires_grad=True)]))
+
+    def test_refuses_aggregation_by_two(self, make_context: Any) -> None:
+        context = make_context(optimizations={"aggregation_frequency": 2})
+        _, sgd = self.wrapped(context)
+        with pytest.raises(InvalidTrial, match=r"aggregation_frequency is 2.*auto_zero_grads"):
+            context.step_optimizer(sgd, auto_zero_grads=False)
+
+
+def test_mixed_precision_comes_later(make_context: Any) -> None:
+    with pytest.raises(InvalidTrial, match=r"mixed_precision is O1; .*later release"):
+        make_context(optimizations={"mixed_precision": "O1"})
+
+
+class TestToDevice:
+    def test_structure(self, make_context: Any) -> None:
+        tensor, array = torch.ones(2), np.arange(3, dtype=np.int64)
+        data = {
+            "data": [{"a": tensor}, array, "text", None, 7],
+            "label": (tensor, array),
+            "point": Point(tensor, {"y": array}),
+            "names": np.array(["a", "b"]),
+        }
+        moved = make_context().to_device(data)
+        assert moved["data"][0]["a"] is tensor
+        assert moved["data"][2:] == ["text", None, 7]
+        assert isinstance(moved["label"], tuple)
+        assert isinstance(moved["point"], Point)
+        assert moved["names"] is data["names"]
+        for converted in (moved["data"][1], moved["label"][1], moved["point"].y["y"]):
+            assert torch.equal(converted, torch.arange(3))
+
+    @pytest.mark.parametrize(
+        "array", [np.arange(4)[::-1], np.broadcast_to(np.float32(1), 3), np.array(2.5), np.zeros(0)]
+    )
+    def test_awkward_arrays(self, array: np.ndarray[Any, Any], make_context: Any) -> None:
+        moved = make_context().to_device(array)
+        assert moved.numpy().tolist() == array.tolist()
+        assert moved.numpy().dtype == array.dtype
+
+    def test_whatever_can_move_itself(self, make_context: Any) -> None:
+        packed = nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
+        assert isinstance(make_context().to_device([packed])[0], nn.utils.rnn.PackedSequence)
+
+
+def arrays(size: int) -> Any:
+    return np.full((size, 2), 1.0)
+
+
+def tensors(size: int) -> Any:
+    return torch.full((size, 2), 1.0)
+
+
+BATCHES: list[Any] = [
+    arrays,
+    tensors,
+    lambda size: (arrays(size), tensors(size)),
+    lambda size: [tensors(size), arrays(size)],
+    lambda size: {"data": tensors(size), "label": arrays(size)},
+    lambda size: {
+        "data": [{"sub_data1": tensors(size)}, {"sub_data2": arrays(size)}],
+        "label": (tensors(size), tensors(size)),
+    },
+]
+
+
+class Indices(Dataset[int]):
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __len__(self) -> int:
+        return 6
+
+
+@pytest.mark.parametrize("collate", BATCHES)
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_every_structure_of_batches(collate: Any, by_hand: bool, make_context: Any) -> None:
+    from det_torch._adapter import PyTorchAdapter
+
+    def shape(data: Any) -> Any:
+        if isinstance(data, dict):
+            return {key: shape(value) for key, value in data.items()}
+        return type(data)(map(shape, data)) if isinstance(data, (list, tuple)) else type(data)
+
+    seen: list[Any] = []
+
+    class Trial(MyPyTorchTrial):
+        def build_training_data_loader(self) -> Any:
+            return DataLoader(Indices(), batch_size=2, collate_fn=lambda records: collate(len(records)))
+
+        build_validation_data_loader = build_training_data_loader
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            seen.append(batch)
+            return {"loss": 0.0}
+
+        def evaluate_batch(self, batch: Any) -> Any:
+            return {"same": shape(batch) == shape(seen[-1])}
+
+    context = make_context(hparams={"lr": 0.1})
+    trial = Trial(context)
+    if by_hand:
+        batches = list(trial.build_training_data_loader())
+        assert [shape(batch) for batch in batches] == [shape(collate(2))] * 3
+        return
+    adapter = PyTorchAdapter(trial, context)
+    adapter.train(4, lambda: False)
+    expected = collate(2)
+    assert [shape(batch) for batch in seen] == [shape(context.to_device(expected))] * 4
+    assert adapter.validate() == {"same": 1.0}
+
+
+def test_the_loader_has_all_of_torchs_arguments() -> None:
+    loader = DataLoader(
+        Indices(),
+        batch_size=2,
+        shuffle=True,
+        num_workers=1,
+        collate_fn=list,
+        pin_memory=False,
+        drop_last=True,
+        timeout=30,
+        worker_init_fn=None,
+        multiprocessing_context=None,
+        generator=torch.Generator().manual_seed(1),
+        prefetch_factor=3,
+        persistent_workers=True,
+    )
+    assert sorted(index for batch in loader for index in batch) == list(range(6))
+    assert isinstance(loader, torch.utils.data.DataLoader)

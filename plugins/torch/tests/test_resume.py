@@ -1,0 +1,341 @@
+"""Killed anywhere and resumed, a trial must not differ in one bit from the one that was left alone."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from det_torch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext
+from det_torch._adapter import PyTorchAdapter
+from det_torch._random import seed_all
+from torch import nn
+from torch.utils.data import BatchSampler, Dataset, RandomSampler, Sampler, SequentialSampler, WeightedRandomSampler
+
+RECORDS, BATCH, BATCHES = 23, 4, 21
+"""Six batches per epoch (five with drop_last), three and a half epochs."""
+MODE = LRScheduler.StepMode
+
+
+class Augmented(Dataset[Any]):
+    """Records that differ at every reading, by draws from all three generators."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        noise = random.random() + np.random.rand() + torch.rand(1).item()
+        return torch.arange(3.0) + index + noise, torch.tensor([float(index)])
+
+    def __len__(self) -> int:
+        return RECORDS
+
+
+class AugmentedTogether(Augmented):
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [self[index] for index in indices]
+
+
+class Still(Augmented):
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.arange(3.0) + index, torch.tensor([float(index)])
+
+
+class GlobalShuffle(Sampler[int]):
+    """Draws from the generators of Python and numpy."""
+
+    def __iter__(self) -> Iterator[int]:
+        order = np.random.permutation(RECORDS).tolist()
+        random.shuffle(order)
+        return iter(order)
+
+    def __len__(self) -> int:
+        return RECORDS
+
+
+class EpochShuffle(GlobalShuffle):
+    """Has state of its own, which `set_epoch` sets."""
+
+    def __init__(self) -> None:
+        self.epoch = -1
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.random.default_rng(self.epoch).permutation(RECORDS).tolist())
+
+
+class ShuffledBatches(Sampler[list[int]]):
+    def __iter__(self) -> Iterator[list[int]]:
+        batches = list(BatchSampler(SequentialSampler(range(RECORDS)), BATCH, drop_last=False))
+        random.shuffle(batches)
+        return iter(batches)
+
+    def __len__(self) -> int:
+        return 6
+
+
+class MyBatchSampler(BatchSampler):
+    """Of a class that det knows nothing about."""
+
+
+LOADERS: dict[str, Callable[[Dataset[Any]], dict[str, Any]]] = {
+    "in_order": lambda data: {"batch_size": BATCH},
+    "shuffle": lambda data: {"batch_size": BATCH, "shuffle": True},
+    "shuffle_with_generator": lambda data: {
+        "batch_size": BATCH, "shuffle": True, "generator": torch.Generator().manual_seed(random.randrange(99))
+    },
+    "drop_last": lambda data: {"batch_size": BATCH, "shuffle": True, "drop_last": True},
+    "global_sampler": lambda data: {"batch_size": BATCH, "sampler": GlobalShuffle()},
+    "epoch_sampler": lambda data: {"batch_size": BATCH, "sampler": EpochShuffle()},
+    "weighted_sampler": lambda data: {
+        "batch_size": BATCH,
+        "sampler": WeightedRandomSampler([1.0] * RECORDS, RECORDS, generator=torch.Generator()),
+    },
+    "replacement": lambda data: {"batch_size": BATCH, "sampler": RandomSampler(data, True, 24)},
+    "batch_sampler": lambda data: {"batch_sampler": ShuffledBatches()},
+    "shuffled_batch_sampler": lambda data: {
+        "batch_sampler": MyBatchSampler(RandomSampler(data, generator=torch.Generator()), BATCH, False)
+    },
+    "no_batching": lambda data: {"batch_size": None, "shuffle": True},
+}  # fmt: skip
+
+
+class Data(PyTorchTrial):
+    """The options of a case are under the config's ``data``."""
+
+    def build_training_data_loader(self) -> DataLoader[Any]:
+        options = self.context.get_data_config()
+        data = {"augmented": Augmented, "together": AugmentedTogether, "still": Still}[
+            options.get("dataset", "augmented")
+        ]()
+        return DataLoader(
+            data, num_workers=options.get("workers", 0), **LOADERS[options.get("loader", "shuffle")](data)
+        )
+
+    def build_validation_data_loader(self) -> DataLoader[Any]:
+        workers = self.context.get_data_config().get("validation_workers", 0)
+        return DataLoader(Augmented(), BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
+
+    def network(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 1))
+
+    def schedule(self, optimizer: torch.optim.Optimizer) -> tuple[Any, LRScheduler.StepMode] | None:
+        mode = self.context.get_data_config().get("lr")
+        if mode == "plateau":
+            return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1), MODE.MANUAL_STEP
+        if mode == "one_cycle":
+            return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=BATCHES + 3), MODE.STEP_EVERY_BATCH
+        return mode and (torch.optim.lr_scheduler.ExponentialLR(optimizer, np.float64(0.9)), MODE[mode])
+
+
+def loss_of(model: nn.Module, batch: Any) -> dict[str, Any]:
+    inputs, index = (part.reshape(-1, part.shape[-1]) for part in batch)
+    if len(inputs) == 1:  # BatchNorm needs two
+        inputs, index = inputs.repeat(2, 1), index.repeat(2, 1)
+    return {"loss": ((model(inputs / 20) - index / 20) ** 2).mean(), "records": index.flatten(), "inputs": inputs}
+
+
+class FrameworkDrives(Data):
+    def build_model(self) -> nn.Module:
+        return self.network()
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam(model.parameters(), lr=np.float64(0.01))
+
+    def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
+        schedule = self.schedule(optimizer)
+        return LRScheduler(*schedule) if schedule else None
+
+    def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        return {
+            **loss_of(model, batch),
+            "at": [epoch_idx, batch_idx],
+            "lr": self.context.optimizers[0].param_groups[0]["lr"],
+        }
+
+    def evaluate_batch(self, batch: Any, model: nn.Module) -> dict[str, Any]:
+        return {"validation_loss": loss_of(model, batch)["loss"] + torch.rand(())}
+
+
+class UserDrives(Data):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.models = [context.wrap_model(self.network()) for _ in range(2)]
+        self.optimizers = [
+            context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)) for model in self.models
+        ]
+        schedule = self.schedule(self.optimizers[0])
+        self.scheduler = context.wrap_lr_scheduler(*schedule) if schedule else None
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        metrics = loss_of(self.models[0], batch)
+        second = loss_of(self.models[1], batch)["loss"]
+        self.context.backward(metrics["loss"] + second)
+        for optimizer in self.optimizers:
+            self.context.step_optimizer(optimizer)
+        if self.context.get_data_config().get("lr") == "plateau":
+            self.scheduler.step(metrics["loss"].item())
+        return {**metrics, "second": second}
+
+    def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
+        losses = [loss_of(self.models[0], self.context.to_device(batch))["loss"] for batch in data_loader]
+        return {"validation_loss": torch.stack(losses).mean() + torch.rand(())}
+
+
+class UserAggregates(UserDrives):
+    """Gradients of one batch live on into the next ones, outside of det's own aggregation."""
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        metrics = loss_of(self.models[0], batch)
+        self.context.backward(metrics["loss"])
+        if batch_idx % 4 == 3:
+            self.optimizers[0].step()
+            self.optimizers[0].zero_grad()
+        return metrics
+
+
+def never() -> bool:
+    return False
+
+
+class Life:
+    """Trains in pieces: after each, everything is lost but the checkpoint."""
+
+    def __init__(self, trial_class: type[PyTorchTrial], make_context: Any, directory: Path, **keys: Any) -> None:
+        self._trial_class, self._make_context, self._keys = trial_class, make_context, keys
+        self._directory = directory
+        self.rows: list[Any] = []
+        self.validations: dict[int, Any] = {}
+
+    def live(self, ends: list[int], validate_at: tuple[int, ...] = (8, 16)) -> Path:
+        checkpoint = None
+        for start, end in pairwise([0, *ends]):
+            checkpoint = self._piece(checkpoint, start, end, [stop for stop in validate_at if start < stop <= end])
+        assert checkpoint
+        return checkpoint
+
+    def _piece(self, checkpoint: Path | None, start: int, end: int, validate_at: list[int]) -> Path:
+        context = self._make_context(**self._keys)
+        seed_all(context.get_trial_seed())
+        adapter = PyTorchAdapter(self._trial_class(context), context)
+        if checkpoint:
+            seed_all(random.randrange(10**6))  # whatever happens before the checkpoint is read must not matter
+            adapter.load(checkpoint, batches_trained=start)
+        for stop in sorted({*validate_at, end}):
+            self.rows += adapter.train(stop - start, never)
+            start = stop
+            if stop in validate_at:
+                self.validations[stop] = adapter.validate()
+        path = Path(tempfile.mkdtemp(dir=self._directory))
+        adapter.save(path)
+        return path
+
+
+CASES: dict[str, tuple[type[PyTorchTrial], dict[str, Any], dict[str, Any]]] = {
+    **{f"loader-{name}": (FrameworkDrives, {"loader": name}, {}) for name in LOADERS},
+    **{f"lr-{mode.name}": (FrameworkDrives, {"lr": mode.name}, {}) for mode in MODE},
+    "lr-one_cycle": (FrameworkDrives, {"lr": "one_cycle"}, {}),
+    "lr-plateau": (UserDrives, {"lr": "plateau"}, {}),
+    "not-augmented": (FrameworkDrives, {"dataset": "still"}, {}),
+    "user-drives": (UserDrives, {}, {}),
+    "user-aggregates": (UserAggregates, {}, {}),
+    "aggregation": (FrameworkDrives, {"lr": "STEP_EVERY_BATCH"}, {"aggregation_frequency": 3}),
+    "aggregation-user-drives": (UserDrives, {"lr": "STEP_EVERY_EPOCH"}, {"aggregation_frequency": 3}),
+    "aggregation-of-sums": (UserDrives, {}, {"aggregation_frequency": 3, "average_aggregated_gradients": False}),
+    "workers": (FrameworkDrives, {"workers": 2, "lr": "STEP_EVERY_EPOCH"}, {}),
+    "workers-together": (UserDrives, {"workers": 2, "dataset": "together", "validation_workers": 1}, {}),
+    "workers-batch_sampler": (FrameworkDrives, {"workers": 2, "loader": "batch_sampler", "validation_workers": 1}, {}),
+    "workers-no_batching": (FrameworkDrives, {"workers": 2, "loader": "no_batching"}, {"aggregation_frequency": 3}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_resumed_equals_uninterrupted(case: str, make_context: Any, fingerprint: Any, tmp_path: Path) -> None:
+    trial_class, data, optimizations = CASES[case]
+    keys = {"data": data, "optimizations": optimizations}
+    undisturbed = Life(trial_class, make_context, tmp_path, **keys)
+    expected = undisturbed.live([BATCHES])
+    # 7, 8 and 10 lie within one epoch and within windows of aggregation; 12 ends an epoch.
+    killed = Life(trial_class, make_context, tmp_path, **keys)
+    found = killed.live([7, 8, 10, 12, BATCHES])
+    assert len(killed.rows) == BATCHES
+    assert fingerprint(killed.rows) == fingerprint(undisturbed.rows)
+    assert fingerprint(killed.validations) == fingerprint(undisturbed.validations)
+    assert fingerprint(found) == fingerprint(expected)
+
+
+@pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
+def test_killed_after_every_single_batch(
+    trial_class: type[PyTorchTrial], make_context: Any, fingerprint: Any, tmp_path: Path
+) -> None:
+    keys = {"data": {"lr": "STEP_EVERY_BATCH"}, "optimizations": {"aggregation_frequency": 2}}
+    undisturbed, killed = (Life(trial_class, make_context, tmp_path, **keys) for _ in range(2))
+    assert fingerprint(undisturbed.live([BATCHES])) == fingerprint(killed.live([*range(1, BATCHES + 1)]))
+    assert fingerprint(undisturbed.rows) == fingerprint(killed.rows)
+
+
+def test_validation_does_not_change_training(make_context: Any, fingerprint: Any, tmp_path: Path) -> None:
+    seldom, often = (Life(UserDrives, make_context, tmp_path) for _ in range(2))
+    assert fingerprint(seldom.live([12], ())) == fingerprint(often.live([12], (1, 5, 9)))
+    assert fingerprint(seldom.rows) == fingerprint(often.rows)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_epoch_has_its_own_order_and_every_record_once(workers: int, make_context: Any, tmp_path: Path) -> None:
+    life = Life(FrameworkDrives, make_context, tmp_path, data={"workers": workers})
+    life.live([12], ())
+    epochs = [[record for row in life.rows[begin : begin + 6] for record in row["records"]] for begin in (0, 6)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(RECORDS))] * 2
+    assert epochs[0] != epochs[1]
+
+
+def test_another_seed_is_another_order(make_context: Any, tmp_path: Path) -> None:
+    one, two = (
+        Life(FrameworkDrives, lambda seed=seed, **keys: make_context(seed=seed, **keys), tmp_path) for seed in (1, 2)
+    )
+    one.live([6], ()), two.live([6], ())
+    assert [row["records"] for row in one.rows] != [row["records"] for row in two.rows]
+
+
+def test_workers_draw_anew_in_every_epoch(make_context: Any, tmp_path: Path) -> None:
+    life = Life(FrameworkDrives, make_context, tmp_path, data={"workers": 2, "loader": "in_order"})
+    life.live([12], ())
+    assert life.rows[0]["records"] == life.rows[6]["records"]
+    assert life.rows[0]["inputs"] != life.rows[6]["inputs"]
+
+
+def test_skipped_batches_are_not_read(make_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Life(FrameworkDrives, make_context, tmp_path).live([11], ())
+    reads: list[int] = []
+    read = Augmented.__getitem__
+    monkeypatch.setattr(Augmented, "__getitem__", lambda self, index: reads.append(index) or read(self, index))
+    context = make_context()
+    adapter = PyTorchAdapter(FrameworkDrives(context), context)
+    adapter.load(checkpoint, batches_trained=11)
+    adapter.train(1, never)
+    assert len(reads) == 3  # the last batch of the second epoch
+    assert context.get_initial_batch() == 11
+
+
+class TestWarmStart:
+    """A checkpoint of another trial: batch 0, but its weights and momenta."""
+
+    def test_takes_weights_and_momenta_but_keeps_its_own_learning_rate(
+        self, make_context: Any, fingerprint: Any, tmp_path: Path
+    ) -> None:
+        checkpoint = Life(UserDrives, make_context, tmp_path, data={"lr": "STEP_EVERY_BATCH"}).live([5], ())
+        saved = torch.load(checkpoint / "state_dict.pth", weights_only=True)
+        context = make_context(seed=12, data={"lr": "STEP_EVERY_BATCH"})
+        adapter = PyTorchAdapter(UserDrives(context), context)
+        adapter.load(checkpoint, batches_trained=0)
+        optimizer = context.optimizers[0]
+        assert fingerprint([model.state_dict() for model in context.models]) == fingerprint(saved["models_state_dict"])
+        assert fingerprint(optimizer.state_dict()["state"]) == fingerprint(saved["optimizers_state_dict"][0]["state"])
+        assert optimizer.param_groups[0]["lr"] == 0.01 != saved["optimizers_state_dict"][0]["param_groups"][0]["lr"]
+        assert context.current_train_batch() == context.get_initial_batch() == 0
+        assert len(adapter.train(1, never)) == 1

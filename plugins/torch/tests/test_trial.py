@@ -1,0 +1,463 @@
+"""Both styles train what a hand-written loop trains, and incomplete trials are told what they lack."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from det_torch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext, Reducer
+from det_torch._adapter import PyTorchAdapter
+from torch import nn
+from torch.utils.data import IterableDataset, TensorDataset
+
+from det_core.errors import InvalidTrial
+
+INPUTS = torch.arange(60.0).reshape(20, 3) / 60
+DATASET = TensorDataset(INPUTS, INPUTS.sum(1, keepdim=True))
+
+
+def never() -> bool:
+    return False
+
+
+def mse(model: nn.Module, batch: Any) -> torch.Tensor:
+    return ((model(batch[0]) - batch[1]) ** 2).mean()
+
+
+def network() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Linear(3, 1)
+
+
+class Data(PyTorchTrial):
+    def build_training_data_loader(self) -> Any:
+        return DataLoader(DATASET, batch_size=4)
+
+    def build_validation_data_loader(self) -> Any:
+        return DataLoader(DATASET, batch_size=8)
+
+
+class FrameworkDrives(Data):
+    def build_model(self) -> nn.Module:
+        return network()
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
+        return mse(model, batch)
+
+    def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
+        return {"validation_loss": mse(model, batch)}
+
+
+class UserDrives(Data):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.model = context.wrap_model(network())
+        self.sgd = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        loss = mse(self.model, batch)
+        self.context.backward(loss)
+        self.context.step_optimizer(self.sgd)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch: Any) -> Any:
+        return {"validation_loss": mse(self.model, batch)}
+
+
+def adapter_of(trial_class: type[PyTorchTrial], context: PyTorchTrialContext) -> PyTorchAdapter:
+    return PyTorchAdapter(trial_class(context), context)
+
+
+class TestTraining:
+    @pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
+    @pytest.mark.parametrize(("aggregation", "average"), [(1, True), (3, True), (3, False)])
+    def test_equals_a_loop_by_hand(
+        self, trial_class: type[PyTorchTrial], aggregation: int, average: bool, make_context: Any
+    ) -> None:
+        context = make_context(
+            optimizations={"aggregation_frequency": aggregation, "average_aggregated_gradients": average}
+        )
+        rows = adapter_of(trial_class, context).train(8, never)
+
+        model, losses = network(), []
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        batches = [(INPUTS[i : i + 4], INPUTS[i : i + 4].sum(1, keepdim=True)) for i in range(0, 20, 4)]
+        for number in range(8):
+            loss = mse(model, batches[number % 5])
+            losses.append({"loss": loss.item()})
+            loss.backward()
+            if number % aggregation == aggregation - 1:
+                for parameter in model.parameters():
+                    parameter.grad.div_(aggregation if average else 1)
+                sgd.step()
+                sgd.zero_grad()
+        assert rows == losses
+        assert all(map(torch.equal, context.models[0].parameters(), model.parameters()))
+
+    @pytest.mark.parametrize(
+        ("hparam", "clip"),
+        [("clip_grad_l2_norm", nn.utils.clip_grad_norm_), ("clip_grad_val", nn.utils.clip_grad_value_)],
+    )
+    def test_clips_gradients_by_a_hyperparameter(self, hparam: str, clip: Any, make_context: Any) -> None:
+        context = make_context(hparams={hparam: 0.01})
+        adapter_of(FrameworkDrives, context).train(1, never)
+        model = network()
+        mse(model, (INPUTS[:4], INPUTS[:4].sum(1, keepdim=True))).backward()
+        clip(model.parameters(), 0.01)
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+        assert all(map(torch.equal, context.models[0].parameters(), model.parameters()))
+
+    def test_positions(self, make_context: Any) -> None:
+        seen = []
+
+        class Positions(UserDrives):
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                context = self.context
+                assert (epoch_idx, batch_idx) == (context.current_train_epoch(), context.current_train_batch())
+                seen.append((epoch_idx, batch_idx, context.is_epoch_start(), context.is_epoch_end()))
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
+        adapter = adapter_of(Positions, make_context())
+        assert adapter.batches_per_epoch == 5
+        assert adapter.records_per_batch == 4
+        adapter.train(6, never)
+        assert seen == [
+            (0, 0, True, False),
+            *((0, i, False, False) for i in (1, 2, 3)),
+            (0, 4, False, True),
+            (1, 5, True, False),
+        ]
+
+    def test_stops_after_the_batch_at_which_it_is_told_to(self, make_context: Any) -> None:
+        answers = iter([False, False, True])
+        assert len(adapter_of(UserDrives, make_context()).train(10, lambda: next(answers))) == 3
+
+    def test_modes(self, make_context: Any) -> None:
+        modes = []
+
+        class Modes(FrameworkDrives):
+            def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
+                modes.append((model.training, torch.is_grad_enabled()))
+                return super().train_batch(batch, model, epoch_idx, batch_idx)
+
+            def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
+                modes.append((model.training, torch.is_grad_enabled()))
+                return super().evaluate_batch(batch, model)
+
+        adapter = adapter_of(Modes, make_context())
+        adapter.train(1, never), adapter.validate(), adapter.train(1, never)
+        assert modes == [(True, True), *[(False, False)] * 3, (True, True)]
+
+    def test_a_nan_loss_is_recorded_and_announced_once(
+        self, make_context: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Diverges(FrameworkDrives):
+            def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
+                loss = super().train_batch(batch, model, epoch_idx, batch_idx)
+                return {"loss": loss * float("nan") if batch_idx >= 3 else loss}
+
+        adapter = adapter_of(Diverges, make_context())
+        rows = [*adapter.train(2, never), *adapter.train(4, never), *adapter.train(1, never)]
+        assert [np.isnan(row["loss"]) for row in rows] == [False] * 3 + [True] * 4
+        assert [record.message for record in caplog.records if "NaN" in record.message] == [
+            "the loss of batch 3 is NaN; training goes on, and later ones are not announced"
+        ]
+
+    def test_an_exception_of_the_trial_goes_through(self, make_context: Any, caplog: pytest.LogCaptureFixture) -> None:
+        class Raises(FrameworkDrives):
+            def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
+                return 1 / (7 - batch_idx) * super().train_batch(batch, model, epoch_idx, batch_idx)
+
+        with caplog.at_level(logging.ERROR), pytest.raises(ZeroDivisionError):
+            adapter_of(Raises, make_context()).train(10, never)
+        assert caplog.messages == ["training failed at batch 7, in epoch 1 (both count from 0)"]
+
+    def test_unclean_state_is_refused_at_the_save_not_at_the_resume(self, make_context: Any, tmp_path: Any) -> None:
+        class Odd(UserDrives):
+            def __init__(self, context: PyTorchTrialContext) -> None:
+                super().__init__(context)
+                self.model.register_state_dict_post_hook(
+                    lambda module, state, *_: state.update(odd=logging.NullHandler())
+                )
+
+        with pytest.raises(InvalidTrial, match="NullHandler"):
+            adapter_of(Odd, make_context()).save(tmp_path)
+
+    def test_a_checkpoint_of_other_code_is_refused(self, make_context: Any, tmp_path: Any) -> None:
+        class Two(UserDrives):
+            def __init__(self, context: PyTorchTrialContext) -> None:
+                super().__init__(context)
+                context.wrap_model(network())
+
+        adapter_of(Two, make_context()).save(tmp_path)
+        with pytest.raises(InvalidTrial, match="the checkpoint has 2 models, but the trial has 1"):
+            adapter_of(UserDrives, make_context()).load(tmp_path, batches_trained=3)
+
+
+class TestValidation:
+    def test_reduces_over_batches(self, make_context: Any) -> None:
+        class Metrics(FrameworkDrives):
+            def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
+                size = len(batch[0])
+                return {
+                    "mean": torch.tensor(float(size)),
+                    "sum": size,
+                    "max": np.array([size, -size]),
+                    "min": [size, -size],
+                }
+
+            def evaluation_reducer(self) -> Any:
+                return {reducer.value.replace("avg", "mean"): reducer for reducer in Reducer}
+
+        metrics = adapter_of(Metrics, make_context()).validate()
+        assert metrics == {"mean": 20 / 3, "sum": 20, "max": [8, -4], "min": [4, -8]}
+        assert [type(value) for value in metrics.values()] == [float, int, list, list]
+
+    def test_full_dataset(self, make_context: Any) -> None:
+        class Full(UserDrives):
+            evaluate_batch = PyTorchTrial.evaluate_batch
+
+            def evaluate_full_dataset(self, data_loader: Any) -> Any:
+                assert len(data_loader) == 3
+                assert len(data_loader.dataset) == 20
+                return {"records": sum(len(batch[0]) for batch in data_loader), "none": None, "name": "x"}
+
+        assert adapter_of(Full, make_context()).validate() == {"records": 20, "none": None, "name": "x"}
+
+    @pytest.mark.parametrize(
+        ("returned", "reducer", "message"),
+        [
+            (lambda size: None, Reducer.AVG, "returned None; expected a dict"),
+            (lambda size: {}, Reducer.AVG, "returned {}; expected a dict"),
+            (lambda size: {f"m{size}": 1.0}, Reducer.AVG, r"\['m8'\] for batch 0 but \['m4'\] for batch 2"),
+            (lambda size: {"m": [1.0] * size}, Reducer.AVG, "'m' changes its shape"),
+            (lambda size: {"m": "good"}, Reducer.AVG, "'m' is 'good'; expected a number"),
+            (lambda size: {"m": None}, Reducer.AVG, "'m' is None; expected a number"),
+            (lambda size: {"m": object()}, Reducer.AVG, "'m' is <object"),
+            (lambda size: {"m": 1}, "avg", "evaluation_reducer.. returned 'avg'"),
+            (lambda size: {"m": 1}, {"m": "avg"}, "evaluation_reducer.. returned {'m': 'avg'}"),
+            (lambda size: {"m": 1}, {}, r"reducers for \[\], but the metrics are \['m'\]"),
+            (lambda size: {"m": 1}, {"m": Reducer.SUM, "x": Reducer.SUM}, r"reducers for \['m', 'x'\], but"),
+        ],
+    )
+    def test_bad_metrics(self, returned: Any, reducer: Any, message: str, make_context: Any) -> None:
+        class Bad(FrameworkDrives):
+            def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
+                return returned(len(batch[0]))
+
+            def evaluation_reducer(self) -> Any:
+                return reducer
+
+        with pytest.raises(InvalidTrial, match=message):
+            adapter_of(Bad, make_context()).validate()
+
+
+class TestTrainingMetrics:
+    @pytest.mark.parametrize(
+        ("value", "expected"),
+        [
+            (torch.tensor(1.5), 1.5),
+            (torch.tensor(2, dtype=torch.int32), 2),
+            (torch.tensor([1.0, 2.0], requires_grad=True), [1.0, 2.0]),
+            (torch.tensor(0.5, dtype=torch.bfloat16), 0.5),
+            (np.float32(0.5), 0.5),
+            (np.arange(3), [0, 1, 2]),
+            ((1, np.int64(2)), [1, 2]),
+            ({"a": np.float64(1)}, {"a": 1.0}),
+            (None, None),
+            ("text", "text"),
+            (True, True),
+        ],
+    )
+    def test_become_plain(self, value: Any, expected: Any, make_context: Any) -> None:
+        class Metric(UserDrives):
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                return {**super().train_batch(batch, epoch_idx, batch_idx), "metric": value}
+
+        found = adapter_of(Metric, make_context()).train(1, never)[0]["metric"]
+        assert found == expected
+        assert type(found) is type(expected)
+
+    @pytest.mark.parametrize("value", [object(), {1: 2}, [object()], b"bytes", np.array([object()])])
+    def test_refuse_the_rest_by_name(self, value: Any, make_context: Any) -> None:
+        class Metric(UserDrives):
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                return {"loss": 1.0, "odd one": value}
+
+        with pytest.raises(InvalidTrial, match="the metric 'odd one' is"):
+            adapter_of(Metric, make_context()).train(1, never)
+
+    def test_are_those_of_their_own_batch(self, make_context: Any) -> None:
+        class Counts(UserDrives):
+            total, array = torch.zeros(()), np.zeros(1)
+
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                self.total += 1
+                self.array += 1
+                return {"loss": self.total, "array": self.array}
+
+        rows = adapter_of(Counts, make_context()).train(3, never)
+        assert rows == [{"loss": float(n), "array": [float(n)]} for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
+@pytest.mark.parametrize("returned", [None, {}, {"accuracy": 0.5}, {"loss": None}, 7, [1.0]])
+def test_no_loss(trial_class: type[PyTorchTrial], returned: Any, make_context: Any) -> None:
+    bad = type("Bad", (trial_class,), {})
+    if trial_class is FrameworkDrives:
+        bad.train_batch = lambda self, batch, model, epoch_idx, batch_idx: returned
+    else:
+        bad.train_batch = lambda self, batch, epoch_idx, batch_idx: returned
+    with pytest.raises(InvalidTrial) as error:
+        adapter_of(bad, make_context()).train(1, never)
+    assert f"train_batch() returned {returned!r}; expected" in str(error.value)
+
+
+@pytest.mark.parametrize("loss", [0.5, torch.tensor(0.5), {"loss": torch.tensor(0.5)}])
+def test_the_framework_cannot_run_backward_on_a_loss_without_graph(loss: Any, make_context: Any) -> None:
+    bad = type("Bad", (FrameworkDrives,), {"train_batch": lambda self, batch, model, epoch_idx, batch_idx: loss})
+    with pytest.raises(InvalidTrial, match="expected a loss that requires grad"):
+        adapter_of(bad, make_context()).train(1, never)
+
+
+class NoGetItem(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(range(8))
+
+
+class LengthLess:
+    def __iter__(self) -> Any:
+        return iter([[0, 1]])
+
+
+class Liar(LengthLess):
+    def __len__(self) -> int:
+        return 2
+
+
+def without(*names: str) -> dict[str, Any]:
+    return {name: getattr(PyTorchTrial, name) for name in names}
+
+
+def train_with_model(self: Any, batch: Any, model: Any, epoch_idx: int, batch_idx: int) -> None: ...
+
+
+def train_without_model(self: Any, batch: Any, epoch_idx: int, batch_idx: int) -> None: ...
+
+
+INCOMPLETE: list[tuple[type[PyTorchTrial], dict[str, Any], str]] = [
+    (FrameworkDrives, without("build_model"), r"must define build_model\(\)$"),
+    (FrameworkDrives, without("build_model", "optimizer"), r"must define build_model\(\) and optimizer\(\)$"),
+    (FrameworkDrives, without("evaluate_batch"), "defines neither of evaluate_batch"),
+    (FrameworkDrives, {"evaluate_full_dataset": lambda self, data_loader, model: {}}, "defines both of evaluate_batch"),
+    (
+        FrameworkDrives,
+        {"evaluate_batch": lambda self, batch: {}},
+        r"add `model` to the parameters of evaluate_batch\(\)",
+    ),
+    (FrameworkDrives, {"train_batch": train_without_model}, r"add `model` to the parameters of train_batch\(\)"),
+    (FrameworkDrives, {"create_lr_scheduler": lambda self, optimizer: 3}, r"create_lr_scheduler\(\) returned 3"),
+    (FrameworkDrives, {"build_model": lambda self: None}, r"wrap_model\(\) was given None"),
+    (FrameworkDrives, {"optimizer": lambda self, model: "sgd"}, r"wrap_optimizer\(\) was given 'sgd'"),
+    (
+        FrameworkDrives,
+        {"train_batch": train_without_model, "evaluate_batch": lambda self, batch: {}},
+        r"__init__ must call context.wrap_model\(\) and context.wrap_optimizer\(\); build_model\(\) and optimizer\(\)",
+    ),
+    (
+        UserDrives,
+        {"__init__": PyTorchTrial.__init__},
+        r"must call context.wrap_model\(\) and context.wrap_optimizer\(\)$",
+    ),
+    (
+        UserDrives,
+        {"__init__": lambda self, context: context.wrap_model(network()) and None},
+        r"must call context.wrap_optimizer\(\)$",
+    ),
+    (
+        UserDrives,
+        {"train_batch": train_with_model, "evaluate_batch": lambda self, batch, model: {}},
+        r"must define build_model\(\) and optimizer\(\)",
+    ),
+    (
+        UserDrives,
+        {
+            "train_batch": train_with_model,
+            "evaluate_batch": lambda self, batch, model: {},
+            "build_model": lambda self: None,
+            "optimizer": lambda self, model: None,
+        },
+        "mixes two styles: .* __init__ wraps",
+    ),
+    *(
+        (
+            UserDrives,
+            {f"build_{kind}_data_loader": lambda self, loader=loader: loader()},
+            f"build_{kind}_data_loader.*{message}",
+        )
+        for kind in ("training", "validation")
+        for loader, message in [
+            (lambda: [1, 2], r"returned \[1, 2\]; expected a det_torch.DataLoader"),
+            (lambda: DataLoader(DATASET, 32, drop_last=True), "length 0: 20 records, batch_size 32, drop_last True"),
+            (lambda: DataLoader(TensorDataset(torch.zeros(0, 1))), "length 0: 0 records"),
+            (lambda: DataLoader(NoGetItem(), 4), "IterableDataset, which comes with a later release"),
+            (lambda: DataLoader(DATASET, batch_sampler=LengthLess()), "without a length"),
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize(("base", "changes", "message"), INCOMPLETE)
+def test_incomplete(base: type[PyTorchTrial], changes: dict[str, Any], message: str, make_context: Any) -> None:
+    with pytest.raises(InvalidTrial, match=message):
+        adapter_of(type("Incomplete", (base,), changes), make_context())
+
+
+def test_what_every_trial_must_define() -> None:
+    assert PyTorchTrial.__abstractmethods__ == {
+        "train_batch",
+        "build_training_data_loader",
+        "build_validation_data_loader",
+    }
+    assert PyTorchTrial.trial_context_class is PyTorchTrialContext
+    assert f"{PyTorchTrial.__module__}.{PyTorchTrial.__qualname__}" == "det_torch._trial.PyTorchTrial"
+
+
+@pytest.mark.parametrize("sampler", [Liar(), type("Longer", (Liar,), {"__iter__": lambda self: iter([[0]] * 3)})()])
+def test_a_sampler_that_lies_about_its_length(sampler: Any, make_context: Any) -> None:
+    loader = DataLoader(DATASET, batch_sampler=sampler)
+    lying = type("Lying", (UserDrives,), {"build_training_data_loader": lambda self: loader})
+    with pytest.raises(InvalidTrial, match=r"length of (Liar|Longer) is 2, but it yielded (1|more) in epoch 0"):
+        adapter_of(lying, make_context()).train(1, never)
+
+
+def test_clipping_twice_is_refused(make_context: Any) -> None:
+    context = make_context(hparams={"clip_grad_val": 1, "clip_grad_l2_norm": 1})
+    with pytest.raises(InvalidTrial, match="clip_grad_l2_norm and clip_grad_val exclude each other"):
+        adapter_of(FrameworkDrives, context)
+
+
+def test_a_plain_torch_loader_will_do(make_context: Any) -> None:
+    loader = torch.utils.data.DataLoader(DATASET, batch_size=4)
+    plain = type("Plain", (UserDrives,), {"build_training_data_loader": lambda self: loader})
+    assert adapter_of(plain, make_context()).batches_per_epoch == 5
+
+
+def test_create_lr_scheduler(make_context: Any) -> None:
+    class Scheduled(FrameworkDrives):
+        def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> LRScheduler:
+            scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+            return LRScheduler(scheduler, LRScheduler.StepMode.STEP_EVERY_EPOCH)
+
+    context = make_context()
+    adapter = adapter_of(Scheduled, context)
+    adapter.train(4, never)
+    assert context.lr_schedulers[0].get_last_lr() == [0.1]
+    adapter.train(6, never)
+    assert context.lr_schedulers[0].get_last_lr() == [0.025]

@@ -1,0 +1,156 @@
+"""A record with one experiment in it, and `det` called in process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.cli import main
+from det_core.interfaces.tracking import Experiment, LogLine, MetricsReport, State, TrackingStore, Trial
+from det_core.plugins import registry
+from det_core.storage import open_storage, save, scan
+from det_core.storage.config import DirectoryConfig
+from det_core.tracking import open_store
+
+CONFIG = {
+    "name": "digits",
+    "searcher": {
+        "name": "single",
+        "metric": "accuracy",
+        "smaller_is_better": False,
+        "max_length": {"batches": 1000},
+    },
+}
+
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Install a distribution of one module."""
+
+    def add(name: str, code: str) -> None:
+        module = name.replace("-", "_")
+        site = tmp_path / name
+        info = site / f"{module}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (site / f"{module}.py").write_text(code)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[det]\n{name} = {module}\n")
+        monkeypatch.syspath_prepend(site)
+        registry.cache_clear()
+
+    return add
+
+
+def command_plugin(*specs: str) -> str:
+    return (
+        "from det_core import hookimpl\nfrom det_core.specs import CommandSpec\n"
+        f"@hookimpl\ndef det_commands():\n    return [{', '.join(f'CommandSpec({spec})' for spec in specs)}]\n"
+    )
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+Det = Callable[..., Result]
+
+
+@pytest.fixture
+def det(capsys: pytest.CaptureFixture[str]) -> Det:
+    """``det("experiment", "list")``: the exit code and what was printed."""
+
+    def call(*argv: object) -> Result:
+        capsys.readouterr()
+        code = main([str(argument) for argument in argv])
+        return Result(code, *capsys.readouterr())
+
+    return call
+
+
+@dataclass
+class Record:
+    """Writes what a trial would."""
+
+    store: TrackingStore
+    experiment: Experiment
+    trial: Trial
+    directory: Path
+
+    def report(self, step: int, group: str = "training", **metrics: object) -> None:
+        report = MetricsReport(
+            trial_id=self.trial.id, run_id=self.run_id, group=group, steps_completed=step, metrics=metrics
+        )
+        self.store.report_metrics([report])
+
+    def log(self, text: str, stdtype: str = "stdout") -> None:
+        now = datetime.now(timezone.utc)
+        line = LogLine(trial_id=self.trial.id, run_id=self.run_id, rank=0, stdtype=stdtype, log=text, time=now)
+        self.store.add_logs([line])
+
+    def checkpoint(self, uuid: str, step: int, files: Mapping[str, str] | None = None) -> None:
+        storage = {"type": "directory", "container_path": str(self.directory / "storage")}
+        source = self.directory / "source" / uuid
+        source.mkdir(parents=True)
+        for name, text in (files or {"weights": "w"}).items():
+            (source / name).write_text(text)
+        self.store.begin_checkpoint(uuid, trial_id=self.trial.id, run_id=self.run_id, storage=storage)
+        manager = open_storage(
+            "directory", DirectoryConfig.model_validate({"container_path": self.directory / "storage"})
+        )
+        resources = save(manager, uuid, scan(source), {"steps_completed": step})
+        self.store.complete_checkpoint(
+            uuid, run_id=self.run_id, steps_completed=step, resources=resources, metadata={"steps_completed": step}
+        )
+
+    def end(self, state: State, error: str | None = None) -> None:
+        self.store.set_trial_state(self.trial.id, state)
+        self.store.set_experiment_state(self.experiment.id, state, error=error)
+
+    @property
+    def run_id(self) -> int:
+        return self.store.trial(self.trial.id).run_id
+
+
+@pytest.fixture
+def store(det_home: Path) -> Iterator[TrackingStore]:
+    with open_store() as opened:
+        yield opened
+
+
+@pytest.fixture
+def record(store: TrackingStore, tmp_path: Path) -> Record:
+    """Experiment 1 with trial 1 in its first run."""
+    experiment = store.create_experiment(config=CONFIG, original_config="name: digits", owner="ada")
+    trial = store.create_trial(experiment.id, hparams={"lr": 0.1, "nested": {"depth": 2}}, seed=7)
+    store.start_run(trial.id, allocation_id="first")
+    store.set_experiment_state(experiment.id, State.ACTIVE)
+    return Record(store, experiment, trial, tmp_path)
+
+
+@pytest.fixture
+def trained(record: Record) -> Record:
+    """The record of a completed experiment: best at batch 200, another checkpoint at 300."""
+    for step, accuracy in ((100, 0.5), (200, 0.75), (300, 0.7)):
+        record.report(step, loss=step / 1000)
+        record.report(step, "validation", accuracy=accuracy)
+    record.log("hello")
+    record.checkpoint("best-one", 200)
+    record.checkpoint("last-one", 300)
+    record.end(State.COMPLETED)
+    return record

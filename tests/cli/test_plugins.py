@@ -1,0 +1,52 @@
+"""``det plugins``: what is installed, and whether it works."""
+
+from __future__ import annotations
+
+from .conftest import Det, Install, command_plugin
+
+
+def test_list(det: Det) -> None:
+    out = det("plugins", "list").out
+    assert out.splitlines()[0].split() == ["DISTRIBUTION", "VERSION", "STATUS", "OFFERS"]
+    assert "storage directory, shared_fs" in out
+    core = next(one for one in det("plugins", "list", "--json").json if one["name"] == "det-core")
+    assert {"kind": "launcher", "name": "local"}.items() <= next(
+        one.items() for one in core["provides"] if one["kind"] == "launcher"
+    )
+
+
+def test_show(det: Det) -> None:
+    out = det("plugins", "show", "det_core").out
+    assert "det_core.storage.directory:DirectoryStorage" in out
+    assert det("plugins", "show", "Det.Core", "--json").json["status"] == "ok"
+
+
+def test_check(det: Det) -> None:
+    result = det("plugins", "check")
+    assert (result.code, result.out.rstrip().endswith(": ok")) == (0, True)
+    assert det("plugins", "check", "--json").json == {"ok": True, "problems": []}
+
+
+def test_check_finds_everything_that_is_wrong(det: Det, install: Install) -> None:
+    install("det-raises", "raise ImportError('no cuda')")
+    install("det-old", command_plugin("name='old', target='os:path', api=0"))
+    install(
+        "det-lazy",
+        command_plugin("name='lazy', target='det_lazy:gone', config_model='det_lazy:Gone', install='pip install x'"),
+    )
+    install("det-clash", command_plugin("name='run', target='os:path'"))
+    result = det("plugins", "check")
+    assert result.code == 1
+    problems = result.out.splitlines()
+    assert len(problems) == 5
+    for words in (
+        ("det-raises 1.0", "broken", "no cuda"),
+        ("det-old 1.0", "incompatible", "api 0"),
+        ("det-lazy 1.0", "implementation", "det_lazy:gone", "pip install x"),
+        ("det-lazy 1.0", "config model", "det_lazy:Gone"),
+        ("'run'", "det-core", "det-clash 1.0"),
+    ):
+        assert any(all(word in problem for word in words) for problem in problems), words
+    assert det("plugins", "check", "--json").json["problems"] == problems
+    assert "no cuda" in det("plugins", "list").out
+    assert "no cuda" in det("plugins", "show", "det-raises").out

@@ -1,0 +1,160 @@
+"""From arguments to commands, and from errors to exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import det_core
+
+from .conftest import Det, Install, Record, command_plugin
+
+
+def test_version(det: Det) -> None:
+    result = det("--version")
+    assert (result.code, result.out) == (0, f"det {det_core.__version__}\n")
+
+
+def test_help_lists_every_command(det: Det) -> None:
+    result = det("--help")
+    assert result.code == 0
+    assert all(name in result.out for name in ("run", "experiment (e)", "trial (t)", "checkpoint (c)", "plugins"))
+
+
+@pytest.mark.parametrize("alias", ["e", "experiment"])
+def test_a_command_answers_to_its_alias(det: Det, alias: str) -> None:
+    assert det(alias, "list", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (["chekpoint"], 2, "did you mean 'checkpoint'?"),
+        (["master"], 2, "pip install det-master"),
+        (["experiment", "lst"], 2, "invalid choice"),
+        (["experiment", "describe"], 2, "EXPERIMENT_ID"),
+        (["experiment", "describe", "x"], 2, "invalid int value"),
+        (["experiment", "describe", "7"], 1, "experiment 7"),
+        (["experiment", "logs", "7"], 1, "experiment 7"),
+        (["experiment", "wait", "7"], 1, "experiment 7"),
+        (["experiment", "pause", "7"], 1, "experiment 7"),
+        (["experiment", "resume", "7"], 1, "experiment 7"),
+        (["trial", "describe", "7"], 1, "trial 7"),
+        (["trial", "logs", "7"], 1, "trial 7"),
+        (["checkpoint", "list", "7"], 1, "experiment 7"),
+        (["checkpoint", "describe", "nope"], 1, "nope"),
+        (["checkpoint", "download", "nope"], 1, "nope"),
+        (["plugins", "show", "det-cor"], 1, "did you mean 'det-core'?"),
+        (["run", "nowhere.yaml"], 2, "nowhere.yaml"),
+        (["experiment", "create", "nowhere.yaml", "."], 2, "nowhere.yaml"),
+    ],
+)
+def test_errors(
+    det: Det, argv: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = det(*argv)
+    assert (result.code, result.out) == (code, "")
+    assert result.err.startswith("det: error: ")
+    assert message in result.err
+    assert "Traceback" not in result.err
+
+    result = det(*argv, "--json")
+    assert result.code == code
+    assert message in result.json["error"]
+
+
+@pytest.mark.parametrize(("argv", "listed"), [([], "checkpoint (c)"), (["experiment"], "describe")])
+def test_a_group_alone_lists_its_commands(det: Det, argv: list[str], listed: str) -> None:
+    result = det(*argv)
+    assert (result.code, result.out) == (2, "")
+    assert "no command given" in result.err
+    assert listed in result.err
+
+
+def test_a_context_directory_that_does_not_exist_leaves_no_experiment(det: Det, tmp_path: Path) -> None:
+    config = tmp_path / "const.yaml"
+    config.write_text("entrypoint: model_def:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n")
+    result = det("experiment", "create", config, tmp_path / "nowhere")
+    assert result.code == 1
+    assert "nowhere' does not exist" in result.err
+    assert det("experiment", "list", "--json").json == []
+
+
+def test_debug_shows_the_traceback(det: Det, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_DEBUG", "1")
+    assert "Traceback" in det("trial", "describe", 7).err
+
+
+def test_a_strangers_command_is_one_of_ours(det: Det, install: Install) -> None:
+    code = command_plugin("name='greet', target='det_greet:configure', help='100% polite'")
+    install(
+        "det-greet", f"{code}\ndef configure(parser):\n    parser.set_defaults(run=lambda args: print('hello') or 3)\n"
+    )
+    assert "100% polite" in det("--help").out
+    result = det("greet")
+    assert (result.code, result.out) == (3, "hello\n")
+
+
+def test_a_broken_command_breaks_only_itself(det: Det, install: Install) -> None:
+    specs = ("name='gone', target='det_gone:missing'", "name='raises', target='det_gone:raises'")
+    install("det-gone", command_plugin(*specs) + "\ndef raises(parser):\n    raise ValueError('not today')\n")
+    assert det("--help").code == 0
+    assert det("experiment", "list").code == 0
+    result = det("gone")
+    assert (result.code, "det-gone 1.0" in result.err) == (1, True)
+    assert "not today" in det("raises").err
+
+
+def test_a_command_may_be_named_as_an_alias_of_ours(det: Det, install: Install) -> None:
+    code = command_plugin("name='t', target='det_tea:configure', help='make tea'")
+    install("det-tea", f"{code}\ndef configure(parser):\n    parser.set_defaults(run=lambda args: print('tea') or 0)\n")
+    assert det("t").out == "tea\n"
+    assert det("trial", "describe", 7).code == 1
+
+
+def test_two_providers_of_a_command_are_named(det: Det, install: Install) -> None:
+    for name in ("det-one", "det-two"):
+        install(name, command_plugin("name='same', target='os:path'"))
+    result = det("same")
+    assert result.code == 2
+    assert "det-one 1.0" in result.err
+    assert "det-two 1.0" in result.err
+
+
+def start(*argv: object, **options: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "det_core.cli", *map(str, argv)]
+    return subprocess.Popen(command, text=True, stderr=subprocess.PIPE, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.integration
+def test_a_reader_that_leaves_is_no_error(record: Record) -> None:
+    for number in range(5000):
+        record.log(f"line {number}")
+    read, write = os.pipe()
+    process = start("trial", "logs", 1, stdout=write)
+    os.close(write)
+    os.read(read, 10)
+    os.close(read)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (141, "")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals(record: Record, number: signal.Signals, code: int) -> None:
+    record.store.acquire_lease(record.experiment.id, "somebody", seconds=60)
+    record.log("it runs")
+    process = start("trial", "logs", 1, "--follow", stdout=subprocess.PIPE)
+    assert process.stdout
+    assert "it runs" in process.stdout.readline()
+    time.sleep(0.1)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (code, "")

@@ -1,0 +1,184 @@
+"""Training through the program, on the toy framework of tests/toy."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import open_store
+
+pytestmark = pytest.mark.integration
+
+CONFIG = """
+name: toy
+entrypoint: model_def:T
+searcher: {name: single, metric: validation_loss, max_length: {batches: 50}}
+scheduling_unit: 10
+max_restarts: 0
+resources: {shm_size: 1}
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a config and a trial, and the toy framework installed for child processes."""
+    site = tmp_path / "site"
+    (site / "det_toy-1.0.dist-info").mkdir(parents=True)
+    shutil.copy(Path(__file__).parent.parent / "toy" / "det_toy.py", site)
+    (site / "det_toy-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: det-toy\nVersion: 1.0\n")
+    (site / "det_toy-1.0.dist-info" / "entry_points.txt").write_text("[det]\ntoy = det_toy\n")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    directory = tmp_path / "code"
+    directory.mkdir()
+    (directory / "const.yaml").write_text(CONFIG)
+    write_trial(directory, "pass")
+    return directory
+
+
+def write_trial(directory: Path, on_batch: str) -> None:
+    (directory / "model_def.py").write_text(
+        "import time\nfrom det_toy import ToyTrial\nclass T(ToyTrial):\n"
+        f"    def on_batch(self, batch):\n        {on_batch}\n"
+    )
+
+
+def det(*argv: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*argv), capture_output=True, text=True, timeout=60)
+
+
+def command(*argv: object) -> list[str]:
+    return [sys.executable, "-m", "det_core.cli", *map(str, argv)]
+
+
+def test_run(code: Path) -> None:
+    result = det("run", code / "const.yaml")
+    assert result.returncode == 0, result.stderr
+    assert "trial 1: batch 50/50 training loss=" in result.stdout
+    assert "Experiment 1 completed: 1 trial, 50 batches" in result.stdout
+    assert "resources.shm_size" in result.stderr
+    assert "\x1b" not in result.stdout
+    uuid = result.stdout.partition("det checkpoint download ")[2].split()[0]
+    assert det("c", "download", uuid, "-o", code.parent / "out").returncode == 0
+    assert (code.parent / "out" / "toy.json").is_file()
+
+
+def test_run_on_a_terminal(code: Path) -> None:
+    write_trial(code, "time.sleep(0.05)")
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command("run", code / "const.yaml"), stdout=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    ) as process:
+        os.close(theirs)
+        drawn = b"".join(iter(lambda: _read(ours), b"")).decode()
+    os.close(ours)
+    assert process.returncode == 0
+    assert "\x1b[2K" in drawn  # a line that is drawn again
+    assert "batches/s" in drawn
+    assert "Experiment 1 completed" in drawn
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # how Linux says that nobody writes any more
+        return b""
+
+
+def test_run_json(code: Path) -> None:
+    result = det("run", code / "const.yaml", code, "--json")
+    assert result.returncode == 0, result.stderr
+    outcome = json.loads(result.stdout)
+    assert (outcome["id"], outcome["state"], outcome["steps_completed"]) == (1, "COMPLETED", 50)
+    assert Path(outcome["path"], "toy.json").is_file()
+
+
+def test_run_fails(code: Path) -> None:
+    write_trial(code, "if batch == 7: raise ValueError('batch 7 is cursed')")
+    result = det("run", code / "const.yaml")
+    assert result.returncode == 1
+    assert "error: ValueError: batch 7 is cursed" in result.stdout
+
+
+@pytest.mark.parametrize(("number", "code_"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_pauses_and_resume_goes_on(code: Path, number: signal.Signals, code_: int) -> None:
+    write_trial(code, "time.sleep(0.03)")
+    with subprocess.Popen(command("run", code / "const.yaml"), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            if "batch 10/50" in line:
+                process.send_signal(number)
+        assert process.wait(30) == code_
+    resumed = det("experiment", "resume", 1, "--follow")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "Resumed experiment 1" in resumed.stdout
+    assert "batch 10/50" not in resumed.stdout
+    assert "batch 50/50" in resumed.stdout
+
+
+def test_create_and_wait(code: Path) -> None:
+    created = det("experiment", "create", code / "const.yaml", code)
+    assert (created.returncode, created.stdout) == (0, "Created experiment 1\n")
+    assert det("experiment", "wait", 1, "--timeout", 30).returncode == 0
+    created = det("e", "create", code / "const.yaml", code, "--follow", "--json")
+    assert json.loads(created.stdout)["state"] == "COMPLETED"
+
+
+def test_detaching_leaves_it_running(code: Path, det_home: Path) -> None:
+    write_trial(code, "time.sleep(0.1)")
+    argv = command("e", "create", code / "const.yaml", code, "-f")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        while "starts from" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert "experiment 1 goes on" in process.stdout.read()
+    with open_store() as store:
+        assert store.lease_holder(1)
+        assert det("experiment", "kill", 1).returncode == 0
+        _until_free(store)
+    assert det("experiment", "wait", 1).returncode == 1
+
+
+def _until_free(store: TrackingStore) -> None:
+    deadline = time.monotonic() + 30
+    while store.lease_holder(1):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_trying_out_leaves_nothing_behind(
+    code: Path, det_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, scratch = tmp_path / "storage", tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    with (code / "const.yaml").open("a") as file:
+        file.write(f"checkpoint_storage: {{type: directory, container_path: {storage}}}\n")
+    result = det("experiment", "create", code / "const.yaml", code, "--test")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1].startswith("To train it: det run")
+    assert not det_home.exists()
+    assert [path for path in storage.rglob("*") if path.is_file()] == []
+    assert list(scratch.iterdir()) == []
+
+    found = json.loads(det("experiment", "create", code / "const.yaml", code, "--test", "--json").stdout)
+    assert found["training"].keys() == {"loss"}
+    assert "toy.json" in found["checkpoint"]
+
+
+def test_trying_out_finds_what_fails(code: Path) -> None:
+    write_trial(code, "raise ValueError('not even one')")
+    result = det("experiment", "create", code / "const.yaml", code, "--test")
+    assert result.returncode == 1
+    assert "The test failed: ValueError: not even one" in result.stdout

@@ -1,0 +1,186 @@
+"""A running experiment as text."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from det_core.cli import _view
+from det_core.cli._live import LiveLine
+from det_core.cli._outcome import outcome, summary
+from det_core.cli._watch import Pace, Watcher
+from det_core.interfaces.tracking import State
+
+from .conftest import CONFIG, Record
+
+
+def test_plain_lines(record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    with _view.show(Watcher(record.store, 1)) as tick:
+        record.log("\x1b[1mhello\x1b[0m\r\n")
+        record.report(300, loss=0.123456, note="fine", ignored=[1, 2])
+        record.report(300, "validation", accuracy=0.9)
+        record.report(300, "gpu", util=50)
+        tick()
+        tick()
+        record.report(400, loss=0.1)
+    assert capsys.readouterr().out.splitlines() == [
+        "[trial 1 rank=0] hello",
+        "trial 1: batch 300/1000 training loss=0.1235 note=fine",
+        "trial 1: batch 300/1000 validation accuracy=0.9",
+        "trial 1: batch 400/1000 training loss=0.1",
+    ]
+
+
+def test_a_new_run_reports_its_steps_again(record: Record) -> None:
+    watcher = Watcher(record.store, 1)
+    record.report(100, loss=1.0)
+    record.checkpoint("c", 100)
+    record.report(200, loss=2.0)
+    assert [news.steps_completed for news in watcher.poll()] == [100, 200]  # type: ignore[union-attr]
+    record.store.start_run(1, allocation_id="second")
+    assert watcher.poll() == []
+    record.report(200, loss=3.0)
+    assert [news.metrics for news in watcher.poll()] == [{"loss": 3.0}]  # type: ignore[union-attr]
+
+
+def test_a_closed_pipe_does_not_stop_the_training(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stdout", Closed())
+    with _view.show(Watcher(record.store, 1)) as tick:
+        for number in range(3):
+            record.log(f"line {number}")
+            tick()
+
+
+@pytest.fixture
+def screen() -> io.StringIO:
+    return io.StringIO()
+
+
+def live(record: Record, screen: io.StringIO, *, width: int = 120, status: str = "") -> LiveLine:
+    console = Console(file=screen, force_terminal=True, width=width, color_system=None, legacy_windows=False)
+    return LiveLine(Watcher(record.store, 1), lambda: status, console)
+
+
+def frames(screen: io.StringIO) -> list[str]:
+    """What was drawn, without control sequences."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    return [line.rstrip() for line in re.split(r"[\r\n]+", plain) if line.strip()]
+
+
+def test_the_live_line(record: Record, screen: io.StringIO) -> None:
+    seconds = iter(range(100))
+    with live(record, screen, width=140) as line:
+        line._pace = Pace(clock=lambda: next(seconds))
+        line.update()
+        assert frames(screen)[-1].endswith("experiment 1 starts")
+        for step in (100, 200, 300):
+            record.report(step, loss=0.5)
+            line.update()
+        record.report(300, "validation", accuracy=0.9, val_loss=1.5)
+        record.log("hello \x1b[2J")
+        line.update()
+    assert frames(screen)[-1].lstrip("━╸╺ ") == (
+        "300/1000  100 batches/s  0:00:07 left  best accuracy=0.9  loss=0.5  val_accuracy=0.9 val_loss=1.5"
+    )
+    assert "[trial 1 rank=0] hello" in frames(screen)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_live_line_is_one_line(record: Record, screen: io.StringIO, width: int) -> None:
+    metrics = {f"a_rather_long_name_{number}": 0.123456 for number in range(9)}
+    record.report(300, **metrics)
+    record.report(300, "validation", accuracy=0.9, **metrics)
+    with live(record, screen, width=width, status="stopping") as line:
+        line.update()
+        drawn = screen.getvalue()
+    assert "\n" not in drawn
+    assert "stopping" in frames(screen)[-1]
+    assert max(map(len, frames(screen))) <= width - 4
+
+
+def test_a_closing_summary(trained: Record) -> None:
+    lines = list(summary(outcome(trained.store, 1)))
+    assert lines[0].startswith("Experiment 1 completed: 1 trial, 300 batches, ")
+    assert lines[1:] == [
+        "  best accuracy=0.75 at batch 200 of trial 1",
+        "  best checkpoint best-one (batch 200)",
+        f"    in {trained.directory}/storage/best-one",
+        "    to get it: det checkpoint download best-one",
+    ]
+
+
+def test_the_summary_of_a_failure(record: Record) -> None:
+    record.store.count_restart(1)
+    record.end(State.ERROR, "ValueError: batch 7 is cursed")
+    text = "\n".join(summary(outcome(record.store, 1)))
+    for words in ("failed", "1 failed run", "batch 7 is cursed", "det experiment logs 1", "det experiment resume 1"):
+        assert words in text
+
+
+def test_how_to_load_a_torch_checkpoint(record: Record) -> None:
+    record.checkpoint("c", 100, {"state_dict.pth": "torch"})
+    text = "\n".join(summary(outcome(record.store, 1)))
+    assert "latest checkpoint c" in text
+    assert f'torch.load("{record.directory}/storage/c/state_dict.pth", weights_only=True)' in text
+
+
+@pytest.mark.parametrize(("smaller_is_better", "best"), [(True, "c100"), (False, "c300")])
+def test_the_best_checkpoint_has_the_best_validation(record: Record, smaller_is_better: bool, best: str) -> None:
+    config = {**CONFIG, "searcher": {"metric": "loss", "smaller_is_better": smaller_is_better}}
+    experiment = record.store.create_experiment(config=config)
+    record.trial = record.store.create_trial(experiment.id, hparams={}, seed=1)
+    record.store.start_run(record.trial.id, allocation_id="a")
+    for step, loss in ((100, 1.0), (200, float("nan")), (300, 3.0), (400, 3.0)):
+        record.report(step, "validation", loss=loss)
+        record.checkpoint(f"c{step}", step)
+    record.report(500, "validation", loss=0.0 if smaller_is_better else 9.0)
+    result = outcome(record.store, experiment.id)
+    assert result.checkpoint
+    assert result.checkpoint.uuid == best
+    assert result.best
+    assert result.best.steps_completed == 500
+
+
+def test_the_total_that_the_config_does_not_say(record: Record) -> None:
+    assert Watcher(record.store, 1).total == 1000
+    config = {**CONFIG, "searcher": {"name": "single", "metric": "accuracy", "max_length": {"epochs": 3}}}
+    experiment = record.store.create_experiment(config=config)
+    record.trial = record.store.create_trial(experiment.id, hparams={}, seed=1)
+    record.store.start_run(record.trial.id, allocation_id="a")
+    watcher = Watcher(record.store, experiment.id)
+    seen = []
+    for steps, progress in ((45, 0), (90, 0.05), (90, 0.1), (180, 0.1), (180, 0.2)):
+        record.report(steps, loss=0.1)
+        record.store.set_experiment_progress(experiment.id, progress)
+        watcher.poll()
+        seen.append(watcher.total)
+    assert seen == [None, 1800, 900, 900, 900]
+
+
+def test_the_total_of_a_resumed_experiment(record: Record) -> None:
+    config = {**CONFIG, "searcher": {"name": "single", "metric": "accuracy", "max_length": {"epochs": 3}}}
+    experiment = record.store.create_experiment(config=config)
+    record.store.set_experiment_progress(experiment.id, 0.9)
+    record.trial = record.store.create_trial(experiment.id, hparams={}, seed=1)
+    record.store.start_run(record.trial.id, allocation_id="a")
+    record.checkpoint("c", 45)
+    watcher = Watcher(record.store, experiment.id)
+    watcher.poll()
+    assert watcher.total is None
+
+
+def test_pace() -> None:
+    now = 0.0
+    pace = Pace(clock=lambda: now)
+    seen = []
+    for now, steps in ((0, 0), (9, 0), (10, 100), (10.5, 100), (11, 200), (12, 300), (13, 100), (14, 150), (15, 200)):  # noqa: B007
+        pace.update(steps)
+        seen.append(pace.rate)
+    assert seen == [None, None, None, None, 100, 100, None, None, 50]

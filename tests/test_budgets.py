@@ -1,0 +1,55 @@
+"""What importing and starting may cost, counted in modules. These numbers only go down."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import det_core
+
+pytestmark = pytest.mark.integration
+
+DET = str(Path(sys.executable).parent / "det")
+HEAVY = {"torch", "tensorflow", "boto3", "google", "ray", "numpy"}
+
+
+def imported(*command: str) -> set[str]:
+    result = subprocess.run(
+        [sys.executable, "-X", "importtime", *command], capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = [line for line in result.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in lines[1:]}
+
+
+@pytest.fixture(scope="module")
+def bare() -> set[str]:
+    return imported("-c", "pass")
+
+
+@pytest.mark.parametrize(
+    ("command", "budget"),
+    [
+        (("-c", "import det_core"), 4),
+        (("-c", "import det_torch"), 4),
+        ((DET, "--version"), 30),
+    ],
+)
+def test_modules_over_bare_python(bare: set[str], command: tuple[str, ...], budget: int) -> None:
+    added = imported(*command) - bare
+    assert len(added) <= budget, sorted(added)
+
+
+@pytest.mark.parametrize("command", [("plugins", "list"), ("experiment", "list"), ("--help",)])
+def test_listing_imports_no_framework(bare: set[str], command: tuple[str, ...]) -> None:
+    roots = {name.partition(".")[0] for name in imported(DET, *command)}
+    assert roots & HEAVY == set()
+
+
+def test_every_public_name_resolves() -> None:
+    assert all(getattr(det_core, name) is not None for name in det_core.__all__)
+    assert set(det_core._EXPORTS) < set(dir(det_core))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = det_core.nonsense
