@@ -34,7 +34,14 @@ class Spec:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameworkSpec(Spec):
-    """``target(trial_class, core_context)`` trains one trial to its end (`interfaces.framework`)."""
+    """``target(trial_class, core_context)`` trains one trial to its end (`interfaces.framework`).
+
+    Args:
+        loading: Python lines that load a checkpoint; ``{path}`` stands for its directory. Shown for checkpoints
+            whose metadata names this framework under ``trial_framework``.
+    """
+
+    loading: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

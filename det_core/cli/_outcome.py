@@ -5,19 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Any
 
 from det_core.cli._output import count, elapsed, text
 from det_core.errors import DetError
 from det_core.interfaces.tracking import Checkpoint, Experiment, State, TrackingStore
-
-_LOADING = {
-    "state_dict.pth": """\
-    import torch
-    state = torch.load("{path}/state_dict.pth", weights_only=True)
-    model.load_state_dict(state["models_state_dict"][0])""",
-}
-"""A file in a checkpoint -> how to load it in Python."""
+from det_core.plugins import registry
+from det_core.specs import FrameworkSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +142,14 @@ def _checkpoint_lines(checkpoint: Checkpoint, result: Outcome) -> Iterator[str]:
     yield f"  {which} checkpoint {checkpoint.uuid} (batch {text(checkpoint.steps_completed)})"
     yield f"    in {result.path}"
     yield f"    to get it: det checkpoint download {checkpoint.uuid}"
-    for file, snippet in _LOADING.items():
-        if file in checkpoint.resources:
-            yield "  to load it in Python:"
-            yield snippet.format(path=result.path)
+    lines = _how_to_load(checkpoint.metadata.get("trial_framework"), result.path)
+    if lines:
+        yield "  to load it in Python:"
+        yield indent(lines, "    ")
+
+
+def _how_to_load(framework: str | None, path: str | None) -> str:
+    for spec in registry().specs("framework"):
+        if isinstance(spec, FrameworkSpec) and spec.name == framework:
+            return spec.loading.format(path=path)
+    return ""

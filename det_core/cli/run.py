@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,18 +64,16 @@ def submit(store: TrackingStore, config: ExperimentConfig, path: Path, directory
 
 def train(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> int:
     """Run the experiment in this process; the exit code. Ctrl-C once: checkpoint and stop; twice: kill."""
-    from det_core.cli._signals import noted
     from det_core.cli._view import show
     from det_core.cli._watch import Watcher
     from det_core.runner import ExperimentRunner
 
-    with noted() as signals:
-        view = nullcontext(lambda: None) if quiet else show(Watcher(store, experiment_id), lambda: _status(signals()))
-        with view as tick:
-            state = ExperimentRunner(store, experiment_id).run(tick)
-        came = signals()
+    runner = ExperimentRunner(store, experiment_id)
+    watching = not quiet and show(Watcher(store, experiment_id), lambda: _status(runner.signals))
+    with watching or nullcontext(lambda: None) as tick:
+        state = runner.run(tick)
     if state in (State.PAUSED, State.CANCELED):
-        return _SIGNALLED[signal.Signals(came[0])] if came else 1
+        return _SIGNALLED[signal.Signals(runner.signals[0])] if runner.signals else 1
     return exit_code(state)
 
 
@@ -87,7 +86,7 @@ def report(store: TrackingStore, experiment_id: int, *, as_json: bool) -> None:
         print(*summary(result), sep="\n")
 
 
-def _status(signals: list[int]) -> str:
+def _status(signals: Sequence[int]) -> str:
     if not signals:
         return ""
     return "checkpointing to stop; Ctrl-C kills" if len(signals) == 1 else "killing"

@@ -198,7 +198,8 @@ class Registry:
 
     def _why_missing(self, kind: str, name: str) -> str:
         known = DISTRIBUTIONS.get(kind, {})
-        reason = f"no installed plugin offers the {_words(kind)} {name!r} (installed: {', '.join(self.names(kind)) or 'none'})"
+        installed = ", ".join(self.names(kind)) or "none"
+        reason = f"no installed plugin offers the {_words(kind)} {name!r} (installed: {installed})"
         distribution = known.get(name)
         left_out = [report for report in self.reports if report.status != "ok"]
         culprit = next((report for report in left_out if report.name == distribution), None)

@@ -16,7 +16,7 @@ def main() -> int:
         with open_store(url) as store:
             state = ExperimentRunner(store, int(experiment_id)).run()
     except DetError as error:
-        print(f"det: error: {error}", file=sys.stderr)  # noqa: T201
+        print(error, file=sys.stderr)  # noqa: T201  (into the log that start_detached shows)
         return 1
     return 1 if state is State.ERROR else 0
 

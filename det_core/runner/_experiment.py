@@ -31,6 +31,12 @@ class ExperimentRunner:
             raise DetError(f"experiment {experiment_id} was recorded by a script; run that script again instead")
         self._config = parse_config(self._experiment.config)
         self._error: str | None = None
+        self._requests = Requests(store, experiment_id)
+
+    @property
+    def signals(self) -> Sequence[int]:
+        """The SIGINTs and SIGTERMs that came while it ran: the first asks it to leave, the second kills."""
+        return self._requests.came
 
     def run(self, tick: Callable[[], None] = lambda: None) -> State:
         """Run to the end, or until somebody asks to leave. Blocks.
@@ -68,7 +74,7 @@ class ExperimentRunner:
             lease.release()
 
     def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
-        requests = Requests(self._store, self._experiment.id)
+        requests = self._requests
         with tempfile.TemporaryDirectory(prefix="det-context-") as context_dir, requests.signals():
             unpack(self._store.model_definition(self._experiment.id), Path(context_dir))
             self._check_storage()

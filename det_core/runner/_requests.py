@@ -30,6 +30,8 @@ class Requests:
 
     def __init__(self, store: TrackingStore, experiment_id: int) -> None:
         self.current: State | None = None
+        self.came: list[int] = []
+        """The numbers of the signals that came, oldest first."""
         self._store = store
         self._experiment_id = experiment_id
         self._poll_at = 0.0
@@ -57,6 +59,7 @@ class Requests:
         return self.current
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.came.append(number)
         self._raise_to(State.STOPPING_KILLED if self.current else State.PAUSED)
 
     def _raise_to(self, state: State) -> None:

@@ -103,7 +103,7 @@ class Record:
         line = LogLine(trial_id=self.trial.id, run_id=self.run_id, rank=0, stdtype=stdtype, log=text, time=now)
         self.store.add_logs([line])
 
-    def checkpoint(self, uuid: str, step: int, files: Mapping[str, str] | None = None) -> None:
+    def checkpoint(self, uuid: str, step: int, files: Mapping[str, str] | None = None, **metadata: str) -> None:
         storage = {"type": "directory", "container_path": str(self.directory / "storage")}
         source = self.directory / "source" / uuid
         source.mkdir(parents=True)
@@ -113,9 +113,10 @@ class Record:
         manager = open_storage(
             "directory", DirectoryConfig.model_validate({"container_path": self.directory / "storage"})
         )
-        resources = save(manager, uuid, scan(source), {"steps_completed": step})
+        described = {"steps_completed": step, **metadata}
+        resources = save(manager, uuid, scan(source), described)
         self.store.complete_checkpoint(
-            uuid, run_id=self.run_id, steps_completed=step, resources=resources, metadata={"steps_completed": step}
+            uuid, run_id=self.run_id, steps_completed=step, resources=resources, metadata=described
         )
 
     def end(self, state: State, error: str | None = None) -> None:

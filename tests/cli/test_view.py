@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from importlib.util import find_spec
 
 import pytest
 from rich.console import Console
@@ -124,8 +125,9 @@ def test_the_summary_of_a_failure(record: Record) -> None:
         assert words in text
 
 
+@pytest.mark.skipif(find_spec("det_torch") is None, reason="det-torch, which knows how, is not installed")
 def test_how_to_load_a_torch_checkpoint(record: Record) -> None:
-    record.checkpoint("c", 100, {"state_dict.pth": "torch"})
+    record.checkpoint("c", 100, {"state_dict.pth": "torch"}, trial_framework="pytorch")
     text = "\n".join(summary(outcome(record.store, 1)))
     assert "latest checkpoint c" in text
     assert f'torch.load("{record.directory}/storage/c/state_dict.pth", weights_only=True)' in text

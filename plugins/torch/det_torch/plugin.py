@@ -7,11 +7,19 @@ from collections.abc import Iterator, Sequence
 import det_core
 from det_core.specs import FrameworkSpec
 
+_LOADING = """\
+import torch
+state = torch.load("{path}/state_dict.pth", weights_only=True)
+model.load_state_dict(state["models_state_dict"][0])"""
+
 
 @det_core.hookimpl
 def det_frameworks() -> Iterator[FrameworkSpec]:
     yield FrameworkSpec(
-        name="pytorch", target="det_torch._run:run_trial", install="pip install torch, then pip install det-torch"
+        name="pytorch",
+        target="det_torch._run:run_trial",
+        install="pip install torch, then pip install det-torch",
+        loading=_LOADING,
     )
 
 
