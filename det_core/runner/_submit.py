@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import getpass
 from pathlib import Path
+from typing import Any
+
+from pydantic import SecretBytes, SecretStr
 
 from det_core.config import ExperimentConfig, parse_config
 from det_core.core import default_storage
@@ -28,6 +31,7 @@ def submit(
             f"resources.slots_per_trial is {config.resources.slots_per_trial}, and no distributed backend is "
             "installed; this release trains on one process: use 1"
         )
+    _refuse_secrets(config.model_dump(), "")
     content = pack(context_dir)
     complete = config.dump()
     if complete.get("checkpoint_storage") is None:
@@ -38,3 +42,14 @@ def submit(
         model_definition=content,
         owner=getpass.getuser(),
     )
+
+
+def _refuse_secrets(value: Any, path: str) -> None:
+    """The record must not hold secrets, and a masked one could not be used again."""
+    if isinstance(value, (SecretStr, SecretBytes)):
+        raise InvalidExperimentException(
+            f"{path} is a secret, and this release keeps configs in the database; remove it and let the plugin "
+            "read it from the environment or a credentials file"
+        )
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        _refuse_secrets(inner, f"{path}.{key}" if path else key)

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from det_core.config import parse_config
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
 from det_core.interfaces.tracking import CheckpointState, Experiment, State, TrackingStore
-from det_core.runner import ExperimentRunner, start_detached
+from det_core.runner import ExperimentRunner, start_detached, submit
 from det_core.runner._lease import Lease
 
 pytestmark = pytest.mark.integration
@@ -254,6 +255,30 @@ def test_a_newer_run_shuts_an_older_worker_out(store: TrackingStore, new_experim
 def test_submit_refuses_what_cannot_run(new_experiment: Submit, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidExperimentException, match=message):
         new_experiment(**changes)
+
+
+def test_submit_refuses_secrets(toy_framework: Path, new_experiment: Submit, store: TrackingStore) -> None:
+    (toy_framework / "det_toy.py").open("a").write(
+        "\nfrom pydantic import BaseModel, SecretStr\nfrom det_core.specs import StorageSpec\n"
+        "class VaultConfig(BaseModel):\n    key: SecretStr\n"
+        "@det_core.hookimpl\ndef det_storage():\n"
+        "    yield StorageSpec(name='vault', target='det_toy:Vault', config_model='det_toy:VaultConfig')\n"
+    )
+    with pytest.raises(InvalidExperimentException, match=r"checkpoint_storage\.key is a secret") as error:
+        new_experiment(checkpoint_storage={"type": "vault", "key": "hunter2"})
+    assert "hunter2" not in str(error.value)
+    assert store.experiments() == []
+
+
+def test_a_missing_context_directory_is_told(new_experiment: Submit, context_dir: Path, store: TrackingStore) -> None:
+    config = parse_config(new_experiment().config)
+    with pytest.raises(DetError, match="'/nowhere' does not exist"):
+        submit(store, config, Path("/nowhere"))
+    (context_dir / "big.bin").write_bytes(bytes(97 << 20))
+    with pytest.raises(DetError, match=r"holds 97 MiB, the limit is 96 MiB.*\.detignore"):
+        submit(store, config, context_dir)
+    (context_dir / ".detignore").write_text("*.bin\n")
+    submit(store, config, context_dir)
 
 
 def test_a_storage_that_cannot_be_written_fails_before_training(store: TrackingStore, new_experiment: Submit) -> None:

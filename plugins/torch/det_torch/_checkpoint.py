@@ -27,7 +27,7 @@ def save(context: PyTorchTrialContext, path: Path) -> None:
         "models_state_dict": [model.state_dict() for model in context.models],
         "optimizers_state_dict": [_without_numpy(optimizer.state_dict()) for optimizer in context.optimizers],
         "lr_schedulers_state_dict": [_without_numpy(scheduler.state_dict()) for scheduler in context.lr_schedulers],
-        # There are some only amid a window of aggregation, or where the user sets them to zero himself.
+        # There are some only amid a window of aggregation, or where the trial zeroes them itself.
         "gradients": [_gradients(model) for model in context.models],
         "rng_state": rng_state(),
     }

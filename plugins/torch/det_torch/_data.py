@@ -40,10 +40,15 @@ def check_loader(loader: Any, method: str) -> torch.utils.data.DataLoader[Any]:
         method: what returned it, for messages.
 
     Raises:
-        InvalidTrial: it is something else, has no length or no batches, or streams.
+        InvalidTrial: it is something else, iterates in its own way, has no length or no batches, or streams.
     """
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise InvalidTrial(f"{method}() returned {loader!r}; expected a det_torch.DataLoader")
+    if type(loader).__iter__ is not torch.utils.data.DataLoader.__iter__:
+        raise InvalidTrial(
+            f"{method}() returned a {type(loader).__name__}, which overrides __iter__; det reads its dataset, samplers and "
+            "collate_fn by itself, so do there what __iter__ does"
+        )
     if isinstance(loader.dataset, torch.utils.data.IterableDataset):
         raise InvalidTrial(
             f"{method}() returned a loader over an IterableDataset, which comes with a later release; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,11 +16,12 @@ from det_torch._lr_scheduler import LRScheduler
 from det_torch._metrics import no_loss
 from det_torch._trial import PyTorchTrial
 
-_CLIPPERS: dict[str, Callable[..., Any]] = {
-    "clip_grad_l2_norm": lambda parameters, limit: torch.nn.utils.clip_grad_norm_(parameters, limit),
-    "clip_grad_val": lambda parameters, limit: torch.nn.utils.clip_grad_value_(parameters, limit),
+_CLIPPERS: dict[str, tuple[Callable[..., Any], str]] = {
+    "clip_grad_l2_norm": (torch.nn.utils.clip_grad_norm_, "max_norm"),
+    "clip_grad_val": (torch.nn.utils.clip_grad_value_, "clip_value"),
 }
-"""Hyperparameter -> how it clips gradients."""
+"""Hyperparameter -> the function that clips gradients, and which argument of it the value is."""
+_FIRST_STYLE = ("build_model", "optimizer", "create_lr_scheduler")
 _EVALUATIONS = ("evaluate_batch", "evaluate_full_dataset")
 
 
@@ -57,10 +58,12 @@ def steps_of(trial: PyTorchTrial, context: PyTorchTrialContext) -> Steps:
 def _user_drives(
     trial: PyTorchTrial, context: PyTorchTrialContext, evaluate: Callable[..., Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    wrapped = {"wrap_model": context.models, "wrap_optimizer": context.optimizers}
+    wrapped: dict[str, Sequence[Any]] = {"wrap_model": context.models, "wrap_optimizer": context.optimizers}
+    if _overrides(trial, "create_lr_scheduler"):
+        wrapped["wrap_lr_scheduler"] = context.lr_schedulers
     missing = [f"context.{name}()" for name, objects in wrapped.items() if not objects]
     if missing:
-        defined = [f"{name}()" for name in ("build_model", "optimizer") if _overrides(trial, name)]
+        defined = [f"{name}()" for name in _FIRST_STYLE if _overrides(trial, name)]
         also = f"; {' and '.join(defined)} would be used if train_batch() took `model`" if defined else ""
         raise InvalidTrial(
             f"{_name(trial)}: train_batch() takes no `model`, so __init__ must call {' and '.join(missing)}{also}"
@@ -108,11 +111,10 @@ def _clipper(hparams: Mapping[str, Any]) -> ClipGrads | None:
     given = [name for name in _CLIPPERS if hparams.get(name) is not None]
     if len(given) > 1:
         raise InvalidTrial(f"the hyperparameters {' and '.join(given)} exclude each other; keep one of them")
-    return partial(_clip, _CLIPPERS[given[0]], hparams[given[0]]) if given else None
-
-
-def _clip(clipper: Callable[..., Any], limit: float, parameters: Any) -> None:
-    clipper(parameters, limit)
+    if not given:
+        return None
+    function, argument = _CLIPPERS[given[0]]
+    return partial(function, **{argument: hparams[given[0]]})
 
 
 def _evaluation(trial: PyTorchTrial) -> str:

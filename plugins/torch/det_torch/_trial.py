@@ -90,16 +90,16 @@ class PyTorchTrial(Trial):
     def evaluate_batch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Metrics of one validation batch, the same names for every batch; see `evaluation_reducer`.
 
-        Called with the batch (and the model, in the first style), in evaluation mode and without
-        gradients. Override this or `evaluate_full_dataset`, never both.
+        Called with the batch (and the model, in the first style), in evaluation mode, without gradients, and
+        with the global random generators seeded alike every time. Override this or `evaluate_full_dataset`, never both.
         """
         raise NotImplementedError
 
     def evaluate_full_dataset(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Metrics over the whole validation set.
 
-        Called with a loader (and the model, in the first style), in evaluation mode and without gradients.
-        Batches come as the loader made them: move them with ``context.to_device``.
+        Called with a loader (and the model, in the first style), otherwise as `evaluate_batch`. Batches come as
+        the loader made them: move them with ``context.to_device``.
         """
         raise NotImplementedError
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from det_torch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext, Reducer
 from det_torch._adapter import PyTorchAdapter
+from det_torch._metrics import settle
 from torch import nn
 from torch.utils.data import IterableDataset, TensorDataset
 
@@ -293,6 +294,13 @@ class TestTrainingMetrics:
         with pytest.raises(InvalidTrial, match="the metric 'odd one' is"):
             adapter_of(Metric, make_context()).train(1, never)
 
+    def test_what_waits_on_an_accelerator_is_fetched_by_name(self) -> None:
+        rows: list[dict[str, Any]] = [{"loss": torch.tensor(float(n)), "n": n} for n in range(3)]
+        rows[1]["rare"] = torch.tensor(True)
+        settle(rows)
+        assert rows == [{"loss": 0.0, "n": 0}, {"loss": 1.0, "n": 1, "rare": True}, {"loss": 2.0, "n": 2}]
+        assert type(rows[0]["loss"]) is float
+
     def test_are_those_of_their_own_batch(self, make_context: Any) -> None:
         class Counts(UserDrives):
             total, array = torch.zeros(()), np.zeros(1)
@@ -329,6 +337,11 @@ def test_the_framework_cannot_run_backward_on_a_loss_without_graph(loss: Any, ma
 class NoGetItem(IterableDataset[Any]):
     def __iter__(self) -> Any:
         return iter(range(8))
+
+
+class Prefetching(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        return map(list, super().__iter__())
 
 
 class LengthLess:
@@ -395,6 +408,11 @@ INCOMPLETE: list[tuple[type[PyTorchTrial], dict[str, Any], str]] = [
         },
         "mixes two styles: .* __init__ wraps",
     ),
+    (
+        UserDrives,
+        {"create_lr_scheduler": lambda self, optimizer: None},
+        r"must call context.wrap_lr_scheduler\(\); create_lr_scheduler\(\) would be used",
+    ),
     *(
         (
             UserDrives,
@@ -408,6 +426,7 @@ INCOMPLETE: list[tuple[type[PyTorchTrial], dict[str, Any], str]] = [
             (lambda: DataLoader(TensorDataset(torch.zeros(0, 1))), "length 0: 0 records"),
             (lambda: DataLoader(NoGetItem(), 4), "IterableDataset, which comes with a later release"),
             (lambda: DataLoader(DATASET, batch_sampler=LengthLess()), "without a length"),
+            (lambda: Prefetching(DATASET), "returned a Prefetching, which overrides __iter__"),
         ]
     ),
 ]

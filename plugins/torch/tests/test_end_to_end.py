@@ -1,0 +1,165 @@
+"""The examples through the command line, killed on the way: the end is bitwise the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from det_core.tracking import open_store
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+DET = str(Path(sys.executable).parent / "det")
+SEEDS = range(20 if os.environ.get("DET_SOAK") else 1)
+BATCHES = 180
+
+KILLER = """
+import os, signal
+from pathlib import Path
+from model_def import DigitsTrial
+
+def maybe_die(batch):
+    for number in filter(None, os.environ.get("KILL_AT", "").split(",")):
+        mark = Path(os.environ["MARKS"], number)
+        if batch == int(number) and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+STYLES = {
+    "digits_pytorch": """
+class Killed(DigitsTrial):
+    def train_batch(self, batch, model, epoch_idx, batch_idx):
+        maybe_die(batch_idx)
+        return super().train_batch(batch, model, epoch_idx, batch_idx)
+""",
+    "digits_pytorch_context": """
+class Killed(DigitsTrial):
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        maybe_die(batch_idx)
+        return super().train_batch(batch, epoch_idx, batch_idx)
+""",
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def det(*arguments: object) -> Any:
+    """Run ``det ... --json``; what it printed."""
+    command = [DET, *map(str, arguments), "--json"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, (command, result.stdout[-3000:], result.stderr[-3000:])
+    return json.loads(result.stdout)
+
+
+def prepare(tmp_path: Path, example: str, kill_at: list[int], **changes: Any) -> Path:
+    """A copy of an example that dies once at each of these batches; its config."""
+    directory = tmp_path / f"{example}-{len(list(tmp_path.iterdir()))}"
+    shutil.copytree(EXAMPLES / example, directory, ignore=shutil.ignore_patterns("__pycache__"))
+    (directory / "killer.py").write_text(KILLER + STYLES[example])
+    marks = directory.with_name(directory.name + "-marks")
+    marks.mkdir()
+    config = yaml.safe_load((directory / "const.yaml").read_text())
+    config["searcher"]["max_length"] = {"batches": BATCHES}
+    variables = [f"MARKS={marks}", f"KILL_AT={','.join(map(str, kill_at))}"]
+    config |= {
+        "entrypoint": "killer:Killed",
+        "scheduling_unit": 25,
+        "min_validation_period": {"batches": 40},
+        "min_checkpoint_period": {"batches": 17},
+        "max_restarts": len(kill_at),
+        "environment": {"environment_variables": variables},
+        **changes,
+    }
+    path = directory / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def ending(experiment_id: int) -> tuple[list[Any], dict[str, Any]]:
+    """All metrics that survived, and the state that the last checkpoint holds."""
+    with open_store() as store:
+        (trial,) = store.trials(experiment_id)
+        metrics = [(m.group, m.steps_completed, m.metrics, m.batch_metrics) for m in store.metrics(trial.id)]
+        last = store.checkpoints(trial_id=trial.id)[-1]
+    assert last.steps_completed == BATCHES
+    path = Path(last.storage["container_path"], last.uuid, "state_dict.pth")
+    return metrics, torch.load(path, weights_only=True)
+
+
+def assert_same(one: Any, other: Any, where: str = "state") -> None:
+    """Equal to the last bit, all the way down."""
+    assert type(one) is type(other), where
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            assert_same(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other), where
+        for index, (a, b) in enumerate(zip(one, other, strict=True)):
+            assert_same(a, b, f"{where}[{index}]")
+    else:
+        assert one == other, where
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("example", STYLES)
+def test_killed_at_five_random_batches_and_restarted(tmp_path: Path, example: str, seed: int) -> None:
+    kill_at = sorted(random.Random(seed).sample(range(BATCHES), 5))
+    calm = det("run", prepare(tmp_path, example, []))
+    killed = det("run", prepare(tmp_path, example, kill_at))
+    assert killed["restarts"] == 5, kill_at
+    (metrics, state), (same_metrics, same_state) = ending(calm["id"]), ending(killed["id"])
+    assert metrics == same_metrics, kill_at
+    assert_same(state, same_state)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_runner_and_worker_killed_then_resumed_by_hand(tmp_path: Path, seed: int) -> None:
+    calm = det("run", prepare(tmp_path, "digits_pytorch", []))
+    slow = prepare(tmp_path, "digits_pytorch", [])
+    killer = slow.with_name("killer.py")
+    killer.write_text(killer.read_text().replace("    for number", "    import time; time.sleep(0.02)\n    for number"))
+    experiment_id = det("experiment", "create", slow, slow.parent)["id"]
+    with open_store() as store:
+        deadline = time.monotonic() + 60
+        while not store.checkpoints(experiment_id=experiment_id):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(random.Random(seed).random())
+        holder = store.lease_holder(experiment_id)
+        assert holder
+        os.kill(int(holder.rsplit(":", 3)[1]), signal.SIGKILL)
+    det("experiment", "resume", experiment_id)
+    det("experiment", "wait", experiment_id)
+    (metrics, state), (same_metrics, same_state) = ending(calm["id"]), ending(experiment_id)
+    assert metrics == same_metrics
+    assert_same(state, same_state)
+
+
+@pytest.mark.parametrize("example", STYLES)
+def test_the_example_learns(example: str) -> None:
+    result = det("run", EXAMPLES / example / "const.yaml")
+    with open_store() as store:
+        (trial,) = store.trials(result["id"])
+        accuracies = [report.metrics["accuracy"] for report in store.metrics(trial.id, group="validation")]
+    assert max(accuracies) >= 0.97
+    assert Path(result["path"], "state_dict.pth").is_file()
