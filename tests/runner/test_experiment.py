@@ -258,7 +258,9 @@ def test_submit_refuses_what_cannot_run(new_experiment: Submit, changes: dict[st
 
 
 def test_submit_refuses_secrets(toy_framework: Path, new_experiment: Submit, store: TrackingStore) -> None:
-    (toy_framework / "det_toy.py").open("a").write(
+    plugin = toy_framework / "det_toy.py"
+    plugin.write_text(
+        f"{plugin.read_text()}"
         "\nfrom pydantic import BaseModel, SecretStr\nfrom det_core.specs import StorageSpec\n"
         "class VaultConfig(BaseModel):\n    key: SecretStr\n"
         "@det_core.hookimpl\ndef det_storage():\n"

@@ -18,6 +18,7 @@ from det_core.storage import open_storage, restore
 
 pytestmark = pytest.mark.integration
 
+DET = str(Path(sys.executable).parent / "det")
 PLUGIN = Path(__file__).parents[2] / "examples" / "storage_plugin"
 
 
@@ -62,7 +63,7 @@ def test_checkpoints_are_stored_by_the_plugin_and_resumed_from_it(
 @pytest.mark.usefixtures("gzip_plugin")
 def test_the_plugin_is_listed_and_its_options_are_checked(tmp_path: Path) -> None:
     listed = subprocess.run(
-        ["det", "plugins", "list", "--json"], capture_output=True, text=True, timeout=60, check=True
+        [DET, "plugins", "list", "--json"], capture_output=True, text=True, timeout=60, check=True
     )
     assert "det-gzip" in listed.stdout
     config = tmp_path / "c.yaml"
@@ -70,6 +71,6 @@ def test_the_plugin_is_listed_and_its_options_are_checked(tmp_path: Path) -> Non
         "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n"
         "checkpoint_storage:\n  type: gzip\n  path: /x\n  level: 11\n"
     )
-    checked = subprocess.run(["det", "config", "check", config], capture_output=True, text=True, timeout=60)
+    checked = subprocess.run([DET, "config", "check", config], capture_output=True, text=True, timeout=60)
     assert checked.returncode == 2
     assert "c.yaml:6: checkpoint_storage.level" in checked.stderr

@@ -46,8 +46,8 @@ def check_loader(loader: Any, method: str) -> torch.utils.data.DataLoader[Any]:
         raise InvalidTrial(f"{method}() returned {loader!r}; expected a det_torch.DataLoader")
     if type(loader).__iter__ is not torch.utils.data.DataLoader.__iter__:
         raise InvalidTrial(
-            f"{method}() returned a {type(loader).__name__}, which overrides __iter__; det reads its dataset, samplers and "
-            "collate_fn by itself, so do there what __iter__ does"
+            f"{method}() returned a {type(loader).__name__}, which overrides __iter__; det reads its dataset, samplers "
+            "and collate_fn by itself, so do there what __iter__ does"
         )
     if isinstance(loader.dataset, torch.utils.data.IterableDataset):
         raise InvalidTrial(
