@@ -12,10 +12,12 @@ from det_core.errors import TrackingError
 from det_core.interfaces.tracking import MetricsReport, TrackingStore
 from det_core.plugins import emit
 
-_Item = MetricsReport | Callable[[], None] | threading.Event
+_Write = Callable[[], None]
+_Item = MetricsReport | str | threading.Event | None
+"""A report; the key of a new latest value; somebody who waits; the end."""
 
 _LINGER = 0.2
-"""Seconds that a report may wait for others, so that one transaction carries them all."""
+"""Seconds that anything may wait for more, so that one transaction carries all reports."""
 _CAPACITY = 10_000
 """Items in the queue before a reporter has to wait."""
 _BATCH = 1_000
@@ -28,16 +30,22 @@ class Shipper:
 
     def __init__(self, store: TrackingStore) -> None:
         self._store = store
-        self._queue: queue.Queue[_Item | None] = queue.Queue(_CAPACITY)
+        self._queue: queue.Queue[_Item] = queue.Queue(_CAPACITY)
+        self._latest: dict[str, _Write] = {}
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="det-shipper", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, item: MetricsReport | Callable[[], None]) -> None:
-        """Queue a report, or any other write to the store."""
-        self._put(item)
+    def submit(self, report: MetricsReport) -> None:
+        """Queue a report."""
+        self._put(report)
+
+    def submit_latest(self, key: str, write: _Write) -> None:
+        """Queue a write that replaces one of the same key which is still waiting: only the latest value counts."""
+        self._latest[key] = write
+        self._put(key)
 
     def flush(self) -> None:
         """Wait until everything submitted so far is committed."""
@@ -69,34 +77,29 @@ class Shipper:
 
     def _run(self) -> None:
         batch: list[MetricsReport] = []
-        deadline = 0.0
+        deadline: float | None = None
         while True:
             try:
-                item = self._queue.get(timeout=max(deadline - time.monotonic(), 0) if batch else None)
+                item = self._queue.get(timeout=None if deadline is None else max(deadline - time.monotonic(), 0))
             except queue.Empty:
-                self._write(batch)
-                continue
+                item = ""
             if isinstance(item, MetricsReport):
-                if not batch:
-                    deadline = time.monotonic() + _LINGER
                 batch.append(item)
-                if len(batch) >= _BATCH:
-                    self._write(batch)
+            if item and isinstance(item, (MetricsReport, str)) and len(batch) < _BATCH:
+                deadline = deadline or time.monotonic() + _LINGER
                 continue
+            deadline = None
             self._write(batch)
-            if item is None:
-                return
+            batch = []
             if isinstance(item, threading.Event):
                 item.set()
-            else:
-                self._guarded(item)
+            if item is None:
+                return
 
-    def _write(self, batch: list[MetricsReport]) -> None:
-        if not batch:
-            return
-        reports = tuple(batch)
-        batch.clear()
-        if self._guarded(lambda: self._store.report_metrics(reports)):
+    def _write(self, reports: list[MetricsReport]) -> None:
+        for key in list(self._latest):
+            self._guarded(self._latest.pop(key))
+        if reports and self._guarded(lambda: self._store.report_metrics(reports)):
             for report in reports:
                 emit(
                     events.MetricsReported(
@@ -108,7 +111,7 @@ class Shipper:
                     )
                 )
 
-    def _guarded(self, write: Callable[[], None]) -> bool:
+    def _guarded(self, write: _Write) -> bool:
         try:
             write()
         except Exception as error:  # noqa: BLE001  (raised again in the thread that reports next)

@@ -67,11 +67,14 @@ class TrainContext:
         """Report the share of the work that is done, 0 to 1."""
         if not 0 <= progress <= 1:
             raise ValueError(f"progress is {progress}; expected 0 to 1")
-        self._shipper.submit(partial(self._store.set_experiment_progress, self._experiment_id, progress))
+        self._shipper.submit_latest(
+            "progress", partial(self._store.set_experiment_progress, self._experiment_id, progress)
+        )
 
     def set_status(self, status: str) -> None:
         """Say in a few words what the trial is doing."""
-        self._shipper.submit(partial(self._store.set_runner_state, self._run.trial_id, self._run.run_id, status))
+        run = self._run
+        self._shipper.submit_latest("status", partial(self._store.set_runner_state, run.trial_id, run.run_id, status))
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
         """Record that the trial leaves for good; written before this returns."""
