@@ -10,9 +10,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 ROUNDS = 15
-DET = os.path.join(os.path.dirname(sys.executable), "det")
+DET = str(Path(sys.executable).parent / "det")
 CASES = {
     "python -c pass": [sys.executable, "-c", "pass"],
     "import det_core": [sys.executable, "-c", "import det_core"],

@@ -48,12 +48,7 @@ class TrialLoop:
         self._config = core.config
         self._progress = _Progress(core.trial.trial_id)
         self._checkpointed_at = -1
-        self._schedule = Schedule.of(
-            core.config,
-            _max_length(core.config),
-            records_per_batch=adapter.records_per_batch,
-            batches_per_epoch=adapter.batches_per_epoch,
-        )
+        self._schedule = Schedule.of(core.config, _max_length(core.config), adapter)
 
     def run(self) -> None:
         """Train to the end."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from det_core.config import ExperimentConfig, Length
+from det_core.config import ExperimentConfig, Length, Unit
+from det_core.interfaces.framework import TrialAdapter
 
 
 @dataclass(frozen=True)
@@ -18,15 +19,13 @@ class Schedule:
     checkpoint: int
 
     @classmethod
-    def of(
-        cls, config: ExperimentConfig, length: Length, *, records_per_batch: int, batches_per_epoch: int
-    ) -> Schedule:
+    def of(cls, config: ExperimentConfig, length: Length, adapter: TrialAdapter) -> Schedule:
         """Turn the config's lengths into batches."""
 
         def batches(period: Length) -> int:
-            if period.value == 0:
-                return 0
-            return period.to_batches(records_per_batch=records_per_batch, batches_per_epoch=batches_per_epoch)
+            # Trials whose lengths are not in records need no global batch size.
+            records = adapter.records_per_batch if period.unit is Unit.RECORDS else 1
+            return period.to_batches(records_per_batch=records, batches_per_epoch=adapter.batches_per_epoch)
 
         return cls(
             length=batches(length),

@@ -62,9 +62,7 @@ def test_checkpoints_are_stored_by_the_plugin_and_resumed_from_it(
 
 @pytest.mark.usefixtures("gzip_plugin")
 def test_the_plugin_is_listed_and_its_options_are_checked(tmp_path: Path) -> None:
-    listed = subprocess.run(
-        [DET, "plugins", "list", "--json"], capture_output=True, text=True, timeout=60, check=True
-    )
+    listed = subprocess.run([DET, "plugins", "list", "--json"], capture_output=True, text=True, timeout=60, check=True)
     assert "det-gzip" in listed.stdout
     config = tmp_path / "c.yaml"
     config.write_text(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -183,4 +182,4 @@ def test_shared_fs_stays_inside_host_path(host_path: str, storage_path: str | No
 
 def test_directory_is_relative_to_where_det_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert DirectoryConfig(container_path=Path("ckpt")).base == Path(os.getcwd()) / "ckpt"
+    assert DirectoryConfig(container_path=Path("ckpt")).base == Path.cwd() / "ckpt"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # importing typing would be most of this module's cost
+
 if TYPE_CHECKING:
+    from typing import Any
+
     from det_torch._context import PyTorchTrialContext as PyTorchTrialContext
     from det_torch._data import DataLoader as DataLoader
     from det_torch._data import TorchData as TorchData

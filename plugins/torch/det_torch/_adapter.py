@@ -99,7 +99,7 @@ class PyTorchAdapter(TrialAdapter):
         set_rng_state(state["rng_state"])
 
     def metadata(self) -> Mapping[str, Any]:
-        return {"framework": f"torch-{torch.__version__}", "format": "pickle"}
+        return {"framework": f"torch-{torch.__version__}", "format": "pickle", "trial_framework": "pytorch"}
 
     def _evaluate(self) -> Iterator[dict[str, Any]]:
         evaluate = self._steps.evaluate

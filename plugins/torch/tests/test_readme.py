@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import TensorDataset
-
 from det_torch import PyTorchTrialContext
+from torch.utils.data import TensorDataset
 
 README = Path(__file__).parents[3] / "README.md"
 
