@@ -24,7 +24,7 @@ def main() -> int:
             trial_class = load_trial_class(str(context.config.entrypoint))
             registry().load(_framework_of(trial_class))(trial_class, context)
     except _HOPELESS as error:
-        print(f"det: error: {error}", file=sys.stderr)  # noqa: T201
+        print(error, file=sys.stderr)  # noqa: T201
         return EXIT_DO_NOT_RESTART
     return 0
 

@@ -142,7 +142,7 @@ class TrialLoop:
             self._adapter.save(path)
             (path / STATE_FILE).write_text(json.dumps(asdict(self._progress)))
         self._checkpointed_at = batch
-        _log.info("checkpoint %s after %d batches", storage_id, batch)
+        _log.debug("checkpoint %s after %d batches", storage_id, batch)
 
     def _restore(self) -> None:
         latest = self._core.info and self._core.info.latest_checkpoint

@@ -29,10 +29,10 @@ def load_trial_class(entrypoint: str) -> type[Trial]:
     except ModuleNotFoundError as error:
         missing = error.name or module_name
         if missing.partition(".")[0] != module_name.partition(".")[0]:
-            package = missing.partition(".")[0].replace("_", "-")
+            package = missing.partition(".")[0]
+            hint = f"; try: pip install {package.replace('_', '-')}" if package.startswith("det_") else ""
             raise InvalidTrial(
-                f"entrypoint {entrypoint!r} needs the module {missing!r}, which is not installed; "
-                f"try: pip install {package}"
+                f"entrypoint {entrypoint!r} needs the module {missing!r}, which is not installed{hint}"
             ) from error
         raise InvalidTrial(
             f"entrypoint {entrypoint!r}: there is no module {missing!r} in the context directory; {expected}"

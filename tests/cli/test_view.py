@@ -121,8 +121,15 @@ def test_the_summary_of_a_failure(record: Record) -> None:
     record.store.count_restart(1)
     record.end(State.ERROR, "ValueError: batch 7 is cursed")
     text = "\n".join(summary(outcome(record.store, 1)))
-    for words in ("failed", "1 failed run", "batch 7 is cursed", "det experiment logs 1", "det experiment resume 1"):
+    for words in ("failed", "1 failed run", "batch 7 is cursed", "det experiment logs 1"):
         assert words in text
+    assert "resume" not in text  # the same code from the beginning would fail again
+
+
+def test_what_failed_later_may_be_resumed(record: Record) -> None:
+    record.checkpoint("c", 100)
+    record.end(State.ERROR, "OSError: the disk is full")
+    assert "det experiment resume 1" in "\n".join(summary(outcome(record.store, 1)))
 
 
 @pytest.mark.skipif(find_spec("det_torch") is None, reason="det-torch, which knows how, is not installed")
