@@ -24,7 +24,8 @@ unit: $(VENV)/.dev
 
 # The same campaigns as in the tests, with their full count of seeds.
 soak: $(VENV)/.dev
-	DET_SOAK=1 $(BIN)/pytest -m slow $(CORE_TESTS)
+	DET_SOAK=1 $(BIN)/pytest -m campaign $(CORE_TESTS)
+	DET_SOAK=1 $(BIN)/pytest -m campaign $(TORCH_TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)

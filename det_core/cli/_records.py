@@ -63,14 +63,20 @@ def metrics_table(reports: Iterable[MetricsReport]) -> str:
     )
 
 
-def experiment_facts(experiment: Experiment) -> str:
-    """What there is to know in one screen."""
+def experiment_facts(experiment: Experiment, runner: str | None) -> str:
+    """What there is to know in one screen.
+
+    Args:
+        runner: who holds the experiment's lease.
+    """
+    stopped = runner is None and not (experiment.state.final or experiment.unmanaged)
     return facts(
         {
             "experiment": experiment.id,
             "name": experiment.name,
             "description": experiment.description,
             "state": experiment.state,
+            "runner": f"none; to go on: det experiment resume {experiment.id}" if stopped else runner,
             "error": experiment.error,
             "progress": f"{experiment.progress:.0%}",
             "owner": experiment.owner,

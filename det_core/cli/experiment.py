@@ -53,7 +53,7 @@ def _describe(args: argparse.Namespace) -> int:
         print_json(document(experiment, trials=trials, checkpoints=checkpoints, **metrics))
     else:
         tables = (trial_table(trials), checkpoint_table(checkpoints), *map(metrics_table, metrics.values()))
-        print(sections(experiment_facts(experiment), *tables))
+        print(sections(experiment_facts(experiment, store.lease_holder(experiment.id)), *tables))
     return 0
 
 

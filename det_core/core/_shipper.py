@@ -64,6 +64,8 @@ class Shipper:
         self._raise_error()
 
     def _put(self, item: _Item) -> None:
+        if self._thread.ident is None:
+            raise RuntimeError("the core context is not entered; use it as: with core.init() as core_context")
         self._raise_error()
         try:
             self._queue.put(item, timeout=_PATIENCE)

@@ -81,6 +81,14 @@ def test_an_error_of_the_background_writer_surfaces(store: TrackingStore) -> Non
         context.train.report_training_metrics(2, {"loss": 3.0})
 
 
+def test_reporting_outside_the_block_is_refused() -> None:
+    context = core.init()
+    with pytest.raises(RuntimeError, match=r"with core.init\(\)"):
+        context.train.report_training_metrics(1, {"loss": 1.0})
+    with context:
+        pass
+
+
 @pytest.mark.parametrize("group", ["", "a.b"])
 def test_a_bad_group_is_refused_at_once(group: str) -> None:
     with core.init() as context, pytest.raises(ValueError, match="must not be empty or contain"):

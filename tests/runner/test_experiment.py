@@ -83,6 +83,7 @@ def on_batch(self, batch):
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(50 if os.environ.get("DET_SOAK") else 5))
 def test_sigkill_at_random_batches_changes_nothing(
     store: TrackingStore, new_experiment: Submit, tmp_path: Path, seed: int

@@ -120,6 +120,7 @@ def assert_same(one: Any, other: Any, where: str = "state") -> None:
         assert one == other, where
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("example", STYLES)
 def test_killed_at_five_random_batches_and_restarted(tmp_path: Path, example: str, seed: int) -> None:
@@ -132,6 +133,7 @@ def test_killed_at_five_random_batches_and_restarted(tmp_path: Path, example: st
     assert_same(state, same_state)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
 def test_runner_and_worker_killed_then_resumed_by_hand(tmp_path: Path, seed: int) -> None:
     calm = det("run", prepare(tmp_path, "digits_pytorch", []))
