@@ -37,6 +37,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/tracking.py
 	$(BIN)/python benchmarks/training_loop.py
+	$(BIN)/python benchmarks/first_call.py
 
 # Debian packages for the tests' servers. Without apt or root those tests skip and say so; never in CI.
 debian:

@@ -20,9 +20,6 @@ from det_core.core._info import INFO_DIR
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Allocation, LaunchRequest
 
-_REPRODUCIBLE = {"MKL_CBWR": "AUTO", "MKL_DYNAMIC": "FALSE"}
-"""Exact resume needs arithmetic that is the same in every process. By default MKL promises that only for equal memory
-alignment and thread counts of its own choice; this mode costs nothing measurable. The user's own settings win."""
 _LONGEST_LINE = 1 << 16
 _PATIENCE = 10.0
 """Seconds for threads and killed processes to end."""
@@ -102,7 +99,6 @@ class Agent(Allocation):
 
     def _start(self, request: LaunchRequest, lock: int) -> subprocess.Popen[str]:
         env = {
-            **_REPRODUCIBLE,
             **os.environ,
             "PYTHONUNBUFFERED": "1",
             **request.env,

@@ -34,6 +34,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    import_module("det_torch._mkl")  # before anything of the user's computes
     value = getattr(import_module(_EXPORTS[name]), name)
     globals()[name] = value
     return value

@@ -155,3 +155,26 @@ def test_public_names() -> None:
     assert dir(det_torch) == sorted(det_torch.__all__)
     with pytest.raises(AttributeError, match="'Dataloader'"):
         det_torch.Dataloader  # noqa: B018
+
+
+def test_every_public_name_settles_mkl_first() -> None:
+    names = [name for name in det_torch.__all__ if name != "__version__"]
+    script = "import sys, det_torch; getattr(det_torch, sys.argv[1]); print('det_torch._mkl' in sys.modules)"
+    for name in names[:2]:
+        result = subprocess.run([sys.executable, "-c", script, name], capture_output=True, text=True, timeout=60)
+        assert result.stdout.strip() == "True", result.stderr
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_the_first_steps_of_a_process_are_exact() -> None:
+    benchmark = EXAMPLES.parent / "benchmarks" / "first_call.py"
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        result = subprocess.run([sys.executable, benchmark, "15"], capture_output=True, text=True, timeout=120)
+    finally:
+        busy.kill()
+        busy.wait()
+    with_det = result.stdout.splitlines()[-1]
+    assert with_det.startswith("with det_torch"), result.stderr
+    assert with_det.split()[2] == "0", result.stdout
