@@ -1,0 +1,65 @@
+"""What every trial may ask its context, without any runner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_core import TrialContext
+from det_core.errors import ConfigError, InvalidExperimentException
+
+
+def context(**config: Any) -> TrialContext:
+    return TrialContext.from_config(config)
+
+
+def test_from_config_samples_hyperparameters_and_keeps_the_rest() -> None:
+    made = context(
+        hyperparameters={"lr": {"type": "double", "minval": 1, "maxval": 2}, "net": {"depth": 3}},
+        data={"path": "/data"},
+        reproducibility={"experiment_seed": 5},
+        resources={"slots_per_trial": 8},
+        checkpoint_storage={"type": "no such store"},
+    )
+    assert 1 <= made.get_hparam("lr") <= 2
+    assert made.get_hparams()["net"] == {"depth": 3}
+    assert made.get_data_config() == {"path": "/data"}
+    assert made.get_experiment_config()["reproducibility"]["experiment_seed"] == made.get_trial_seed() == 5
+    assert (made.get_experiment_id(), made.get_trial_id()) == (0, 0)
+    ranks = made.distributed
+    assert (ranks.get_rank(), ranks.get_local_rank(), ranks.get_size(), ranks.get_num_agents()) == (0, 0, 1, 1)
+    assert (ranks.allgather(3), ranks.gather(3), ranks.broadcast(3), ranks.allgather_local(3)) == ([3], [3], 3, [3])
+
+
+def test_from_config_reports_a_bad_config() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'hyperparameters'"):
+        context(hyperparameter={})
+
+
+def test_an_unknown_hyperparameter_lists_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"no hyperparameter 'lr'.*are: 'depth', 'width'"):
+        context(hyperparameters={"width": 1, "depth": 2}).get_hparam("lr")
+
+
+def test_batch_sizes() -> None:
+    made = context(hyperparameters={"global_batch_size": 32})
+    assert (made.get_global_batch_size(), made.get_per_slot_batch_size()) == (32, 32)
+    with pytest.warns(UserWarning, match="get_per_slot_batch_size"):
+        assert made.get_hparam("global_batch_size") == 32
+
+
+@pytest.mark.parametrize("size", [None, 0, 2.5, "32", True])
+def test_a_bad_batch_size_is_told(size: Any) -> None:
+    made = context(hyperparameters={} if size is None else {"global_batch_size": size})
+    with pytest.raises(InvalidExperimentException, match="expected an integer of at least 1"):
+        made.get_per_slot_batch_size()
+
+
+def test_stop_requests() -> None:
+    made = context()
+    assert not made.get_stop_requested()
+    made.set_stop_requested(True)
+    assert made.get_stop_requested()
+    with pytest.raises(AssertionError, match="must be True or False, not 'yes'"):
+        made.set_stop_requested("yes")  # type: ignore[arg-type]

@@ -1,0 +1,76 @@
+"""When things happen, as pure arithmetic."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from det_core.config import Length, parse_config
+from det_core.trial import Schedule
+from det_core.trial._loop import average
+
+BASE = {"searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}}}
+
+
+def schedule(length: Any, *, global_batch_size: int = 4, batches_per_epoch: int = 10, **changes: Any) -> Schedule:
+    adapter: Any = SimpleNamespace(records_per_batch=global_batch_size, batches_per_epoch=batches_per_epoch)
+    return Schedule.of(parse_config({**BASE, **changes}), Length.parse(length), adapter)
+
+
+@pytest.mark.parametrize(
+    ("length", "batches"),
+    [({"batches": 7}, 7), ({"epochs": 3}, 30), ({"records": 41}, 10), ({"records": 3}, 1), (12, 12)],
+)
+def test_lengths_in_batches(length: Any, batches: int) -> None:
+    assert schedule(length).length == batches
+
+
+def test_boundaries_are_multiples_of_every_period_and_the_end() -> None:
+    plan = schedule(
+        {"batches": 25},
+        scheduling_unit=10,
+        min_validation_period={"batches": 6},
+        min_checkpoint_period={"records": 32},
+    )
+    boundaries, batch = [], 0
+    while batch < plan.length:
+        batch = plan.next_boundary(batch)
+        boundaries.append((batch, plan.validates_at(batch), plan.checkpoints_at(batch)))
+    assert boundaries == [
+        (6, True, False),
+        (8, False, True),
+        (10, False, False),
+        (12, True, False),
+        (16, False, True),
+        (18, True, False),
+        (20, False, False),
+        (24, True, True),
+        (25, True, True),
+    ]
+    assert [batch for batch in range(1, 26) if plan.reports_at(batch)] == [batch for batch, _, _ in boundaries]
+
+
+def test_a_period_of_zero_means_only_at_the_end() -> None:
+    plan = schedule({"batches": 20}, scheduling_unit=5, min_validation_period={"epochs": 0})
+    assert [batch for batch in range(21) if plan.validates_at(batch)] == [20]
+
+
+def test_the_batch_size_is_only_asked_for_when_a_length_is_in_records() -> None:
+    class NoBatchSize:
+        batches_per_epoch = 10
+
+        @property
+        def records_per_batch(self) -> int:
+            raise AssertionError
+
+    adapter: Any = NoBatchSize()
+    assert Schedule.of(parse_config(BASE), Length.parse({"epochs": 2}), adapter).length == 20
+
+
+def test_averages_leave_out_what_is_no_number() -> None:
+    rows = [{"loss": 1, "note": "a", "rare": 4.0}, {"loss": 2.0, "note": "b", "rare": None}]
+    assert average(rows) == {"loss": 1.5, "rare": 4.0}
+    assert str(average([{"loss": float("nan")}, {"loss": 1.0}])["loss"]) == "nan"
+    assert average([]) == {}
