@@ -34,7 +34,7 @@ class Agent(Allocation):
 
     def __init__(self, request: LaunchRequest, *, slot_ids: Sequence[int], lock: int) -> None:
         self._log = request.log
-        self._directory = Path(tempfile.mkdtemp(prefix="det-"))  # mode 0700
+        self._directory = _private_directory()
         self._preempting = False
         self._clients: list[socket.socket] = []
         self._clients_lock = threading.Lock()
@@ -131,6 +131,12 @@ class Agent(Allocation):
         thread = threading.Thread(target=read, name=f"det-{name}", daemon=True)
         thread.start()
         return thread
+
+
+def _private_directory() -> Path:
+    """A new directory of mode 0700 whose path leaves room for a socket's name (unix(7): 108 bytes in all)."""
+    parent = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="det-", dir=parent if len(os.fsencode(parent)) < 80 else "/tmp"))  # noqa: S108
 
 
 def _tell(client: socket.socket) -> None:

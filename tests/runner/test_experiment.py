@@ -316,6 +316,15 @@ def test_a_full_disk_leaves_no_visible_checkpoint(store: TrackingStore, new_expe
         subprocess.run(["umount", disk], check=True)
 
 
+def test_a_long_temporary_directory_is_no_obstacle(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    assert run(store, new_experiment()) is State.COMPLETED
+
+
 def test_info_files_reach_the_worker(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
     out = tmp_path / "info.json"
     body = (
