@@ -10,7 +10,7 @@ from typing import cast
 
 from det_core import events
 from det_core.config import parse_config
-from det_core.errors import DetError, StaleRun
+from det_core.errors import DetError, ExperimentBusy, StaleRun
 from det_core.interfaces.search_method import Action, Create, SearchMethod, Train
 from det_core.interfaces.tracking import State, TrackingStore, Trial
 from det_core.plugins import emit, registry
@@ -50,28 +50,37 @@ class ExperimentRunner:
         Raises:
             ExperimentBusy: another living runner has the experiment.
         """
-        identity, store = self._experiment.id, self._store
         if self._experiment.state is State.COMPLETED:
             return State.COMPLETED
-        lease = Lease(store, identity)
+        lease = Lease(self._store, self._experiment.id)
         try:
-            resumed = self._experiment.state is not State.QUEUED
-            store.set_experiment_state(identity, State.ACTIVE, lease=lease.holder)
-            emit(events.ExperimentStarted(experiment_id=identity, config=self._experiment.config, resumed=resumed))
+            self._begin(lease)
             state = self._run(lease, tick)
-            store.set_experiment_state(identity, state, lease=lease.holder, error=self._error)
-            if state is State.COMPLETED:
-                store.set_experiment_progress(identity, 1.0, lease=lease.holder)
-            emit(events.ExperimentFinished(experiment_id=identity, state=state.value))
-            tick()
-            return state
-        except StaleRun:
-            raise
+        except (StaleRun, ExperimentBusy):
+            raise  # the experiment is somebody else's now
         except BaseException as error:
-            store.set_experiment_state(identity, State.ERROR, lease=lease.holder, error=str(error) or repr(error))
+            self._error = str(error) or repr(error)
+            self._finish(State.ERROR, lease)
             raise
+        else:
+            self._finish(state, lease)
         finally:
             lease.release()
+        tick()
+        return state
+
+    def _begin(self, lease: Lease) -> None:
+        experiment = self._experiment
+        self._store.set_experiment_state(experiment.id, State.ACTIVE, lease=lease.holder)
+        resumed = experiment.state is not State.QUEUED
+        emit(events.ExperimentStarted(experiment_id=experiment.id, config=experiment.config, resumed=resumed))
+
+    def _finish(self, state: State, lease: Lease) -> None:
+        identity = self._experiment.id
+        self._store.set_experiment_state(identity, state, lease=lease.holder, error=self._error)
+        if state is State.COMPLETED:
+            self._store.set_experiment_progress(identity, 1.0, lease=lease.holder)
+        emit(events.ExperimentFinished(experiment_id=identity, state=state.value))
 
     def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
         requests = self._requests

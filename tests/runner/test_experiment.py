@@ -292,6 +292,56 @@ def test_a_storage_that_cannot_be_written_fails_before_training(store: TrackingS
     assert store.trials(experiment.id) == []
 
 
+OBSERVER = """
+import json, os
+def note(event):
+    with open(os.environ["SEEN"], "a") as file:
+        print(type(event).__name__, getattr(event, "state", ""), file=file)
+@det_core.hookimpl
+def det_experiment_started(event): note(event)
+@det_core.hookimpl
+def det_experiment_finished(event): note(event)
+@det_core.hookimpl
+def det_trial_started(event): note(event)
+@det_core.hookimpl
+def det_trial_finished(event): note(event)
+@det_core.hookimpl
+def det_metrics_reported(event): note(event)
+@det_core.hookimpl
+def det_checkpoint_saved(event): note(event); raise RuntimeError("an observer's bug")
+"""
+
+
+@pytest.mark.parametrize("storage", ["good", "/dev/null/bad"])
+def test_observers_hear_everything_in_order(
+    store: TrackingStore,
+    new_experiment: Submit,
+    toy_framework: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    storage: str,
+) -> None:
+    plugin = toy_framework / "det_toy.py"
+    plugin.write_text(plugin.read_text() + OBSERVER)
+    seen = tmp_path / "seen"
+    monkeypatch.setenv("SEEN", str(seen))
+    experiment = new_experiment(
+        scheduling_unit=50, checkpoint_storage={"type": "directory", "container_path": str(tmp_path / storage)}
+    )
+    if storage == "good":
+        assert run(store, experiment) is State.COMPLETED
+    else:
+        with pytest.raises(DetError):
+            run(store, experiment)
+    trained = ["TrialStarted", "MetricsReported", "MetricsReported", "CheckpointSaved", "TrialFinished COMPLETED"]
+    state = "COMPLETED" if storage == "good" else "ERROR"
+    assert [line.strip() for line in seen.read_text().splitlines()] == [
+        "ExperimentStarted",
+        *(trained if storage == "good" else []),
+        f"ExperimentFinished {state}",
+    ]
+
+
 def test_a_full_disk_leaves_no_visible_checkpoint(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
