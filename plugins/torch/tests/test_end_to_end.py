@@ -135,7 +135,7 @@ def test_killed_at_five_random_batches_and_restarted(tmp_path: Path, example: st
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
-def test_runner_and_worker_killed_then_resumed_by_hand(tmp_path: Path, seed: int) -> None:
+def test_the_runner_killed_then_resumed_by_hand(tmp_path: Path, seed: int) -> None:
     calm = det("run", prepare(tmp_path, "digits_pytorch", []))
     slow = prepare(tmp_path, "digits_pytorch", [])
     killer = slow.with_name("killer.py")
@@ -152,6 +152,19 @@ def test_runner_and_worker_killed_then_resumed_by_hand(tmp_path: Path, seed: int
         os.kill(int(holder.rsplit(":", 3)[1]), signal.SIGKILL)
     det("experiment", "resume", experiment_id)
     det("experiment", "wait", experiment_id)
+    (metrics, state), (same_metrics, same_state) = ending(calm["id"]), ending(experiment_id)
+    assert metrics == same_metrics
+    assert_same(state, same_state)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_training_process_killed_then_resumed_by_hand(tmp_path: Path, seed: int) -> None:
+    calm = det("run", prepare(tmp_path, "digits_pytorch", []))
+    killed = prepare(tmp_path, "digits_pytorch", [random.Random(seed).randrange(BATCHES)], max_restarts=0)
+    assert subprocess.run([DET, "run", killed], capture_output=True, timeout=240).returncode == 1
+    experiment_id = calm["id"] + 1
+    det("experiment", "resume", experiment_id, "--follow")
     (metrics, state), (same_metrics, same_state) = ending(calm["id"]), ending(experiment_id)
     assert metrics == same_metrics
     assert_same(state, same_state)
