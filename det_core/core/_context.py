@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import getpass
 import logging
+import os
 import sys
+import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from det_core.core._distributed import DistributedContext, single_process
 from det_core.core._info import ClusterInfo, TrialInfo, get_cluster_info
 from det_core.core._preempt import PreemptContext
 from det_core.core._train import EarlyExitReason, TrainContext
-from det_core.errors import InvalidHP
+from det_core.errors import InvalidHP, StoreUnsuitable, TrackingError
 from det_core.interfaces.tracking import State, TrackingStore
 from det_core.storage import open_storage
 from det_core.tracking import home, open_store
@@ -87,7 +89,7 @@ def init(
     """
     info = get_cluster_info()
     trial_info = info.trial if info else None
-    store = open_store(info.master_url if info and trial_info else None)
+    store = open_store(info.master_url) if info and trial_info else _open_for_script()
     if trial_info:
         config = parse_config(trial_info.config)
     else:
@@ -122,6 +124,19 @@ def init(
         ),
         _store=store,
     )
+
+
+def _open_for_script() -> TrackingStore:
+    """The embedded record; on a cluster whose home directories are on the network, one of this node."""
+    try:
+        return open_store()
+    except StoreUnsuitable as error:
+        directory = Path(tempfile.gettempdir(), f"det-{os.getuid()}")
+        directory.mkdir(mode=0o700, exist_ok=True)
+        if directory.is_symlink() or directory.stat().st_uid != os.getuid():
+            raise TrackingError(f"{directory} is not yours; set DET_HOME to a local directory of yours") from error
+        _log.warning("%s This script is recorded in %s instead.", error, directory)
+        return open_store(f"sqlite:///{directory / 'det.db'}")
 
 
 def default_storage() -> dict[str, Any]:

@@ -180,6 +180,22 @@ def test_damaged_cluster_info_is_told(
         get_cluster_info()
 
 
+def test_a_home_on_the_network_is_replaced_by_a_local_record_with_one_notice(
+    det_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mounts = f"1 0 0:1 / / rw - ext4 /dev/x rw\n2 1 0:2 / {det_home} rw - nfs4 host:/x rw\n"
+    monkeypatch.setattr("det_core.tracking._sqlite._mounts", lambda: mounts)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with core.init() as context:
+        context.train.report_training_metrics(1, {"loss": 1.0})
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "nfs4" in caplog.text
+    local = tmp_path / f"det-{os.getuid()}" / "det.db"
+    assert local.stat().st_mode & 0o077 == 0
+    with open_store(f"sqlite:///{local}") as store:
+        assert len(list(store.metrics(1))) == 1
+
+
 def test_no_cluster_info_means_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_INFO_DIR", str(tmp_path))
     assert get_cluster_info() is None
