@@ -12,7 +12,7 @@ from det_core.cli._command import JSON, Command, add_commands, argument
 from det_core.cli._output import count, facts, print_json, table
 from det_core.cli._records import document, sections
 from det_core.errors import PluginNotFound
-from det_core.plugins import KINDS, PluginReport, registry, resolve
+from det_core.plugins import KINDS, PluginReport, normalize, registry, resolve
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +66,7 @@ def _offers(report: PluginReport) -> str:
 
 def _find(name: str) -> PluginReport:
     reports = {report.name: report for report in registry().reports}
-    wanted = name.lower().replace("_", "-").replace(".", "-")
+    wanted = normalize(name)
     if wanted in reports:
         return reports[wanted]
     close = difflib.get_close_matches(wanted, reports, n=1)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -59,18 +60,19 @@ class Context:
     ) -> None:
         invalid_hp = isinstance(error, InvalidHP)
         try:
+            self.preempt._close()
             if invalid_hp:
                 _log.error("these hyperparameters are invalid: %s", error)
                 self.train.report_early_exit(EarlyExitReason.INVALID_HP)
-            if self.info is None:
-                self._store.set_trial_state(self.trial.trial_id, _final_state(error))
-                self._store.set_experiment_state(self.trial.experiment_id, _final_state(error))
+            self.train._close()
+        except BaseException as failure:
+            error = failure
+            raise
         finally:
-            self.preempt._close()
-            try:
-                self.train._close()
-            finally:
-                self._store.close()
+            with closing(self._store):
+                if self.info is None:
+                    self._store.set_trial_state(self.trial.trial_id, _final_state(error))
+                    self._store.set_experiment_state(self.trial.experiment_id, _final_state(error))
         if invalid_hp:
             sys.exit(0)
 
@@ -88,38 +90,36 @@ def init(
             the config's under a runner, else a directory beside the embedded record.
     """
     info = get_cluster_info()
-    trial_info = info.trial if info else None
-    store = open_store(info.master_url) if info and trial_info else _open_for_script()
-    if trial_info:
-        config = parse_config(trial_info.config)
-    else:
-        config = parse_config(_script_config())
-        trial_info = _record_script(store, config)
-    run = store.run(trial_info.trial_id, trial_info.trial_run_id)
+    managed = info.trial if info else None
+    config = parse_config(managed.config if managed else _script_config())
     if checkpoint_storage is not None or config.checkpoint_storage is None:
         config = parse_config({**config.dump(), "checkpoint_storage": _storage_block(checkpoint_storage)})
     block = config.checkpoint_storage
     assert block is not None
+    storage_manager = open_storage(block.type, block.options)
+    store = open_store(info.master_url) if info and managed else _open_for_script()
+    trial = managed or _record_script(store, config)
+    run = store.run(trial.trial_id, trial.trial_run_id)
     train = TrainContext(
         store,
         run,
-        trial_info.experiment_id,
+        trial.experiment_id,
         config.searcher.metric,
         smaller_is_better=config.searcher.smaller_is_better,
     )
     return Context(
-        info=info if info and info.trial else None,
-        trial=trial_info,
+        info=info if managed else None,
+        trial=trial,
         config=config,
         distributed=distributed or single_process(),
         preempt=PreemptContext(run.trial_id, lambda: store.acknowledge_preemption(run.trial_id, run.run_id)),
         train=train,
         checkpoint=CheckpointContext(
             store,
-            open_storage(block.type, block.options),
+            storage_manager,
             run,
             config.dump()["checkpoint_storage"],
-            require_steps=info is not None,
+            require_steps=managed is not None,
             flush=train.flush,
         ),
         _store=store,

@@ -59,14 +59,19 @@ class Shipper:
         """Write what is left and end the thread."""
         if self._thread.ident is None:
             return
-        self._queue.put(None, timeout=_PATIENCE)
+        self._enqueue(None)
         self._thread.join(_PATIENCE)
         self._raise_error()
+        if self._thread.is_alive():
+            raise TrackingError(f"metrics were not written within {_PATIENCE:.0f} s; is the database reachable?")
 
     def _put(self, item: _Item) -> None:
         if self._thread.ident is None:
             raise RuntimeError("the core context is not entered; use it as: with core.init() as core_context")
         self._raise_error()
+        self._enqueue(item)
+
+    def _enqueue(self, item: _Item) -> None:
         try:
             self._queue.put(item, timeout=_PATIENCE)
         except queue.Full:

@@ -73,7 +73,7 @@ class Registry:
     def __init__(self, entry_points: Iterable[importlib_metadata.EntryPoint], disabled: Iterable[str] = ()) -> None:
         self._manager = pluggy.PluginManager(GROUP)
         self._manager.add_hookspecs(hookspecs)
-        off = {_normalize(name) for name in disabled}
+        off = {normalize(name) for name in disabled}
         reports = [self._register(entry_point, off) for entry_point in entry_points]
         self.reports = sorted(reports, key=lambda report: report.name)
         for report in self.reports:
@@ -150,7 +150,7 @@ class Registry:
 
     def _register(self, entry_point: importlib_metadata.EntryPoint, disabled: set[str]) -> PluginReport:
         distribution = entry_point.dist
-        name = _normalize(distribution.name) if distribution else entry_point.name
+        name = normalize(distribution.name) if distribution else entry_point.name
         report = partial(
             PluginReport, name=name, version=distribution.version if distribution else "", module=entry_point.value
         )
@@ -250,7 +250,8 @@ def _checked(spec: object, expected: type[Spec], hook: str) -> Spec:
     return spec
 
 
-def _normalize(name: str) -> str:
+def normalize(name: str) -> str:
+    """A distribution's name as pip compares it."""
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 from det_core import events
 from det_core.config import ExperimentConfig
 from det_core.core import EarlyExitReason
+from det_core.errors import LaunchError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher, LaunchRequest
 from det_core.interfaces.tracking import Checkpoint, Run, State, TrackingStore, Trial
 from det_core.launch.local import gpus
@@ -63,7 +64,10 @@ class TrialRunner:
         while not self.requests.poll():
             self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease.holder)
             run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease.holder)
-            code, error = self._run_once(launcher, trial, run)
+            try:
+                code, error = self._run_once(launcher, trial, run)
+            except LaunchError as failure:
+                return Ended(Outcome.FAILED, str(failure))
             run = self.store.run(trial.id, run.run_id)
             if code == 0 and run.early_exit:
                 invalid = run.early_exit == EarlyExitReason.INVALID_HP.value
@@ -111,7 +115,8 @@ class TrialRunner:
             self.tick()
             request = self.requests.poll()
             if request and kill_at is None:
-                kill_at = time.monotonic() + float(self.config.preemption_timeout or _PREEMPTION_TIMEOUT)
+                timeout = self.config.preemption_timeout
+                kill_at = time.monotonic() + (_PREEMPTION_TIMEOUT if timeout is None else timeout)
                 allocation.preempt()
             if request is State.STOPPING_KILLED or (kill_at and time.monotonic() > kill_at):
                 allocation.kill()

@@ -165,9 +165,17 @@ def test_arguments_are_checked_before_anything_moves(
         assert store.checkpoints(states=list(CheckpointState)) == []
 
 
-def test_storage_by_unknown_scheme_is_refused() -> None:
+def test_storage_by_unknown_scheme_is_refused_and_nothing_is_recorded(store: TrackingStore) -> None:
     with pytest.raises(ValueError, match="expected a directory"):
         core.init(checkpoint_storage="ftp://host/path")
+    assert store.experiments() == []
+
+
+def test_metrics_that_cannot_be_written_make_the_script_fail(store: TrackingStore) -> None:
+    with pytest.raises(MetricsConflict), core.init() as context:
+        context.train.report_training_metrics(1, {"loss": 1.0})
+        context.train.report_training_metrics(1, {"loss": 2.0})
+    assert the_experiment(store).state is State.ERROR
 
 
 @pytest.mark.parametrize(("content", "message"), [("{", "is damaged"), ("[]", "JSON object"), ("{}", "is damaged")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -364,6 +365,20 @@ def test_a_full_disk_leaves_no_visible_checkpoint(store: TrackingStore, new_expe
         ]
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_a_trial_whose_orphans_live_on_is_not_started_beside_them(
+    store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_core.launch.local._PATIENCE", 0.2)
+    lock = det_home / "locks" / "trial-1.lock"
+    lock.parent.mkdir()
+    with lock.open("w") as orphan:
+        fcntl.flock(orphan, fcntl.LOCK_EX)
+        experiment = new_experiment()
+        assert run(store, experiment) is State.ERROR
+    assert the_trial(store, experiment).state is State.ERROR
+    assert "fuser -v" in str(store.experiment(experiment.id).error)
 
 
 def test_a_long_temporary_directory_is_no_obstacle(
