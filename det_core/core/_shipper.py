@@ -104,8 +104,6 @@ class Shipper:
                 return
 
     def _write(self, reports: list[MetricsReport]) -> None:
-        for key in list(self._latest):
-            self._guarded(self._latest.pop(key))
         if reports and self._guarded(lambda: self._store.report_metrics(reports)):
             for report in reports:
                 emit(
@@ -117,6 +115,8 @@ class Shipper:
                         metrics=report.metrics,
                     )
                 )
+        for key in list(self._latest):  # after the reports: progress must not run ahead of the steps it is about
+            self._guarded(self._latest.pop(key))
 
     def _guarded(self, write: _Write) -> bool:
         try:
