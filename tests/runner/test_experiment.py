@@ -20,7 +20,7 @@ from det_core.config import parse_config
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
 from det_core.interfaces.tracking import CheckpointState, Experiment, State, TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit
-from det_core.runner._lease import Lease
+from det_core.runner._lease import Lease, _start_time
 
 pytestmark = pytest.mark.integration
 
@@ -49,6 +49,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
+
+
+def kill_for_good(pid: int) -> None:
+    """SIGKILL, and wait until it took effect: os.kill returns before the process is gone."""
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: _start_time(pid) == "")
 
 
 def test_a_trial_trains_to_its_end(store: TrackingStore, new_experiment: Submit) -> None:
@@ -217,7 +223,7 @@ def test_sigkill_of_the_runner_then_resume(store: TrackingStore, new_experiment:
     wait_for(lambda: bool(store.checkpoints(experiment_id=experiment.id)))
     holder = store.lease_holder(experiment.id)
     assert holder
-    os.kill(int(holder.rsplit(":", 3)[1]), signal.SIGKILL)
+    kill_for_good(int(holder.rsplit(":", 3)[1]))
     assert run(store, experiment) is State.COMPLETED
     trial = the_trial(store, experiment)
     assert trial.run_id == 2
@@ -232,7 +238,7 @@ def test_workers_do_not_outlive_their_runner(store: TrackingStore, new_experimen
     start_detached(store, experiment.id)
     wait_for(lambda: pid_file.exists() and bool(pid_file.read_text()))
     runner = int(str(store.lease_holder(experiment.id)).rsplit(":", 3)[1])
-    os.kill(runner, signal.SIGKILL)
+    kill_for_good(runner)
     wait_for(lambda: not Path(f"/proc/{pid_file.read_text()}").exists(), seconds=10)
 
 

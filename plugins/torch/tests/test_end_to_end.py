@@ -17,6 +17,7 @@ import pytest
 import torch
 import yaml
 
+from det_core.runner._lease import _start_time
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -149,7 +150,11 @@ def test_the_runner_killed_then_resumed_by_hand(tmp_path: Path, seed: int) -> No
         time.sleep(random.Random(seed).random())
         holder = store.lease_holder(experiment_id)
         assert holder
-        os.kill(int(holder.rsplit(":", 3)[1]), signal.SIGKILL)
+        runner = int(holder.rsplit(":", 3)[1])
+        os.kill(runner, signal.SIGKILL)
+        while _start_time(runner):  # os.kill returns before the process is gone
+            assert time.monotonic() < deadline + 60
+            time.sleep(0.01)
     det("experiment", "resume", experiment_id)
     det("experiment", "wait", experiment_id)
     (metrics, state), (same_metrics, same_state) = ending(calm["id"]), ending(experiment_id)
