@@ -36,6 +36,8 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/tracking.py
+	$(BIN)/python benchmarks/reports.py
+	$(BIN)/python benchmarks/checkpoint.py
 	$(BIN)/python benchmarks/training_loop.py
 	$(BIN)/python benchmarks/first_call.py
 

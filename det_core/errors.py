@@ -94,6 +94,30 @@ class LaunchError(DetError):
     """The processes of a trial could not be started."""
 
 
+class CommError(DetError):
+    """The workers of a trial could not talk to each other."""
+
+
+class PeerLost(CommError):
+    """A worker died, left, or did not come. The context that raised this is of no further use.
+
+    Attributes:
+        rank: the rank of that worker (the lowest, if several are missing); None where only its machine is known.
+    """
+
+    def __init__(self, message: str, rank: int | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
+class OutOfStep(CommError):
+    """Workers called different collectives where all must call the same one."""
+
+
+class RankFailed(DetError, RuntimeError):
+    """Another rank raised in a step that all ranks take together. Names the rank and its error."""
+
+
 class InvalidTrial(DetError):
     """The trial's code breaks the contract of its framework."""
 

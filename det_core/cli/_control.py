@@ -11,7 +11,7 @@ from det_core.cli._records import experiment_row
 from det_core.cli._watch import Watcher, follow
 from det_core.cli.run import read_config, report, submit
 from det_core.errors import DetError
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.tracking import Experiment, State, TrackingStore
 from det_core.tracking import open_store
 
 
@@ -92,7 +92,7 @@ def _ask(args: argparse.Namespace, state: State, what: str) -> int:
     identity: int = args.experiment_id
     with open_store() as store:
         experiment = store.experiment(identity)
-        if experiment.state.final or store.lease_holder(identity) is None:
+        if experiment.state.final or not _runs(store, experiment):
             hint = "" if experiment.state is State.COMPLETED else f"; to go on: det experiment resume {identity}"
             raise DetError(f"nothing is running experiment {identity}, which is {experiment.state.value}{hint}")
         store.set_experiment_state(identity, state)
@@ -102,3 +102,9 @@ def _ask(args: argparse.Namespace, state: State, what: str) -> int:
     else:
         print(f"Asked experiment {identity} to {what}")
     return 0
+
+
+def _runs(store: TrackingStore, experiment: Experiment) -> bool:
+    if experiment.unmanaged:  # by a script, which holds no lease
+        return any(trial.state is State.ACTIVE for trial in store.trials(experiment.id))
+    return store.lease_holder(experiment.id) is not None

@@ -98,9 +98,9 @@ def elapsed(start: datetime, end: datetime | None) -> timedelta:
 
 
 def log_text(line: LogLine) -> str:
-    """``[trial 1 rank=0] text``; lines of the runner itself have no rank."""
-    rank = "" if line.stdtype == "det" else f" rank={line.rank}"
-    return f"[trial {line.trial_id}{rank}] {clean(line.log)}"
+    """``[trial 1] [rank=0] text``; lines of the runner itself have no rank."""
+    rank = "" if line.stdtype == "det" else f" [rank={line.rank}]"
+    return f"[trial {line.trial_id}]{rank} {clean(line.log)}"
 
 
 def clean(line: str) -> str:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from det_core.cli._output import elapsed, facts, plain, scalars, size, table, text
-from det_core.interfaces.tracking import Checkpoint, CheckpointState, Experiment, MetricsReport, TrackingStore, Trial
+from det_core.interfaces.tracking import (
+    Checkpoint,
+    CheckpointState,
+    Experiment,
+    MetricsReport,
+    SystemMetrics,
+    TrackingStore,
+    Trial,
+)
 
 _LONG = ("config", "original_config")
 
@@ -63,6 +72,12 @@ def metrics_table(reports: Iterable[MetricsReport]) -> str:
     )
 
 
+def system_table(samples: Iterable[SystemMetrics]) -> str:
+    """One line per sample; empty without any."""
+    rows = [(sample.time, sample.group, json.dumps(plain(sample.metrics))) for sample in samples]
+    return table(("time", "group", "system metrics"), rows) if rows else ""
+
+
 def experiment_facts(experiment: Experiment, runner: str | None) -> str:
     """What there is to know in one screen.
 
@@ -102,6 +117,7 @@ def trial_facts(trial: Trial) -> str:
             "failed runs": trial.restarts,
             "seed": trial.seed,
             **_nested("hyperparameters", trial.hparams),
+            **_nested("metadata", trial.metadata),
             "external id": trial.external_id,
             "started": trial.start_time,
             "ended": trial.end_time,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from det_core.errors import DetError, StorageError
 from det_core.interfaces.storage import StorageManager
@@ -11,10 +13,16 @@ from det_core.interfaces.tracking import Checkpoint, CheckpointState
 
 
 def open_checkpoint_storage(checkpoint: Checkpoint) -> StorageManager:
-    """The store that this checkpoint was written to.
+    """The store that this checkpoint was written to. Raises as `open_block`."""
+    return open_block(checkpoint.storage)
+
+
+def open_block(recorded: Mapping[str, Any]) -> StorageManager:
+    """The store of a recorded ``checkpoint_storage`` block.
 
     Raises:
-        StorageError: its plugin is missing, or does not take the recorded options any more.
+        StorageError: its plugin does not take the recorded options any more.
+        PluginError: its plugin is missing.
     """
     from pydantic import ValidationError
 
@@ -22,10 +30,10 @@ def open_checkpoint_storage(checkpoint: Checkpoint) -> StorageManager:
     from det_core.storage import open_storage
 
     try:
-        block = CheckpointStorageConfig.model_validate(checkpoint.storage)
+        block = CheckpointStorageConfig.model_validate(recorded)
     except ValidationError as error:
         reasons = "; ".join(problem["msg"] for problem in error.errors())
-        raise StorageError(f"cannot open the storage of checkpoint {checkpoint.uuid}: {reasons}") from error
+        raise StorageError(f"cannot open the recorded storage {dict(recorded)!r}: {reasons}") from error
     return open_storage(block.type, block.options)
 
 

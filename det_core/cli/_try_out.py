@@ -13,10 +13,10 @@ from typing import Any
 from det_core import storage
 from det_core.cli._output import count, print_json, scalars, size, table
 from det_core.cli._records import all_checkpoints
-from det_core.cli._storage import open_checkpoint_storage
+from det_core.cli._storage import open_block
 from det_core.cli.run import submit, train
-from det_core.config import ExperimentConfig, parse_config
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.config import ExperimentConfig, is_command, parse_config
+from det_core.interfaces.tracking import Experiment, State, TrackingStore
 from det_core.tracking import open_store
 
 
@@ -41,7 +41,7 @@ def try_out(config: ExperimentConfig, path: Path, directory: Path, *, as_json: b
             code = train(store, experiment.id, quiet=as_json)
             found = _findings(store, experiment.id)
         finally:
-            _remove_checkpoints(store, experiment.id)
+            _remove_stored(store, experiment)
     if as_json:
         print_json(found)
     else:
@@ -52,11 +52,16 @@ def try_out(config: ExperimentConfig, path: Path, directory: Path, *, as_json: b
 
 
 def _one_batch(config: dict[str, Any]) -> dict[str, Any]:
-    """The config changed so that one trial trains one batch and then does everything else once."""
+    """The config changed so that one trial trains one batch and then does everything else once.
+
+    A command trains one of whatever its config counts.
+    """
     searcher = config["searcher"]
     kept = {key: searcher[key] for key in ("metric", "smaller_is_better")}
+    length = searcher.get("max_length") if is_command(config["entrypoint"]) else {"batches": 1}
+    one = dict.fromkeys(length, 1) if isinstance(length, dict) else length and 1
     return config | {
-        "searcher": {"name": "single", "max_length": {"batches": 1}, **kept},
+        "searcher": {"name": "single", "max_length": one, **kept},
         "scheduling_unit": 1,
         "max_restarts": 0,
         "min_validation_period": {"batches": 0},
@@ -93,9 +98,10 @@ def _findings(store: TrackingStore, experiment_id: int) -> Findings:
     )
 
 
-def _remove_checkpoints(store: TrackingStore, experiment_id: int) -> None:
-    for checkpoint in all_checkpoints(store, experiment_id=experiment_id):
-        storage.delete(open_checkpoint_storage(checkpoint), checkpoint.uuid)
+def _remove_stored(store: TrackingStore, experiment: Experiment) -> None:
+    checkpoints = all_checkpoints(store, experiment_id=experiment.id)
+    for storage_id in (store.cluster_id, *(checkpoint.uuid for checkpoint in checkpoints)):
+        storage.delete(open_block(experiment.config["checkpoint_storage"]), storage_id)
 
 
 def _text(found: Findings) -> str:

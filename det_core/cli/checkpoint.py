@@ -1,15 +1,20 @@
-"""``det checkpoint``: list, describe and download checkpoints."""
+"""``det checkpoint``: list, describe and download checkpoints, and remove orphans."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 from det_core.cli._command import JSON, Command, add_commands, argument
+from det_core.cli._orphans import Orphan, find_orphans, remove
 from det_core.cli._outcome import location
-from det_core.cli._output import print_json
+from det_core.cli._output import count, print_json, size, table
 from det_core.cli._records import all_checkpoints, checkpoint_facts, checkpoint_table, document
 from det_core.cli._storage import download
+from det_core.errors import DetError
 from det_core.tracking import open_store
 
 
@@ -53,6 +58,44 @@ def _download(args: argparse.Namespace) -> int:
     return 0
 
 
+def _gc(args: argparse.Namespace) -> int:
+    removed, failed = [], []
+    with open_store() as store:
+        orphans = find_orphans(store, args.older_than)
+        for orphan in orphans.found:
+            try:
+                if args.dry_run or remove(store, orphan):
+                    removed.append(orphan)
+            except DetError as error:
+                failed.append(f"checkpoint {orphan.uuid}: {error}")
+    _show_orphans(args, removed, [*orphans.problems, *failed])
+    return 1 if orphans.problems or failed else 0
+
+
+def _show_orphans(args: argparse.Namespace, removed: Sequence[Orphan], problems: Sequence[str]) -> None:
+    rows = [(one.uuid, one.reason, len(one.files), sum(one.files.values())) for one in removed]
+    if args.json:
+        keys = ("uuid", "reason", "files", "size")
+        listed = [dict(zip(keys, row, strict=True)) for row in rows]
+        print_json({"dry_run": args.dry_run, "orphans": listed, "problems": problems})
+        return
+    if rows:
+        print(table(("uuid", "reason", "files", "size"), ((*row, size(number)) for *row, number in rows)))
+    verb = "Would remove" if args.dry_run else "Removed"
+    total = f", {size(sum(row[-1] for row in rows))}" if rows else ""
+    print(f"{verb} {count(len(rows), 'orphan')}{total}.")
+    for problem in problems:
+        print(f"not searched or removed: {problem}", file=sys.stderr)
+
+
+def _age(text: str) -> timedelta:
+    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+    number, unit = text[:-1], text[-1:]
+    if not number.isdecimal() or unit not in units:
+        raise argparse.ArgumentTypeError(f"{text!r} is no age; for example 90s, 30m, 24h or 7d")
+    return timedelta(**{units[unit]: int(number)})
+
+
 _UUID = argument("uuid", metavar="UUID")
 _COMMANDS = (
     Command(
@@ -63,6 +106,23 @@ _COMMANDS = (
         ("ls",),
     ),
     Command("describe", _describe, "show a checkpoint with its files", (_UUID, JSON)),
+    Command(
+        "gc",
+        _gc,
+        "remove what killed runs left of checkpoints that they did not finish",
+        (
+            argument("--orphans", action="store_true", required=True, help="say that this is what to remove"),
+            argument(
+                "--older-than",
+                type=_age,
+                default="24h",
+                metavar="AGE",
+                help="spare what changed within this time if nothing else tells that it is abandoned (default 24h)",
+            ),
+            argument("--dry-run", action="store_true", help="only show what would be removed"),
+            JSON,
+        ),
+    ),
     Command(
         "download",
         _download,

@@ -13,6 +13,7 @@ from det_core.cli._records import (
     document,
     metrics_table,
     sections,
+    system_table,
     trial_facts,
 )
 from det_core.tracking import open_store
@@ -27,11 +28,14 @@ def _describe(args: argparse.Namespace) -> int:
     with open_store() as store:
         trial = store.trial(args.trial_id)
         checkpoints = all_checkpoints(store, trial_id=trial.id)
-        metrics = {"metrics": list(store.metrics(trial.id))} if args.metrics else {}
+        metrics = list(store.metrics(trial.id)) if args.metrics else []
+        system = store.system_metrics(trial.id) if args.metrics else []
     if args.json:
-        print_json(document(trial, checkpoints=checkpoints, **metrics))
+        wanted = {"metrics": metrics, "system_metrics": system} if args.metrics else {}
+        print_json(document(trial, checkpoints=checkpoints, **wanted))
     else:
-        print(sections(trial_facts(trial), checkpoint_table(checkpoints), *map(metrics_table, metrics.values())))
+        tables = (metrics_table(metrics), system_table(system)) if args.metrics else ()
+        print(sections(trial_facts(trial), checkpoint_table(checkpoints), *tables))
     return 0
 
 

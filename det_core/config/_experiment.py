@@ -88,6 +88,15 @@ class ExperimentConfig(Block):
         # How the config was written does not count, and pydantic compares private attributes.
         return isinstance(other, ExperimentConfig) and self.__dict__ == other.__dict__
 
+    @field_validator("searcher")
+    @classmethod
+    def _says_how_long(cls, block: SearcherConfig, info: ValidationInfo) -> SearcherConfig:
+        expected = "max_length" in type(block.options).model_fields and "entrypoint" in info.data
+        if expected and block.max_length is None and not is_command(info.data["entrypoint"]):
+            missing = InitErrorDetails(type="missing", loc=("max_length",), input={})
+            raise ValidationError.from_exception_data(cls.__name__, [missing])
+        return block
+
     @field_validator("distributed")
     @classmethod
     def _agrees_with_the_rest(cls, block: DistributedConfig | None, info: ValidationInfo) -> DistributedConfig | None:

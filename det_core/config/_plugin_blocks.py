@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from det_core.config._block import Block, Count, Flag, Number, Whole, prepare
+from det_core.config._length import Length, Unit
 from det_core.errors import PluginError
 from det_core.plugins import registry
 
@@ -106,6 +107,16 @@ class SearcherConfig(PluginBlock):
     source_trial_id: Whole | None = None
     source_checkpoint_uuid: str | None = None
     options: SerializeAsAny[BaseModel]
+
+    @property
+    def max_length(self) -> Length | None:
+        """The search method's option of this name; None if it has none, or a command does without."""
+        return getattr(self.options, "max_length", None)
+
+    @property
+    def unit(self) -> Unit | None:
+        """Of every length that the search method hands out; None = the trial's code knows."""
+        return self.max_length.unit if self.max_length else getattr(self.options, "unit", None)
 
 
 class LauncherConfig(PluginBlock):

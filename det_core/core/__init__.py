@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from det_core.core._checkpoint import CheckpointContext
-from det_core.core._context import Context, default_storage, init
+from det_core.config import Unit
+from det_core.core._checkpoint import CheckpointContext, DownloadMode
+from det_core.core._context import Context, init
 from det_core.core._distributed import DistributedContext
-from det_core.core._preempt import PreemptContext
+from det_core.core._experimental import ExperimentalCoreContext
+from det_core.core._preempt import PreemptContext, PreemptMode
+from det_core.core._profiler import ProfilerContext
+from det_core.core._searcher import SearcherContext, SearcherMode, SearcherOperation
+from det_core.core._storage import default_storage
+from det_core.core._tensorboard import TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
 
 __all__ = [
     "CheckpointContext",
     "Context",
     "DistributedContext",
+    "DownloadMode",
     "EarlyExitReason",
+    "ExperimentalCoreContext",
     "PreemptContext",
+    "PreemptMode",
+    "ProfilerContext",
+    "SearcherContext",
+    "SearcherMode",
+    "SearcherOperation",
+    "TensorboardMode",
     "TrainContext",
+    "Unit",
     "default_storage",
     "init",
 ]

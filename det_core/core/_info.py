@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from det_core.errors import LaunchError
+
+_T = TypeVar("_T")
 
 INFO_DIR = "DET_INFO_DIR"
 """Environment variable: where the files are, if not in the documented place."""
@@ -36,10 +38,11 @@ class TrialInfo:
 
 @dataclass(frozen=True)
 class RendezvousInfo:
-    """Where the nodes of this task are."""
+    """Where the nodes of this task are, in the order of their ranks."""
 
     container_addrs: list[str]
     container_rank: int
+    """Index of this node, >= 0."""
     container_slot_counts: list[int]
 
 
@@ -52,21 +55,35 @@ class ClusterInfo:
     cluster_id: str
     agent_id: str
     slot_ids: list[int]
+    """The slots of this node that the task may use."""
     task_id: str
     allocation_id: str
     session_token: str = field(repr=False)
     task_type: str = "TRIAL"
     latest_checkpoint: str | None = None
+    """The checkpoint to start from; None = start from the beginning."""
     trial: TrialInfo | None = None
     rendezvous: RendezvousInfo | None = None
 
     @property
     def container_addrs(self) -> list[str]:
+        """The address of every node, in the order of their ranks."""
         return self.rendezvous.container_addrs if self.rendezvous else ["127.0.0.1"]
 
     @property
     def container_rank(self) -> int:
+        """Index of this node in `container_addrs`."""
         return self.rendezvous.container_rank if self.rendezvous else 0
+
+    @property
+    def container_slot_counts(self) -> list[int]:
+        """How many slots each node has, in the same order."""
+        return self.rendezvous.container_slot_counts if self.rendezvous else [len(self.slot_ids)]
+
+    @property
+    def user_data(self) -> dict[str, Any]:
+        """The config's ``data``, which is yours to fill."""
+        return dict(self.trial.config.get("data") or {}) if self.trial else {}
 
 
 @cache
@@ -77,27 +94,18 @@ def get_cluster_info() -> ClusterInfo | None:
         LaunchError: the files are there but damaged.
     """
     directory = Path(os.environ.get(INFO_DIR) or DEFAULT_INFO_DIR)
-    cluster = _read(directory / "cluster.json")
+    cluster = _read(directory / "cluster.json", ClusterInfo)
     if cluster is None:
         return None
-    trial, rendezvous = _read(directory / "trial.json"), _read(directory / "rendezvous.json")
-    try:
-        return ClusterInfo(
-            **cluster,
-            trial=TrialInfo(**trial) if trial else None,
-            rendezvous=RendezvousInfo(**rendezvous) if rendezvous else None,
-        )
-    except TypeError as error:
-        raise LaunchError(f"the cluster info in {directory} is damaged: {error}") from error
+    trial = _read(directory / "trial.json", TrialInfo)
+    return replace(cluster, trial=trial, rendezvous=_read(directory / "rendezvous.json", RendezvousInfo))
 
 
-def _read(path: Path) -> Mapping[str, Any] | None:
+def _read(path: Path, kind: type[_T]) -> _T | None:
     try:
-        content = json.loads(path.read_text())
+        return TypeAdapter(kind).validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise LaunchError(f"{path} is damaged: {error}") from error
-    if not isinstance(content, dict):
-        raise LaunchError(f"{path} is damaged: expected a JSON object")
-    return content
+    except ValidationError as error:
+        details = "; ".join(": ".join([*map(str, one["loc"]), one["msg"]]) for one in error.errors())
+        raise LaunchError(f"{path} is damaged; expected a JSON object as the launcher wrote it: {details}") from error

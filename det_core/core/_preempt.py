@@ -4,67 +4,142 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import signal
 import threading
 from collections.abc import Callable
+from enum import Enum
 from types import FrameType
 
 from det_core import events
+from det_core.core._distributed import DistributedContext
 from det_core.core.agent_channel import SOCKET, AgentChannel
+from det_core.errors import TrackingError
 from det_core.plugins import emit
 
 _log = logging.getLogger("det.core")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_LOOK_EVERY = 2.0
+"""Seconds between two looks into the record, where no runner passes its requests on."""
+
+
+class PreemptMode(str, Enum):
+    """Who may call `PreemptContext.should_preempt`, and who decides."""
+
+    WorkersAskChief = "WORKERS_ASK_CHIEF"
+    """All workers call it in step; the chief decides and tells them, so that all leave at the same time."""
+    ChiefOnly = "CHIEF_ONLY"
+    """Only the chief may call it; telling the others is up to you."""
+    WorkersAskMaster = "WORKERS_ASK_MASTER"
+    """Every worker finds out by itself; some may know before others."""
 
 
 class PreemptContext:
-    """Collects requests to leave: SIGTERM, SIGINT, the runner, and the loss of the runner.
+    """Collects requests to leave: SIGTERM, SIGINT, the runner, the record, and the loss of the runner.
 
-    The first SIGINT asks; the second raises KeyboardInterrupt as usual.
+    A signal that reaches any one worker reaches the chief. The first SIGINT asks; the second raises
+    KeyboardInterrupt as usual.
     """
 
-    def __init__(self, trial_id: int, acknowledge: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        distributed: DistributedContext,
+        mode: PreemptMode,
+        *,
+        trial_id: int,
+        acknowledge: Callable[[], None],
+        look: Callable[[], str | None] | None = None,
+    ) -> None:
+        """
+        Args:
+            acknowledge: writes to the record that this run leaves early.
+            look: reads from the record who asks to leave; None where a runner passes it on.
+        """
+        self._distributed = distributed
+        self._mode = mode
         self._trial_id = trial_id
         self._acknowledge = acknowledge
+        self._look = look
+        self._is_chief = distributed.rank == 0
         self._reason: str | None = None
+        self._started = False
         self._announced = False
         self._acknowledged = False
+        self._closing = threading.Event()
         self._channel: AgentChannel | None = None
         self._previous: dict[int, object] = {}
+        # Its put() is safe inside a signal handler, whatever the interrupted code was doing.
+        self._to_chief: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._messenger: threading.Thread | None = None
 
     def should_preempt(self, auto_ack: bool = True) -> bool:
-        """True once the trial was asked to leave. Costs a memory read until then.
+        """True once the trial was asked to leave.
+
+        Costs a memory read on one process and in ChiefOnly, else one broadcast.
 
         Args:
             auto_ack: acknowledge when the answer is True for the first time. Pass False if you may
                 decide to stay, and call `acknowledge_preemption_signal` once you comply.
+
+        Raises:
+            RuntimeError: called outside of the core context's ``with`` block, or by a worker in ChiefOnly.
         """
-        if self._reason is None:
+        if not self._started:
+            raise RuntimeError("the core context is not entered; use it as: with core.init() as core_context")
+        if self._mode is PreemptMode.ChiefOnly and not self._is_chief:
+            raise RuntimeError(
+                f"rank {self._distributed.rank} called should_preempt(), which PreemptMode.ChiefOnly leaves to "
+                "rank 0; broadcast the chief's answer, or use PreemptMode.WorkersAskChief"
+            )
+        reason = self._reason
+        if self._mode is PreemptMode.WorkersAskChief and self._distributed.size > 1:
+            reason = self._distributed.broadcast(reason)
+        if reason is None:
             return False
         if not self._announced:
-            self._announced = True
-            _log.info("asked to leave (%s): finishing the batch, then checkpointing", self._reason)
-            emit(events.PreemptionRequested(trial_id=self._trial_id, reason=self._reason))
-        if auto_ack:
+            self._announce(reason)
+        if auto_ack and (self._is_chief or self._mode is PreemptMode.WorkersAskMaster):
             self.acknowledge_preemption_signal()
         return True
 
     def acknowledge_preemption_signal(self) -> None:
-        """Tell the runner that this process leaves before its work is done and wants to be started again."""
+        """Tell the runner that this process leaves before its work is done and wants to be started again.
+
+        Without it, leaving with exit code 0 means that the work is done.
+        """
         if not self._acknowledged:
             self._acknowledge()
             self._acknowledged = True
 
+    def _announce(self, reason: str) -> None:
+        self._announced = True
+        _log.info("asked to leave (%s): finishing the batch, then checkpointing", reason)
+        if self._is_chief:
+            emit(events.PreemptionRequested(trial_id=self._trial_id, reason=reason))
+
     def _start(self) -> None:
+        self._started = True
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         if path := os.environ.get(SOCKET):
             self._channel = AgentChannel(path, self._request)
+        if self._look and (self._is_chief or self._mode is PreemptMode.WorkersAskMaster):
+            threading.Thread(target=self._keep_looking, name="det-preempt", daemon=True).start()
+        if self._distributed.size > 1 and self._mode is not PreemptMode.WorkersAskMaster:
+            if self._is_chief:
+                self._distributed._listen(self._request)
+            else:
+                self._messenger = threading.Thread(target=self._pass_on, name="det-preempt", daemon=True)
+                self._messenger.start()
 
     def _close(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # None = not installed from Python
         self._previous = {}
+        self._closing.set()
+        self._to_chief.put(None)
+        if self._messenger:
+            self._messenger.join(_LOOK_EVERY)
         if self._channel:
             self._channel.close()
 
@@ -75,3 +150,17 @@ class PreemptContext:
         if number == signal.SIGINT and self._reason is not None:
             raise KeyboardInterrupt
         self._request("signal")
+        self._to_chief.put("signal")
+
+    def _pass_on(self) -> None:
+        while reason := self._to_chief.get():
+            self._distributed._notify(reason)
+
+    def _keep_looking(self) -> None:
+        assert self._look
+        while self._reason is None and not self._closing.wait(_LOOK_EVERY):
+            try:
+                if reason := self._look():
+                    self._request(reason)
+            except TrackingError as error:
+                _log.warning("could not look for requests to leave, will try again: %s", error)

@@ -2,126 +2,175 @@
 
 from __future__ import annotations
 
-import queue
+import logging
 import threading
-import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 
-from det_core import events
-from det_core.errors import TrackingError
-from det_core.interfaces.tracking import MetricsReport, TrackingStore
-from det_core.plugins import emit
+from det_core.errors import MetricsConflict, TrackingError
+from det_core.interfaces.tracking import MetricsReport
+
+_log = logging.getLogger("det.core")
 
 _Write = Callable[[], None]
-_Item = MetricsReport | str | threading.Event | None
-"""A report; the key of a new latest value; somebody who waits; the end."""
 
 _LINGER = 0.2
 """Seconds that anything may wait for more, so that one transaction carries all reports."""
 _CAPACITY = 10_000
-"""Items in the queue before a reporter has to wait."""
+"""Reports in the queue before a reporter has to wait."""
 _BATCH = 1_000
 _PATIENCE = 180.0
 """Seconds to wait for the thread; the store's own limit on a locked database is shorter."""
+_FAULTY = (MetricsConflict, TypeError, ValueError)
+"""Errors of one report, for which the others of its batch shall not suffer."""
 
 
 class Shipper:
-    """A queue and the thread that empties it. An error there is raised by the next call here."""
+    """A queue and the thread that empties it, started at the first use.
 
-    def __init__(self, store: TrackingStore) -> None:
-        self._store = store
-        self._queue: queue.Queue[_Item] = queue.Queue(_CAPACITY)
+    An error of the thread is raised by the next call here.
+
+    Args:
+        write: writes a batch of reports, all or none.
+        written: is told, in the thread, what was written.
+    """
+
+    def __init__(
+        self, write: Callable[[Sequence[MetricsReport]], None], written: Callable[[Sequence[MetricsReport]], None]
+    ) -> None:
+        self._write = write
+        self._written = written
+        self._queue: deque[MetricsReport] = deque()
         self._latest: dict[str, _Write] = {}
+        self._waiting: deque[threading.Event] = deque()
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="det-shipper", daemon=True)
+        self._open = False
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._something = threading.Event()
+        """There is something to do."""
+        self._urgent = threading.Event()
+        """It must be done now."""
+        self._room = threading.Event()
+        """The queue has been emptied."""
 
-    def start(self) -> None:
-        self._thread.start()
+    def open(self) -> None:
+        """From now on, calls are accepted."""
+        self._open = True
 
     def submit(self, report: MetricsReport) -> None:
-        """Queue a report."""
-        self._put(report)
+        """Queue a report; waits while the queue is full."""
+        self._check()
+        waiting = len(self._queue)
+        if waiting >= _CAPACITY:
+            self._wait_for_room()
+        self._queue.append(report)
+        if waiting >= _BATCH:
+            self._urgent.set()
+        if not self._something.is_set():
+            self._wake()
 
     def submit_latest(self, key: str, write: _Write) -> None:
         """Queue a write that replaces one of the same key which is still waiting: only the latest value counts."""
+        self._check()
         self._latest[key] = write
-        self._put(key)
+        self._wake()
 
     def flush(self) -> None:
         """Wait until everything submitted so far is committed."""
+        self._check()
+        if self._thread is None:  # nothing was submitted yet
+            return
         done = threading.Event()
-        self._put(done)
+        self._waiting.append(done)
+        self._urgent.set()
+        self._wake()
         if not done.wait(_PATIENCE):
-            raise TrackingError(f"metrics were not written within {_PATIENCE:.0f} s; is the database reachable?")
+            raise _too_slow()
         self._raise_error()
 
     def close(self) -> None:
-        """Write what is left and end the thread."""
-        if self._thread.ident is None:
-            return
-        self._enqueue(None)
-        self._thread.join(_PATIENCE)
+        """Write what is left and end the thread. Later calls are refused."""
+        self._open = False
+        if self._thread is not None:
+            self._urgent.set()
+            self._something.set()
+            self._thread.join(_PATIENCE)
         self._raise_error()
-        if self._thread.is_alive():
-            raise TrackingError(f"metrics were not written within {_PATIENCE:.0f} s; is the database reachable?")
+        if self._thread is not None and self._thread.is_alive():
+            raise _too_slow()
 
-    def _put(self, item: _Item) -> None:
-        if self._thread.ident is None:
+    def _check(self) -> None:
+        if not self._open:
             raise RuntimeError("the core context is not entered; use it as: with core.init() as core_context")
-        self._raise_error()
-        self._enqueue(item)
-
-    def _enqueue(self, item: _Item) -> None:
-        try:
-            self._queue.put(item, timeout=_PATIENCE)
-        except queue.Full:
-            raise TrackingError(f"the queue of metrics stayed full for {_PATIENCE:.0f} s") from None
+        if self._error is not None:
+            self._raise_error()
 
     def _raise_error(self) -> None:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
+    def _wake(self) -> None:
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="det-shipper", daemon=True)
+                    self._thread.start()
+        self._something.set()
+
+    def _wait_for_room(self) -> None:
+        while len(self._queue) >= _CAPACITY:
+            self._room.clear()
+            if len(self._queue) >= _CAPACITY and not self._room.wait(_PATIENCE):
+                raise _too_slow()
+
     def _run(self) -> None:
-        batch: list[MetricsReport] = []
-        deadline: float | None = None
-        while True:
-            try:
-                item = self._queue.get(timeout=None if deadline is None else max(deadline - time.monotonic(), 0))
-            except queue.Empty:
-                item = ""
-            if isinstance(item, MetricsReport):
-                batch.append(item)
-            if item and isinstance(item, (MetricsReport, str)) and len(batch) < _BATCH:
-                deadline = deadline or time.monotonic() + _LINGER
-                continue
-            deadline = None
-            self._write(batch)
-            batch = []
-            if isinstance(item, threading.Event):
-                item.set()
-            if item is None:
+        while self._open or self._something.is_set():
+            self._something.wait()
+            self._urgent.wait(_LINGER)
+            self._something.clear()
+            self._urgent.clear()
+            self._ship()
+
+    def _ship(self) -> None:
+        # Looked at in this order, nothing that is written here runs ahead of a report submitted before it:
+        # progress is never ahead of its steps, and who waits finds everything there.
+        waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        latest = [self._latest.pop(key) for key in list(self._latest)]
+        for _ in range(0, len(self._queue), _BATCH):
+            self._ship_reports([self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))])
+            self._room.set()
+        for write in latest:
+            self._attempt(write)
+        for done in waiting:
+            done.set()
+
+    def _ship_reports(self, reports: list[MetricsReport]) -> None:
+        try:
+            self._write(reports)
+        except Exception as error:  # noqa: BLE001  (raised again in the thread that reports next)
+            if len(reports) == 1 or not isinstance(error, _FAULTY):
+                self._remember(error)
                 return
+            middle = len(reports) // 2
+            self._ship_reports(reports[:middle])
+            self._ship_reports(reports[middle:])
+        else:
+            self._attempt(lambda: self._written(reports))
 
-    def _write(self, reports: list[MetricsReport]) -> None:
-        if reports and self._guarded(lambda: self._store.report_metrics(reports)):
-            for report in reports:
-                emit(
-                    events.MetricsReported(
-                        trial_id=report.trial_id,
-                        run_id=report.run_id,
-                        group=report.group,
-                        steps_completed=report.steps_completed,
-                        metrics=report.metrics,
-                    )
-                )
-        for key in list(self._latest):  # after the reports: progress must not run ahead of the steps it is about
-            self._guarded(self._latest.pop(key))
-
-    def _guarded(self, write: _Write) -> bool:
+    def _attempt(self, write: _Write) -> None:
         try:
             write()
-        except Exception as error:  # noqa: BLE001  (raised again in the thread that reports next)
-            self._error = self._error or error
-            return False
-        return True
+        except Exception as error:  # noqa: BLE001  (as above)
+            self._remember(error)
+
+    def _remember(self, error: Exception) -> None:
+        if self._error is None:
+            self._error = error
+        else:
+            _log.error("after another error that was not raised yet: %s", error)
+
+
+def _too_slow() -> TrackingError:
+    return TrackingError(f"metrics were not written within {_PATIENCE:g} s; is the database reachable?")

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from enum import Enum
 from functools import partial
+from operator import index
+from pathlib import Path, PurePath
 from typing import Any
 
+from det_core import events
 from det_core.core._shipper import Shipper
+from det_core.core._tensorboard import Tensorboard, TensorboardMode
+from det_core.core._values import Values
 from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore
+from det_core.plugins import emit
 
 TRAINING = "training"
 VALIDATION = "validation"
+
+_MOST_STEPS = 2**63 - 1  # what the record holds
 
 
 class EarlyExitReason(str, Enum):
@@ -25,18 +33,34 @@ class EarlyExitReason(str, Enum):
 class TrainContext:
     """Reports metrics, progress and status. Calls return at once; a background thread writes.
 
-    An error of that thread is raised by the next call, at the latest when the core context exits.
+    Any worker may report; usually only the chief does. An error of the thread is raised by the next
+    call, at the latest when the core context exits.
     """
 
     def __init__(
-        self, store: TrackingStore, run: Run, experiment_id: int, searcher_metric: str, *, smaller_is_better: bool
+        self,
+        store: TrackingStore,
+        run: Run,
+        experiment_id: int,
+        searcher_metric: str,
+        *,
+        smaller_is_better: bool,
+        tensorboard: Tensorboard,
     ) -> None:
         self._store = store
         self._run = run
         self._experiment_id = experiment_id
         self._searcher_metric = searcher_metric
         self._smaller_is_better = smaller_is_better
-        self._shipper = Shipper(store)
+        self._tensorboard = tensorboard
+        self._values = Values()
+        # Not store.report_metrics itself: to ask for it would open a store that is opened by its first use.
+        self._shipper = Shipper(lambda reports: store.report_metrics(reports), self._written)
+
+    def set_status(self, status: str) -> None:
+        """Say in a few words what the trial is doing."""
+        run = self._run
+        self._shipper.submit_latest("status", partial(self._store.set_runner_state, run.trial_id, run.run_id, status))
 
     def report_training_metrics(
         self,
@@ -46,22 +70,70 @@ class TrainContext:
     ) -> None:
         """Report training metrics, and optionally those of each batch since the last report.
 
+        The values are copied and converted before this returns: NumPy and torch scalars become numbers,
+        arrays and tensors lists, an Enum its name, a date ISO 8601 text; NaN and infinities are kept, and
+        bytes are left out with a warning.
+
         Args:
             steps_completed: batches trained since the start of the trial, >= 0.
-            metrics: names to JSON-able values; NaN and infinities are kept.
+            metrics: names to values. Reported again for the same step, a name must have the same value.
             batch_metrics: one mapping per batch, oldest first.
+
+        Raises:
+            TypeError: a value that JSON cannot hold (the message names it), or ``steps_completed`` is no integer.
+            ValueError: ``steps_completed`` is negative, or there are over a million numbers and characters.
         """
         self._report(TRAINING, steps_completed, metrics, batch_metrics)
 
     def report_validation_metrics(self, steps_completed: int, metrics: Mapping[str, Any]) -> None:
-        """Report validation metrics. Arguments as for `report_training_metrics`."""
+        """Report validation metrics. As `report_training_metrics`, except that no value may be None.
+
+        Raises:
+            RuntimeError: a value is None; the message names the metric.
+        """
         self._report(VALIDATION, steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: Mapping[str, Any]) -> None:
-        """Report metrics of any group, whose name must not be empty or contain ``.``."""
+        """Report metrics of any group. As `report_training_metrics`.
+
+        Args:
+            group: ``training``, ``validation`` or a name of your own without ``.``.
+        """
         if not group or "." in group:
             raise ValueError(f"metrics group {group!r} must not be empty or contain '.'; for example 'throughput'")
         self._report(group, steps_completed, metrics)
+
+    def get_tensorboard_path(self) -> Path:
+        """A private local directory for TensorBoard files, each worker's own.
+
+        In TensorboardMode.AUTO what the chief has there is stored every ten seconds and when the core context
+        exits. Then the directory is removed, unless it holds files that were not stored.
+        """
+        return self._tensorboard.path()
+
+    def upload_tensorboard_files(
+        self,
+        selector: Callable[[Path], bool] = lambda _: True,
+        mangler: Callable[[Path, int], PurePath] = lambda path, __: path,
+    ) -> None:
+        """Store the TensorBoard files that changed since the last call, beside the checkpoints.
+
+        Args:
+            selector: takes a file's path and says whether to store it.
+            mangler: takes the path relative to `get_tensorboard_path` and this worker's rank, and returns the
+                relative path to store the file under.
+
+        Raises:
+            RuntimeError: the mode is AUTO, where this happens by itself.
+            ValueError: the mangler's path leads elsewhere.
+            StorageError: the storage refused.
+        """
+        if self._tensorboard.mode is TensorboardMode.AUTO:
+            raise RuntimeError(
+                "upload_tensorboard_files() is for TensorboardMode.MANUAL; this context stores them by itself. "
+                "To do it yourself: core.init(tensorboard_mode=core.TensorboardMode.MANUAL)"
+            )
+        self._tensorboard.upload(selector, mangler)
 
     def report_progress(self, progress: float) -> None:
         """Report the share of the work that is done, 0 to 1."""
@@ -71,14 +143,20 @@ class TrainContext:
             "progress", partial(self._store.set_experiment_progress, self._experiment_id, progress)
         )
 
-    def set_status(self, status: str) -> None:
-        """Say in a few words what the trial is doing."""
-        run = self._run
-        self._shipper.submit_latest("status", partial(self._store.set_runner_state, run.trial_id, run.run_id, status))
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Replace what is noted about this trial, such as where its data came from; written before this returns.
+
+        Values are converted as those of metrics.
+        """
+        self._store.set_trial_metadata(self._run.trial_id, self._run.run_id, self._values.copy(metadata)[0])
+
+    def get_metadata(self) -> dict[str, Any]:
+        """What was noted by `set_metadata`, also in earlier runs of this trial; empty if nothing was."""
+        return dict(self._store.trial(self._run.trial_id).metadata)
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
         """Record that the trial leaves for good; written before this returns."""
-        self._store.report_early_exit(self._run.trial_id, self._run.run_id, reason.value)
+        self._store.report_early_exit(self._run.trial_id, self._run.run_id, EarlyExitReason(reason).value)
 
     def get_experiment_best_validation(self) -> float | None:
         """The best searcher metric of all trials so far, what was just reported included."""
@@ -99,20 +177,50 @@ class TrainContext:
         metrics: Mapping[str, Any],
         batch_metrics: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
+        copied, batches = self._values.copy(metrics, batch_metrics)
+        if group == VALIDATION and None in copied.values():
+            name = next(name for name, value in copied.items() if value is None)
+            raise RuntimeError(f"validation metric {name!r} is None; return a number from your evaluation")
         self._shipper.submit(
             MetricsReport(
                 trial_id=self._run.trial_id,
                 run_id=self._run.run_id,
                 group=group,
-                steps_completed=steps_completed,
-                metrics=dict(metrics),
-                batch_metrics=batch_metrics,
+                steps_completed=_steps(steps_completed),
+                metrics=copied,
+                batch_metrics=batches,
                 time=datetime.now(timezone.utc),
             )
         )
 
+    def _written(self, reports: Sequence[MetricsReport]) -> None:
+        self._tensorboard.write(reports)
+        for report in reports:
+            emit(
+                events.MetricsReported(
+                    trial_id=report.trial_id,
+                    run_id=report.run_id,
+                    group=report.group,
+                    steps_completed=report.steps_completed,
+                    metrics=report.metrics,
+                )
+            )
+
     def _start(self) -> None:
-        self._shipper.start()
+        self._shipper.open()
 
     def _close(self) -> None:
-        self._shipper.close()
+        try:
+            self._shipper.close()
+        finally:
+            self._tensorboard.close()
+
+
+def _steps(value: int) -> int:
+    try:
+        steps = index(value)
+    except TypeError:
+        raise TypeError(f"steps_completed is {value!r}; expected an integer such as 100") from None
+    if not 0 <= steps <= _MOST_STEPS:
+        raise ValueError(f"steps_completed is {steps}; expected the batches trained so far, 0 or more")
+    return steps

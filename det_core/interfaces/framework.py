@@ -37,8 +37,14 @@ class TrialAdapter(ABC):
         """
 
     @abstractmethod
-    def validate(self) -> Metrics:
-        """Evaluate on the validation set; the reduced metrics, as plain JSON-able values."""
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        """Evaluate on the validation set, leaving between two batches as soon as ``stop()`` is true.
+
+        It must leave nothing behind that training would notice, finished or not.
+
+        Returns:
+            The reduced metrics, as plain JSON-able values; None if it left early.
+        """
 
     @abstractmethod
     def save(self, path: Path) -> None:

@@ -19,13 +19,14 @@ class LaunchRequest:
     Args:
         name: identifies the trial on this host; a second launch of the same name waits until all
             processes of the first are gone.
-        argv: the worker's command line.
-        cwd: its working directory, which also comes first on its import path.
-        info: what ``det.get_cluster_info()`` shall return there: file name -> JSON object.
+        argv: the command line of its only process, or of what starts all of them, such as torchrun.
+        cwd: its working directory, the user's code.
+        info: what ``det.get_cluster_info()`` shall return there: file name -> JSON object. The launcher adds
+            ``slot_ids`` to ``cluster.json``, and ``rendezvous.json``.
         slots: how many workers the trial has, >= 1.
-        log: called with (rank, ``"stdout"`` or ``"stderr"``, a line without its newline), from
-            the launcher's threads.
-        env: variables added to the worker's environment.
+        log: called with (rank, or None where a line does not tell; ``"stdout"``, ``"stderr"``, or ``"det"`` for the
+            launcher's own words; a line without its newline), from the launcher's threads.
+        env: variables added to their environment.
     """
 
     name: str
@@ -33,12 +34,16 @@ class LaunchRequest:
     cwd: Path
     info: Mapping[str, Mapping[str, Any]]
     slots: int
-    log: Callable[[int, str, str], None]
+    log: Callable[[int | None, str, str], None]
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 class Allocation(ABC):
-    """The running processes of one launch. No method blocks for longer than its time limit."""
+    """The running processes of one launch. No method blocks for longer than its time limit.
+
+    When the first process has ended, those that it left behind are ended too. All of them end within 10 s of losing
+    the process that holds this object.
+    """
 
     @abstractmethod
     def wait(self, timeout: float) -> int | None:

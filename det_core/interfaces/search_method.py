@@ -18,10 +18,13 @@ class Create:
 
 @dataclass(frozen=True)
 class Train:
-    """Let the trial train up to ``length`` (absolute, in the unit of max_length), then validate."""
+    """Let the trial train up to ``length`` (absolute, in the unit of max_length), then validate.
+
+    None: a command trains for as long as it likes.
+    """
 
     request_id: int
-    length: int
+    length: int | None
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class SearchMethod(ABC):
         """The first actions, before any trial exists."""
 
     @abstractmethod
-    def on_validation(self, request_id: int, length: int, metric: float) -> Sequence[Action]:
+    def on_validation(self, request_id: int, length: int | None, metric: float) -> Sequence[Action]:
         """The trial trained to ``length`` and its searcher metric is ``metric``."""
 
     @abstractmethod

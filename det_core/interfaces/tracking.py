@@ -31,6 +31,14 @@ class State(str, Enum):
         return self in (State.COMPLETED, State.CANCELED, State.ERROR)
 
 
+REQUESTS: Mapping[State, State] = {
+    State.PAUSED: State.PAUSED,
+    State.STOPPING_CANCELED: State.CANCELED,
+    State.STOPPING_KILLED: State.CANCELED,
+}
+"""What a person can ask of a running experiment, mildest first -> the state that it ends in."""
+
+
 class CheckpointState(str, Enum):
     ACTIVE = "ACTIVE"
     """Being written; only the run that began it may complete it."""
@@ -77,6 +85,8 @@ class Trial:
     """Batches trained, by the newest report or checkpoint of the surviving history."""
     runner_state: str
     """The short status that the trial's own code reported last."""
+    metadata: Mapping[str, Any]
+    """What the trial's own code noted about itself."""
     task_id: str
     external_id: str | None
     start_time: datetime
@@ -96,6 +106,17 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SearcherOperationRecord:
+    """What the search method wants of a trial: train up to ``length``, then tell the searcher's metric."""
+
+    length: int
+    """Absolute, in the unit of the config."""
+    completed: bool
+    metric: float | None
+    """Told with the completion; may be NaN or infinite. None before."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MetricsReport:
     """What was reported for one (trial, group, step)."""
 
@@ -108,6 +129,21 @@ class MetricsReport:
     batch_metrics: Sequence[Mapping[str, Any]] | None = None
     time: datetime | None = None
     """When it was reported; None = now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemMetrics:
+    """What a host was busy with at one time while it ran a trial."""
+
+    trial_id: int
+    run_id: int
+    group: str
+    """``cpu``, ``memory``, ``disk``, ``network`` or ``gpu``."""
+    metrics: Mapping[str, Any]
+    """Agent id to the numbers of that group."""
+    time: datetime
+    id: int = 0
+    """Given by the store, rising."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +186,11 @@ class TrackingStore(ABC):
 
     url: str
     """What `det_core.tracking.open_store` takes to open the same record in another process."""
+
+    @property
+    @abstractmethod
+    def cluster_id(self) -> str:
+        """32 hexadecimal digits that tell this record from all others."""
 
     # Experiments
 
@@ -270,6 +311,44 @@ class TrackingStore(ABC):
     @abstractmethod
     def set_runner_state(self, trial_id: int, run_id: int, status: str) -> None: ...
 
+    @abstractmethod
+    def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:
+        """Replace the trial's metadata, which must be JSON-able."""
+
+    @abstractmethod
+    def add_trial_source(
+        self,
+        trial_id: int,
+        run_id: int,
+        checkpoint_uuid: str,
+        *,
+        model_id: int | None = None,
+        model_version: int | None = None,
+    ) -> None:
+        """Note that the trial works with a checkpoint of some other trial, perhaps as a version of a model."""
+
+    @abstractmethod
+    def trials_using(self, checkpoint_uuid: str) -> list[int]:
+        """The ids of the trials that were noted to work with the checkpoint, in order."""
+
+    # The searcher's operation: at most one per trial.
+
+    @abstractmethod
+    def set_searcher_operation(self, trial_id: int, length: int, *, lease: str = "") -> None:
+        """Ask the trial to train up to ``length`` (> 0). An operation of the same length stays as it is."""
+
+    @abstractmethod
+    def searcher_operation(self, trial_id: int) -> SearcherOperationRecord | None:
+        """The operation set last, None before the first."""
+
+    @abstractmethod
+    def complete_searcher_operation(self, trial_id: int, run_id: int, length: int, metric: float) -> None:
+        """The run has trained up to ``length``, with this value of the searcher's metric.
+
+        Raises:
+            TrackingError: the operation has another length, or was completed before.
+        """
+
     # Metrics
 
     @abstractmethod
@@ -299,6 +378,14 @@ class TrackingStore(ABC):
     ) -> tuple[float, int, int] | None:
         """The best (value, trial id, step) of a finite numeric validation metric over the experiment."""
 
+    @abstractmethod
+    def report_system_metrics(self, samples: Sequence[SystemMetrics]) -> None:
+        """Add the samples, in one transaction; ``id`` is ignored. Raises StaleRun as `report_metrics`."""
+
+    @abstractmethod
+    def system_metrics(self, trial_id: int, *, group: str | None = None, after: int = 0) -> list[SystemMetrics]:
+        """Of all runs, in order; only ids greater than ``after``."""
+
     # Checkpoints
 
     @abstractmethod
@@ -318,8 +405,15 @@ class TrackingStore(ABC):
         """Turn it COMPLETED, after the last byte is stored."""
 
     @abstractmethod
-    def delete_checkpoint(self, uuid: str) -> None:
-        """Turn it DELETED, with no resources; its files are gone."""
+    def delete_checkpoint(self, uuid: str, *, only: CheckpointState | None = None) -> bool:
+        """Turn it DELETED, with no resources; its files are gone.
+
+        Args:
+            only: leave it alone in any other state.
+
+        Returns:
+            Whether it was turned.
+        """
 
     @abstractmethod
     def checkpoint(self, uuid: str) -> Checkpoint: ...

@@ -1,4 +1,4 @@
-"""The agent of one node: it starts the worker, passes on its output, and tells it when to leave."""
+"""The agent of one node: it starts the command, passes on its output, and tells it when to leave."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -19,32 +19,40 @@ from det_core.core import agent_channel
 from det_core.core._info import INFO_DIR
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Allocation, LaunchRequest
+from det_core.launch import _guard
+from det_core.launch._environment import too_long, variables
+from det_core.launch._lines import RANK_TEMPLATE, Lines
 
-_LONGEST_LINE = 1 << 16
 _PATIENCE = 10.0
 """Seconds for threads and killed processes to end."""
+_CHUNK = 1 << 16
 
 
 class Agent(Allocation):
-    """Runs the processes of one launch on this node.
+    """Runs the processes of one launch on this node, under a guard that leaves none behind.
 
-    The worker leads a session of its own, so that a Ctrl-C in the terminal reaches the runner alone,
-    and so that everything it started can be ended with it.
+    They are a session of their own, so that a Ctrl-C in the terminal reaches the runner alone.
+
+    Args:
+        lock: a file descriptor that all of them inherit.
     """
 
-    def __init__(self, request: LaunchRequest, *, slot_ids: Sequence[int], lock: int) -> None:
+    def __init__(self, request: LaunchRequest, *, lock: int) -> None:
         self._log = request.log
         self._directory = _private_directory()
         self._preempting = False
         self._clients: list[socket.socket] = []
         self._clients_lock = threading.Lock()
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._write_info(request, slot_ids)
-            self._server = self._listen()
-            self._process = self._start(request, lock)
+            for name, content in request.info.items():
+                (self._directory / name).write_text(json.dumps(content))
+            self._listen()
+            self._process, self._to_guard = self._start(request, lock)
         except OSError as error:
+            self._server.close()
             shutil.rmtree(self._directory)
-            raise LaunchError(f"cannot start {request.argv[0]!r}: {error}") from error
+            raise LaunchError(f"cannot start {request.argv[0]!r} in {request.cwd}: {error}") from error
         self._readers = [self._follow(name, stream) for name, stream in self._streams()]
 
     def wait(self, timeout: float) -> int | None:
@@ -60,12 +68,17 @@ class Agent(Allocation):
                 _tell(client)
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(BrokenPipeError):  # it has ended
+            os.write(self._to_guard, b"!")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PATIENCE)
+        with contextlib.suppress(ProcessLookupError):  # a guard that somebody killed has left its group behind
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(_PATIENCE)
 
     def close(self) -> None:
-        self.kill()  # what the worker started and left behind
+        self.kill()
+        os.close(self._to_guard)
         for reader in self._readers:
             reader.join(_PATIENCE)
         self._server.close()
@@ -74,22 +87,15 @@ class Agent(Allocation):
                 client.close()
         shutil.rmtree(self._directory)
 
-    def _write_info(self, request: LaunchRequest, slot_ids: Sequence[int]) -> None:
-        for name, content in request.info.items():
-            extra = {"slot_ids": list(slot_ids)} if name == "cluster.json" else {}
-            (self._directory / name).write_text(json.dumps({**content, **extra}))
+    def _listen(self) -> None:
+        self._server.bind(str(self._directory / "agent.sock"))
+        self._server.listen()
+        threading.Thread(target=self._accept, name="det-agent", daemon=True).start()
 
-    def _listen(self) -> socket.socket:
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        server.bind(str(self._directory / "agent.sock"))
-        server.listen()
-        threading.Thread(target=self._accept, args=(server,), name="det-agent", daemon=True).start()
-        return server
-
-    def _accept(self, server: socket.socket) -> None:
+    def _accept(self) -> None:
         while True:
             try:
-                client, _ = server.accept()
+                client, _ = self._server.accept()
             except OSError:
                 return  # closed
             with self._clients_lock:
@@ -97,36 +103,57 @@ class Agent(Allocation):
                 if self._preempting:
                     _tell(client)
 
-    def _start(self, request: LaunchRequest, lock: int) -> subprocess.Popen[str]:
-        env = {
+    def _start(self, request: LaunchRequest, lock: int) -> tuple[subprocess.Popen[bytes], int]:
+        """The guard, and the end of a pipe on which it hears from this process."""
+        guard = [sys.executable, "-I", "-S", _guard.__file__]
+        for_guard, to_guard = os.pipe()
+        try:
+            process = subprocess.Popen(
+                [*guard, str(for_guard), *request.argv],
+                cwd=request.cwd,
+                env=self._environment(request),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=(lock, for_guard),
+            )
+        except OSError:
+            os.close(to_guard)
+            raise
+        finally:
+            os.close(for_guard)
+        return process, to_guard
+
+    def _environment(self, request: LaunchRequest) -> dict[str, str]:
+        described = variables(request.info)
+        for name in too_long(described):
+            del described[name]
+            self._log(None, "det", f"{name} is too long for an environment variable; use det.get_cluster_info()")
+        programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        return {
             **os.environ,
+            "PATH": os.pathsep.join(programs),  # so that `python3` is the one whose packages det found
             "PYTHONUNBUFFERED": "1",
+            "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": RANK_TEMPLATE,
             **request.env,
+            **described,
             INFO_DIR: str(self._directory),
             agent_channel.SOCKET: str(self._directory / "agent.sock"),
         }
-        return subprocess.Popen(
-            request.argv,
-            cwd=request.cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-            pass_fds=(lock,),
-        )
 
-    def _streams(self) -> list[tuple[str, IO[str]]]:
+    def _streams(self) -> list[tuple[str, IO[bytes]]]:
         assert self._process.stdout and self._process.stderr
         return [("stdout", self._process.stdout), ("stderr", self._process.stderr)]
 
-    def _follow(self, name: str, stream: IO[str]) -> threading.Thread:
+    def _follow(self, name: str, stream: IO[bytes]) -> threading.Thread:
         def read() -> None:
+            lines, data = Lines(), b"?"
             with stream:
-                while line := stream.readline(_LONGEST_LINE):
-                    self._log(0, name, line.rstrip("\n"))
+                while data:
+                    data = os.read(stream.fileno(), _CHUNK)
+                    for rank, text in lines.feed(data):
+                        self._log(rank, name, text)
 
         thread = threading.Thread(target=read, name=f"det-{name}", daemon=True)
         thread.start()

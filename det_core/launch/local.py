@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from det_core.config import Block, Positive
@@ -30,15 +31,28 @@ class LocalLauncher(Launcher):
 
     def start(self, request: LaunchRequest) -> Allocation:
         if request.slots > self._slots:
+            more = "" if gpus() else ", or set launcher: {type: local, slots: N}"
             raise LaunchError(
                 f"the trial needs {request.slots} slots and this machine has {self._slots}; "
-                "lower resources.slots_per_trial, or set launcher: {type: local, slots: N}"
+                f"lower resources.slots_per_trial{more}"
             )
         lock = _lock(home() / "locks" / f"{request.name}.lock")
         try:
-            return Agent(request, slot_ids=list(range(request.slots)), lock=lock)
+            return Agent(_described(request), lock=lock)
         finally:
-            os.close(lock)  # the worker has inherited it
+            os.close(lock)  # the processes have inherited it
+
+
+def _described(request: LaunchRequest) -> LaunchRequest:
+    """The request with what only the launcher knows."""
+    cluster = {**request.info["cluster.json"], "slot_ids": list(range(request.slots))}
+    host = "127.0.0.1"
+    rendezvous = {"container_addrs": [host], "container_rank": 0, "container_slot_counts": [request.slots]}
+    return replace(
+        request,
+        info={**request.info, "cluster.json": cluster, "rendezvous.json": rendezvous},
+        env={**request.env, "DET_CHIEF_IP": host},
+    )
 
 
 def gpus() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import cast
 
@@ -12,11 +13,11 @@ from det_core import events
 from det_core.config import parse_config
 from det_core.errors import DetError, ExperimentBusy, StaleRun
 from det_core.interfaces.search_method import Action, Create, SearchMethod, Train
-from det_core.interfaces.tracking import State, TrackingStore, Trial
+from det_core.interfaces.tracking import REQUESTS, State, TrackingStore, Trial
 from det_core.plugins import emit, registry
 from det_core.runner._context_dir import unpack
 from det_core.runner._lease import Lease
-from det_core.runner._requests import OUTCOME, Requests
+from det_core.runner._requests import Requests
 from det_core.runner._trial import Ended, Outcome, TrialRunner
 from det_core.storage import check, open_storage
 
@@ -101,7 +102,7 @@ class ExperimentRunner:
             while todo:
                 follow_ups = self._perform(todo.popleft(), method, known, runner)
                 if requests.current:
-                    return OUTCOME[requests.current]
+                    return REQUESTS[requests.current]
                 todo.extend(follow_ups)
         return State.ERROR if self._error else State.COMPLETED
 
@@ -114,9 +115,15 @@ class ExperimentRunner:
                 trials[action.request_id] = self._create(action, runner.lease)
         elif isinstance(action, Train):
             trial = trials[action.request_id]
-            ended = Ended(Outcome.COMPLETED) if trial.state is State.COMPLETED else runner.run(trial)
-            return self._after(action, trial, ended, method, runner)
+            return self._after(action, trial, self._train(action, trial, runner), method, runner)
         return []
+
+    def _train(self, action: Train, trial: Trial, runner: TrialRunner) -> Ended:
+        if trial.state is State.COMPLETED:
+            return Ended(Outcome.COMPLETED)
+        if action.length is not None:
+            self._store.set_searcher_operation(trial.id, action.length, lease=runner.lease.holder)
+        return runner.run(trial)
 
     def _create(self, action: Create, lease: Lease) -> Trial:
         seed = (self._config.reproducibility.experiment_seed + action.request_id) % 2**32
@@ -129,7 +136,7 @@ class ExperimentRunner:
     ) -> Sequence[Action]:
         state = State.ERROR if ended.outcome is Outcome.FAILED else State.COMPLETED
         if ended.outcome is Outcome.INTERRUPTED and runner.requests.current:
-            state = OUTCOME[runner.requests.current]
+            state = REQUESTS[runner.requests.current]
         self._store.set_trial_state(trial.id, state, lease=runner.lease.holder)
         if state.final:
             emit(events.TrialFinished(experiment_id=trial.experiment_id, trial_id=trial.id, state=state.value))
@@ -141,10 +148,13 @@ class ExperimentRunner:
         return method.on_exit(action.request_id, ended.outcome.value)
 
     def _searcher_metric(self, trial: Trial) -> float:
-        """The searcher metric of the trial's latest validation; NaN if a script reported none."""
+        """What the trial completed its operation with, else its latest validation's; NaN if it reported none."""
+        operation = self._store.searcher_operation(trial.id)
+        if operation and operation.metric is not None:
+            return operation.metric
         metric = self._config.searcher.metric
         values = [report.metrics.get(metric) for report in self._store.metrics(trial.id, group="validation")]
-        return float(cast("float", values[-1])) if values and values[-1] is not None else float("nan")
+        return float(values[-1]) if values and isinstance(values[-1], Real) else float("nan")
 
     def _search_method(self) -> SearchMethod:
         block = self._config.searcher

@@ -9,17 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
 
 _POLL_EVERY = 1.0
 
-# What is asked for -> the state it ends in.
-OUTCOME = {
-    State.PAUSED: State.PAUSED,
-    State.STOPPING_CANCELED: State.CANCELED,
-    State.STOPPING_KILLED: State.CANCELED,
-}
-_SEVERITY = list(OUTCOME)
+_SEVERITY = list(REQUESTS)
 
 
 class Requests:
@@ -54,7 +48,7 @@ class Requests:
         if time.monotonic() >= self._poll_at:
             self._poll_at = time.monotonic() + _POLL_EVERY
             state = self._store.experiment(self._experiment_id).state
-            if state in OUTCOME:
+            if state in REQUESTS:
                 self._raise_to(state)
         return self.current
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import SecretBytes, SecretStr
 
-from det_core.config import ExperimentConfig, parse_config
+from det_core.config import ExperimentConfig, is_command, parse_config
 from det_core.core import default_storage
 from det_core.errors import InvalidExperimentException
 from det_core.interfaces.tracking import Experiment, TrackingStore
@@ -25,11 +25,13 @@ def submit(
         InvalidExperimentException: the config asks for what cannot run here.
     """
     if config.entrypoint is None:
-        raise InvalidExperimentException("the config has no entrypoint; for example: entrypoint: model_def:MyTrial")
-    if config.resources.slots_per_trial > 1:
         raise InvalidExperimentException(
-            f"resources.slots_per_trial is {config.resources.slots_per_trial}, and no distributed backend is "
-            "installed; this release trains on one process: use 1"
+            "the config has no entrypoint; for example: entrypoint: model_def:MyTrial, or entrypoint: python3 train.py"
+        )
+    if config.resources.slots_per_trial > 1 and not is_command(config.entrypoint):
+        raise InvalidExperimentException(
+            f"resources.slots_per_trial is {config.resources.slots_per_trial}, and this release trains the trial class "
+            f"{config.entrypoint!r} on one process: use 1, or a command that starts the workers, such as torchrun"
         )
     _refuse_secrets(config.model_dump(), "")
     content = pack(context_dir)

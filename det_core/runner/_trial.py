@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from det_core import events
-from det_core.config import ExperimentConfig
+from det_core.config import ExperimentConfig, is_command
 from det_core.core import EarlyExitReason
 from det_core.errors import LaunchError
-from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher, LaunchRequest
+from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher
 from det_core.interfaces.tracking import Checkpoint, Run, State, TrackingStore, Trial
-from det_core.launch.local import gpus
 from det_core.plugins import emit, registry
+from det_core.runner._launch_request import launch_request
 from det_core.runner._lease import Lease
 from det_core.runner._logs import LogWriter
 from det_core.runner._requests import Requests
@@ -26,6 +27,8 @@ from det_core.runner._requests import Requests
 _TICK = 0.2
 _PREEMPTION_TIMEOUT = 600.0
 """Seconds from a request to leave until the trial is killed, unless the config sets preemption_timeout."""
+_NOT_STARTED = (126, 127)
+"""Exit codes of a shell, and of our launcher, whose command could not be started."""
 
 
 class Outcome(Enum):
@@ -69,17 +72,36 @@ class TrialRunner:
             except LaunchError as failure:
                 return Ended(Outcome.FAILED, str(failure))
             run = self.store.run(trial.id, run.run_id)
+            if run.early_exit == EarlyExitReason.INVALID_HP.value:  # workers that waited for that one may have failed
+                return Ended(Outcome.INVALID_HP)
             if code == 0 and run.early_exit:
-                invalid = run.early_exit == EarlyExitReason.INVALID_HP.value
-                return Ended(Outcome.INVALID_HP if invalid else Outcome.STOPPED)
-            if code == 0 and not run.preemption_acknowledged:
+                return Ended(Outcome.STOPPED)
+            if code == 0 and self._is_done(run):
                 return Ended(Outcome.COMPLETED)
             if code == 0 or self.requests.current:
                 continue  # it left on request, and did not fail
             failures = self.store.count_restart(trial.id, lease=self.lease.holder)
+            if is_command(self.config.entrypoint) and code in _NOT_STARTED:
+                return Ended(Outcome.FAILED, self._not_started(code, error))
             if code == EXIT_DO_NOT_RESTART or failures > self.config.max_restarts:
                 return Ended(Outcome.FAILED, error)
         return Ended(Outcome.INTERRUPTED)
+
+    def _is_done(self, run: Run) -> bool:
+        """Whether nothing is left to do for a run that exited with 0."""
+        operation = self.store.searcher_operation(run.trial_id)
+        # A script whose operations are all completed acknowledges too, so that more of them would start it again.
+        out_of_operations = operation is not None and operation.completed and not self.requests.current
+        return out_of_operations or not run.preemption_acknowledged
+
+    def _not_started(self, code: int, error: str) -> str:
+        entrypoint = self.config.entrypoint
+        command = shlex.join(entrypoint) if isinstance(entrypoint, tuple) else entrypoint
+        return (
+            f"the entrypoint {command!r} could not be started (exit code {code}: {error}); programs are looked for in "
+            f"{Path(sys.executable).parent} and on PATH, files in the context directory; "
+            "a trial class is written as module:Class"
+        )
 
     def _launcher(self) -> Launcher:
         block = self.config.launcher
@@ -89,22 +111,32 @@ class TrialRunner:
         latest = self._latest_checkpoint(trial.id)
         logs = LogWriter(self.store, run)
         start = f"checkpoint {latest.uuid} after {latest.steps_completed} batches" if latest else "the beginning"
-        logs.add(0, "det", f"run {run.run_id} of trial {trial.id} starts from {start}")
+        logs.add(None, "det", f"run {run.run_id} of trial {trial.id} starts from {start}")
         emit(
             events.TrialStarted(
                 experiment_id=trial.experiment_id, trial_id=trial.id, run_id=run.run_id, hparams=trial.hparams
             )
         )
-        allocation = launcher.start(self._request(trial, run, latest, logs))
+        allocation = launcher.start(
+            launch_request(
+                self.config,
+                trial,
+                run,
+                latest,
+                store=self.store,
+                context_dir=self.context_dir,
+                log=logs.add,
+            )
+        )
         try:
             code = self._watch(allocation, logs)
         finally:
             allocation.close()
             logs.flush(now=True)
         how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
-        logs.add(0, "det", f"run {run.run_id} of trial {trial.id} {how}")
+        logs.add(None, "det", f"run {run.run_id} of trial {trial.id} {how}")
         logs.flush(now=True)
-        return code, logs.last_error if code > 0 and logs.last_error else f"the worker {how}"
+        return code, logs.error if code > 0 and logs.error else f"the worker {how}"
 
     def _watch(self, allocation: Allocation, logs: LogWriter) -> int:
         """Wait for the end, passing on requests to leave."""
@@ -130,37 +162,3 @@ class TrialRunner:
         if not own and searcher.source_trial_id:
             own = self.store.checkpoints(trial_id=searcher.source_trial_id)
         return own[-1] if own else None
-
-    def _request(self, trial: Trial, run: Run, latest: Checkpoint | None, logs: LogWriter) -> LaunchRequest:
-        return LaunchRequest(
-            name=f"trial-{trial.id}",
-            argv=[sys.executable, "-m", "det_core.launch.worker"],
-            cwd=self.context_dir,
-            env=self.config.environment.environment_variables.for_device("cuda" if gpus() else "cpu"),
-            slots=max(self.config.resources.slots_per_trial, 1),
-            log=logs.add,
-            info={"cluster.json": self._cluster(trial, run, latest), "trial.json": self._trial(trial, run, latest)},
-        )
-
-    def _cluster(self, trial: Trial, run: Run, latest: Checkpoint | None) -> Mapping[str, Any]:
-        return {
-            "master_url": self.store.url,
-            "cluster_id": "local",
-            "agent_id": "local",
-            "task_id": trial.task_id,
-            "allocation_id": run.allocation_id,
-            "session_token": "",
-            "latest_checkpoint": latest.uuid if latest else None,
-        }
-
-    def _trial(self, trial: Trial, run: Run, latest: Checkpoint | None) -> Mapping[str, Any]:
-        continues = latest is not None and latest.trial_id == trial.id
-        return {
-            "trial_id": trial.id,
-            "experiment_id": trial.experiment_id,
-            "trial_seed": trial.seed,
-            "hparams": trial.hparams,
-            "config": self.config.dump(),
-            "steps_completed": latest.steps_completed if latest and continues else 0,
-            "trial_run_id": run.run_id,
-        }

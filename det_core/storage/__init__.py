@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from det_core.storage._checkpoints import (
-    METADATA_FILE,
-    check,
-    delete,
-    finish,
-    metadata,
-    restore,
-    save,
-    scan,
-    verify_in_place,
-)
+from det_core.storage._checksum import Entry, checksum
+from det_core.storage._manifest import METADATA_FILE, Manifest
 from det_core.storage._open import open_storage
+from det_core.storage._remove import check, delete
+from det_core.storage._restore import StoredCheckpoint, find, metadata, restore
+from det_core.storage._save import Selector, adopt_files, publish, put_files, save, scan
 
 __all__ = [
     "METADATA_FILE",
+    "Entry",
+    "Manifest",
+    "Selector",
+    "StoredCheckpoint",
+    "adopt_files",
     "check",
+    "checksum",
     "delete",
-    "finish",
+    "find",
     "metadata",
     "open_storage",
+    "publish",
+    "put_files",
     "restore",
     "save",
     "scan",
-    "verify_in_place",
 ]

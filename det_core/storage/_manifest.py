@@ -13,24 +13,14 @@ import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import google_crc32c
-
 from det_core.errors import CheckpointCorrupt
+from det_core.storage._checksum import Entry
 
+METADATA_FILE = "metadata.json"
 KEY = "_det"
 FORMAT = 1
-_CHUNK = 1 << 20
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What the manifest says of one path."""
-
-    size: int
-    crc32c: str
 
 
 @dataclass(frozen=True)
@@ -45,7 +35,7 @@ class Manifest:
         return json.dumps({**self.metadata, KEY: {"format": FORMAT, "files": files}}, indent=2)
 
     @staticmethod
-    def from_json(text: str, storage_id: str) -> Manifest:
+    def from_json(text: bytes, storage_id: str) -> Manifest:
         """Parse it.
 
         Raises:
@@ -67,14 +57,3 @@ class Manifest:
                 "upgrade det-core"
             )
         return Manifest(content, files)
-
-
-def checksum(path: Path) -> Entry:
-    """Size and CRC-32C of a file, read once in pieces."""
-    digest = google_crc32c.Checksum()
-    size = 0
-    with path.open("rb") as file:
-        while piece := file.read(_CHUNK):
-            digest.update(piece)
-            size += len(piece)
-    return Entry(size, digest.hexdigest().decode())

@@ -63,11 +63,12 @@ class Checkpoints(Part):
             if steps_completed is not None and steps_completed > reached:
                 update_trial(connection, begun.trial_id, steps_completed=steps_completed)
 
-    def delete_checkpoint(self, uuid: str) -> None:
+    def delete_checkpoint(self, uuid: str, *, only: CheckpointState | None = None) -> bool:
         values = {"state": CheckpointState.DELETED, "resources": {}, "time": now()}
+        meant = (_c.uuid == uuid, *(() if only is None else (_c.state == only,)))
         with self._database.write() as connection:
             _get(connection, uuid)
-            connection.execute(update(checkpoints).where(_c.uuid == uuid).values(values))
+            return bool(connection.execute(update(checkpoints).where(*meant).values(values)).rowcount)
 
     def checkpoint(self, uuid: str) -> Checkpoint:
         with self._database.read() as connection:

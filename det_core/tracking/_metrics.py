@@ -37,7 +37,7 @@ class Metrics(Part):
         if not reports:
             return
         time = now()
-        united = unite(replace(report, time=report.time or time) for report in reports)
+        united = unite(report if report.time else replace(report, time=time) for report in reports)
         by_trial = groupby(sorted(united.values(), key=attrgetter("trial_id")), key=attrgetter("trial_id"))
         with self._database.write() as connection:
             # In one order of trials for all writers, so that no two wait for each other.

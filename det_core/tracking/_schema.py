@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -9,11 +10,10 @@ import sqlalchemy as sa
 from det_core import __version__
 from det_core.errors import StoreCorrupt
 from det_core.interfaces.tracking import CheckpointState, State
+from det_core.tracking._migrations import MIGRATIONS
 from det_core.tracking._types import Json, MetricsJson, UtcTime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from det_core.tracking._database import Database
 
 tables = sa.MetaData()
@@ -54,6 +54,7 @@ schema = sa.Table(
     tables,
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("release", sa.Text, nullable=False),
+    sa.Column("cluster_id", sa.Text, nullable=False),
 )
 
 experiments = sa.Table(
@@ -96,6 +97,10 @@ trials = sa.Table(
     _count("restarts"),
     _count("steps_completed"),
     _text("runner_state"),
+    _json("metadata"),
+    sa.Column("searcher_length", sa.BigInteger),
+    sa.Column("searcher_completed", sa.BigInteger),
+    sa.Column("searcher_metric", MetricsJson),
     sa.Column("task_id", sa.Text, nullable=False, unique=True),
     sa.Column("external_id", sa.Text),
     sa.Column("start_time", UtcTime, nullable=False),
@@ -128,6 +133,26 @@ metrics = sa.Table(
     sa.Column("batch_metrics", MetricsJson),
     sa.Column("time", UtcTime, nullable=False),
     _flag("archived"),
+)
+
+system_metrics = sa.Table(
+    "system_metrics",
+    tables,
+    _id(),
+    _ref("trials"),
+    _count("run_id"),
+    _text("group"),
+    sa.Column("metrics", MetricsJson, nullable=False),
+    sa.Column("time", UtcTime, nullable=False),
+)
+
+trial_sources = sa.Table(
+    "trial_sources",
+    tables,
+    sa.Column("checkpoint_uuid", sa.Text, primary_key=True),
+    sa.Column("trial_id", _BIG, sa.ForeignKey("trials.id"), primary_key=True),
+    sa.Column("model_id", sa.BigInteger),
+    sa.Column("model_version", sa.BigInteger),
 )
 
 live = metrics.c.archived == sa.false()
@@ -168,9 +193,7 @@ logs = sa.Table(
 sa.Index("trials_of_experiment", trials.c.experiment_id)
 sa.Index("checkpoints_of_trial", checkpoints.c.trial_id)
 sa.Index("logs_of_trial", logs.c.trial_id, logs.c.id)
-
-# Step n brings a database of version n + 1 to version n + 2; a new database starts at the last version. Only append.
-MIGRATIONS: list[Callable[[sa.Connection], None]] = []
+sa.Index("system_metrics_of_trial", system_metrics.c.trial_id, system_metrics.c.id)
 
 
 def upgrade(database: Database) -> None:
@@ -202,7 +225,8 @@ def _version(connection: sa.Connection) -> int:
 def _upgrade(connection: sa.Connection, version: int) -> None:
     if version == 0:
         tables.create_all(connection, checkfirst=False)
-        connection.execute(schema.insert().values(version=1 + len(MIGRATIONS), release=__version__))
+        values = {"version": 1 + len(MIGRATIONS), "release": __version__, "cluster_id": uuid.uuid4().hex}
+        connection.execute(schema.insert().values(values))
         return
     for migrate in MIGRATIONS[version - 1 :]:
         migrate(connection)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
+
+from sqlalchemy import select
 
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking._checkpoints import Checkpoints
 from det_core.tracking._experiments import Experiments
 from det_core.tracking._logs import Logs
 from det_core.tracking._metrics import Metrics
-from det_core.tracking._schema import upgrade
+from det_core.tracking._schema import schema, upgrade
+from det_core.tracking._searcher import Searcher
+from det_core.tracking._sources import Sources
+from det_core.tracking._system_metrics import SystemMetricsPart
 from det_core.tracking._trials import Trials
 
 if TYPE_CHECKING:
     from det_core.tracking._database import Database
 
 
-class SqlTrackingStore(Experiments, Trials, Metrics, Checkpoints, Logs, TrackingStore):
+class SqlTrackingStore(
+    Experiments, Trials, Searcher, Metrics, SystemMetricsPart, Sources, Checkpoints, Logs, TrackingStore
+):
     """A `TrackingStore` on one database. Open it with `det_core.tracking.open_store`."""
 
     def __init__(self, database: Database) -> None:
@@ -27,6 +35,11 @@ class SqlTrackingStore(Experiments, Trials, Metrics, Checkpoints, Logs, Tracking
         except BaseException:
             database.close()
             raise
+
+    @cached_property
+    def cluster_id(self) -> str:
+        with self._database.read() as connection:
+            return str(connection.execute(select(schema.c.cluster_id)).scalar_one())
 
     def close(self) -> None:
         self._database.close()

@@ -108,6 +108,11 @@ class Trials(Part):
             fence(connection, trial_id, run_id)
             update_trial(connection, trial_id, runner_state=status)
 
+    def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:
+        with self._database.write() as connection:
+            fence(connection, trial_id, run_id)
+            update_trial(connection, trial_id, metadata=metadata)
+
     def _update_run(self, trial_id: int, run_id: int, **values: Any) -> None:
         of_trial = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
         with self._database.write() as connection:

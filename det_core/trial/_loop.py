@@ -34,6 +34,10 @@ class _Progress:
     """Metrics of each batch since the last report."""
 
 
+class _Left(Exception):
+    """The trial was asked to leave in the middle of a validation."""
+
+
 class TrialLoop:
     """Trains one trial from its latest checkpoint to its end, or until it is asked to leave.
 
@@ -61,9 +65,18 @@ class TrialLoop:
         For frameworks that own their loop: train each chunk, then call `trained` with its metrics.
         """
         self._restore()
+        try:
+            yield from self._until_the_end()
+        except _Left:
+            self._checkpoint_once()
+
+    def _until_the_end(self) -> Iterator[int]:
         progress, schedule = self._progress, self._schedule
-        if self._config.perform_initial_validation and progress.batches_trained == 0 > progress.validated_at:
-            self._validate()
+        if self._leaves():
+            return
+        batch = progress.batches_trained
+        if schedule.validates_at(batch) if batch else self._config.perform_initial_validation:
+            self._validate_once()  # the earlier run may have left before it was done
         while progress.batches_trained < schedule.length:
             yield schedule.next_boundary(progress.batches_trained) - progress.batches_trained
             if schedule.reports_at(progress.batches_trained):
@@ -109,7 +122,9 @@ class TrialLoop:
 
     def _validate(self) -> None:
         batch = self._progress.batches_trained
-        metrics = self._adapter.validate()
+        metrics = self._adapter.validate(self._stop)
+        if metrics is None:
+            raise _Left
         improved = self._is_best(metrics)
         self._core.train.report_validation_metrics(batch, metrics)
         self._progress.validated_at = batch
@@ -135,7 +150,7 @@ class TrialLoop:
 
     def _checkpoint_once(self) -> None:
         batch = self._progress.batches_trained
-        if self._checkpointed_at == batch:
+        if batch in (0, self._checkpointed_at):  # nothing was trained that a new start would not do again
             return
         metadata = {"steps_completed": batch, "det_version": det_core.__version__, **self._adapter.metadata()}
         with self._core.checkpoint.store_path(metadata) as (path, storage_id):

@@ -14,6 +14,7 @@ import gzip
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 
 from pydantic import BaseModel, Field
@@ -66,6 +67,14 @@ class GzipStorage(StorageManager):
             self._stored(storage_id, path).unlink(missing_ok=True)
         if not self.list(storage_id):
             shutil.rmtree(self._config.path / storage_id, ignore_errors=True)
+
+    def stored(self) -> dict[str, datetime]:
+        """Not required; it lets ``det checkpoint gc --orphans`` find what killed runs left."""
+        times: dict[str, float] = {}
+        for path in self._config.path.glob("*/**/*"):
+            storage_id = path.relative_to(self._config.path).parts[0]
+            times[storage_id] = max(times.get(storage_id, 0), path.stat().st_mtime)
+        return {storage_id: datetime.fromtimestamp(time, timezone.utc) for storage_id, time in times.items()}
 
     def _stored(self, storage_id: str, path: str) -> Path:
         return self._config.path / storage_id / f"{path}.gz"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.tracking import State
+from det_core.interfaces.tracking import State, SystemMetrics
 
 from .conftest import CONFIG, Det, Record
 
@@ -65,6 +65,20 @@ def test_describe_trial(det: Det, trained: Record) -> None:
     assert described["hparams"] == {"lr": 0.1, "nested": {"depth": 2}}
 
 
+def test_what_a_trial_noted_and_its_host_did(det: Det, record: Record) -> None:
+    sample = SystemMetrics(
+        trial_id=1, run_id=1, group="cpu", metrics={"local": {"cpu_util_simple": 12.5}}, time=datetime.now(timezone.utc)
+    )
+    record.store.report_system_metrics([sample])
+    record.store.set_trial_metadata(1, 1, {"data": {"version": 3}})
+    shown = det("trial", "describe", 1, "--metrics").out
+    assert "metadata.data" in shown
+    assert '{"local": {"cpu_util_simple": 12.5}}' in shown
+    described = det("trial", "describe", 1, "--metrics", "--json").json
+    assert described["metadata"] == {"data": {"version": 3}}
+    assert described["system_metrics"][0]["metrics"] == {"local": {"cpu_util_simple": 12.5}}
+
+
 def test_what_json_has_no_number_for(det: Det, record: Record) -> None:
     record.report(100, loss=float("nan"), worse=float("inf"))
     metrics = det("trial", "describe", 1, "--metrics", "--json").json["metrics"][0]["metrics"]
@@ -79,8 +93,8 @@ def test_logs(det: Det, record: Record) -> None:
         lines = det(*command).out.splitlines()
         assert [line.partition(" [")[2] for line in lines] == [
             "trial 1] run 1 starts",
-            "trial 1 rank=0] red",
-            "trial 1 rank=0] 100%",
+            "trial 1] [rank=0] red",
+            "trial 1] [rank=0] 100%",
         ]
         assert [line["log"] for line in det(*command, "--json").json][1] == "\x1b[31mred\x1b[0m"
 

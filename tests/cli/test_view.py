@@ -28,7 +28,7 @@ def test_plain_lines(record: Record, capsys: pytest.CaptureFixture[str]) -> None
         tick()
         record.report(400, loss=0.1)
     assert capsys.readouterr().out.splitlines() == [
-        "[trial 1 rank=0] hello",
+        "[trial 1] [rank=0] hello",
         "trial 1: batch 300/1000 training loss=0.1235 note=fine",
         "trial 1: batch 300/1000 validation accuracy=0.9",
         "trial 1: batch 400/1000 training loss=0.1",
@@ -90,7 +90,7 @@ def test_the_live_line(record: Record, screen: io.StringIO) -> None:
     assert frames(screen)[-1].lstrip("━╸╺ ") == (
         "300/1000  100 batches/s  0:00:07 left  best accuracy=0.9  loss=0.5  val_accuracy=0.9 val_loss=1.5"
     )
-    assert "[trial 1 rank=0] hello" in frames(screen)
+    assert "[trial 1] [rank=0] hello" in frames(screen)
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

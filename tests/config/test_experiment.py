@@ -240,6 +240,21 @@ def test_commands(entrypoint: str | tuple[str, ...] | None, command: bool) -> No
     assert is_command(entrypoint) is command
 
 
+@pytest.mark.parametrize("entrypoint", ["python3 train.py", ["python3", "train.py"]])
+def test_a_command_may_do_without_max_length(entrypoint: Any) -> None:
+    searcher = {"name": "single", "metric": "loss"}
+    block = parse_config({"entrypoint": entrypoint, "searcher": searcher}).searcher
+    assert (block.max_length, block.unit) == (None, None)
+    for other in ({}, {"entrypoint": "model_def:Trial"}):
+        with pytest.raises(ConfigError, match=r"searcher\.max_length: a required key is missing"):
+            parse_config({**other, "searcher": searcher})
+
+
+def test_the_unit_is_that_of_max_length() -> None:
+    assert parse_config(GOOD).searcher.unit is Unit.BATCHES
+    assert parse_config({"searcher": {**GOOD["searcher"], "max_length": 5}}).searcher.unit is None
+
+
 def test_frozen() -> None:
     config: Any = parse_config(GOOD)
     with pytest.raises(ValueError, match="frozen"):

@@ -70,7 +70,7 @@ def test_accepts_the_examples_and_their_dumps(path: Path) -> None:
 REFUSED: list[dict[str, Any]] = [
     {"nam": "x"},
     {"searcher": {"name": "singel", "metric": "a", "max_length": 1}},
-    {"searcher": {"name": "single", "metric": "a"}},
+    {"searcher": {"name": "single", "max_length": 1}},
     {"searcher": {"name": "single", "metric": "a", "max_length": {"steps": 1}}},
     {"searcher": {"name": "single", "metric": "a", "max_length": 1, "x": 1}},
     {"checkpoint_storage": {"type": "directory", "host_path": "/x"}},

@@ -111,6 +111,48 @@ def test_sigkill_at_random_batches_changes_nothing(
     assert history(store, trials[1].id) == history(store, trials[0].id), kill_at
 
 
+ASKED_WHEN_VALIDATING = """
+def evaluate(self):
+    mark = Path(os.environ["MARKS"], str(self.batch))
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGTERM)
+    return {"validation_loss": abs(self.weight - 1)}
+"""
+
+
+def test_leaving_in_the_middle_of_every_validation_changes_nothing(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path
+) -> None:
+    settings = {"min_validation_period": {"batches": 20}, "perform_initial_validation": True, "max_restarts": 0}
+    calm = new_experiment(**settings)
+    marks = {"environment_variables": [f"MARKS={tmp_path}"]}
+    asked = new_experiment(ASKED_WHEN_VALIDATING, **settings, environment=marks)
+    assert run(store, calm) is run(store, asked) is State.COMPLETED
+    trials = the_trial(store, calm), the_trial(store, asked)
+    assert (trials[1].run_id, trials[1].restarts) == (5, 0)  # asked at batches 0, 20, 40 and 50
+    assert history(store, trials[1].id) == history(store, trials[0].id)
+    assert [c.steps_completed for c in store.checkpoints(trial_id=trials[1].id)] == [20, 40, 50]
+
+
+def test_asked_to_leave_during_set_up(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+    experiment = new_experiment(
+        f"""
+def __init__(self, context):
+    super().__init__(context)
+    mark = Path({str(tmp_path / "mark")!r})
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGTERM)
+def on_batch(self, batch):
+    assert det.get_cluster_info().trial.trial_run_id > 1
+""",
+        max_restarts=0,
+    )
+    assert run(store, experiment) is State.COMPLETED
+    assert the_trial(store, experiment).run_id == 2
+
+
 def test_failures_count_up_to_max_restarts(store: TrackingStore, new_experiment: Submit) -> None:
     experiment = new_experiment(
         "def on_batch(self, batch):\n    if batch == 7: raise RuntimeError('boom in batch 7')", max_restarts=1
@@ -367,7 +409,7 @@ def test_a_full_disk_leaves_no_visible_checkpoint(store: TrackingStore, new_expe
         assert store.checkpoints(experiment_id=experiment.id) == []
         assert not list(disk.rglob("metadata.json"))
         assert [c.state for c in store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))] == [
-            CheckpointState.ACTIVE
+            CheckpointState.DELETED
         ]
     finally:
         subprocess.run(["umount", disk], check=True)

@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,6 +59,28 @@ def test_checkpoints_are_stored_by_the_plugin_and_resumed_from_it(
     assert block
     restore(open_storage("gzip", block.options), last.uuid, tmp_path / "back")
     assert json.loads((tmp_path / "back" / "toy.json").read_text()) == state
+
+
+@pytest.mark.usefixtures("gzip_plugin")
+def test_what_a_killed_run_left_is_removed_by_the_plugin(
+    store: TrackingStore, new_experiment: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    base = tmp_path / "packed"
+    experiment = new_experiment(checkpoint_storage={"type": "gzip", "path": str(base)})
+    assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
+    (trial,) = store.trials(experiment.id)
+    (kept,) = store.checkpoints(trial_id=trial.id)
+    left = [str(uuid.uuid4()), str(uuid.uuid4())]
+    store.begin_checkpoint(left[0], trial_id=trial.id, run_id=trial.run_id, storage=kept.storage)
+    for storage_id in left:
+        (base / storage_id).mkdir()
+        (base / storage_id / "w.gz").touch()
+    gc = [DET, "checkpoint", "gc", "--orphans", "--json", "--older-than", "0s"]
+    found = subprocess.run(gc, capture_output=True, text=True, timeout=60, check=True)
+    assert [one["uuid"] for one in json.loads(found.stdout)["orphans"]] == left
+    remaining = {path.name for path in base.iterdir()}
+    assert kept.uuid in remaining
+    assert not remaining & set(left)
 
 
 @pytest.mark.usefixtures("gzip_plugin")

@@ -57,8 +57,9 @@ class ToyAdapter(TrialAdapter):
                 break
         return metrics
 
-    def validate(self) -> Metrics:
-        return self.trial.evaluate()
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        metrics = self.trial.evaluate()
+        return None if stop() else metrics
 
     def save(self, path: Path) -> None:
         state = {"weight": self.trial.weight, "batch": self.trial.batch, "random": self.random.getstate()}

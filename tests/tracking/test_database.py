@@ -202,7 +202,9 @@ def test_an_older_database_is_brought_up_once(store: TrackingStore, url: str, mo
         return lambda connection: connection.execute(sa.text(statement)) and None
 
     monkeypatch.setattr(
-        _schema, "MIGRATIONS", [step("CREATE TABLE one (x INTEGER)"), step("INSERT INTO one VALUES (1)")]
+        _schema,
+        "MIGRATIONS",
+        [*_schema.MIGRATIONS, step("CREATE TABLE one (x INTEGER)"), step("INSERT INTO one VALUES (1)")],
     )
     for _ in range(2):
         with open_store(url) as upgraded, upgraded._database.read() as connection:  # type: ignore[attr-defined]

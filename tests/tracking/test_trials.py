@@ -42,6 +42,15 @@ def test_a_run_says_how_it_left(store: TrackingStore, trial: Trial, run: Run) ->
     assert store.trial(trial.id).runner_state == "training"
 
 
+def test_metadata_is_replaced_as_a_whole(store: TrackingStore, trial: Trial, run: Run) -> None:
+    assert store.trial(trial.id).metadata == {}
+    store.set_trial_metadata(trial.id, 1, {"data": {"rows": [1, 2]}, "note": "é"})
+    store.set_trial_metadata(trial.id, 1, {"note": None})
+    assert store.trial(trial.id).metadata == {"note": None}
+    with pytest.raises(TypeError, match="'x' is a builtins.set"):
+        store.set_trial_metadata(trial.id, 1, {"x": {1}})
+
+
 def test_writes_of_a_replaced_run_are_refused(store: TrackingStore, trial: Trial, run: Run) -> None:
     store.begin_checkpoint("c", trial_id=trial.id, run_id=1, storage={})
     with open_store(store.url) as other:
@@ -55,6 +64,7 @@ def test_writes_of_a_replaced_run_are_refused(store: TrackingStore, trial: Trial
         lambda: store.acknowledge_preemption(trial.id, 1),
         lambda: store.report_early_exit(trial.id, 1, "x"),
         lambda: store.set_runner_state(trial.id, 1, "x"),
+        lambda: store.set_trial_metadata(trial.id, 1, {}),
         lambda: store.begin_checkpoint("d", trial_id=trial.id, run_id=1, storage={}),
         lambda: store.complete_checkpoint("c", run_id=1, **done),
         lambda: store.complete_checkpoint("c", run_id=2, **done),
@@ -84,6 +94,7 @@ def test_unknown_trials(store: TrackingStore, trial: Trial) -> None:
         lambda: store.acknowledge_preemption(9, 1),
         lambda: store.report_early_exit(9, 1, "x"),
         lambda: store.set_runner_state(9, 1, "x"),
+        lambda: store.set_trial_metadata(9, 1, {}),
         lambda: store.report_metrics([report]),
         lambda: store.metrics(9),
         lambda: store.begin_checkpoint("c", trial_id=9, run_id=1, storage={}),

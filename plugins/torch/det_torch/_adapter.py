@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,14 @@ class PyTorchAdapter(TrialAdapter):
         self._watch_for_nan(rows)
         return rows
 
-    def validate(self) -> Metrics:
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
         for model in self._context.models:
             model.eval()
         # Generators of its own: a run that validates once more, or less, trains the same.
         with forked(self._seed("validation")), torch.no_grad(), self._noting_errors("validation"):
-            rows = list(self._evaluate())
+            rows = list(takewhile(lambda _: not stop(), self._evaluate()))
+            if stop():
+                return None
         settle(rows)
         return rows[0] if self._steps.full_dataset else reduce_metrics(rows, self._trial.evaluation_reducer())
 

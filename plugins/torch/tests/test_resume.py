@@ -230,7 +230,7 @@ class Life:
             self.rows += adapter.train(stop - start, never)
             start = stop
             if stop in validate_at:
-                self.validations[stop] = adapter.validate()
+                self.validations[stop] = adapter.validate(never)
         path = Path(tempfile.mkdtemp(dir=self._directory))
         adapter.save(path)
         return path

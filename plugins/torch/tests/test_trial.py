@@ -139,6 +139,19 @@ class TestTraining:
         answers = iter([False, False, True])
         assert len(adapter_of(UserDrives, make_context()).train(10, lambda: next(answers))) == 3
 
+    def test_leaves_a_validation_after_the_batch_at_which_it_is_told_to(self, make_context: Any) -> None:
+        seen = []
+
+        class Counts(UserDrives):
+            def evaluate_batch(self, batch: Any) -> Any:
+                seen.append(batch)
+                return {"n": 1}
+
+        adapter = adapter_of(Counts, make_context())
+        assert adapter.validate(lambda: len(seen) == 2) is None
+        assert len(seen) == 2
+        assert adapter.validate(never) is not None
+
     def test_modes(self, make_context: Any) -> None:
         modes = []
 
@@ -152,7 +165,7 @@ class TestTraining:
                 return super().evaluate_batch(batch, model)
 
         adapter = adapter_of(Modes, make_context())
-        adapter.train(1, never), adapter.validate(), adapter.train(1, never)
+        adapter.train(1, never), adapter.validate(never), adapter.train(1, never)
         assert modes == [(True, True), *[(False, False)] * 3, (True, True)]
 
     def test_a_nan_loss_is_recorded_and_announced_once(
@@ -216,7 +229,7 @@ class TestValidation:
             def evaluation_reducer(self) -> Any:
                 return {reducer.value.replace("avg", "mean"): reducer for reducer in Reducer}
 
-        metrics = adapter_of(Metrics, make_context()).validate()
+        metrics = adapter_of(Metrics, make_context()).validate(never)
         assert metrics == {"mean": 20 / 3, "sum": 20, "max": [8, -4], "min": [4, -8]}
         assert [type(value) for value in metrics.values()] == [float, int, list, list]
 
@@ -229,7 +242,7 @@ class TestValidation:
                 assert len(data_loader.dataset) == 20
                 return {"records": sum(len(batch[0]) for batch in data_loader), "none": None, "name": "x"}
 
-        assert adapter_of(Full, make_context()).validate() == {"records": 20, "none": None, "name": "x"}
+        assert adapter_of(Full, make_context()).validate(never) == {"records": 20, "none": None, "name": "x"}
 
     @pytest.mark.parametrize(
         ("returned", "reducer", "message"),
@@ -256,7 +269,7 @@ class TestValidation:
                 return reducer
 
         with pytest.raises(InvalidTrial, match=message):
-            adapter_of(Bad, make_context()).validate()
+            adapter_of(Bad, make_context()).validate(never)
 
 
 class TestTrainingMetrics:

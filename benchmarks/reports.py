@@ -1,0 +1,67 @@
+"""`report_training_metrics` into the embedded record, beside what bare sqlite3 does with the same rows in the same run.
+
+The original needs its master for this, so its figure is the one measured with a master on localhost (SEMANTICS 4).
+
+python benchmarks/reports.py
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from tracking import METRICS, bare
+
+from det_core import core
+
+TOTAL = 100_000
+"""Reports in one round: ten times what the queue holds, so that most of them have to wait for room."""
+ROUNDS = 3
+
+
+def enqueue(mode: core.TensorboardMode) -> float:
+    """Microseconds of one call while there is room in the queue."""
+    calls = 2_000
+    with core.init(tensorboard_mode=mode) as context:
+        report = context.train.report_training_metrics
+        best = float("inf")
+        for first in range(0, 10 * calls, calls):
+            start = time.perf_counter()
+            for step in range(first, first + calls):
+                report(step, METRICS)
+            best = min(best, time.perf_counter() - start)
+            context.train.flush()
+    return best / calls * 1e6
+
+
+def sustained(mode: core.TensorboardMode) -> float:
+    """Reports per second until all of them are committed and stored."""
+    context = core.init(tensorboard_mode=mode)
+    start = time.perf_counter()
+    with context:
+        for step in range(TOTAL):
+            context.train.report_training_metrics(step, METRICS)
+    return TOTAL / (time.perf_counter() - start)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["DET_HOME"] = directory
+        print(f"{len(METRICS)} numbers in a report; {TOTAL:,} reports, best of {ROUNDS} rounds")
+        for mode in core.TensorboardMode:
+            rounds = [
+                (enqueue(mode), sustained(mode), bare(Path(directory, "bare.db"), 1000, TOTAL)) for _ in range(ROUNDS)
+            ]
+            call = min(row[0] for row in rounds)
+            rate, limit = max(row[1] for row in rounds), max(row[2] for row in rounds)
+            print(
+                f"tensorboard {mode.value:<6}  call {call:5.2f} us (goal 5)  sustained {rate:8,.0f}/s (goal 20,000)  "
+                f"sqlite3 {limit:8,.0f}/s  ratio {rate / limit:.2f}"
+            )
+        print("the original with its master on localhost: call 4 us, sustained 1.6 ms each (about 600/s)")
+
+
+if __name__ == "__main__":
+    main()

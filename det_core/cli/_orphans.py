@@ -1,0 +1,128 @@
+"""What is left of checkpoints that nobody will complete: found by the record and in the stores, and removed."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from det_core import storage
+from det_core.cli._storage import open_block
+from det_core.errors import DetError
+from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """Something to remove."""
+
+    uuid: str
+    reason: str
+    files: Mapping[str, int]
+    """Path -> size in bytes."""
+    store: StorageManager
+    active: bool
+    """Whether it has a row, which is to be turned DELETED first."""
+
+
+@dataclass
+class Orphans:
+    """What `find_orphans` found."""
+
+    found: list[Orphan] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """Stores that could not be searched."""
+
+
+def find_orphans(record: TrackingStore, older_than: timedelta) -> Orphans:
+    """Everything that no living run writes and nobody can restore.
+
+    Args:
+        older_than: what only its age tells from a checkpoint that is being written must not have changed for so long.
+    """
+    before = datetime.now(timezone.utc) - older_than
+    orphans = Orphans()
+    for row in record.checkpoints(states=[CheckpointState.ACTIVE]):
+        reason = _abandoned(record, row, before)
+        if reason:
+            with _noted(orphans, f"checkpoint {row.uuid}"):
+                store = open_block(row.storage)
+                orphans.found.append(Orphan(row.uuid, reason, store.list(row.uuid), store, active=True))
+    for block in _blocks(record):
+        with _noted(orphans, f"storage {json.dumps(block)}"):
+            store = open_block(block)
+            orphans.found += _unrecorded(record, store, before)
+    return orphans
+
+
+def remove(record: TrackingStore, orphan: Orphan) -> bool:
+    """Remove it, unless its run has completed it meanwhile; whether it was removed."""
+    if orphan.active and not record.delete_checkpoint(orphan.uuid, only=CheckpointState.ACTIVE):
+        return False
+    storage.delete(orphan.store, orphan.uuid)
+    return True
+
+
+def _abandoned(record: TrackingStore, row: Checkpoint, before: datetime) -> str | None:
+    """Why nobody will complete this ACTIVE checkpoint; None: somebody may."""
+    trial = record.trial(row.trial_id)
+    if trial.run_id != row.run_id:
+        return f"run {row.run_id} of trial {trial.id} was replaced"
+    if trial.state.final:
+        return f"trial {trial.id} is {trial.state.value}"
+    if row.time < before and record.lease_holder(trial.experiment_id) is None:
+        return f"begun {row.time:%Y-%m-%d %H:%M} UTC, and nobody runs experiment {trial.experiment_id}"
+    return None
+
+
+@contextmanager
+def _noted(orphans: Orphans, what: str) -> Iterator[None]:
+    try:
+        yield
+    except NotImplementedError:
+        orphans.problems.append(f"{what}: its plugin cannot list what it holds")
+    except DetError as error:
+        orphans.problems.append(f"{what}: {error}")
+
+
+def _unrecorded(record: TrackingStore, store: StorageManager, before: datetime) -> Iterator[Orphan]:
+    held = store.stored()
+    rows = record.checkpoints(states=list(CheckpointState))  # read after the store: a row precedes its first byte
+    states = {row.uuid: row.state for row in rows}
+    for storage_id, written in held.items():
+        state = states.get(storage_id)
+        if state is CheckpointState.DELETED:
+            yield Orphan(storage_id, "deleted, but its files are there", store.list(storage_id), store, active=False)
+        elif state is None and written < before and _is_ours(storage_id):
+            files = store.list(storage_id)
+            if not _belongs_to_others(files):
+                yield Orphan(storage_id, "incomplete, and in no record", files, store, active=False)
+
+
+def _is_ours(storage_id: str) -> bool:
+    try:
+        return str(uuid.UUID(storage_id)) == storage_id
+    except ValueError:
+        return False
+
+
+def _belongs_to_others(files: Mapping[str, int]) -> bool:
+    """Complete checkpoints of another record, and the original's TensorBoard files under the id of its cluster."""
+    return storage.METADATA_FILE in files or any(name.startswith("tensorboard/") for name in files)
+
+
+def _blocks(record: TrackingStore) -> list[dict[str, Any]]:
+    """Every storage that the record knows, once."""
+    used = [row.storage for row in record.checkpoints(states=list(CheckpointState))]
+    configured = [experiment.config.get("checkpoint_storage") for experiment in record.experiments()]
+    blocks: dict[str, dict[str, Any]] = {}
+    for block in (*used, *configured):
+        where = {key: value for key, value in (block or {}).items() if not key.startswith("save_")}
+        if where:
+            blocks[json.dumps(where, sort_keys=True)] = where
+    return list(blocks.values())

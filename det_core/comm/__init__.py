@@ -1,0 +1,11 @@
+"""How the workers of one trial talk: connections, and collectives of bytes over them."""
+
+from __future__ import annotations
+
+from det_core.comm._mesh import Mesh
+from det_core.comm._message import Buffer
+from det_core.comm._notices import Notices
+from det_core.comm._ranks import Ranks
+from det_core.comm._tree import Tree
+
+__all__ = ["Buffer", "Mesh", "Notices", "Ranks", "Tree"]

@@ -1,0 +1,171 @@
+"""How two workers find out that they belong together, before the first frame."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import struct
+import threading
+import time
+from collections.abc import Collection
+from contextlib import ExitStack, suppress
+from dataclasses import astuple
+from typing import Any, Final, Protocol
+
+from det_core.comm._descriptors import not_for_children
+from det_core.comm._link import Link
+from det_core.comm._plan import Seat
+from det_core.comm._ranks import Peer
+from det_core.errors import CommError
+
+_log = logging.getLogger("det.core")
+_PATIENCE: Final = 10.0
+"""Seconds for one greeting."""
+_SIZE: Final = struct.Struct("!H")
+"""Bytes of a greeting come before it."""
+_RETRY: Final = 0.02
+
+
+class Transport(Protocol):
+    """Makes connections to peers that are proven to be ours, or none.
+
+    ``fresh`` is an address to listen at that nobody knows yet, ``address_of`` the one to tell.
+    """
+
+    def fresh(self) -> Any: ...
+    def listen(self, address: Any) -> socket.socket: ...
+    def address_of(self, sock: socket.socket) -> Any: ...
+    def accept(self, sock: socket.socket) -> socket.socket: ...
+    def connect(self, address: Any, timeout: float) -> socket.socket: ...
+    def forget(self, address: Any) -> None: ...
+
+
+class Listener:
+    """Lets peers in, in the background, until all who are expected are here.
+
+    Args:
+        transport: how.
+        address: where.
+        me: this worker.
+        job: size and cross_size, about which both sides must agree.
+        expected: who.
+    """
+
+    def __init__(
+        self, transport: Transport, address: Any, me: Peer, job: list[int], expected: Collection[Seat]
+    ) -> None:
+        self.links: dict[Seat, Link] = {}
+        self._transport, self._address, self._me, self._job = transport, address, me, job
+        self._expected = frozenset(expected)
+        self._changed = threading.Condition()
+        self._socket = transport.listen(address)
+        not_for_children(self._socket)
+        threading.Thread(target=self._accept, name="det-listener", daemon=True).start()
+
+    @property
+    def address(self) -> Any:
+        """Where peers come to."""
+        return self._transport.address_of(self._socket)
+
+    @property
+    def missing(self) -> list[Seat]:
+        return sorted(self._expected - self.links.keys())
+
+    def wait(self, seconds: float) -> bool:
+        """Whether all are here within so many seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self.missing, seconds)
+
+    def close(self) -> None:
+        """Let nobody else in."""
+        self._transport.forget(self._address)
+        with suppress(OSError):  # also wakes accept
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, address = self._socket.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._greet, args=(sock, address), name="det-greeting", daemon=True).start()
+
+    def _greet(self, sock: socket.socket, address: Any) -> None:
+        try:
+            sock.settimeout(_PATIENCE)
+            sock = self._transport.accept(sock)
+            seat, peer, job = _read(sock)
+            self._admit(sock, Seat(*seat), Peer(*peer), job)
+        except (OSError, ValueError, TypeError) as error:
+            _log.warning("dropped a connection from %s that is not of this job: %s", address or "this host", error)
+            sock.close()
+
+    def _admit(self, sock: socket.socket, seat: Seat, peer: Peer, job: list[int]) -> None:
+        with self._changed:
+            if refusal := self._refusal(seat, peer, job):
+                _write(sock, [refusal])
+                raise ValueError(refusal)
+            _write(sock, ["", astuple(self._me)])
+            self.links[seat] = Link(sock, peer)
+            self._changed.notify_all()
+
+    def _refusal(self, seat: Seat, peer: Peer, job: list[int]) -> str:
+        if job != self._job:
+            return f"{peer} says that size and cross_size are {job}, {self._me} says {self._job}"
+        if seat in self.links:
+            return f"{peer} comes as {seat}, and so did {self.links[seat].peer}; pass another port_offset to each job"
+        return "" if seat in self._expected else f"{peer} comes as {seat}, whom {self._me} does not expect"
+
+
+def join(transport: Transport, address: Any, me: Peer, job: list[int], seat: Seat, *, seconds: float) -> Link:
+    """Connect to a `Listener`.
+
+    Args:
+        seconds: how long to try again while nobody is there.
+
+    Raises:
+        CommError: it refused, or holds another key.
+        OSError: nobody is there.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            sock = transport.connect(address, _PATIENCE)
+            with ExitStack() as undo:
+                undo.callback(sock.close)
+                _write(sock, [seat, astuple(me), job])
+                refusal, *peer = _read(sock)
+                if refusal:
+                    raise CommError(refusal)
+                undo.pop_all()
+            return Link(sock, Peer(*peer[0]))
+        except (OSError, ValueError) as error:
+            if time.monotonic() > end:
+                raise OSError(str(error)) from error
+        time.sleep(_RETRY)
+
+
+def _write(sock: socket.socket, greeting: list[Any]) -> None:
+    data = json.dumps(greeting).encode()
+    sock.sendall(_SIZE.pack(len(data)) + data)
+
+
+def _read(sock: socket.socket) -> list[Any]:
+    end = time.monotonic() + _PATIENCE
+    (size,) = _SIZE.unpack(_read_exactly(sock, _SIZE.size, end))
+    greeting = json.loads(_read_exactly(sock, size, end))
+    if not isinstance(greeting, list):
+        raise ValueError("no greeting")
+    return greeting
+
+
+def _read_exactly(sock: socket.socket, size: int, end: float) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = sock.recv(size - len(data))
+        if not part or time.monotonic() > end:
+            raise ValueError("no greeting")
+        data += part
+    return data

@@ -1,0 +1,248 @@
+"""One connection to a peer: an ordered stream of frames."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import ssl
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+from det_core.comm._descriptors import not_for_children
+from det_core.comm._message import DATA, FAIL, FILE, HEADER, Buffer, Message, map_file
+from det_core.comm._ranks import Peer
+from det_core.errors import CommError, OutOfStep, PeerLost
+
+TICK: Final = 1.0
+"""Seconds of waiting for a peer between two looks at everything else."""
+
+_TICK: Final = 1000 * TICK
+_CHUNK: Final = 1 << 16
+_HAS_FILES: Final = hasattr(os, "memfd_create")
+_DESCRIPTOR_SPACE: Final = socket.CMSG_SPACE(array("i").itemsize)
+_TCP_CLOSED: Final = 7
+_AGAIN: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+Idle: TypeAlias = "Callable[[Iterable[Link]], None]"
+"""Called every `TICK` of waiting, with the links waited for; raises to end the wait."""
+
+
+class Gone(Exception):
+    """The peer closed the connection, or it broke."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(str(link.peer))
+        self.link = link
+
+
+class Unexpected(Exception):
+    """The peer sent a frame of another call."""
+
+    def __init__(self, link: Link, op: int, seq: int) -> None:
+        super().__init__(str(link.peer))
+        self.link, self.op, self.seq = link, op, seq
+
+
+class Link:
+    """Frames to and from one peer, over a Unix socket or TLS.
+
+    A link belongs to one thread at a time; where its frames go in one direction only, the threads
+    that close it or ask `is_dead` may be others.
+
+    Args:
+        sock: connected and authenticated; the link owns it.
+        peer: who is at the other end.
+    """
+
+    def __init__(self, sock: socket.socket, peer: Peer) -> None:
+        sock.setblocking(False)
+        not_for_children(sock)
+        self.peer = peer
+        self.is_remote = isinstance(sock, ssl.SSLSocket)
+        self.is_sending = self.is_receiving = False
+        """In the middle of a frame, after which no other can follow."""
+        self._socket = sock
+        self._read = self._read_tls if self.is_remote else self._read_unix
+        self._ahead, self._at = b"", 0
+        self._files: deque[int] = deque()
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(sock, select.POLLIN)
+        self._writable.register(sock, select.POLLOUT)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: Message, idle: Idle) -> None:
+        """Send one frame; wait while the peer's buffer is full.
+
+        Raises:
+            Gone: there is nobody to read it.
+            Unexpected: the peer does not read, but writes.
+        """
+        self.is_sending = True
+        if message.file_header and not self.is_remote and _HAS_FILES:
+            self._write(message.file_header, idle, message.file())
+        else:
+            for part in message.parts:
+                self._write(part, idle)
+        self.is_sending = False
+
+    def receive(self, idle: Idle) -> tuple[int, int, int, Buffer]:
+        """Wait for the next frame: its kind, op, seq and payload.
+
+        Raises:
+            Gone: the peer left, and everything that it had sent was read.
+            CommError: the peer sent its reason for giving up.
+        """
+        while len(self._ahead) - self._at < HEADER.size:
+            self._await_reading(idle)
+            self._read_more()
+        kind, op, seq, size = HEADER.unpack_from(self._ahead, self._at)
+        self._at += HEADER.size
+        if kind == FILE:
+            return DATA, op, seq, map_file(self._files.popleft(), size)
+        self.is_receiving = True
+        payload: Buffer = self._take(size, idle) if size <= _CHUNK else self._take_large(size, idle)
+        self.is_receiving = False
+        if kind == FAIL:
+            raise _decode_failure(bytes(payload))
+        return kind, op, seq, payload
+
+    def fail(self, error: CommError, idle: Idle) -> None:
+        """Tell the peer why this side gives up."""
+        self.send(Message(FAIL, 0, 0, _encode_failure(error)), idle)
+
+    def peek(self) -> tuple[int, int, int] | None:
+        """Kind, op and seq of the next frame if it is here, else None. It stays here.
+
+        Raises:
+            Gone: the peer left, and everything that it had sent was read.
+        """
+        while len(self._ahead) - self._at < HEADER.size:
+            if not self.is_readable():
+                return None
+            self._read_more()
+        kind, op, seq, _ = HEADER.unpack_from(self._ahead, self._at)
+        return kind, op, seq
+
+    def is_readable(self) -> bool:
+        """Whether a part of a frame or the end of the stream is here."""
+        return len(self._ahead) > self._at or self._has_decrypted() or bool(self._readable.poll(0))
+
+    def is_writable(self) -> bool:
+        """Whether a small frame can be sent without a wait."""
+        return bool(self._writable.poll(0))
+
+    def is_dead(self) -> bool:
+        """Whether the kernel found the peer's host silent. Consumes nothing, and works from any thread."""
+        if not self.is_remote or self.fileno() < 0 or not hasattr(socket, "TCP_INFO"):
+            return False
+        return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSED
+
+    def local_address(self) -> str:
+        """The address of this host from which the peer was reached."""
+        return str(self._socket.getsockname()[0])
+
+    def close(self) -> None:
+        """Leave. A thread that waits in this link wakes up."""
+        with suppress(OSError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # past SSLSocket's, which drops state in use
+        self._socket.close()
+        while self._files:
+            os.close(self._files.popleft())
+
+    def _take(self, count: int, idle: Idle) -> bytes:
+        while len(self._ahead) - self._at < count:
+            self._await_reading(idle)
+            self._read_more()
+        self._at += count
+        return self._ahead[self._at - count : self._at]
+
+    def _take_large(self, count: int, idle: Idle) -> memoryview:
+        whole = memoryview(bytearray(count))
+        done = min(len(self._ahead) - self._at, count)
+        whole[:done] = self._take(done, idle)
+        while done < count:
+            self._await_reading(idle)
+            try:
+                got = self._socket.recv_into(whole[done:])
+            except _AGAIN:
+                continue
+            except OSError as error:
+                raise Gone(self) from error
+            if not got:
+                raise Gone(self)
+            done += got
+        return whole
+
+    def _read_more(self) -> None:
+        try:
+            data = self._read()
+        except _AGAIN:
+            return
+        except OSError as error:
+            raise Gone(self) from error
+        if not data:
+            raise Gone(self)
+        self._ahead = self._ahead[self._at :] + data if self._at < len(self._ahead) else data
+        self._at = 0
+
+    def _read_unix(self) -> bytes:
+        data, ancillary, flags, _ = self._socket.recvmsg(_CHUNK, _DESCRIPTOR_SPACE)
+        if ancillary or flags:
+            self._take_files(ancillary, flags)
+        return data
+
+    def _read_tls(self) -> bytes:
+        return self._socket.recv(_CHUNK)
+
+    def _take_files(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
+        for _, _, descriptors in ancillary:
+            self._files.extend(array("i", descriptors))
+        if flags & socket.MSG_CTRUNC:
+            raise CommError("a payload could not be received: too many open files; raise `ulimit -n`")
+
+    def _await_reading(self, idle: Idle) -> None:
+        if self.is_remote and self._has_decrypted():
+            return
+        while not self._readable.poll(_TICK):
+            idle((self,))
+
+    def _has_decrypted(self) -> bool:
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def _write(self, data: Buffer, idle: Idle, file: int | None = None) -> None:
+        """Write all of ``data``, and pass ``file`` with its first byte."""
+        while len(data):
+            try:
+                if file is None:
+                    sent = self._socket.send(data)
+                else:
+                    sent, file = socket.send_fds(self._socket, [data], [file]), None
+            except _AGAIN:
+                self._await_writing(idle)
+            except OSError as error:
+                raise Gone(self) from error
+            else:
+                data = memoryview(data)[sent:]
+
+    def _await_writing(self, idle: Idle) -> None:
+        while not self._writable.poll(_TICK):
+            idle((self,))
+            if self.is_readable():
+                _, op, seq, _ = self.receive(idle)
+                raise Unexpected(self, op, seq)
+
+
+def _encode_failure(error: CommError) -> bytes:
+    return json.dumps([type(error) is OutOfStep, str(error), getattr(error, "rank", None)]).encode()
+
+
+def _decode_failure(data: bytes) -> CommError:
+    out_of_step, text, rank = json.loads(data)
+    return OutOfStep(text) if out_of_step else PeerLost(text, rank)

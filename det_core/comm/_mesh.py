@@ -1,0 +1,177 @@
+"""All connections of one worker to the others."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import ChainMap
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from typing import Any, Final
+
+from det_core.comm._greeting import Listener, Transport, join
+from det_core.comm._lane import Lane, say_and_close, watch
+from det_core.comm._link import TICK, Link
+from det_core.comm._notices import Notices
+from det_core.comm._plan import Plan, Seat, Way, describe, flat, star
+from det_core.comm._ranks import Peer, Ranks
+from det_core.comm._ring import Ring
+from det_core.comm._tcp import Tcp
+from det_core.comm._tree import Tree
+from det_core.comm._unix import Unix, meeting_place
+from det_core.errors import CommError, PeerLost
+
+_MEETING: Final = 600.0
+_GRACE: Final = 5.0
+"""Seconds after the end of the meeting in which whoever knows who is missing tells the others."""
+
+
+class Mesh:
+    """The workers of a job, connected.
+
+    They meet at places that all know: the workers of a machine at a Unix socket, the machines at the chief's TCP
+    port (with ``force_tcp`` everybody). The connections of this meeting, the control lane, carry the addresses for all
+    others, then notices, and show when a host falls silent.
+
+    Args:
+        ranks: this worker; ``size`` is more than 1.
+        chief_ip: where the chief's machine is reached.
+        port: of the chief.
+        force_tcp: no Unix sockets.
+        timeout: seconds for the meeting, and to wait for a living peer in a collective; None = 600, and for ever.
+
+    Raises:
+        PeerLost: somebody did not come.
+        CommError: somebody else came, or the port is taken.
+        ValueError: TCP is needed and there is no good DET_COMM_KEY.
+    """
+
+    def __init__(self, ranks: Ranks, *, chief_ip: str, port: int, force_tcp: bool, timeout: float | None) -> None:
+        self._ranks, self._timeout = ranks, timeout
+        self._patience = _MEETING if timeout is None else timeout
+        self._me, self._job = Peer.myself(ranks), [ranks.size, ranks.cross_size]
+        self._transports: dict[str, Transport] = {"local": Unix()}
+        needs_tcp = force_tcp or (ranks.is_hub and ranks.cross_size > 1)
+        here, bind = chief_ip, chief_ip if ranks.cross_size == 1 else ""
+        if needs_tcp:
+            self._transports["machines"] = Tcp(here, bind, carries_payloads=False)
+        self._control = self._meet(flat(ranks) if force_tcp else star(ranks, ring=False), chief_ip, port)
+        with ExitStack() as undo:
+            undo.callback(self._control.close)
+            if needs_tcp:
+                if up := self._control.tree.up:
+                    here = bind = up.local_address()
+                self._transports["machines"] = Tcp(here, bind, carries_payloads=True)
+            if force_tcp:
+                self._transports["local"] = self._transports["machines"]
+            self.lane = self.open_lane(self._control)
+            undo.pop_all()
+        self.notices = Notices(self._control.tree)
+
+    def open_lane(self, parent: Lane) -> Lane:
+        """One more ordered stream of collectives; all workers open it in step, as a call of ``parent``."""
+        ranks, plan = self._ranks, star(self._ranks, ring=True)
+        with ExitStack() as stack:
+            listeners = {
+                door: stack.enter_context(closing(self._listen(door, self._transports[door].fresh(), seats)))
+                for door, seats in plan.doors.items()
+            }
+            addresses = {door: listener.address for door, listener in listeners.items()}
+            mine = json.dumps([ranks.cross_rank, ranks.local_rank, addresses]).encode()
+            told = [json.loads(bytes(each)) for each in parent.allgather(mine)]
+            if len(told) != ranks.size:
+                raise CommError(f"of {ranks.size} workers only {len(told)} have a rank of their own")
+            hosts = {machine: (rank, doors) for rank, (machine, local, doors) in enumerate(told) if local == 0}
+            places = [(hosts[way.machine][1][way.door], hosts[way.machine][0]) for way in plan.ways]
+            links = self._connect(plan, places, list(listeners.values()), 0.0, parent.watch)
+        tree = _tree(plan, links)
+        local = Tree(None, [link for seat, link in links.items() if seat.role == "local"]) if ranks.is_hub else tree
+        left, right = (Seat("ring", (ranks.cross_rank + step) % ranks.cross_size) for step in (-1, 0))
+        ring = Ring(links[left], links[right], ranks.cross_size) if right in links else None
+        return Lane(ranks, tree, local, ring, heartbeat=self._check_hosts, timeout=self._timeout)
+
+    def close(self) -> None:
+        """Leave the first lane and the control lane; lanes opened since have owners of their own."""
+        self.lane.close()
+        self._control.close()
+
+    def _meet(self, plan: Plan, chief_ip: str, port: int) -> Lane:
+        end = time.monotonic() + self._patience
+        addresses = {"local": meeting_place(port, self._ranks.cross_rank), "machines": (chief_ip, port)}
+        hubs = {"local": self._ranks.rank - self._ranks.local_rank, "machines": 0}
+        with ExitStack() as stack:
+            listeners = [
+                stack.enter_context(closing(self._listen(door, addresses[door], seats)))
+                for door, seats in plan.doors.items()
+            ]
+            places = [(addresses[way.door], hubs[way.door]) for way in plan.ways]
+            links = self._connect(plan, places, listeners, self._patience, lambda: None)
+        left = max(0.0, end - time.monotonic()) + _GRACE
+        return Lane(self._ranks, _tree(plan, links), None, None, heartbeat=lambda: None, timeout=left)
+
+    def _listen(self, door: str, address: Any, seats: list[Seat]) -> Listener:
+        return Listener(self._transports[door], address, self._me, self._job, seats)
+
+    def _connect(
+        self,
+        plan: Plan,
+        places: list[tuple[Any, int]],
+        listeners: list[Listener],
+        seconds: float,
+        watch_others: Callable[[], None],
+    ) -> dict[Seat, Link]:
+        """Go where the plan says, and wait for those who come here.
+
+        Args:
+            places: address of each way of the plan, and the rank that listens there.
+            seconds: how long to wait for somebody to listen there.
+            watch_others: raises when somebody who should come is lost.
+        """
+        links: dict[Seat, Link] = {}
+        try:
+            for way, (address, rank) in zip(plan.ways, places, strict=True):
+                links[way.seat] = self._go(way, address, rank, seconds)
+            self._wait(listeners, links, watch_others)
+        except BaseException as error:
+            reason = error if isinstance(error, CommError) else PeerLost(f"{self._me} left: {error!r}", self._me.rank)
+            say_and_close(_all(links, listeners).values(), reason)
+            raise
+        return _all(links, listeners)
+
+    def _go(self, way: Way, address: Any, rank: int, seconds: float) -> Link:
+        try:
+            return join(self._transports[way.door], address, self._me, self._job, way.seat, seconds=seconds)
+        except OSError as error:
+            waited = f" within {seconds:g} s" if seconds else ""
+            raise PeerLost(f"rank {rank} could not be reached at {address}{waited}: {error}", rank) from error
+
+    def _wait(self, listeners: list[Listener], links: dict[Seat, Link], watch_others: Callable[[], None]) -> None:
+        end = time.monotonic() + self._patience
+        for listener in listeners:
+            while not listener.wait(min(TICK, max(0.0, end - time.monotonic()))):
+                watch_others()
+                watch(_all(links, listeners).values())
+                if time.monotonic() >= end:
+                    names, lowest = describe(listener.missing, self._ranks)
+                    raise PeerLost(
+                        f"{names} did not come within {self._patience:g} s; were they started, with the same "
+                        "ports and job environment?",
+                        lowest,
+                    )
+
+    def _check_hosts(self) -> None:
+        for link in self._control.tree.links:
+            if link.is_dead():
+                raise PeerLost(f"{link.peer} is gone: its host has not answered for 30 s", link.peer.rank)
+
+
+def _all(links: dict[Seat, Link], listeners: list[Listener]) -> dict[Seat, Link]:
+    return dict(ChainMap(links, *(listener.links for listener in listeners)))
+
+
+def _tree(plan: Plan, links: dict[Seat, Link]) -> Tree:
+    up = [links[way.seat] for way in plan.ways if way.seat.role != "ring"]
+    ours = {way.seat for way in plan.ways}
+    return Tree(
+        up[0] if up else None, [link for seat, link in links.items() if seat not in ours and seat.role != "ring"]
+    )

@@ -1,0 +1,124 @@
+"""Unix sockets that only this user can reach."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import socket
+import stat
+import struct
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from det_core.errors import CommError
+
+_IDENTITY: Final = (
+    "DET_COMM_KEY",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "HOROVOD_GLOO_RENDEZVOUS_PORT",
+)
+"""Environment variables in which two jobs on one host differ."""
+_LONGEST: Final = 60
+"""Bytes of the directory's parent, so that a socket's name has room (unix(7): 108 in all, macOS 104)."""
+
+
+class Unix:
+    """Connections within this host. The peer is one of ours if it runs as this user."""
+
+    def fresh(self) -> str:
+        return str(_directory() / uuid.uuid4().hex[:24])
+
+    def address_of(self, sock: socket.socket) -> str:
+        return str(sock.getsockname())
+
+    def listen(self, path: str) -> socket.socket:
+        """Listen at ``path``, in place of what the dead left there.
+
+        Raises:
+            CommError: somebody living listens there, or the directory is not ours alone.
+        """
+        with _private_directory(Path(path).parent), contextlib.ExitStack() as undo:
+            if _is_alive(path):
+                raise CommError(
+                    "another job of yours on this host is meeting at the same port; "
+                    "pass another port_offset to the DistributedContext of one of them"
+                )
+            Path(path).unlink(missing_ok=True)
+            sock = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            sock.bind(path)
+            sock.listen(socket.SOMAXCONN)
+            undo.pop_all()
+        return sock
+
+    def accept(self, sock: socket.socket) -> socket.socket:
+        """The same connection, of a peer that is one of ours."""
+        if (uid := _peer_uid(sock)) != os.getuid():
+            raise PermissionError(f"the peer is user {uid}, this is user {os.getuid()}")
+        return sock
+
+    def connect(self, path: str, timeout: float) -> socket.socket:
+        with contextlib.ExitStack() as undo:
+            sock = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            sock.settimeout(timeout)
+            sock.connect(path)
+            self.accept(sock)
+            undo.pop_all()
+        return sock
+
+    def forget(self, path: str) -> None:
+        """Nobody else shall come to ``path``."""
+        Path(path).unlink(missing_ok=True)
+
+
+def meeting_place(port: int, cross_rank: int) -> str:
+    """Where the workers of this job and machine meet; each of them knows it without a word."""
+    identity = repr([port, cross_rank, *map(os.environ.get, _IDENTITY)])
+    return str(_directory() / hashlib.sha256(identity.encode()).hexdigest()[:24])
+
+
+def _directory() -> Path:
+    parent = tempfile.gettempdir()
+    return Path(parent if len(os.fsencode(parent)) <= _LONGEST else "/tmp", f"det-{os.getuid()}")  # noqa: S108
+
+
+@contextlib.contextmanager
+def _private_directory(directory: Path) -> Iterator[None]:
+    """A directory that is ours alone, with our other processes locked out meanwhile."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise CommError(f"{directory} should be a directory of yours: {error.strerror}; remove it") from error
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            raise CommError(
+                f"{directory} belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):o}; expected "
+                f"user {os.getuid()} and mode 700: correct it, or set TMPDIR to a directory of yours"
+            )
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_alive(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        return sock.connect_ex(path) not in (errno.ENOENT, errno.ECONNREFUSED)
+
+
+def _peer_uid(sock: socket.socket) -> int:
+    if not hasattr(socket, "SO_PEERCRED"):
+        return os.getuid()  # the directory's mode alone protects
+    credentials = struct.Struct("3i")
+    _, uid, _ = credentials.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))
+    return int(uid)

@@ -1,0 +1,99 @@
+"""TensorBoard's event files, as far as scalars need them: TFRecords that hold ``Event`` messages.
+
+Encoded by hand, since each library that writes them brings torch, TensorFlow or protobuf into the training process.
+The formats: tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto, framework/summary.proto.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import google_crc32c
+
+_double = struct.Struct("<d").pack
+_float = struct.Struct("<f").pack
+_length = struct.Struct("<Q").pack
+_checksum = struct.Struct("<I").pack
+
+# Keys of protobuf fields: the field's number and how its value is encoded (0 varint, 1 double, 2 bytes, 5 float).
+_WALL_TIME = bytes([1 << 3 | 1])
+_STEP = bytes([2 << 3 | 0])
+_FILE_VERSION = bytes([3 << 3 | 2])
+_SUMMARY = bytes([5 << 3 | 2])
+_VALUE = bytes([1 << 3 | 2])
+_TAG = bytes([1 << 3 | 2])
+_SIMPLE_VALUE = bytes([2 << 3 | 5])
+
+
+class EventFile:
+    """A new event file in a directory. Its name is unique per host and process."""
+
+    def __init__(self, directory: Path) -> None:
+        name = f"events.out.tfevents.{time.time_ns() / 1e9:020.9f}.{socket.gethostname()}.{os.getpid()}"
+        self._file = (directory / name).open("xb")
+        self.write(_record(_WALL_TIME + _double(time.time()) + _FILE_VERSION + _sized(b"brain.Event:2")))
+
+    def write(self, events: bytes) -> None:
+        """Append what `scalars` made, for readers to see."""
+        self._file.write(events)
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def scalars(wall_time: float, step: int, values: Mapping[str, float]) -> bytes:
+    """The bytes of one event.
+
+    Args:
+        wall_time: seconds since 1970.
+        values: tags to numbers; they are kept as 32-bit floats, so larger ones become infinite.
+    """
+    summary = b"".join([_up_to_value(tag) + _float32(value) for tag, value in values.items()])
+    return _record(_WALL_TIME + _double(wall_time) + _STEP + _varint(step) + _SUMMARY + _sized(summary))
+
+
+@cache
+def _up_to_value(tag: str) -> bytes:
+    head = _TAG + _sized(tag.encode(errors="replace")) + _SIMPLE_VALUE
+    return _VALUE + _varint(len(head) + 4) + head
+
+
+def _float32(value: float) -> bytes:
+    try:
+        return _float(value)
+    except (OverflowError, struct.error):  # of a float, and of an int
+        return _float(math.inf if value > 0 else -math.inf)
+
+
+def _varint(number: int) -> bytes:
+    if 0 <= number < 0x80:
+        return bytes((number,))
+    number &= 0xFFFF_FFFF_FFFF_FFFF  # negative ones are written as their two's complement
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _sized(data: bytes) -> bytes:
+    return _varint(len(data)) + data
+
+
+def _record(data: bytes) -> bytes:
+    length = _length(len(data))
+    return length + _masked_crc(length) + data + _masked_crc(data)
+
+
+def _masked_crc(data: bytes) -> bytes:
+    crc = google_crc32c.value(data)
+    return _checksum(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

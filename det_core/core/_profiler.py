@@ -1,0 +1,98 @@
+"""What this host is busy with while it trains."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from numbers import Real
+from typing import Any
+
+from det_core.interfaces.tracking import Run, SystemMetrics, TrackingStore
+
+_log = logging.getLogger("det.core")
+
+_SHORTEST = 0.1
+_PATIENCE = 5.0
+"""Seconds to wait for a sample or a report that is under way."""
+
+
+class ProfilerContext:
+    """Samples CPU, memory, disks, network and GPUs of this host, if it is told to, into the record.
+
+    Off at first. One worker per host samples, the one of local rank 0; for the others all calls do nothing.
+    """
+
+    def __init__(self, store: TrackingStore, run: Run, agent_id: str, *, local_rank: int) -> None:
+        self._store = store
+        self._run = run
+        self._agent_id = agent_id
+        self._is_sampler = local_rank == 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def on(self, sampling_interval: float = 1, samples_per_report: int = 10) -> None:
+        """Start sampling in the background; nothing happens if it is on.
+
+        An error there is logged and ends the sampling, not the training.
+
+        Args:
+            sampling_interval: seconds between two samples, >= 0.1.
+            samples_per_report: samples whose mean is recorded, >= 1.
+
+        Raises:
+            ValueError: an argument is not as described.
+        """
+        if not _is(Real, sampling_interval) or not sampling_interval >= _SHORTEST:
+            raise ValueError(f"sampling_interval is {sampling_interval!r}; expected seconds, at least {_SHORTEST}")
+        if not _is(int, samples_per_report) or samples_per_report < 1:
+            raise ValueError(f"samples_per_report is {samples_per_report!r}; expected an integer of at least 1")
+        if not self._is_sampler or (self._thread and self._thread.is_alive()):
+            return
+        self._stop = threading.Event()
+        arguments = (self._stop, sampling_interval, samples_per_report)
+        self._thread = threading.Thread(target=self._run_until, args=arguments, name="det-profiler", daemon=True)
+        self._thread.start()
+
+    def off(self) -> None:
+        """Record what was sampled and stop; nothing happens if it is off."""
+        self._stop.set()
+        if self._thread:
+            self._thread.join(_PATIENCE)
+            if self._thread.is_alive():
+                _log.warning("the profiler did not stop within %g s; its last samples may be missing", _PATIENCE)
+            self._thread = None
+
+    def _run_until(self, stop: threading.Event, interval: float, samples_per_report: int) -> None:
+        from det_core.core._system import Sampler, mean  # only who profiles pays for it
+
+        try:
+            sampler = Sampler()
+            while not stop.is_set():
+                samples: list[Mapping[str, Any]] = []
+                while len(samples) < samples_per_report and not stop.wait(interval):
+                    samples.append(sampler.sample())
+                if samples:
+                    self._record(mean(samples))
+        except Exception as error:  # noqa: BLE001  (told to the user; training goes on without a profile)
+            _log.warning("the profiler stopped: %s: %s", type(error).__name__, error)
+
+    def _record(self, sample: Mapping[str, Any]) -> None:
+        now = datetime.now(timezone.utc)
+        self._store.report_system_metrics(
+            [
+                SystemMetrics(
+                    trial_id=self._run.trial_id,
+                    run_id=self._run.run_id,
+                    group=group,
+                    metrics={self._agent_id: metrics},
+                    time=now,
+                )
+                for group, metrics in sample.items()
+            ]
+        )
+
+
+def _is(kind: type, value: object) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)

@@ -1,0 +1,103 @@
+"""A script that no runner started: its own place in the record."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import random
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from det_core.config import ExperimentConfig, sample_hyperparameters
+from det_core.core._distributed import DistributedContext
+from det_core.core._info import TrialInfo
+from det_core.errors import StoreUnsuitable, TrackingError
+from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
+from det_core.tracking import open_later, open_store
+
+_log = logging.getLogger("det.core")
+
+
+def config(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A whole experiment config from what the script says, which may be nothing."""
+    defaults: dict[str, Any] = {
+        "name": Path(sys.argv[0]).name or "interactive",
+        "entrypoint": sys.argv or [""],
+        "searcher": {"name": "single", "metric": "validation_loss", "max_length": {"epochs": 1}},
+    }
+    given = given or {}
+    return {**defaults, **given, "searcher": {**defaults["searcher"], **given.get("searcher", {})}}
+
+
+def join(settings: ExperimentConfig, distributed: DistributedContext) -> tuple[TrackingStore, TrialInfo, str]:
+    """Record the script, once for all its workers; the open record, the script's place in it, and the record's id."""
+    if distributed.rank == 0:
+        store = _open()
+        trial = _record(store, settings)
+        distributed.broadcast((store.url, trial, store.cluster_id))
+        return store, trial, store.cluster_id
+    url, trial, cluster_id = distributed.broadcast(None)
+    return open_later(url), trial, cluster_id
+
+
+def request(store: TrackingStore, trial: TrialInfo) -> Callable[[], str | None]:
+    """A function that looks whether somebody asks the script to leave: ``det experiment pause`` and the like."""
+
+    def look() -> str | None:
+        return "record" if store.experiment(trial.experiment_id).state in REQUESTS else None
+
+    return look
+
+
+def end(store: TrackingStore, trial: TrialInfo, error: BaseException | None, *, left_early: bool) -> None:
+    """Record how the script ended."""
+    state = _final_state(error)
+    if left_early and state is State.COMPLETED:
+        state = REQUESTS.get(store.experiment(trial.experiment_id).state, State.CANCELED)
+    store.set_trial_state(trial.trial_id, state)
+    store.set_experiment_state(trial.experiment_id, state)
+
+
+def _open() -> TrackingStore:
+    """The embedded record; on a cluster whose home directories are on the network, one of this node."""
+    try:
+        return open_store()
+    except StoreUnsuitable as error:
+        directory = Path(tempfile.gettempdir(), f"det-{os.getuid()}")
+        directory.mkdir(mode=0o700, exist_ok=True)
+        if directory.is_symlink() or directory.stat().st_uid != os.getuid():
+            raise TrackingError(f"{directory} is not yours; set DET_HOME to a local directory of yours") from error
+        _log.warning("%s This script is recorded in %s instead.", error, directory)
+        return open_store(f"sqlite:///{directory / 'det.db'}")
+
+
+def _record(store: TrackingStore, settings: ExperimentConfig) -> TrialInfo:
+    seed = settings.reproducibility.experiment_seed
+    hparams = sample_hyperparameters(settings.hyperparameters, random.Random(seed))  # noqa: S311
+    experiment = store.create_experiment(config=settings.dump(), owner=getpass.getuser(), unmanaged=True)
+    trial = store.create_trial(experiment.id, hparams=hparams, seed=seed)
+    if settings.searcher.max_length:
+        store.set_searcher_operation(trial.id, settings.searcher.max_length.value)
+    run = store.start_run(trial.id, allocation_id=str(uuid.uuid4()))
+    store.set_experiment_state(experiment.id, State.ACTIVE)
+    store.set_trial_state(trial.id, State.ACTIVE)
+    return TrialInfo(
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        trial_seed=seed,
+        hparams=hparams,
+        config=settings.dump(),
+        steps_completed=0,
+        trial_run_id=run.run_id,
+    )
+
+
+def _final_state(error: BaseException | None) -> State:
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return State.COMPLETED
+    return State.CANCELED if isinstance(error, KeyboardInterrupt) else State.ERROR

@@ -1,0 +1,52 @@
+"""The ``checkpoint_storage`` of those who write no config: a path, a URI, or nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from det_core.tracking import home
+
+_BUCKETS = {"s3": "s3", "gs": "gcs"}
+"""URI scheme -> the registered name of the store."""
+
+
+def default_storage() -> dict[str, Any]:
+    """A directory beside the embedded record."""
+    return {"type": "directory", "container_path": str(home() / "checkpoints")}
+
+
+def storage_block(given: str | os.PathLike[str] | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The config block that is meant.
+
+    Args:
+        given: a directory, ``file:///directory``, ``s3://bucket/prefix``, ``gs://bucket/prefix``, a block as in
+            the config, or None for the default.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if given is None or given == "":
+        return default_storage()
+    if isinstance(given, Mapping):
+        if given.get("type") == "shared_fs":
+            raise ValueError(
+                "checkpoint_storage of type shared_fs belongs in an experiment config; here give the directory, "
+                f"for example {given.get('host_path', '/mnt/checkpoints')!r}"
+            )
+        return given
+    text = os.fspath(given)
+    if "://" not in text:
+        return {"type": "directory", "container_path": text}
+    uri = urlsplit(text)
+    plain = not (uri.query or uri.fragment)
+    if plain and uri.scheme in _BUCKETS and uri.netloc:
+        return {"type": _BUCKETS[uri.scheme], "bucket": uri.netloc, "prefix": uri.path.strip("/")}
+    if plain and uri.scheme == "file" and uri.path and not uri.netloc:
+        return {"type": "directory", "container_path": unquote(uri.path)}
+    raise ValueError(
+        f"checkpoint_storage is {text!r}; expected a directory, file:///directory, s3://bucket/prefix, "
+        "gs://bucket/prefix, or a mapping as in the experiment config"
+    )

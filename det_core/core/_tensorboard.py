@@ -1,0 +1,193 @@
+"""TensorBoard files of one worker: a local directory, what is written there, and its copy in checkpoint storage."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from functools import cache
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from det_core.errors import StorageError
+from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.tracking import MetricsReport
+
+if TYPE_CHECKING:
+    from det_core.core._event_file import EventFile
+
+Selector = Callable[[Path], bool]
+Mangler = Callable[[Path, int], PurePath]
+
+_log = logging.getLogger("det.core")
+
+_EVERY = 10.0
+"""Seconds between two looks for files that changed."""
+_SHARE = 0.1
+"""Of the time that may go into copying: event files grow, and are copied as a whole."""
+_PATIENCE = 180.0
+"""Seconds to wait for a copy that is under way when the context exits."""
+
+
+class TensorboardMode(str, Enum):
+    """Who writes TensorBoard files and stores them."""
+
+    AUTO = "AUTO"
+    """The chief writes the scalars of all reports, and what is in its TensorBoard directory is stored by itself."""
+    MANUAL = "MANUAL"
+    """Nothing happens by itself: write files, then call `TrainContext.upload_tensorboard_files`."""
+
+
+class Tensorboard:
+    """The directory and its copy.
+
+    Args:
+        storage: where the copy goes, under ``storage_id`` and ``folder``.
+        rank: of this worker; only rank 0 does anything by itself.
+    """
+
+    def __init__(
+        self, mode: TensorboardMode, storage: StorageManager, storage_id: str, folder: str, *, rank: int
+    ) -> None:
+        self.mode = TensorboardMode(mode)
+        self._by_itself = self.mode is TensorboardMode.AUTO and rank == 0
+        self._storage = storage
+        self._storage_id = storage_id
+        self._folder = folder
+        self._rank = rank
+        self._directory: Path | None = None
+        self._file: EventFile | None = None
+        self._stored: set[tuple[Path, PurePath, int, int]] = set()
+        """Source, where it was stored, time of change in ns, size."""
+        self._creating = threading.Lock()
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def path(self) -> Path:
+        """The directory, made by the first call, which only this user can read."""
+        with self._creating:
+            if self._directory is None:
+                self._directory = Path(tempfile.mkdtemp(prefix="det-tensorboard-"))
+                if self._by_itself:
+                    self._thread = threading.Thread(target=self._sync_until_closed, name="det-tensorboard", daemon=True)
+                    self._thread.start()
+        return self._directory
+
+    def write(self, reports: Sequence[MetricsReport]) -> None:
+        """Write the scalars of reports, if that is to happen by itself."""
+        if not self._by_itself:
+            return
+        from det_core.core._event_file import EventFile, scalars  # only who reports pays for it
+
+        events = [
+            scalars(report.time.timestamp() if report.time else time.time(), step, values)
+            for report in reports
+            for step, values in points(report)
+        ]
+        try:
+            self._file = self._file or EventFile(self.path())
+            self._file.write(b"".join(events))
+        except OSError as error:
+            self._by_itself = False  # what follows half an event cannot be read
+            _log.warning("no more TensorBoard files are written into %s: %s", self._directory, error)
+
+    def upload(self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path) -> None:
+        """Store the files that changed since they were stored last."""
+        for path in self._files():
+            if not selector(path):
+                continue
+            relative = path.relative_to(self.path())
+            target = _inside(mangler(relative, self._rank), relative)
+            try:
+                status = path.stat()
+                version = (relative, target, status.st_mtime_ns, status.st_size)  # of before: it may grow meanwhile
+                if version not in self._stored:
+                    self._storage.put(self._storage_id, f"{self._folder}/{target.as_posix()}", path)
+                    self._stored.add(version)
+            except (OSError, StorageError):
+                if path.exists():  # else its owner removed it, as profilers do with files they merge
+                    raise
+
+    def sync(self) -> None:
+        """Store what changed, soon and in the background."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Store the rest, and remove the directory unless it holds files that are nowhere else."""
+        if self._directory is None:
+            return
+        self._closing = True
+        if self._file:
+            self._file.close()
+        if self._thread:
+            self._wake.set()
+            self._thread.join(_PATIENCE)
+            if not self._thread.is_alive():
+                self._try_to_upload()
+        left = self._not_stored()
+        if left:
+            _log.warning("%d TensorBoard files that were not stored are left in %s", len(left), self._directory)
+        else:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _files(self) -> list[Path]:
+        return sorted(path for path in self.path().rglob("*") if path.is_file())
+
+    def _not_stored(self) -> list[Path]:
+        stored = {(source, changed, size) for source, _, changed, size in self._stored}
+        return [
+            path
+            for path in self._files()
+            if (path.relative_to(self.path()), path.stat().st_mtime_ns, path.stat().st_size) not in stored
+        ]
+
+    def _sync_until_closed(self) -> None:
+        pause = _EVERY
+        while not self._closing:
+            self._wake.wait(pause)
+            self._wake.clear()
+            start = time.monotonic()
+            if not self._closing:
+                self._try_to_upload()
+            pause = max(_EVERY, (time.monotonic() - start) / _SHARE)
+
+    def _try_to_upload(self) -> None:
+        try:
+            self.upload()
+        except Exception as error:  # noqa: BLE001  (a picture of the training must not end it)
+            _log.warning("TensorBoard files could not be stored, to be tried again: %s", error)
+
+
+def points(report: MetricsReport) -> Iterator[tuple[int, dict[str, float]]]:
+    """The (step, scalars by tag) of a report: its batches, then those of its metrics that the batches lack."""
+    in_batches: set[str] = set()
+    batches = report.batch_metrics or ()
+    for step, batch in enumerate(batches, report.steps_completed - len(batches)):
+        yield from _point(report.group, step, batch.items())
+        in_batches.update(batch)
+    rest = (item for item in report.metrics.items() if item[0] not in in_batches)
+    yield from _point(report.group, report.steps_completed, rest)
+
+
+def _point(group: str, step: int, metrics: Iterable[tuple[str, Any]]) -> Iterator[tuple[int, dict[str, float]]]:
+    values = {_tag(group, name): value for name, value in metrics if isinstance(value, (int, float))}
+    if values:
+        yield step, values
+
+
+@cache
+def _tag(group: str, name: str) -> str:
+    if group == "training" or (group == "validation" and name.startswith("val")):
+        return f"Determined/{name}"
+    return f"Determined/{'val' if group == 'validation' else group}_{name}"
+
+
+def _inside(target: PurePath, source: Path) -> PurePath:
+    if target.is_absolute() or ".." in target.parts or not target.parts:
+        raise ValueError(f"the mangler made {str(target)!r} of {str(source)!r}; expected a relative path without '..'")
+    return target

@@ -1,0 +1,172 @@
+"""Metrics as they are reported, made into what JSON holds: a copy, so that the caller may change its objects."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date
+from enum import Enum
+from numbers import Real
+from typing import Any
+
+MOST = 1_000_000
+"""Numbers and characters of text that one report may hold, its batch metrics included."""
+_DEEPEST = 50
+
+_log = logging.getLogger("det.core")
+_FLAT = frozenset((float, int, bool))
+_STRING = frozenset((str,))
+
+
+class Values:
+    """Copies metrics, and warns about each name at most once.
+
+    What becomes of a value:
+
+    ====================================================  =====================================
+    number, bool, str, NaN, infinity                      as it is
+    NumPy or torch scalar, array or tensor of one element  number (bool, str)
+    other array or tensor                                 nested lists
+    dict, list, tuple                                     dict or list of converted values
+    None                                                  null; in validation metrics an error
+    Enum                                                  its name
+    date, datetime                                        ISO 8601 text
+    bytes                                                 left out, with one warning per name
+    anything else                                         TypeError
+    ====================================================  =====================================
+
+    Names are strings; numbers and Enums as names become text, as in JSON.
+    """
+
+    def __init__(self) -> None:
+        self._warned: set[str] = set()
+
+    def copy(
+        self, metrics: Mapping[str, Any], batch_metrics: Sequence[Mapping[str, Any]] | None = None
+    ) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
+        """Both, converted.
+
+        Raises:
+            TypeError: a value or name that JSON cannot hold; says which metric.
+            ValueError: more than `MOST` numbers and characters.
+        """
+        room = _Room()
+        copied = self._metrics(metrics, room)
+        return copied, None if batch_metrics is None else [self._metrics(batch, room) for batch in batch_metrics]
+
+    def _metrics(self, metrics: Mapping[str, Any], room: _Room) -> dict[str, Any]:
+        if type(metrics) is dict and _is_flat(metrics) and len(metrics) <= room.left:
+            room.left -= len(metrics)
+            return metrics.copy()
+        if not isinstance(metrics, Mapping):
+            raise TypeError(f"metrics are a {_kind(metrics)}; expected a mapping such as {{'loss': 0.5}}")
+        copied: dict[str, Any] = {}
+        for key, value in metrics.items():
+            if isinstance(value, (bytes, bytearray)):
+                self._warn(key)
+                continue
+            try:
+                _put(copied, key, _plain(value, room, _DEEPEST))
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"metric {key!r} {error}") from error
+        return copied
+
+    def _warn(self, name: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            _log.warning("metric %r is bytes, which are not recorded; report a number, a string or a list", name)
+
+
+class _Room:
+    """What is left of `MOST`."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MOST
+
+    def take(self, count: int) -> None:
+        if count > self.left:
+            raise ValueError(
+                f"exceeds the {MOST:,} numbers and characters that one report may hold; "
+                "report a summary of it, or save it in a checkpoint"
+            )
+        self.left -= count
+
+
+def _plain(value: Any, room: _Room, levels: int) -> Any:
+    if type(value) in _FLAT:
+        room.take(1)
+        return value
+    if value is None:
+        return None
+    if isinstance(value, Enum):  # before str and int, which enums may be as well
+        return value.name
+    if isinstance(value, str):
+        room.take(len(value))
+        return str(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if not levels:
+        raise TypeError(f"is nested deeper than {_DEEPEST} levels")
+    if isinstance(value, Mapping):
+        converted: dict[str, Any] = {}
+        for key, item in value.items():
+            _put(converted, key, _plain(item, room, levels - 1))
+        return converted
+    if isinstance(value, (list, tuple)):
+        return _list(value, room, levels)
+    return _plain(_unwrapped(value, room), room, levels - 1)
+
+
+def _list(value: Sequence[Any], room: _Room, levels: int) -> list[Any]:
+    if _FLAT.issuperset(map(type, value)):
+        room.take(len(value))
+        return list(value)
+    return [_plain(item, room, levels - 1) for item in value]
+
+
+def _unwrapped(value: Any, room: _Room) -> Any:
+    """What is inside an array, a tensor, or a number of another library; none of them is imported here."""
+    if hasattr(value, "tolist") and hasattr(value, "shape"):
+        size = math.prod(value.shape)
+        if size > room.left:  # before it becomes a list of as many objects
+            room.take(size)
+        inside = _asked(value, "item" if size == 1 else "tolist")
+        return float(inside) if type(inside) is type(value) else inside  # NumPy's long double stays itself
+    if isinstance(value, Real):
+        return int(value) if isinstance(value, int) else float(value)
+    if hasattr(value, "numpy"):  # TensorFlow's
+        return _asked(value, "numpy")
+    raise TypeError(f"is a {_kind(value)}; expected a number, a string, an array, None, or lists and dicts of them")
+
+
+def _asked(value: Any, method: str) -> Any:
+    try:
+        return getattr(value, method)()
+    except Exception as error:
+        raise TypeError(f"is a {_kind(value)} whose {method}() failed: {error}") from error
+
+
+def _put(target: dict[str, Any], key: object, value: Any) -> None:
+    name = _name(key)
+    if name in target:
+        raise ValueError(f"has two names that are {name!r} in JSON")
+    target[name] = value
+
+
+def _name(key: object) -> str:
+    if isinstance(key, Enum):
+        return key.name
+    if isinstance(key, str) or (isinstance(key, Real) and not isinstance(key, bool)):
+        return str(key)
+    raise TypeError(f"has the name {key!r}; expected a string")
+
+
+def _is_flat(metrics: Mapping[str, Any]) -> bool:
+    return _FLAT.issuperset(map(type, metrics.values())) and _STRING.issuperset(map(type, metrics))
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

@@ -1,0 +1,48 @@
+"""The environment variables that tell a command what the info files tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+_LONGEST = 131_072
+"""Bytes of one environment string with its name and final NUL (execve(2), MAX_ARG_STRLEN)."""
+
+# File -> variable -> key.
+_VARIABLES = {
+    "cluster.json": {
+        "DET_CLUSTER_ID": "cluster_id",
+        "DET_AGENT_ID": "agent_id",
+        "DET_SLOT_IDS": "slot_ids",
+        "DET_TASK_ID": "task_id",
+        "DET_TASK_TYPE": "task_type",
+        "DET_ALLOCATION_ID": "allocation_id",
+        "DET_LATEST_CHECKPOINT": "latest_checkpoint",
+    },
+    "trial.json": {
+        "DET_TRIAL_ID": "trial_id",
+        "DET_EXPERIMENT_ID": "experiment_id",
+        "DET_TRIAL_SEED": "trial_seed",
+        "DET_TRIAL_RUN_ID": "trial_run_id",
+        "DET_STEPS_COMPLETED": "steps_completed",
+        "DET_HPARAMS": "hparams",
+        "DET_EXPERIMENT_CONFIG": "config",
+    },
+}
+
+
+def variables(info: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Text as it is, everything else as JSON; what has no value is left out."""
+    values = {
+        name: info[file][key]
+        for file, names in _VARIABLES.items()
+        for name, key in names.items()
+        if info.get(file, {}).get(key) is not None
+    }
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+
+
+def too_long(variables: Mapping[str, str]) -> list[str]:
+    """Which of them no process could be started with."""
+    return [name for name, value in variables.items() if len(f"{name}={value}\0".encode()) > _LONGEST]

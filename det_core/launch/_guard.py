@@ -1,0 +1,102 @@
+"""Runs a command so that no process of it stays behind: ``python _guard.py CHANNEL ARGUMENT...``.
+
+The agent starts this file as a script between itself and the command; it imports the standard library
+alone. Launchers such as torchrun put their workers into sessions of their own, where no signal to a
+process group reaches them. So this process adopts every orphan below it (prctl(2),
+PR_SET_CHILD_SUBREAPER), and ends all of them when the command has ended, when the agent says so, or
+soon after the agent is gone. It exits as the command did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+GRACE = 8.5
+"""Seconds in which the command may end by itself once the agent is gone; workers that know of it take 8."""
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""Exit codes when the command could not be started, as a shell's."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+_IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+"""A command may signal its own process group, in which this process is too."""
+
+
+def main(channel: int, argv: list[str]) -> int:
+    """Run the command to its end; its exit code."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    os.set_inheritable(channel, False)
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        command = os.posix_spawnp(
+            argv[0], argv, os.environ, setsigdef=[*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ], setsigmask=[]
+        )
+    except OSError as error:
+        print(f"cannot start {argv[0]!r}: {error.strerror}", file=sys.stderr)  # noqa: T201  (into the trial's log)
+        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+    threading.Thread(target=_obey, args=(channel,), daemon=True).start()
+    status = _bury_until(command)
+    _end_all()
+    if os.WIFSIGNALED(status):
+        _die_of(os.WTERMSIG(status))
+    return os.waitstatus_to_exitcode(status)
+
+
+def _obey(channel: int) -> None:
+    """A byte means to end everything now; the end of the stream, that the agent is gone."""
+    if not os.read(channel, 1):
+        time.sleep(GRACE)
+    while True:
+        _kill_descendants()
+        time.sleep(0.05)
+
+
+def _bury_until(command: int) -> int:
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == command:
+            return status
+
+
+def _end_all() -> None:
+    with contextlib.suppress(ChildProcessError):  # none is left
+        while True:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            _kill_descendants()
+            os.waitpid(-1, 0)
+
+
+def _kill_descendants() -> None:
+    children = defaultdict(list)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
+            children[int(parent)].append(int(stat.parent.name))
+    todo = [os.getpid()]
+    while todo:
+        for pid in children[todo.pop()]:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+            todo.append(pid)
+
+
+def _die_of(number: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError):  # the action of SIGKILL cannot be set, and need not
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

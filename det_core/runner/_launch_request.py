@@ -1,0 +1,73 @@
+"""What a launcher has to know about one run of a trial."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from det_core.config import ExperimentConfig, is_command
+from det_core.interfaces.launcher import LaunchRequest
+from det_core.interfaces.tracking import Checkpoint, Run, TrackingStore, Trial
+from det_core.launch.local import gpus
+
+
+def launch_request(
+    config: ExperimentConfig,
+    trial: Trial,
+    run: Run,
+    latest: Checkpoint | None,
+    *,
+    store: TrackingStore,
+    context_dir: Path,
+    log: Callable[[int | None, str, str], None],
+) -> LaunchRequest:
+    """The request for a run that starts from the checkpoint ``latest``."""
+    environment = config.environment.environment_variables.for_device("cuda" if gpus() else "cpu")
+    return LaunchRequest(
+        name=f"trial-{trial.id}",
+        argv=_argv(config),
+        cwd=context_dir,
+        env={**environment, "DET_COMM_KEY": secrets.token_hex(32)},
+        slots=max(config.resources.slots_per_trial, 1),
+        log=log,
+        info={
+            "cluster.json": _cluster(store, trial, run, latest),
+            "trial.json": _trial(config, trial, run, latest),
+        },
+    )
+
+
+def _argv(config: ExperimentConfig) -> Sequence[str]:
+    entrypoint = config.entrypoint
+    if entrypoint is None or not is_command(entrypoint):
+        return [sys.executable, "-m", "det_core.launch.worker"]
+    return ["/bin/sh", "-c", entrypoint] if isinstance(entrypoint, str) else entrypoint
+
+
+def _cluster(store: TrackingStore, trial: Trial, run: Run, latest: Checkpoint | None) -> Mapping[str, Any]:
+    return {
+        "master_url": store.url,
+        "cluster_id": store.cluster_id,
+        "agent_id": "local",
+        "task_id": trial.task_id,
+        "task_type": "TRIAL",
+        "allocation_id": run.allocation_id,
+        "session_token": "",
+        "latest_checkpoint": latest.uuid if latest else None,
+    }
+
+
+def _trial(config: ExperimentConfig, trial: Trial, run: Run, latest: Checkpoint | None) -> Mapping[str, Any]:
+    continues = latest is not None and latest.trial_id == trial.id
+    return {
+        "trial_id": trial.id,
+        "experiment_id": trial.experiment_id,
+        "trial_seed": trial.seed,
+        "hparams": trial.hparams,
+        "config": config.dump(),
+        "steps_completed": latest.steps_completed if latest and continues else 0,
+        "trial_run_id": run.run_id,
+    }

@@ -1,0 +1,98 @@
+"""Size and CRC-32C of a file, read once: in parts at the same time, and copied on the way if asked."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from pathlib import Path
+
+import google_crc32c
+
+from det_core.storage._durable import start_sync
+
+_PART = 64 << 20
+_PIECE = 64 << 10  # stays in the cache of a core between the read, the checksum and the write
+_THREADS = min(8, os.cpu_count() or 1)
+_POLYNOMIAL = 0x82F63B78  # Castagnoli, RFC 3720 B.4, lowest degree in the highest bit
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the manifest says of one path."""
+
+    size: int
+    crc32c: str
+    """8 hexadecimal digits."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    size: int
+    crc: int
+
+
+def checksum(source: Path, copy_to: int | None = None, *, sync: bool = False) -> Entry:
+    """Read a file.
+
+    Args:
+        copy_to: descriptor of an empty file that gets the same contents.
+        sync: the copy is to be synced afterwards, so the kernel had better start writing it now.
+    """
+    descriptor = os.open(source, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size <= _PART:
+            whole = _read(descriptor, 0, copy_to, sync=False)
+        else:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                parts = pool.map(lambda start: _read(descriptor, start, copy_to, sync=sync), range(0, size, _PART))
+                whole = reduce(_join, parts)
+    finally:
+        os.close(descriptor)
+    return Entry(whole.size, f"{whole.crc:08x}")
+
+
+def _read(source: int, start: int, copy_to: int | None, *, sync: bool) -> _Part:
+    crc, position = 0, start
+    while piece := os.pread(source, min(_PIECE, start + _PART - position), position):
+        crc = google_crc32c.extend(crc, piece)
+        if copy_to is not None:
+            _write(copy_to, piece, position)
+        position += len(piece)
+    if sync and copy_to is not None:
+        start_sync(copy_to, start, position - start)
+    return _Part(position - start, crc)
+
+
+def _write(target: int, piece: bytes, position: int) -> None:
+    written = os.pwrite(target, piece, position)
+    while written < len(piece):  # a nearly full disk takes what fits, then says so
+        written += os.pwrite(target, piece[written:], position + written)
+
+
+def _join(first: _Part, second: _Part) -> _Part:
+    """CRC-32C is linear: the whole's is the first's, moved left by the second's length, plus the second's."""
+    return _Part(first.size + second.size, _times(_power_of_x(8 * second.size), first.crc) ^ second.crc)
+
+
+def _times(a: int, b: int) -> int:
+    """The product of two polynomials over GF(2), modulo the polynomial of CRC-32C."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            product ^= b
+        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
+
+
+@lru_cache(maxsize=16)  # all parts but the last have one length
+def _power_of_x(exponent: int) -> int:
+    power, square = 1 << 31, 1 << 30  # x^0 and x^1
+    while exponent:
+        if exponent & 1:
+            power = _times(power, square)
+        square = _times(square, square)
+        exponent >>= 1
+    return power

@@ -1,0 +1,137 @@
+"""From files to a checkpoint. It exists if and only if its ``metadata.json`` does, so that is written last."""
+
+from __future__ import annotations
+
+import stat
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from det_core.errors import StorageError
+from det_core.interfaces.storage import StorageManager
+from det_core.storage._checksum import Entry, checksum
+from det_core.storage._manifest import KEY, METADATA_FILE, Manifest
+from det_core.storage._parallel import in_parallel
+from det_core.storage._remove import delete
+from det_core.storage._tree import walk
+
+Selector = Callable[[str], bool]
+_EMPTY = Entry(0, "00000000")
+_WRITING = 0o222
+
+
+def scan(directory: Path, selector: Selector | None = None) -> dict[str, Path]:
+    """Map the relative paths under a directory to their files; empty directories end in ``/``.
+
+    Symbolic links to files count as files; links to directories and dangling links raise ValueError.
+    A ``metadata.json`` at the top is left out: the checkpoint gets its own.
+    """
+    found = {}
+    for name, entry in walk(directory):
+        if name == METADATA_FILE or (selector and not selector(name)):
+            continue
+        if not (name.endswith("/") or entry.is_file()):
+            raise ValueError(f"cannot store {entry.path}: expected files and directories; remove it or use a selector")
+        found[name] = Path(entry.path)
+    return found
+
+
+def save(
+    store: StorageManager, storage_id: str, files: Mapping[str, Path], metadata: Mapping[str, Any]
+) -> dict[str, int]:
+    """Store a whole checkpoint. Returns the resources: stored path -> size in bytes.
+
+    If anything fails, what was stored is removed again and the error goes on.
+    """
+    try:
+        return publish(store, storage_id, put_files(store, storage_id, files), metadata)
+    except BaseException:
+        delete(store, storage_id)
+        raise
+
+
+def put_files(store: StorageManager, storage_id: str, files: Mapping[str, Path]) -> dict[str, Entry]:
+    """Store files, so that they survive a crash, without making a checkpoint of them.
+
+    Raises:
+        StorageError: the store refused, or a file changed or vanished meanwhile.
+    """
+    entries: dict[str, Entry] = {}
+
+    def put(name: str) -> None:
+        entries[name] = _put(store, storage_id, name, files[name])
+
+    in_parallel(put, files, threads=store.transfers)
+    if files:
+        store.sync(storage_id, list(files))
+    return {name: entries[name] for name in files}
+
+
+def adopt_files(store: StorageManager, storage_id: str, files: Mapping[str, Path], directory: Path) -> dict[str, Entry]:
+    """As `put_files`, for files written in place: moved to their names in the store's own directory if need be."""
+    entries: dict[str, Entry] = {}
+
+    def adopt(name: str) -> None:
+        entries[name] = _adopt(store, storage_id, name, files[name], directory / name)
+
+    in_parallel(adopt, files, threads=store.transfers)
+    if files:
+        store.sync(storage_id, list(files))
+    return {name: entries[name] for name in files}
+
+
+def publish(
+    store: StorageManager, storage_id: str, entries: Mapping[str, Entry], metadata: Mapping[str, Any]
+) -> dict[str, int]:
+    """Make a checkpoint of stored files; it is visible and durable on return. Returns the resources, as `save`.
+
+    Raises:
+        StorageError: the storage refused, or does not hold a file.
+    """
+    missing = entries.keys() - store.list(storage_id).keys()
+    if missing:
+        raise StorageError(
+            f"the storage lost {min(missing)!r} of checkpoint {storage_id}, which was just stored: somebody removed "
+            "it, or another host has it on a disk of its own; choose a checkpoint_storage that all hosts share"
+        )
+    manifest = Manifest({key: value for key, value in metadata.items() if key != KEY}, entries)
+    text = manifest.to_json().encode()
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, METADATA_FILE)
+        path.write_bytes(text)
+        store.put(storage_id, METADATA_FILE, path)
+    store.sync(storage_id, [METADATA_FILE])
+    return {**{name: entry.size for name, entry in entries.items()}, METADATA_FILE: len(text)}
+
+
+def _put(store: StorageManager, storage_id: str, name: str, source: Path) -> Entry:
+    if name.endswith("/"):
+        store.put(storage_id, name, source)
+        return _EMPTY
+    try:
+        before = source.stat()
+        crc = store.put(storage_id, name, source)
+        entry = checksum(source) if crc is None else Entry(before.st_size, crc)
+        after = source.stat()
+    except FileNotFoundError as error:
+        raise StorageError(f"{source} vanished while it was being stored") from error
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise StorageError(f"{source} changed while it was being stored; finish writing before you upload")
+    return entry
+
+
+def _adopt(store: StorageManager, storage_id: str, name: str, source: Path, target: Path) -> Entry:
+    if name.endswith("/"):
+        target.mkdir(parents=True, exist_ok=True)
+        return _EMPTY
+    status = source.lstat()
+    if stat.S_ISLNK(status.st_mode) or status.st_nlink > 1:  # it also belongs to somebody else
+        store.put(storage_id, name, source)
+        return checksum(target)
+    entry = checksum(source)
+    source.chmod(status.st_mode & ~_WRITING)
+    if source != target:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(target)
+    return entry

@@ -1,0 +1,49 @@
+"""The operation that the search method has given to a trial."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, select
+
+from det_core.errors import TrackingError
+from det_core.interfaces.tracking import SearcherOperationRecord
+from det_core.tracking._rows import Part, fence, lock_trial, only, update_trial
+from det_core.tracking._schema import trials
+
+_columns = (trials.c.searcher_length, trials.c.searcher_completed, trials.c.searcher_metric)
+
+
+class Searcher(Part):
+    def set_searcher_operation(self, trial_id: int, length: int, *, lease: str = "") -> None:
+        if length <= 0:
+            raise ValueError(f"a searcher operation of length {length}; expected more than 0")
+        with self._database.write() as connection:
+            lock_trial(connection, trial_id, lease=lease)
+            update_trial(connection, trial_id, searcher_length=length)
+
+    def searcher_operation(self, trial_id: int) -> SearcherOperationRecord | None:
+        with self._database.read() as connection:
+            return _operation(connection, trial_id)
+
+    def complete_searcher_operation(self, trial_id: int, run_id: int, length: int, metric: float) -> None:
+        with self._database.write() as connection:
+            fence(connection, trial_id, run_id)
+            current = _operation(connection, trial_id)
+            if current is None or current.length != length or current.completed:
+                raise TrackingError(f"trial {trial_id} cannot complete length {length}: {_told(current)}")
+            update_trial(connection, trial_id, searcher_completed=length, searcher_metric=float(metric))
+
+
+def _operation(connection: Connection, trial_id: int) -> SearcherOperationRecord | None:
+    row = only(connection, select(*_columns).where(trials.c.id == trial_id), f"trial {trial_id}")
+    if row.searcher_length is None:
+        return None
+    done = row.searcher_completed == row.searcher_length
+    return SearcherOperationRecord(
+        length=row.searcher_length, completed=done, metric=row.searcher_metric if done else None
+    )
+
+
+def _told(current: SearcherOperationRecord | None) -> str:
+    if current is None:
+        return "the searcher has given it no operation"
+    return f"the searcher's operation has length {current.length}" + (" and is completed" if current.completed else "")

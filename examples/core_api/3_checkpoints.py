@@ -1,0 +1,34 @@
+"""Step 3: checkpoint after each epoch, leave when asked to, and continue from the latest checkpoint.
+
+Kill it or pause it at any time; the result is the same.
+"""
+
+from __future__ import annotations
+
+from digits import Digits
+
+import det_core as det
+
+
+def main() -> None:
+    info = det.get_cluster_info()  # None when nobody but you started this script
+    with det.core.init() as core_context:
+        model, epoch = Digits(lr=0.1, seed=1), 0
+        if info and info.latest_checkpoint:
+            with core_context.checkpoint.restore_path(info.latest_checkpoint) as path:
+                model.load(path)
+            epoch = core_context.checkpoint.get_metadata(info.latest_checkpoint)["steps_completed"]
+            print(f"continuing after epoch {epoch}")
+        while epoch < 10:
+            epoch += 1
+            loss = model.train_epoch(epoch)
+            core_context.train.report_training_metrics(steps_completed=epoch, metrics={"loss": loss})
+            core_context.train.report_validation_metrics(steps_completed=epoch, metrics={"accuracy": model.accuracy()})
+            with core_context.checkpoint.store_path({"steps_completed": epoch}) as (path, _):
+                model.save(path)
+            if core_context.preempt.should_preempt():
+                return
+
+
+if __name__ == "__main__":
+    main()

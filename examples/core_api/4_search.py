@@ -1,0 +1,35 @@
+"""Step 4: hyperparameters come from the config, and the search method says how long to train."""
+
+from __future__ import annotations
+
+from digits import Digits
+
+import det_core as det
+
+
+def main() -> None:
+    info = det.get_cluster_info()
+    hparams = info.trial.hparams if info and info.trial else {"lr": 0.1}
+    with det.core.init() as core_context:
+        model, epoch = Digits(lr=hparams["lr"], seed=1), 0
+        if info and info.latest_checkpoint:
+            with core_context.checkpoint.restore_path(info.latest_checkpoint) as path:
+                model.load(path)
+            epoch = core_context.checkpoint.get_metadata(info.latest_checkpoint)["steps_completed"]
+        for op in core_context.searcher.operations():
+            while epoch < op.length:  # in epochs, counted from the beginning: see max_length in the config
+                epoch += 1
+                loss = model.train_epoch(epoch)
+                core_context.train.report_training_metrics(steps_completed=epoch, metrics={"loss": loss})
+                op.report_progress(epoch)
+                with core_context.checkpoint.store_path({"steps_completed": epoch}) as (path, _):
+                    model.save(path)
+                if core_context.preempt.should_preempt():
+                    return
+            accuracy = model.accuracy()
+            core_context.train.report_validation_metrics(steps_completed=epoch, metrics={"accuracy": accuracy})
+            op.report_completed(accuracy)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+"""Workers that die, leave, stop, fork, or do not do what the others do."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from det_core.core import DistributedContext
+from det_core.errors import CommError, OutOfStep, PeerLost
+
+from . import job
+
+LAYOUTS = pytest.mark.parametrize("machines", [(3,), (2, 2), (1, 1, 1)], ids=str)
+
+
+def errors(futures: list[Future[Any]]) -> list[BaseException]:
+    found = [future.exception() for future in futures]
+    assert None not in found
+    return [error for error in found if error]
+
+
+@LAYOUTS
+@pytest.mark.parametrize("name", ["gather", "allgather", "broadcast"])
+def test_a_worker_that_leaves_is_lost_to_all(machines: tuple[int, ...], name: str) -> None:
+    def work(context: DistributedContext) -> None:
+        context.allgather(None)
+        if context.rank == context.size - 1:
+            return
+        with pytest.raises(PeerLost, match=rf"rank {context.size - 1} \(pid {os.getpid()} on .*left during") as lost:
+            while True:
+                getattr(context, name)(None)
+                context.allgather(None)
+        assert lost.value.rank == context.size - 1
+        for again in (context.gather, context.broadcast, context.allgather_local):
+            with pytest.raises(PeerLost) as repeated:
+                again(1)
+            assert repeated.value is lost.value
+
+    job.threads(job.layout(*machines), work)
+
+
+@LAYOUTS
+@pytest.mark.parametrize(
+    ("one", "others"),
+    [
+        ("allgather", "gather"),
+        ("gather", "allgather"),
+        ("gather", "broadcast"),
+        ("broadcast", "gather"),
+        ("allgather", "broadcast"),
+        ("broadcast", "allgather"),
+    ],
+)
+@pytest.mark.parametrize("odd", [0, 1])
+def test_different_collectives_are_an_error_in_all(machines: tuple[int, ...], one: str, others: str, odd: int) -> None:
+    def work(context: DistributedContext) -> None:
+        context.allgather(1)
+        getattr(context, one if context.rank == odd else others)(1)
+        context.gather(1)
+        context.allgather(1)
+
+    futures = job.outcomes(job.layout(*machines), work)
+    for error in errors(futures):
+        assert isinstance(error, OutOfStep)
+        assert "rank" in str(error) and "call 2" in str(error) or "call 3" in str(error)
+
+
+def test_out_of_step_names_both_workers_and_calls() -> None:
+    def work(context: DistributedContext) -> None:
+        (context.allgather_local if context.rank else context.gather)(1)
+
+    for error in errors(job.outcomes(job.layout(2), work)):
+        assert isinstance(error, OutOfStep)
+        assert "gather (call 1)" in str(error)
+        assert "allgather_local (call 1)" in str(error)
+        assert "rank 0 (pid" in str(error)
+        assert "rank 1 (pid" in str(error)
+
+
+def test_one_call_too_many() -> None:
+    def work(context: DistributedContext) -> None:
+        for _ in range(2 + context.rank):
+            context.broadcast(1)
+        context.gather(1)
+
+    for error in errors(job.outcomes(job.layout(2), work)):
+        assert isinstance(error, OutOfStep)
+
+
+def test_a_timeout_names_who_is_late() -> None:
+    def work(context: DistributedContext) -> None:
+        context.allgather(1)
+        if context.rank == 2:
+            time.sleep(4)
+        context.allgather(1)
+
+    begin = time.monotonic()
+    for error in errors(job.outcomes(job.layout(3), work, timeout=1.0)):
+        assert isinstance(error, PeerLost)
+        assert error.rank == 2
+        assert "rank 2" in str(error) and "did not join allgather within 1 s" in str(error)
+    assert time.monotonic() - begin < 8
+
+
+def test_a_late_worker_is_waited_for() -> None:
+    def work(context: DistributedContext) -> list[Any]:
+        if context.rank == 1:
+            time.sleep(2.5)
+        return context.allgather(context.rank)
+
+    for machines in ((2,), (1, 1, 1)):
+        assert job.threads(job.layout(*machines), work) == [list(range(sum(machines)))] * sum(machines)
+
+
+class Unpicklable:
+    def __reduce__(self) -> str:
+        raise TypeError("not this one")
+
+
+class Unloadable:
+    def __reduce__(self) -> Any:
+        return _fail, ()
+
+
+def _fail() -> None:
+    raise LookupError("cannot be loaded here")
+
+
+def test_what_cannot_be_pickled_raises_where_it_is() -> None:
+    def work(context: DistributedContext) -> list[Any]:
+        if context.rank == 1:
+            for method in (context.allgather, context.gather, context.allgather_local, context.gather_local):
+                with pytest.raises(TypeError, match="not this one"):
+                    method(Unpicklable())
+        else:
+            with pytest.raises(TypeError, match="not this one"):
+                context.broadcast(Unpicklable())
+        return context.allgather(context.rank)
+
+    assert job.threads(job.layout(2), work) == [[0, 1]] * 2
+
+
+def test_what_cannot_be_unpickled_raises_where_it_arrives() -> None:
+    def work(context: DistributedContext) -> list[Any]:
+        if context.rank == 0:
+            context.broadcast(Unloadable())
+        else:
+            with pytest.raises(LookupError):
+                context.broadcast(None)
+        return context.allgather(context.rank)
+
+    assert job.threads(job.layout(2), work) == [[0, 1]] * 2
+
+
+def test_a_closed_context_says_so() -> None:
+    def work(context: DistributedContext) -> None:
+        channel = context.channel()
+        context.allgather(1)
+        context.close()
+        context.close()
+        for each in (context, channel):
+            with pytest.raises(CommError, match="was closed"):
+                each.allgather(1)
+
+    job.threads(job.layout(2), work)
+
+
+def test_closing_wakes_a_thread_that_waits() -> None:
+    def work(context: DistributedContext) -> None:
+        channel = context.channel()
+        context.allgather(1)
+        if context.rank == 0:
+            time.sleep(0.5)
+            return
+        threading.Timer(0.2, channel.close).start()
+        with pytest.raises(CommError, match="was closed"):
+            channel.allgather(1)
+
+    job.threads(job.layout(2), work)
+
+
+def test_a_broken_channel_leaves_the_context_whole() -> None:
+    def work(context: DistributedContext) -> list[Any]:
+        channel = context.channel()
+        with pytest.raises(OutOfStep):
+            (channel.gather if context.rank else channel.allgather)(1)
+        return context.allgather(context.rank)
+
+    assert job.threads(job.layout(2), work) == [[0, 1]] * 2
+
+
+@pytest.mark.integration
+def test_an_interrupt_is_told_to_the_others() -> None:
+    body = """
+    context = join()
+    context.allgather(None)
+    print("ready", flush=True)
+    if context.rank == 0:
+        sys.stdin.read()
+    try:
+        context.allgather(1)
+    except BaseException as error:
+        print(type(error).__name__, error)
+    """
+    with job.processes(job.layout(3), body) as workers:
+        for worker in workers:
+            assert worker.stdout
+            worker.stdout.readline()
+        time.sleep(0.3)
+        workers[1].send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        ended = job.ends(workers)
+    assert ended[1].out == "KeyboardInterrupt \n"
+    for each in (ended[0], ended[2]):
+        assert each.out.startswith("PeerLost rank 1 (pid"), each
+        assert "left allgather: KeyboardInterrupt()" in each.out
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_a_stopped_worker_is_waited_for() -> None:
+    body = """
+    context = join(force_tcp=True, pub_port=int(sys.argv[1]))
+    context.allgather(None)
+    print("ready", flush=True)
+    for step in range(200):
+        context.broadcast(bytes(100_000))
+        if step % 50 == 0:
+            context.gather(step)
+    context.allgather(None)
+    """
+    with job.processes(job.layout(2), body, job.free_port()) as workers:
+        assert workers[1].stdout
+        workers[1].stdout.readline()
+        workers[1].send_signal(signal.SIGSTOP)
+        time.sleep(35)
+        assert workers[0].poll() is None
+        workers[1].send_signal(signal.SIGCONT)
+        assert [each.code for each in job.ends(workers)] == [0, 0]
+
+
+FORK = """
+context = join()
+context.allgather(None)
+if context.rank == 1:
+    if os.fork() == 0:
+        try:
+            context.allgather(None)
+        except CommError as error:
+            print(error, flush=True)
+        os.close(1), os.close(2)
+        time.sleep(60)
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    context.allgather(None)
+except PeerLost as error:
+    print(error.rank)
+"""
+
+
+@pytest.mark.integration
+def test_a_forked_child_does_not_hide_its_parents_death() -> None:
+    with job.processes(job.layout(3), FORK) as workers:
+        ended = job.ends(workers, timeout=20)
+    assert [each.out for each in (ended[0], ended[2])] == ["1\n", "1\n"], ended
+    assert "a forked child cannot use it" in ended[1].out
+
+
+@pytest.mark.integration
+def test_a_killed_worker_leaves_nothing_behind() -> None:
+    body = """
+    context = join()
+    context.allgather(bytes(1_000_000))
+    print("ready", flush=True)
+    while True:
+        context.allgather(bytes(1_000_000))
+    """
+    before = _leftovers()
+    with job.processes(job.layout(2), body) as workers:
+        for worker in workers:
+            assert worker.stdout
+            worker.stdout.readline()
+        for worker in workers:
+            worker.kill()
+    gc.collect()
+    assert _leftovers() == before
+
+
+def _leftovers() -> tuple[str, ...]:
+    found = subprocess.run(["sh", "-c", "ls /dev/shm; ls ${TMPDIR:-/tmp}/det-$(id -u) | wc -l"], capture_output=True)
+    return tuple(found.stdout.decode().split())

@@ -1,0 +1,164 @@
+"""Several hosts: network namespaces joined by a bridge, each with an address and a wire of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from . import job
+
+pytestmark = pytest.mark.integration
+SUBNET = "10.213.77"
+PORT = 12360  # a namespace has all ports for itself
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Machine m is namespace ``{name}-{m}`` with address ``.{m + 1}``."""
+
+    name: str
+    count: int
+
+    @property
+    def chief_ip(self) -> str:
+        return f"{SUBNET}.1"
+
+    def inside(self, machine: int) -> list[str]:
+        return ["ip", "netns", "exec", f"{self.name}-{machine}"]
+
+    def sent_and_received(self, machine: int) -> int:
+        """Bytes over the wire of a machine so far, seen from the bridge's end."""
+        statistics = Path(f"/sys/class/net/{self.name}{machine}/statistics")
+        return sum(int((statistics / f"{way}_bytes").read_text()) for way in ("rx", "tx"))
+
+
+def ip(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    if os.getuid() != 0 or not shutil.which("ip"):
+        pytest.skip("network namespaces need root and iproute2")
+    found = Hosts(f"d{uuid.uuid4().hex[:6]}", 4)
+    bridge = f"{found.name}b"
+    try:
+        ip("link", "add", bridge, "type", "bridge")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"this kernel or container has no bridges: {error.stderr.strip()}")
+    try:
+        ip("link", "set", bridge, "up")
+        for machine in range(found.count):
+            namespace, wire = f"{found.name}-{machine}", f"{found.name}{machine}"
+            ip("netns", "add", namespace)
+            ip("link", "add", wire, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+            ip("link", "set", wire, "master", bridge, "up")
+            ip("-n", namespace, "address", "add", f"{SUBNET}.{machine + 1}/24", "dev", "eth0")
+            ip("-n", namespace, "link", "set", "eth0", "up")
+            ip("-n", namespace, "link", "set", "lo", "up")
+        yield found
+    finally:
+        for machine in range(found.count):
+            subprocess.run(["ip", "netns", "delete", f"{found.name}-{machine}"], capture_output=True)
+        ip("link", "delete", bridge)
+
+
+ALLGATHER = """
+context = join(chief_ip=sys.argv[1])
+size, rounds = int(sys.argv[2]), int(sys.argv[3])
+payload = bytes([context.rank]) * size
+context.allgather(None)
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(rounds):
+    assert context.allgather(payload) == [bytes([rank]) * size for rank in range(context.size)]
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("machines", [(1, 1, 1, 1), (2, 2, 2, 2), (3, 1), (2, 1, 3)], ids=str)
+def test_an_allgather_sends_at_most_twice_all_payloads_over_a_wire(hosts: Hosts, machines: tuple[int, ...]) -> None:
+    size, rounds = 1 << 20, 5
+    ranks = job.layout(*machines)
+    with job.processes(ranks, ALLGATHER, hosts.chief_ip, size, rounds, prefix=hosts.inside) as workers:
+        for worker in workers:
+            assert worker.stdout
+            assert worker.stdout.readline() == "ready\n", worker.communicate()[1]
+        before = [hosts.sent_and_received(machine) for machine in range(len(machines))]
+        for worker in workers:
+            assert worker.stdin
+            print(file=worker.stdin, flush=True)
+        for worker in workers:
+            assert worker.stdout
+            assert worker.stdout.readline() == "done\n", worker.communicate()[1]
+        crossed = [hosts.sent_and_received(machine) - before[machine] for machine in range(len(machines))]
+    allowed = 2 * len(ranks) * size * rounds
+    print(f"bytes over each wire, of {allowed} allowed: {crossed}")
+    assert max(crossed) <= allowed
+    assert min(crossed) >= allowed // 4
+
+
+def test_all_methods_work_between_hosts(hosts: Hosts) -> None:
+    body = """
+    context = join(chief_ip=sys.argv[1])
+    here = [context.rank - context.local_rank, context.rank - context.local_rank + 1]
+    channel = context.channel()
+    for payload in (b"small", bytes(2_000_000)):
+        assert context.allgather(payload) == [payload] * 8
+        assert context.gather(context.rank) == (list(range(8)) if context.rank == 0 else None)
+        assert context.broadcast(payload if context.rank == 0 else None) == payload
+        assert context.allgather_local(context.rank) == here
+        assert context.gather_local(context.rank) == (None if context.local_rank else here)
+        assert channel.broadcast_local(context.rank) == here[0]
+        assert len(set(context.allgather(os.readlink("/proc/self/ns/net")))) == 4
+    context.close()
+    print("done")
+    """
+    assert job.run(job.layout(2, 2, 2, 2), body, hosts.chief_ip, prefix=hosts.inside) == ["done\n"] * 8
+
+
+def test_any_tcp_between_hosts_needs_the_key(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DET_COMM_KEY")
+    with job.processes(job.layout(1, 1), "join(chief_ip=sys.argv[1])", hosts.chief_ip, prefix=hosts.inside) as workers:
+        for each in job.ends(workers):
+            assert "ValueError" in each.err and "DET_COMM_KEY" in each.err
+
+
+LOOP = """
+context = join(chief_ip=sys.argv[1])
+context.allgather(None)
+print("ready", flush=True)
+try:
+    while True:
+        getattr(context, sys.argv[2])(bytes(int(sys.argv[3])))
+except PeerLost as error:
+    print(error.rank, error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "size"), [("allgather", 100), ("allgather", 3_000_000), ("gather", 100)])
+def test_a_host_that_falls_silent_is_lost_after_half_a_minute(hosts: Hosts, name: str, size: int) -> None:
+    with job.processes(job.layout(1, 1, 1), LOOP, hosts.chief_ip, name, size, prefix=hosts.inside) as workers:
+        for worker in workers:
+            assert worker.stdout
+            assert worker.stdout.readline() == "ready\n", worker.communicate()[1]
+        time.sleep(0.5)
+        ip("link", "set", f"{hosts.name}2", "down")
+        cut = time.monotonic()
+        first, second, alone = job.ends(workers, timeout=60)
+        took = time.monotonic() - cut
+    print(f"took {took:.1f} s: {[each.out for each in (first, second, alone)]}")
+    assert 20 < took < 45
+    assert first.out.startswith("2 "), first
+    assert second.out.startswith("2 "), second
+    assert alone.out.startswith(("0 ", "1 ")), alone

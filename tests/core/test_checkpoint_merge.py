@@ -1,0 +1,69 @@
+"""What several ranks bring becomes one checkpoint, or a conflict that is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_core.core._checkpoint_merge import Offer, compare, merge_metadata, owners
+
+
+@pytest.mark.parametrize(
+    ("parts", "united"),
+    [
+        ([None, None], {}),
+        ([{"a": 1}, None, {"b": [2]}], {"a": 1, "b": [2]}),
+        ([{"a": 1, "b": [1, {"c": 2}]}, {"a": 1, "b": [1, {"c": 2}]}], {"a": 1, "b": [1, {"c": 2}]}),
+        ([{"n": {"x": 1, "d": {"l": 0}}}, {"n": {"d": {"r": 1}}}], {"n": {"x": 1, "d": {"l": 0, "r": 1}}}),
+        ([{"n": {}}, {"n": {"y": None}}], {"n": {"y": None}}),
+    ],
+)
+def test_metadata_is_united(parts: list[Any], united: dict[str, Any]) -> None:
+    assert merge_metadata(parts) == united
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([{"a": 1}, None, {"a": 2}], r"/a is 1 on rank 0 and 2 on rank 2"),
+        ([{}, {"n": {"m": {"x": [1]}}}, {"n": {"m": {"x": [2]}}}], r"/n/m/x is \[1\] on rank 1 and \[2\] on rank 2"),
+        ([{"n": {"x": 1}}, {"n": 3}], r"/n is \{'x': 1\} on rank 0 and 3 on rank 1"),
+        ([{"n": 3}, {"n": {"x": 1}}], r"/n is 3 on rank 0 and \{'x': 1\} on rank 1"),
+    ],
+)
+def test_metadata_that_differs_is_named(parts: list[Any], message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        merge_metadata(parts)
+
+
+def test_what_is_given_is_not_changed() -> None:
+    first = {"n": {"x": 1}}
+    merge_metadata([first, {"n": {"y": 2}}])
+    assert first == {"n": {"x": 1}}
+
+
+def test_every_path_has_its_owners_and_a_directory_counts_once() -> None:
+    here = ("host", 1, 2)
+    twice = Offer({"a": 1, "d/": 0}, here)
+    offers = [twice, twice, Offer({"a": 1, "d/x": 3}), Offer({"e/": 0})]
+    assert owners(offers) == {"a": [0, 2], "d/x": [2], "e/": [3]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({"a": 1}, {"a": 2}, "'a' is 1 bytes on rank 0 and 2 bytes on rank 1"),
+        ({"a": 1}, {"a/": 0}, "'a' is a file on rank 0 and a directory on rank 1"),
+        ({"a/b/c": 1}, {"a/b": 2}, "'a/b' is a file on rank 1 and a directory on rank 0"),
+    ],
+)
+def test_conflicts_are_named(first: dict[str, int], second: dict[str, int], message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        owners([Offer(first), Offer(second)])
+
+
+def test_equal_files_are_no_conflict_and_different_ones_are() -> None:
+    compare([{"a": 1}, {"a": 1, "b": 2}])
+    with pytest.raises(RuntimeError, match="'b'.* on rank 1 .* on rank 2"):
+        compare([{}, {"b": 1}, {"b": 2}])

@@ -1,0 +1,96 @@
+"""What `det.get_cluster_info` makes of the launcher's files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import det_core as det
+from det_core.errors import LaunchError
+
+CLUSTER: dict[str, Any] = {
+    "master_url": "sqlite:///x",
+    "cluster_id": "local",
+    "agent_id": "node-1",
+    "slot_ids": [0, 1],
+    "task_id": "trial-3",
+    "allocation_id": "a",
+    "session_token": "hush",
+    "latest_checkpoint": "uuid",
+}
+TRIAL: dict[str, Any] = {
+    "trial_id": 3,
+    "experiment_id": 2,
+    "trial_seed": 7,
+    "hparams": {"lr": 0.1, "bound": float("inf"), "big": 2**80},
+    "config": {"data": {"path": "/data"}},
+    "steps_completed": 5,
+    "trial_run_id": 4,
+}
+RENDEZVOUS = {"container_addrs": ["10.0.0.1", "10.0.0.2"], "container_rank": 1, "container_slot_counts": [2, 2]}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DET_INFO_DIR", str(tmp_path))
+    for name, content in (("cluster", CLUSTER), ("trial", TRIAL), ("rendezvous", RENDEZVOUS)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_everything_is_there(files: Path) -> None:
+    info = det.get_cluster_info()
+    assert isinstance(info, det.ClusterInfo)
+    assert isinstance(info.trial, det.TrialInfo)
+    assert isinstance(info.rendezvous, det.RendezvousInfo)
+    assert {name: getattr(info, name) for name in CLUSTER} == CLUSTER
+    assert {name: getattr(info.trial, name) for name in TRIAL} == TRIAL
+    assert {name: getattr(info, name) for name in RENDEZVOUS} == RENDEZVOUS
+    assert (info.task_type, info.user_data) == ("TRIAL", {"path": "/data"})
+    assert (info.trial.debug, info.trial.inter_node_network_interface) == (False, None)
+    assert "hush" not in repr(info)
+
+
+def test_it_is_read_once(files: Path) -> None:
+    info = det.get_cluster_info()
+    (files / "cluster.json").write_text("changed")
+    assert det.get_cluster_info() is info
+
+
+def test_a_task_that_is_no_trial_and_one_host(files: Path) -> None:
+    for name in ("trial.json", "rendezvous.json"):
+        (files / name).unlink()
+    info = det.get_cluster_info()
+    assert info
+    assert (info.trial, info.rendezvous, info.user_data) == (None, None, {})
+    assert (info.container_addrs, info.container_rank, info.container_slot_counts) == (["127.0.0.1"], 0, [2])
+
+
+def test_a_newer_launcher_may_say_more(files: Path) -> None:
+    (files / "cluster.json").write_text(json.dumps({**CLUSTER, "moon": "full"}))
+    assert det.get_cluster_info()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("cluster.json", "{", r"cluster\.json is damaged.*EOF"),
+        ("cluster.json", "[]", r"cluster\.json is damaged; expected a JSON object"),
+        ("cluster.json", "{}", r"cluster\.json is damaged.*task_id: Field required"),
+        ("cluster.json", json.dumps({**CLUSTER, "slot_ids": 1}), r"slot_ids: Input should be a valid"),
+        ("trial.json", "", r"trial\.json is damaged"),
+        (
+            "trial.json",
+            json.dumps({**TRIAL, "trial_id": "3"}),
+            r"trial\.json.*trial_id: Input should be a valid integer",
+        ),
+        ("rendezvous.json", "{}", r"rendezvous\.json is damaged.*container_addrs: Field required"),
+    ],
+)
+def test_damaged_files_are_told(files: Path, file: str, content: str, message: str) -> None:
+    (files / file).write_text(content)
+    with pytest.raises(LaunchError, match=message):
+        det.get_cluster_info()

@@ -1,0 +1,157 @@
+"""The profiler on this host, into a real record."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import psutil
+import pynvml
+import pytest
+
+from det_core import core
+from det_core.core import _system
+from det_core.core._profiler import ProfilerContext
+from det_core.core._system import Sampler, mean
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import open_store
+
+
+@pytest.fixture
+def store(det_home: Path) -> Iterator[TrackingStore]:
+    with open_store() as store:
+        yield store
+
+
+def running() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "det-profiler"]
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen within 10 s"
+        time.sleep(0.01)
+
+
+def test_the_groups_of_this_host_are_recorded(store: TrackingStore) -> None:
+    with core.init() as context:
+        context.profiler.on(sampling_interval=0.1, samples_per_report=2)
+        sum(number * number for number in range(3_000_000))  # so that the first sample of the CPU is not idle
+        wait_for(lambda: len(store.system_metrics(1, group="cpu")) >= 2)
+        context.profiler.off()
+        assert running() == []
+    found = store.system_metrics(1)
+    assert {"cpu", "memory", "disk", "network"} <= {row.group for row in found}
+    agent = socket.gethostname()
+    assert {tuple(row.metrics) for row in found} == {(agent,)}
+    cpu = store.system_metrics(1, group="cpu")[0].metrics[agent]
+    memory = store.system_metrics(1, group="memory")[0].metrics[agent]
+    disk = store.system_metrics(1, group="disk")[0].metrics[agent]
+    network = store.system_metrics(1, group="network")[0].metrics[agent]
+    assert 0 < cpu["cpu_util_simple"] <= 100
+    assert 0 < memory["memory_free"] < psutil.virtual_memory().total
+    assert 0 < disk["/"]["disk_util"] <= 100
+    assert set(network) == {"net_throughput_sent", "net_throughput_recv"}
+    assert list(store.metrics(1)) == []
+
+
+def test_on_and_off_may_be_repeated(store: TrackingStore) -> None:
+    with core.init() as context:
+        context.profiler.off()
+        for _ in range(2):
+            context.profiler.on(sampling_interval=60)
+            context.profiler.on()
+            assert len(running()) == 1
+            start = time.monotonic()
+            context.profiler.off()
+            context.profiler.off()
+            assert time.monotonic() - start < 1
+            assert running() == []
+
+
+def test_what_was_sampled_is_recorded_when_the_context_exits(store: TrackingStore) -> None:
+    with core.init() as context:
+        context.profiler.on(sampling_interval=0.1, samples_per_report=1000)
+        time.sleep(0.5)
+    assert running() == []
+    assert len(store.system_metrics(1, group="cpu")) == 1
+
+
+@pytest.mark.parametrize("interval", [0, 0.09, -1, float("nan"), "1", None, True])
+def test_intervals_are_checked(interval: Any) -> None:
+    with core.init() as context, pytest.raises(ValueError, match=r"sampling_interval is .*; expected seconds"):
+        context.profiler.on(sampling_interval=interval)
+
+
+@pytest.mark.parametrize("samples", [0, -1, 1.0, "1", None, True])
+def test_counts_are_checked(samples: Any) -> None:
+    with core.init() as context, pytest.raises(ValueError, match=r"samples_per_report is .*; expected an integer"):
+        context.profiler.on(samples_per_report=samples)
+
+
+def test_one_worker_of_a_host_samples(store: TrackingStore) -> None:
+    with core.init() as context:
+        run = store.run(context.trial.trial_id, context.trial.trial_run_id)
+        profiler = ProfilerContext(store, run, "agent", local_rank=1)
+        profiler.on()
+        assert running() == []
+        profiler.off()
+
+
+def test_an_error_ends_the_profile_and_not_the_training(store: TrackingStore, caplog: pytest.LogCaptureFixture) -> None:
+    with core.init() as context:
+        context.profiler.on(sampling_interval=0.1, samples_per_report=1)
+        store.start_run(1, allocation_id="another")
+        wait_for(lambda: not running())
+        context.profiler.on(sampling_interval=60)  # it can be tried again
+        assert len(running()) == 1
+    assert "the profiler stopped: StaleRun: run 1 of trial 1 may not write" in caplog.text
+
+
+def test_the_first_sample_of_the_cpu_counts_from_the_start() -> None:
+    sampler = Sampler()
+    start = time.monotonic()
+    while time.monotonic() - start < 0.3:
+        sum(range(1000))
+    assert sampler.sample()["cpu"]["cpu_util_simple"] > 0
+
+
+def test_a_host_without_disks_and_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda: None)
+    monkeypatch.setattr(psutil, "net_io_counters", lambda: None)
+    sample = Sampler().sample()
+    assert "network" not in sample
+    assert set(sample["disk"]) == {"/"}
+
+
+class Counters(NamedTuple):
+    bytes_sent: int
+    bytes_recv: int
+
+
+def test_rates_are_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    counters, clock = iter([Counters(100, 0), Counters(400, 6)]), iter([10.0, 12.0])
+    monkeypatch.setattr(_system, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert _system._Rates(lambda: next(counters)).since_last() == {"bytes_sent": 150.0, "bytes_recv": 3.0}
+
+
+def test_means_are_over_the_samples_that_have_the_number() -> None:
+    samples = [{"cpu": {"x": 1}, "gpu": {"a": {"u": 10}}}, {"cpu": {"x": 4, "y": 2}}]
+    assert mean(samples) == {"cpu": {"x": 2.5, "y": 2.0}, "gpu": {"a": {"u": 10.0}}}
+
+
+def test_gpus() -> None:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        assert "gpu" not in Sampler().sample()
+        return
+    for gpu in Sampler().sample()["gpu"].values():
+        assert gpu["gpu_free_memory"] > 0
+        assert 0 <= gpu.get("gpu_util", 0) <= 100

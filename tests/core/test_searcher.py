@@ -1,0 +1,246 @@
+"""The operations that a script gets when it runs by itself, on one process and on several."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core import core
+from det_core.interfaces.tracking import SearcherOperationRecord, TrackingStore
+from det_core.tracking import open_store
+
+from . import workers
+
+
+def searching(max_length: Any = 10, **searcher: Any) -> core.Context:
+    return core.init(
+        config={
+            "searcher": {"name": "single", "metric": "loss", "max_length": max_length, **searcher},
+            "entrypoint": "python3 train.py",
+        }
+    )
+
+
+@pytest.fixture
+def store(det_home: Path) -> Any:
+    with open_store() as store:
+        yield store
+
+
+def test_one_operation_of_the_configured_length(store: TrackingStore) -> None:
+    with searching({"batches": 10}) as context:
+        for op in context.searcher.operations():
+            assert op.length == 10
+            op.report_progress(5)
+            context.train.report_validation_metrics(10, {"loss": 0.5})
+            context.train.flush()
+            assert store.experiment(context.trial.experiment_id).progress == 0.5
+            op.report_completed(0.25)
+            assert len(list(store.metrics(context.trial.trial_id))) == 1
+        assert list(context.searcher.operations()) == []
+    record = store.searcher_operation(context.trial.trial_id)
+    assert record == SearcherOperationRecord(length=10, completed=True, metric=0.25)
+    assert store.run(context.trial.trial_id, 1).preemption_acknowledged
+
+
+def test_without_a_config_it_is_one_epoch() -> None:
+    with core.init() as context:
+        assert context.searcher.get_configured_units() is core.Unit.EPOCHS
+        assert [op.length for op in context.searcher.operations(auto_ack=False) if op.report_completed(1) is None] == [
+            1
+        ]
+
+
+@pytest.mark.parametrize(
+    ("max_length", "unit"),
+    [
+        ({"epochs": 5}, core.Unit.EPOCHS),
+        ({"batches": 5}, core.Unit.BATCHES),
+        ({"records": 5}, core.Unit.RECORDS),
+        (5, None),
+        (None, None),
+    ],
+)
+def test_units_are_those_of_the_config(max_length: Any, unit: core.Unit | None) -> None:
+    with searching(max_length) as context:
+        assert context.searcher.get_configured_units() is unit
+
+
+def test_without_auto_ack_nothing_is_acknowledged_until_asked(store: TrackingStore) -> None:
+    with searching() as context:
+        for op in context.searcher.operations(auto_ack=False):
+            op.report_completed(1.0)
+        assert not store.run(context.trial.trial_id, 1).preemption_acknowledged
+        context.searcher.acknowledge_out_of_ops()
+        assert store.run(context.trial.trial_id, 1).preemption_acknowledged
+
+
+def test_without_max_length_operations_say_what_to_add() -> None:
+    with searching(None) as context:
+        context.train.report_training_metrics(1, {"loss": 1.0})
+        with pytest.raises(
+            ValueError, match=r"searcher has no max_length; add one, for example `max_length: \{batches"
+        ):
+            next(context.searcher.operations())
+
+
+class Scalar:
+    """What NumPy's and torch's scalars have in common."""
+
+    def item(self) -> float:
+        return 0.5
+
+
+@pytest.mark.parametrize("metric", [1, 0.5, float("inf"), Scalar()], ids=str)
+def test_metrics_that_are_numbers(store: TrackingStore, metric: Any) -> None:
+    with searching() as context:
+        for op in context.searcher.operations():
+            op.report_completed(metric)
+    record = store.searcher_operation(context.trial.trial_id)
+    assert record
+    assert record.metric == getattr(metric, "item", lambda: metric)()
+
+
+def test_nan_is_a_number(store: TrackingStore) -> None:
+    with searching() as context:
+        for op in context.searcher.operations():
+            op.report_completed(float("nan"))
+    record = store.searcher_operation(context.trial.trial_id)
+    assert record
+    assert record.metric is not None
+    assert math.isnan(record.metric)
+
+
+class Array:
+    def item(self) -> float:
+        raise ValueError("can only convert an array of size 1 to a Python scalar")
+
+
+@pytest.mark.parametrize("metric", [None, "0.5", {"loss": 0.5}, True, [1.0], 1j, Decimal(1), Array()], ids=str)
+def test_metrics_that_are_none_leave_the_operation_open(metric: Any) -> None:
+    with searching() as context:
+        for op in context.searcher.operations():
+            with pytest.raises(TypeError, match=r"expected one number, the value of the config's searcher\.metric"):
+                op.report_completed(metric)
+            op.report_completed(1.0)
+
+
+@pytest.mark.parametrize("progress", [-1, 11, float("nan")])
+def test_progress_out_of_range_is_refused(progress: float) -> None:
+    with searching() as context:
+        for op in context.searcher.operations():
+            with pytest.raises(ValueError, match="expected 0 to 10, the operation's length"):
+                op.report_progress(progress)
+            op.report_completed(1.0)
+
+
+def test_nothing_is_reported_after_completion() -> None:
+    with searching() as context:
+        for op in context.searcher.operations():
+            op.report_completed(1.0)
+            for report in (op.report_completed, op.report_progress):
+                with pytest.raises(RuntimeError, match=r"came after op\.report_completed"):
+                    report(1.0)
+
+
+def test_an_operation_must_be_completed_before_the_next() -> None:
+    with searching() as context, pytest.raises(RuntimeError, match="the operation of length 10 was not completed"):
+        for _ in context.searcher.operations():
+            pass
+
+
+def test_leaving_the_loop_early_is_no_end(store: TrackingStore) -> None:
+    with searching() as context:
+        for _ in context.searcher.operations():
+            break
+        record = store.searcher_operation(context.trial.trial_id)
+        assert record
+        assert not record.completed
+        assert not store.run(context.trial.trial_id, 1).preemption_acknowledged
+        assert [op.length for op in context.searcher.operations() if op.report_completed(1) is None] == [10]
+
+
+def test_modes_have_the_names_of_the_original() -> None:
+    assert {mode.name: mode.value for mode in core.SearcherMode} == {
+        "WorkersAskChief": "WORKERS_ASK_CHIEF",
+        "ChiefOnly": "CHIEF_ONLY",
+    }
+    with searching() as context, pytest.raises(ValueError, match="not a valid SearcherMode"):
+        context.searcher.operations("EVERYBODY")  # type: ignore[arg-type]
+
+
+SIZES = pytest.mark.parametrize("size", [2, 4])
+SEARCHING = """
+config = {"searcher": {"name": "single", "metric": "loss", "max_length": 10}}
+def refused(function, *arguments):
+    try:
+        function(*arguments)
+    except (RuntimeError, ValueError, TypeError) as error:
+        return f"{type(error).__name__}: {error}"
+with core.init(distributed=distributed, config=config) as context:
+    searcher = context.searcher
+"""
+
+
+@SIZES
+@pytest.mark.integration
+def test_all_workers_get_the_operations_in_step(det_home: Path, size: int) -> None:
+    said = workers.run(
+        size,
+        SEARCHING
+        + """
+    lengths = []
+    for op in searcher.operations():
+        lengths.append(op.length)
+        if rank == 0:
+            op.report_progress(5)
+            op.report_completed(0.5)
+        else:
+            for report in (op.report_progress, op.report_completed):
+                assert "only the chief (rank 0) may call" in refused(report, 1.0), report
+    print(lengths, searcher.get_configured_units())
+        """,
+    )
+    assert said == ["[10] None\n"] * size
+    with open_store() as store:
+        record = store.searcher_operation(1)
+        assert record == SearcherOperationRecord(length=10, completed=True, metric=0.5)
+
+
+@SIZES
+@pytest.mark.integration
+def test_only_the_chief_may_iterate_in_chief_only(det_home: Path, size: int) -> None:
+    workers.run(
+        size,
+        SEARCHING
+        + """
+    mode = core.SearcherMode.ChiefOnly
+    if rank == 0:
+        for op in searcher.operations(mode):
+            distributed.broadcast(op.length)
+            op.report_completed(0.5)
+        distributed.broadcast(None)
+    else:
+        assert "SearcherMode.ChiefOnly leaves to rank 0" in refused(searcher.operations, mode)
+        while (length := distributed.broadcast(None)) is not None:
+            assert length == 10
+        """,
+    )
+
+
+@SIZES
+@pytest.mark.integration
+def test_a_mistake_of_the_chief_reaches_all_workers(det_home: Path, size: int) -> None:
+    said = workers.run(
+        size,
+        SEARCHING
+        + """
+    print(refused(list, searcher.operations()))
+        """,
+    )
+    assert len(set(said)) == 1
+    assert said[0].startswith("RuntimeError: the operation of length 10 was not completed")

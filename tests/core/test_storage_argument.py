@@ -1,0 +1,57 @@
+"""What ``core.init(checkpoint_storage=...)`` takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core import core
+from det_core.core._storage import default_storage, storage_block
+from det_core.errors import ConfigError
+from det_core.tracking import open_store
+
+
+@pytest.mark.parametrize(
+    ("given", "block"),
+    [
+        ("some/where", {"type": "directory", "container_path": "some/where"}),
+        (Path("/a#b?c"), {"type": "directory", "container_path": "/a#b?c"}),
+        ("file:///a/b%20c", {"type": "directory", "container_path": "/a/b c"}),
+        ("s3://bucket", {"type": "s3", "bucket": "bucket", "prefix": ""}),
+        ("s3://bucket/a/b/", {"type": "s3", "bucket": "bucket", "prefix": "a/b"}),
+        ("gs://bucket/a", {"type": "gcs", "bucket": "bucket", "prefix": "a"}),
+        ({"type": "directory", "container_path": "/x"}, {"type": "directory", "container_path": "/x"}),
+    ],
+)
+def test_paths_uris_and_blocks(given: Any, block: dict[str, Any]) -> None:
+    assert storage_block(given) == block
+
+
+@pytest.mark.parametrize("given", [None, ""])
+def test_nothing_is_the_default(det_home: Path, given: Any) -> None:
+    assert storage_block(given) == default_storage() == {"type": "directory", "container_path": f"{det_home}/checkpoints"}
+
+
+@pytest.mark.parametrize(
+    "given", ["file://host/a", "file://", "s3://", "s3://bucket?x=1", "gs:///a", "s3://bucket#part", "ftp://host/a"]
+)
+def test_unclear_uris(given: str) -> None:
+    with pytest.raises(ValueError, match="expected a directory, file:///directory, s3://bucket/prefix"):
+        storage_block(given)
+
+
+def test_shared_fs_belongs_in_a_config() -> None:
+    with pytest.raises(ValueError, match="'/mnt/shared'"):
+        storage_block({"type": "shared_fs", "host_path": "/mnt/shared"})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"), [("s3://bucket/a", "pip install det-storage-s3"), ({"type": "directory"}, "container_path")]
+)
+def test_what_cannot_be_used_is_recorded_nowhere(det_home: Path, given: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        core.init(checkpoint_storage=given)
+    with open_store() as store:
+        assert store.experiments() == []

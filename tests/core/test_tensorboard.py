@@ -1,0 +1,293 @@
+"""TensorBoard files, read back by TensorBoard itself."""
+
+from __future__ import annotations
+
+import math
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path, PurePath
+from typing import Any
+
+import pytest
+
+from det_core import core
+from det_core.core import _tensorboard
+from det_core.core._event_file import EventFile, scalars
+from det_core.core._tensorboard import Tensorboard, TensorboardMode, points
+from det_core.errors import StorageError
+from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.tracking import MetricsReport
+from det_core.tracking import open_store
+
+pytest.importorskip("tensorboard")
+
+Points = dict[str, list[tuple[int, float]]]
+
+
+def read(directory: Path) -> Points:
+    """All scalars under a directory: tag -> (step, value)."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(directory), size_guidance={"scalars": 0})
+    accumulator.Reload()
+    return {
+        tag: [(event.step, event.value) for event in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]
+    }
+
+
+def folder(directory: Path) -> Path:
+    """Where copies go in the storage under this directory."""
+    with open_store() as store:
+        return directory / store.cluster_id / "tensorboard/experiment/1/trial/1"
+
+
+def stored(directory: Path) -> dict[str, bytes]:
+    copies = folder(directory)
+    return {path.relative_to(copies).as_posix(): path.read_bytes() for path in copies.rglob("*") if path.is_file()}
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen within 10 s"
+        time.sleep(0.01)
+
+
+def test_what_is_reported_can_be_seen_in_tensorboard(tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path) as context:
+        train = context.train
+        train.report_training_metrics(2, {"loss": 0.5, "lr": 0.25}, [{"loss": 0.75, "n": 1}, {"loss": 0.25}])
+        train.report_training_metrics(3, {"loss": 2, "flag": True})
+        train.report_validation_metrics(3, {"loss": 4.0, "val_acc": 0.5, "validation_x": 1})
+        train.report_metrics("test", 3, {"loss": 8.0})
+        local = train.get_tensorboard_path()
+    assert read(folder(tmp_path)) == {
+        "Determined/loss": [(0, 0.75), (1, 0.25), (3, 2.0)],
+        "Determined/n": [(0, 1.0)],
+        "Determined/lr": [(2, 0.25)],
+        "Determined/flag": [(3, 1.0)],
+        "Determined/val_loss": [(3, 4.0)],
+        "Determined/val_acc": [(3, 0.5)],
+        "Determined/validation_x": [(3, 1.0)],
+        "Determined/test_loss": [(3, 8.0)],
+    }
+    assert not local.exists()
+
+
+def test_only_numbers_are_drawn(tmp_path: Path) -> None:
+    np = pytest.importorskip("numpy")
+    values = {
+        "nan": math.nan,
+        "inf": math.inf,
+        "large": -1e300,
+        "int": 10**400,
+        "one": np.ones(1),
+        "text": "x",
+        "list": [1.0],
+        "dict": {"a": 1},
+        "none": None,
+    }
+    with core.init(checkpoint_storage=tmp_path) as context:
+        context.train.report_training_metrics(1, values)
+        context.train.report_training_metrics(2, {"text": "only"})
+    assert repr(read(folder(tmp_path))) == repr(
+        {
+            "Determined/nan": [(1, math.nan)],
+            "Determined/inf": [(1, math.inf)],
+            "Determined/large": [(1, -math.inf)],
+            "Determined/int": [(1, math.inf)],
+            "Determined/one": [(1, 1.0)],
+        }
+    )
+
+
+def test_each_start_has_a_file_of_its_own(tmp_path: Path) -> None:
+    for step in range(3):
+        file = EventFile(tmp_path)
+        file.write(scalars(time.time(), step, {"x": step}))
+        file.close()
+    assert len(list(tmp_path.iterdir())) == 3
+    assert read(tmp_path) == {"x": [(0, 0.0), (1, 1.0), (2, 2.0)]}
+
+
+def test_steps_and_tags_of_any_size(tmp_path: Path) -> None:
+    events = {0: "a", 127: "é" * 100, 128: "b" * 20_000, 2**40: "c", 2**63 - 1: "d", -3: "e"}
+    file = EventFile(tmp_path)
+    for step, tag in events.items():
+        file.write(scalars(1.5, step, {tag: 0.5}))
+    file.close()
+    assert read(tmp_path) == {tag: [(step, 0.5)] for step, tag in events.items()}
+
+
+def test_records_carry_checksums(tmp_path: Path) -> None:
+    file = EventFile(tmp_path)
+    file.write(scalars(time.time(), 1, {"x": 1.0}))
+    file.close()
+    (path,) = tmp_path.iterdir()
+    content = bytearray(path.read_bytes())
+    content[-6] ^= 1  # in the value
+    path.write_bytes(content)
+    assert read(tmp_path) == {}
+
+
+def test_batches_reported_too_early_have_steps_below_zero() -> None:
+    batches = [{"loss": 0.5}, {"loss": 0.25}]
+    report = MetricsReport(
+        trial_id=1, run_id=1, group="training", steps_completed=1, metrics={"loss": 1}, batch_metrics=batches
+    )
+    assert list(points(report)) == [(-1, {"Determined/loss": 0.5}), (0, {"Determined/loss": 0.25})]
+
+
+@pytest.mark.parametrize("mode", [*TensorboardMode, "MANUAL"])
+def test_the_directory_is_private_and_stays(mode: TensorboardMode) -> None:
+    with core.init(tensorboard_mode=mode) as context:
+        path = context.train.get_tensorboard_path()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+        assert context.train.get_tensorboard_path() == path
+        with core.init() as other:
+            assert other.train.get_tensorboard_path() != path
+
+
+def test_unknown_modes_are_refused_before_anything_is_recorded() -> None:
+    with pytest.raises(ValueError, match="'auto' is not a valid TensorboardMode"):
+        core.init(tensorboard_mode="auto")  # type: ignore[arg-type]
+
+
+def test_auto_stores_the_chiefs_own_files_too(tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path) as context:
+        path = context.train.get_tensorboard_path()
+        (path / "plugins" / "profile").mkdir(parents=True)
+        (path / "plugins" / "profile" / "trace.json").write_text("{}")
+        with pytest.raises(RuntimeError, match=r"MANUAL.*core.init\(tensorboard_mode="):
+            context.train.upload_tensorboard_files()
+    assert stored(tmp_path) == {"plugins/profile/trace.json": b"{}"}
+
+
+def test_sync_stores_in_the_background(tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path) as context:
+        context.train.report_training_metrics(1, {"loss": 0.5})
+        context.train.flush()
+        context.train._tensorboard.sync()
+        wait_for(lambda: read(folder(tmp_path)) if stored(tmp_path) else None)
+        context.train.report_training_metrics(2, {"loss": 0.25})
+    assert read(folder(tmp_path)) == {"Determined/loss": [(1, 0.5), (2, 0.25)]}
+
+
+def test_what_changed_is_stored_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_tensorboard, "_EVERY", 0.05)
+    with core.init(checkpoint_storage=tmp_path) as context:
+        path = context.train.get_tensorboard_path() / "x"
+        for text in ("one", "two"):
+            path.write_text(text)
+            wait_for(lambda text=text: stored(tmp_path) == {"x": text.encode()})
+
+
+def test_manual_writes_and_stores_nothing_by_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with core.init(checkpoint_storage=tmp_path, tensorboard_mode=TensorboardMode.MANUAL) as context:
+        context.train.report_training_metrics(1, {"loss": 0.5})
+        context.train.flush()
+        path = context.train.get_tensorboard_path()
+        assert list(path.iterdir()) == []
+        (path / "mine").write_text("x")
+        context.train._tensorboard.sync()
+    assert stored(tmp_path) == {}
+    assert (path / "mine").read_text() == "x"
+    assert f"1 TensorBoard files that were not stored are left in {path}" in caplog.text
+
+
+def test_manual_uploads_what_changed_since_the_last_call(tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path, tensorboard_mode=TensorboardMode.MANUAL) as context:
+        path, upload = context.train.get_tensorboard_path(), context.train.upload_tensorboard_files
+        (path / "deep").mkdir()
+        (path / "deep" / "a").write_text("1")
+        upload()
+        assert stored(tmp_path) == {"deep/a": b"1"}
+        (path / "deep" / "a").write_text("2")  # within the same second, of the same size
+        (path / "b").write_text("b")
+        upload()
+        assert stored(tmp_path) == {"deep/a": b"2", "b": b"b"}
+        (folder(tmp_path) / "b").write_text("untouched")
+        upload()
+        assert stored(tmp_path) == {"deep/a": b"2", "b": b"untouched"}
+    assert not path.exists()
+
+
+def test_selector_and_mangler(tmp_path: Path) -> None:
+    seen = []
+
+    def selector(path: Path) -> bool:
+        seen.append(path)
+        return path.suffix != ".tmp"
+
+    with core.init(checkpoint_storage=tmp_path, tensorboard_mode=TensorboardMode.MANUAL) as context:
+        path, upload = context.train.get_tensorboard_path(), context.train.upload_tensorboard_files
+        for name in ("keep", "drop.tmp"):
+            (path / name).write_text(name)
+        upload(selector, lambda relative, rank: relative.with_name(f"{relative.name}#{rank}"))
+        assert stored(tmp_path) == {"keep#0": b"keep"}
+        assert seen == [path / "drop.tmp", path / "keep"]
+        upload()  # what was left out, or stored under another name, is new here
+        assert stored(tmp_path) == {"keep#0": b"keep", "keep": b"keep", "drop.tmp": b"drop.tmp"}
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../x", "a/../../x", "."])
+def test_a_mangler_stays_inside(tmp_path: Path, target: str) -> None:
+    with core.init(checkpoint_storage=tmp_path, tensorboard_mode=TensorboardMode.MANUAL) as context:
+        (context.train.get_tensorboard_path() / "x").touch()
+        with pytest.raises(ValueError, match="expected a relative path without"):
+            context.train.upload_tensorboard_files(mangler=lambda path, rank: PurePath(target))
+    assert stored(tmp_path) == {}
+
+
+class Broken(StorageManager):
+    """Refuses, or removes the source as a profiler does that merges its files."""
+
+    def __init__(self, *, removes: bool = False) -> None:
+        self.removes = removes
+
+    def put(self, storage_id: str, path: str, source: Path) -> None:
+        if self.removes:
+            source.unlink()
+        raise StorageError("no")
+
+    get = list = delete = put  # type: ignore[assignment]
+
+
+def test_storage_that_refuses_costs_no_training_and_no_file(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tensorboard = Tensorboard(TensorboardMode.AUTO, Broken(), "local", "x", rank=0)
+    (tensorboard.path() / "file").write_text("x")
+    tensorboard.close()
+    assert "could not be stored, to be tried again: no" in caplog.text
+    assert f"left in {tensorboard.path()}" in caplog.text
+    manual = Tensorboard(TensorboardMode.MANUAL, Broken(), "local", "x", rank=0)
+    (manual.path() / "file").write_text("x")
+    with pytest.raises(StorageError, match="no"):
+        manual.upload()
+
+
+def test_a_file_that_vanishes_is_no_error() -> None:
+    tensorboard = Tensorboard(TensorboardMode.MANUAL, Broken(removes=True), "local", "x", rank=0)
+    (tensorboard.path() / "file").write_text("x")
+    tensorboard.upload()
+    tensorboard.close()
+
+
+def test_other_workers_write_nothing(tmp_path: Path) -> None:
+    tensorboard = Tensorboard(TensorboardMode.AUTO, Broken(), "local", "x", rank=1)
+    report = MetricsReport(trial_id=1, run_id=1, group="training", steps_completed=1, metrics={"loss": 1})
+    tensorboard.write([report])
+    tensorboard.sync()
+    assert list(tensorboard.path().iterdir()) == []
+    tensorboard.close()
+
+
+def test_a_directory_that_cannot_be_written_costs_no_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with core.init(checkpoint_storage=tmp_path) as context:
+        context.train.get_tensorboard_path().rmdir()
+        context.train.report_training_metrics(1, {"loss": 0.5})
+        context.train.flush()
+        context.train.report_training_metrics(2, {"loss": 0.5})
+    assert caplog.text.count("no more TensorBoard files are written") == 1

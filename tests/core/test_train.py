@@ -1,0 +1,273 @@
+"""`TrainContext` on a real record, and the queue behind it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core import core
+from det_core.core import _shipper
+from det_core.core._shipper import Shipper
+from det_core.errors import MetricsConflict, StaleRun
+from det_core.interfaces.tracking import MetricsReport, TrackingStore
+from det_core.tracking import open_store
+
+
+@pytest.fixture
+def store(det_home: Path) -> Iterator[TrackingStore]:
+    with open_store() as store:
+        yield store
+
+
+def steps(store: TrackingStore, trial_id: int = 1) -> list[int]:
+    return [report.steps_completed for report in store.metrics(trial_id)]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (-1, ValueError, "steps_completed is -1; expected the batches trained so far"),
+        (2**63, ValueError, "steps_completed is 9223372036854775808"),
+        (1.0, TypeError, "steps_completed is 1.0; expected an integer such as 100"),
+        ("1", TypeError, "steps_completed is '1'; expected an integer"),
+        (None, TypeError, "steps_completed is None"),
+    ],
+)
+def test_steps_are_counted(store: TrackingStore, given: Any, error: type[Exception], message: str) -> None:
+    with core.init() as context, pytest.raises(error, match=message):
+        context.train.report_training_metrics(given, {"loss": 1.0})
+    assert steps(store) == []
+
+
+def test_steps_may_be_integers_of_any_library(store: TrackingStore) -> None:
+    np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    with core.init() as context:
+        for given in (np.int32(1), torch.tensor(2), 0, 2**63 - 1):
+            context.train.report_training_metrics(given, {"loss": 1.0})
+    assert steps(store) == [0, 1, 2, 2**63 - 1]
+
+
+def test_none_is_an_error_in_validation_only(store: TrackingStore) -> None:
+    with core.init() as context:
+        context.train.report_training_metrics(1, {"loss": None}, [{"loss": None}])
+        context.train.report_metrics("mine", 1, {"x": None})
+        with pytest.raises(RuntimeError, match="validation metric 'accuracy' is None; return a number"):
+            context.train.report_validation_metrics(1, {"loss": 0.5, "accuracy": None})
+    assert [(row.group, dict(row.metrics)) for row in store.metrics(1)] == [
+        ("mine", {"x": None}),
+        ("training", {"loss": None}),
+    ]
+
+
+def test_metadata_is_kept_with_the_trial(store: TrackingStore) -> None:
+    np = pytest.importorskip("numpy")
+    with core.init() as context:
+        assert context.train.get_metadata() == {}
+        context.train.set_metadata({"data": {"rows": np.int64(3)}, "tags": ("a",)})
+        assert context.train.get_metadata() == {"data": {"rows": 3}, "tags": ["a"]}
+        context.train.set_metadata({"note": "x"})
+        with pytest.raises(TypeError, match="'bad' is a set"):
+            context.train.set_metadata({"bad": {1}})
+    assert store.trial(1).metadata == {"note": "x"}
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError, SystemExit, KeyboardInterrupt])
+def test_more_than_the_queue_holds_is_there_in_order(
+    store: TrackingStore, error: type[BaseException] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_shipper, "_CAPACITY", 700)
+    monkeypatch.setattr(_shipper, "_BATCH", 300)
+
+    def body() -> None:
+        with core.init() as context:
+            for step in range(5000):
+                context.train.report_training_metrics(step, {"loss": step})
+            if error:
+                raise error
+
+    if error:
+        with pytest.raises(error):
+            body()
+    else:
+        body()
+    assert [(row.steps_completed, row.metrics["loss"]) for row in store.metrics(1)] == [(n, n) for n in range(5000)]
+
+
+def test_one_bad_report_takes_no_other_with_it(store: TrackingStore) -> None:
+    with pytest.raises(MetricsConflict, match="step 7: metric 'loss'"), core.init() as context:
+        for step in range(20):
+            context.train.report_training_metrics(step, {"loss": step})
+        context.train.report_training_metrics(7, {"loss": -1})
+        for step in range(20, 40):
+            context.train.report_training_metrics(step, {"loss": step})
+    assert [row.metrics["loss"] for row in store.metrics(1)] == list(range(40))
+
+
+def test_a_replaced_run_is_told_at_its_next_call(store: TrackingStore) -> None:
+    with core.init() as context:
+        store.start_run(1, allocation_id="another")
+        context.train.report_training_metrics(1, {"loss": 1.0})
+        deadline = time.monotonic() + 10
+        with pytest.raises(StaleRun, match="run 1 of trial 1"):
+            while time.monotonic() < deadline:
+                context.train.set_status("on")
+                time.sleep(0.01)
+
+
+def test_several_workers_may_report(store: TrackingStore) -> None:
+    context = core.init()
+
+    def work(rank: int) -> None:
+        for step in range(500):
+            context.train.report_metrics(f"rank{rank}", step, {"loss": step})
+
+    with context:
+        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for rank in range(3):
+        assert [row.steps_completed for row in store.metrics(1, group=f"rank{rank}")] == list(range(500))
+
+
+def test_nothing_is_started_or_imported_before_it_is_used() -> None:
+    code = """
+import sys, threading
+from det_core import core
+with core.init() as context:
+    print([thread.name for thread in threading.enumerate() if thread.name.startswith("det-")])
+    context.train.flush()
+    heavy = {"tensorboard", "tensorboardX", "psutil", "pynvml", "numpy", "torch", "det_core.core._event_file"}
+    print(heavy & set(sys.modules))
+    print(context.train._shipper._thread)
+"""
+    output = subprocess.check_output([sys.executable, "-c", code], text=True)
+    lines = [line for line in output.splitlines() if "preempt" not in line]
+    assert lines[-2:] == ["set()", "None"]
+    assert "det-shipper" not in output
+    assert "det-tensorboard" not in output
+
+
+WORKER = """
+import sys
+from det_core.core._tensorboard import Tensorboard, TensorboardMode
+from det_core.core._train import TrainContext
+from det_core.interfaces.tracking import Run
+from det_core.tracking import open_later
+
+rank, store = int(sys.argv[1]), open_later(sys.argv[2])
+tensorboard = Tensorboard(TensorboardMode.MANUAL, None, "local", "x", rank=rank)
+run = Run(trial_id=1, run_id=1, allocation_id="")
+train = TrainContext(store, run, 1, "loss", smaller_is_better=True, tensorboard=tensorboard)
+train._start()
+assert store._store is None
+for step in range(3000):
+    train.report_metrics(f"rank{rank}", step, {"loss": step})
+    train.report_training_metrics(step, {f"loss{rank}": step})
+train._close()
+"""
+
+
+@pytest.mark.integration
+def test_workers_in_processes_of_their_own_open_the_record_when_they_report(store: TrackingStore) -> None:
+    with core.init():
+        workers = [subprocess.Popen([sys.executable, "-c", WORKER, str(rank), store.url]) for rank in range(3)]
+        assert [worker.wait(60) for worker in workers] == [0, 0, 0]
+    assert [dict(row.metrics) for row in store.metrics(1, group="training")] == [
+        {f"loss{rank}": step for rank in range(3)} for step in range(3000)
+    ]
+    for rank in range(3):
+        assert [row.steps_completed for row in store.metrics(1, group=f"rank{rank}")] == list(range(3000))
+
+
+def test_reporting_after_the_block_is_refused(store: TrackingStore) -> None:
+    with core.init() as context:
+        context.train.report_training_metrics(1, {"loss": 1.0})
+    for call in (lambda: context.train.report_training_metrics(2, {"loss": 1.0}), context.train.flush):
+        with pytest.raises(RuntimeError, match=r"with core.init\(\)"):
+            call()
+    assert steps(store) == [1]
+
+
+def report(step: int) -> MetricsReport:
+    return MetricsReport(trial_id=1, run_id=1, group="training", steps_completed=step, metrics={})
+
+
+class Sink:
+    """Takes what a shipper writes, when it may."""
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.got: list[int | str] = []
+        self.shipper = Shipper(self.write, lambda reports: None)
+        self.shipper.open()
+
+    def write(self, reports: Sequence[MetricsReport]) -> None:
+        self.may.wait(10)
+        self.got += [report.steps_completed for report in reports]
+
+
+def test_a_full_queue_makes_the_reporter_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_shipper, "_CAPACITY", 10)
+    monkeypatch.setattr(_shipper, "_BATCH", 4)
+    sink = Sink()
+    done = threading.Event()
+
+    def produce() -> None:
+        for step in range(100):
+            sink.shipper.submit(report(step))
+        done.set()
+
+    threading.Thread(target=produce).start()
+    assert not done.wait(0.5)
+    sink.may.set()
+    assert done.wait(10)
+    sink.shipper.close()
+    assert sink.got == list(range(100))
+
+
+def test_the_latest_value_follows_the_reports_before_it() -> None:
+    sink = Sink()
+    for step in range(2500):
+        sink.shipper.submit(report(step))
+    for value in range(3):
+        sink.shipper.submit_latest("progress", lambda value=value: sink.got.append(f"progress {value}"))  # type: ignore[misc]
+    sink.may.set()
+    sink.shipper.flush()
+    sink.shipper.close()
+    assert sink.got == [*range(2500), "progress 2"]
+
+
+def test_a_time_limit_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_shipper, "_PATIENCE", 0.2)
+    monkeypatch.setattr(_shipper, "_CAPACITY", 3)
+    sink = Sink()
+    for call in (sink.shipper.flush, lambda: [sink.shipper.submit(report(step)) for step in range(10)]):
+        sink.shipper.submit(report(0))
+        with pytest.raises(Exception, match=r"not written within 0.2 s; is the database reachable\?"):
+            call()
+    sink.may.set()
+    monkeypatch.undo()
+    sink.shipper.close()
+
+
+def test_errors_after_the_first_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(reports: Sequence[MetricsReport]) -> None:
+        raise ValueError(f"step {reports[0].steps_completed}")
+
+    shipper = Shipper(refuse, lambda reports: None)
+    shipper.open()
+    for step in range(3):
+        shipper.submit(report(step))
+    with pytest.raises(ValueError, match="step 0"):
+        shipper.flush()
+    assert [record.message.rsplit(": ")[-1] for record in caplog.records] == ["step 1", "step 2"]
+    shipper.close()

@@ -1,0 +1,175 @@
+"""What becomes of the values that people report."""
+
+from __future__ import annotations
+
+import decimal
+import enum
+import fractions
+import logging
+import math
+import subprocess
+import sys
+from collections import OrderedDict
+from datetime import date, datetime, timezone
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from det_core.core import _values
+from det_core.core._values import MOST, Values
+
+np = pytest.importorskip("numpy")
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+class Level(enum.IntEnum):
+    LOW = 3
+
+
+class TensorFlowLike:
+    def numpy(self) -> Any:
+        return np.array([[1.0, 2.0]])
+
+
+def nested(depth: int) -> Any:
+    value: Any = 0.5
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+CONVERTED: list[tuple[str, Any, Any]] = [
+    ("float", 0.1, 0.1),
+    ("int beyond 64 bits", 2**70, 2**70),
+    ("bool", True, True),
+    ("str", "a\0é", "a\0é"),
+    ("None", None, None),
+    ("NaN", math.nan, math.nan),
+    ("infinity", -math.inf, -math.inf),
+    ("enum", Color.RED, "RED"),
+    ("enum that is an int", Level.LOW, "LOW"),
+    ("datetime", datetime(2026, 1, 2, 3, tzinfo=timezone.utc), "2026-01-02T03:00:00+00:00"),
+    ("date", date(2026, 1, 2), "2026-01-02"),
+    ("fraction", fractions.Fraction(1, 4), 0.25),
+    ("numpy float64", np.float64(0.1), 0.1),
+    ("numpy float32", np.float32(0.5), 0.5),
+    ("numpy float16", np.float16(0.5), 0.5),
+    ("numpy long double", np.longdouble(0.5), 0.5),
+    ("numpy NaN", np.float32("nan"), math.nan),
+    ("numpy int", np.uint8(200), 200),
+    ("numpy bool", np.bool_(True), True),
+    ("numpy str", np.str_("x"), "x"),
+    ("array of no dimension", np.array(0.5), 0.5),
+    ("array of one element", np.array([[0.5]]), 0.5),
+    ("array", np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+    ("empty array", np.array([]), []),
+    ("array of objects", np.array([Color.RED, 1], dtype=object), ["RED", 1]),
+    ("array of TensorFlow", TensorFlowLike(), [[1.0, 2.0]]),
+    ("nested", {"a": [1, (2, {"b": np.int64(3)})]}, {"a": [1, [2, {"b": 3}]]}),
+    ("other mappings", MappingProxyType({"x": OrderedDict(y=1)}), {"x": {"y": 1}}),
+    ("names that are numbers", {0: 0.5, np.int64(1): 0.25, 0.5: 1}, {"0": 0.5, "1": 0.25, "0.5": 1}),
+    ("names that are enums", {Color.RED: 1}, {"RED": 1}),
+    ("fifty levels", nested(50), nested(50)),
+]
+
+REFUSED: list[tuple[str, Any, type[Exception], str]] = [
+    ("set", {1}, TypeError, "metric 'm' is a set; expected a number, a string, an array"),
+    ("complex", 1j, TypeError, "metric 'm' is a complex"),
+    ("numpy complex", np.array([1j, 2]), TypeError, "metric 'm' is a complex"),
+    ("decimal", decimal.Decimal(1), TypeError, "metric 'm' is a decimal.Decimal"),
+    ("object inside", [1, {"x": object()}], TypeError, "metric 'm' is a object"),
+    ("bytes inside", [b"x"], TypeError, "metric 'm' is a bytes"),
+    ("too deep", nested(51), TypeError, "metric 'm' is nested deeper than 50 levels"),
+    ("name that is a tuple", {(1, 2): 0}, TypeError, r"metric 'm' has the name \(1, 2\); expected a string"),
+    ("name that is a bool", {True: 0}, TypeError, "metric 'm' has the name True"),
+    ("names that become one", {1: 0, "1": 0}, ValueError, "metric 'm' has two names that are '1' in JSON"),
+    ("too many numbers", [0.5] * (MOST + 1), ValueError, "metric 'm' exceeds the 1,000,000 numbers and characters"),
+    ("too much text", "x" * (MOST + 1), ValueError, "metric 'm' exceeds"),
+    ("a huge array", np.broadcast_to(np.float32(0), (10**6, 10**6)), ValueError, "metric 'm' exceeds"),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), [row[1:] for row in CONVERTED], ids=[row[0] for row in CONVERTED])
+def test_values_become_what_json_holds(value: Any, expected: Any) -> None:
+    metrics, batches = Values().copy({"m": value, "other": 1}, [{"m": value}])
+    assert repr(metrics) == repr({"m": expected, "other": 1})
+    assert repr(batches) == repr([{"m": expected}])
+
+
+@pytest.mark.parametrize(("value", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_values_that_do_not_fit_are_named(value: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Values().copy({"fine": 1, "m": value})
+    with pytest.raises(error, match=message):
+        Values().copy({}, [{"fine": 1}, {"m": value}])
+
+
+def test_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    given = {
+        "scalar": torch.tensor(0.5, requires_grad=True),
+        "one": torch.ones(1, 1),
+        "bfloat16": torch.tensor(0.5, dtype=torch.bfloat16),
+        "half list": torch.tensor([0.5, 0.25], dtype=torch.bfloat16),
+        "int": torch.tensor(3),
+        "bool": torch.tensor(True),
+        "matrix": torch.nn.Parameter(torch.zeros(2, 2)),
+        "nested": {"x": [torch.tensor(1)]},
+    }
+    assert Values().copy(given)[0] == {
+        "scalar": 0.5,
+        "one": 1.0,
+        "bfloat16": 0.5,
+        "half list": [0.5, 0.25],
+        "int": 3,
+        "bool": True,
+        "matrix": [[0.0, 0.0], [0.0, 0.0]],
+        "nested": {"x": [1]},
+    }
+    with pytest.raises(TypeError, match=r"metric 'm' is a torch.Tensor whose item\(\) failed"):
+        Values().copy({"m": torch.ones(1, device="meta")})
+
+
+def test_it_is_a_copy() -> None:
+    flat, deep, array, batches = {"a": 1.0}, {"a": [1.0]}, {"a": np.zeros(2)}, [{"a": 1.0}]
+    copies = [Values().copy(metrics, batches) for metrics in (flat, deep, array)]
+    flat["a"] = deep["a"][0] = array["a"][0] = batches[0]["a"] = 2.0
+    batches.append({})
+    assert copies == [({"a": 1.0}, [{"a": 1.0}]), ({"a": [1.0]}, [{"a": 1.0}]), ({"a": [0.0, 0.0]}, [{"a": 1.0}])]
+
+
+def test_bytes_are_left_out_with_one_warning_for_each_name(caplog: pytest.LogCaptureFixture) -> None:
+    values = Values()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert values.copy({"a": b"x", "b": bytearray(b"y"), "c": np.bytes_(b"z"), "d": 1})[0] == {"d": 1}
+    assert [record.message.split(" is bytes")[0] for record in caplog.records] == [
+        "metric 'a'",
+        "metric 'b'",
+        "metric 'c'",
+    ]
+
+
+@pytest.mark.parametrize("metrics", [[("a", 1)], 0.5, None])
+def test_metrics_are_a_mapping(metrics: Any) -> None:
+    with pytest.raises(TypeError, match=r"metrics are a .*; expected a mapping such as \{'loss': 0.5\}"):
+        Values().copy(metrics)
+
+
+def test_many_names_fit_and_all_parts_count() -> None:
+    many = {f"metric {number}": 0.5 for number in range(10_000)}
+    assert Values().copy(many)[0] == many
+    assert len(Values().copy({}, [many] * (MOST // 10_000))[1] or ()) == 100
+    with pytest.raises(ValueError, match="metric 'one more' exceeds"):
+        Values().copy(many, [*[many] * (MOST // 10_000 - 1), {"one more": 1}])
+    with pytest.raises(ValueError, match="metric '1000000' exceeds"):
+        Values().copy({str(number): 0 for number in range(MOST + 1)})
+
+
+def test_no_framework_is_imported() -> None:
+    code = f"import sys; import {_values.__name__}; print({{'numpy', 'torch', 'tensorflow'}} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

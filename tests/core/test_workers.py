@@ -1,0 +1,143 @@
+"""`core.init` in several real processes of one script."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from det_core.interfaces.tracking import State
+from det_core.tracking import open_store
+
+from . import workers
+
+pytestmark = pytest.mark.integration
+SIZES = pytest.mark.parametrize("size", [2, 4])
+
+
+@SIZES
+def test_all_workers_are_one_trial(det_home: Path, size: int) -> None:
+    said = workers.run(
+        size,
+        """
+        with core.init(distributed=distributed, config={"hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}}}) as context:
+            assert context.distributed is distributed
+            ids = distributed.allgather((rank, context.trial.trial_id, context.trial.hparams["lr"]))
+            if rank == 0:
+                context.train.report_training_metrics(1, {"loss": 0.5})
+            context.train.report_metrics(f"rank_{rank}", 1, {"rank": rank})
+        print(ids)
+        """,
+    )
+    assert len(set(said)) == 1
+    with open_store() as store:
+        (experiment,) = store.experiments()
+        (trial,) = store.trials(experiment.id)
+        assert (experiment.state, trial.state, trial.run_id) == (State.COMPLETED, State.COMPLETED, 1)
+        groups = {m.group: dict(m.metrics) for m in store.metrics(trial.id)}
+        assert groups == {"training": {"loss": 0.5}} | {f"rank_{rank}": {"rank": rank} for rank in range(size)}
+
+
+LOOP = """
+mode = core.PreemptMode[sys.argv[1]]
+with core.init(distributed=distributed, preempt_mode=mode) as context:
+    print("ready", flush=True)
+    for step in range(100_000):
+        if mode is core.PreemptMode.ChiefOnly:
+            leave = distributed.broadcast(rank == 0 and context.preempt.should_preempt())
+        else:
+            leave = context.preempt.should_preempt()
+        if leave:
+            break
+        time.sleep(0.001)
+    assert leave
+print(step)
+"""
+
+
+@SIZES
+@pytest.mark.parametrize("mode", ["WorkersAskChief", "ChiefOnly"])
+def test_a_signal_to_any_worker_makes_all_leave_at_the_same_step(det_home: Path, size: int, mode: str) -> None:
+    for asked in {0, size - 1}:
+        started = workers.start(size, LOOP, mode)
+        for worker in started:
+            assert worker.stdout
+            assert worker.stdout.readline() == "ready\n"
+        started[asked].send_signal(signal.SIGTERM)
+        ended = workers.finish(started)
+        assert [one.code for one in ended] == [0] * size, ended
+        assert len({one.out for one in ended}) == 1
+    with open_store() as store:
+        for experiment in store.experiments():
+            (trial,) = store.trials(experiment.id)
+            assert store.run(trial.id, 1).preemption_acknowledged
+            assert experiment.state is State.CANCELED
+
+
+@SIZES
+def test_workers_ask_by_themselves(det_home: Path, size: int) -> None:
+    started = workers.start(size, LOOP, "WorkersAskMaster")
+    for worker in started:
+        assert worker.stdout
+        assert worker.stdout.readline() == "ready\n"
+    started[1].send_signal(signal.SIGTERM)
+    assert started[1].wait(30) == 0
+    assert [worker.poll() for index, worker in enumerate(started) if index != 1] == [None] * (size - 1)
+    with open_store() as store:
+        (experiment,) = store.experiments()
+        store.set_experiment_state(experiment.id, State.PAUSED)  # what all of them hear
+        assert [one.code for one in workers.finish(started)] == [0] * size
+        assert store.experiment(experiment.id).state is State.PAUSED
+
+
+def test_only_the_chief_may_ask_in_chief_only(det_home: Path) -> None:
+    workers.run(
+        2,
+        """
+        with core.init(distributed=distributed, preempt_mode=core.PreemptMode.ChiefOnly) as context:
+            try:
+                print(context.preempt.should_preempt())
+            except RuntimeError as error:
+                assert rank == 1 and "rank 1 called should_preempt()" in str(error)
+            else:
+                assert rank == 0
+            distributed.allgather(None)
+        """,
+    )
+
+
+def test_invalid_hyperparameters_found_by_all(det_home: Path) -> None:
+    workers.run(
+        2,
+        """
+        with core.init(distributed=distributed):
+            raise det.InvalidHP("too large")
+        """,
+    )
+    with open_store() as store:
+        (experiment,) = store.experiments()
+        assert store.run(store.trials(experiment.id)[0].id, 1).early_exit == "EXITED_REASON_INVALID_HP"
+
+
+def test_a_worker_that_dies_ends_the_others(det_home: Path) -> None:
+    began = time.monotonic()
+    ended = workers.finish(
+        workers.start(
+            4,
+            """
+            with core.init(distributed=distributed) as context:
+                distributed.allgather(rank)
+                if rank == 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                while not context.preempt.should_preempt():
+                    distributed.allgather(rank)
+            """,
+        )
+    )
+    assert time.monotonic() - began < 30
+    assert [one.code for one in ended] == [1, 1, -signal.SIGKILL, 1]
+    assert all("PeerLost" in one.err and "rank 2" in one.err for one in ended if one.code == 1)
+    with open_store() as store:
+        assert store.experiments()[0].state is State.ERROR

@@ -1,0 +1,30 @@
+"""The environment that describes a task."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from det_core.launch._environment import too_long, variables
+
+
+def test_text_stays_as_it_is_and_the_rest_is_json() -> None:
+    info = {
+        "cluster.json": {"cluster_id": "local", "slot_ids": [0, 1], "latest_checkpoint": None, "session_token": "x"},
+        "trial.json": {"trial_id": 3, "hparams": {"lr": 0.1}, "steps_completed": 0},
+    }
+    assert variables(info) == {
+        "DET_CLUSTER_ID": "local",
+        "DET_SLOT_IDS": "[0, 1]",
+        "DET_TRIAL_ID": "3",
+        "DET_HPARAMS": json.dumps({"lr": 0.1}),
+        "DET_STEPS_COMPLETED": "0",
+    }
+
+
+def test_what_is_not_too_long_can_really_be_passed() -> None:
+    fits = {"NAME": "é" * ((131_072 - len("NAME=\0")) // 2)}
+    assert too_long(fits) == []
+    subprocess.run([sys.executable, "-c", ""], env=fits, check=True, timeout=30)
+    assert too_long({"NAME": fits["NAME"] + "xx"}) == ["NAME"]

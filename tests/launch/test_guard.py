@@ -1,0 +1,143 @@
+"""The guard between the agent and a command, in real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from det_core.launch import _guard
+
+pytestmark = pytest.mark.integration
+
+# A command that leaves a process in a session of its own behind it, and says which one.
+STRAY = "setsid sleep 1000 & echo $!; "
+
+
+class Guarded:
+    """A command under the guard, with our end of its channel."""
+
+    def __init__(self, *argv: str) -> None:
+        for_guard, self.channel = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", _guard.__file__, str(for_guard), *argv],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            pass_fds=(for_guard,),
+        )
+        os.close(for_guard)
+
+    def hang_up(self) -> None:
+        if self.channel >= 0:
+            os.close(self.channel)
+        self.channel = -1
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=30)
+        return self.process.returncode, out, err
+
+    def first_line(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().strip()
+
+
+@pytest.fixture
+def guarded() -> Iterator[Callable[..., Guarded]]:
+    started: list[Guarded] = []
+
+    def start(*argv: str) -> Guarded:
+        started.append(Guarded(*argv))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.hang_up()
+        one.process.kill()
+        one.process.communicate(timeout=30)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", -15), ("kill -9 $$", -9)]
+)
+def test_it_ends_as_the_command_does(guarded: Callable[..., Guarded], command: str, code: int) -> None:
+    assert guarded("/bin/sh", "-c", command).end() == (code, "", "")
+
+
+def test_output_and_signals_are_those_of_the_command(guarded: Callable[..., Guarded]) -> None:
+    one = guarded(sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGTERM)); print(1/0)")
+    code, out, err = one.end()
+    assert (code, out.strip()) == (1, str(signal.SIG_DFL))
+    assert "ZeroDivisionError" in err
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "words"), [("no-such-program", 127, "No such file"), ("/etc/passwd", 126, "Permission denied")]
+)
+def test_a_command_that_cannot_start_is_told(
+    guarded: Callable[..., Guarded], program: str, code: int, words: str
+) -> None:
+    found, _, err = guarded(program, "argument").end()
+    assert found == code
+    assert f"cannot start {program!r}: {words}" in err
+
+
+def test_nothing_is_left_behind_when_the_command_ends(guarded: Callable[..., Guarded]) -> None:
+    one = guarded("/bin/sh", "-c", f"{STRAY} exit 3")
+    stray = int(one.first_line())
+    assert one.end()[0] == 3
+    assert not is_alive(stray)
+
+
+def test_it_ends_everything_at_once_when_told_to(guarded: Callable[..., Guarded]) -> None:
+    one = guarded("/bin/sh", "-c", f"trap '' TERM; {STRAY} sleep 1000")
+    stray = int(one.first_line())
+    began = time.monotonic()
+    os.write(one.channel, b"!")
+    assert one.end()[0] == -9
+    assert time.monotonic() - began < 5
+    assert not is_alive(stray)
+
+
+def test_it_survives_a_command_that_signals_its_group(guarded: Callable[..., Guarded]) -> None:
+    assert guarded("/bin/sh", "-c", "trap 'exit 4' TERM; kill -TERM 0; sleep 5").end()[0] == 4
+
+
+@pytest.mark.slow
+def test_the_command_has_a_little_time_when_the_agent_is_gone(guarded: Callable[..., Guarded]) -> None:
+    one = guarded("/bin/sh", "-c", f"{STRAY} sleep 1000")
+    stray = int(one.first_line())
+    began = time.monotonic()
+    one.hang_up()
+    assert one.end()[0] == -9
+    assert _guard.GRACE <= time.monotonic() - began < 10
+    assert not is_alive(stray)
+
+
+def test_a_command_that_ends_in_that_time_ends_by_itself(guarded: Callable[..., Guarded]) -> None:
+    one = guarded("/bin/sh", "-c", "echo started; sleep 1; exit 5")
+    assert one.first_line() == "started"
+    one.hang_up()
+    assert one.end()[0] == 5
+
+
+def test_orphans_are_buried_meanwhile(guarded: Callable[..., Guarded]) -> None:
+    # Each subshell leaves an orphan that ends at once; zombies would stay children of the guard.
+    one = guarded("/bin/sh", "-c", "for i in 1 2 3 4 5; do (true & true); done; sleep 0.5; echo done; sleep 5")
+    assert one.first_line() == "done"
+    children = Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
+    assert len(children) == 1

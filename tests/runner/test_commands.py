@@ -1,0 +1,446 @@
+"""Experiments whose entrypoint is a command: scripts on the Core API, as real processes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.config import parse_config
+from det_core.errors import ConfigError, InvalidExperimentException
+from det_core.interfaces.tracking import Experiment, SearcherOperationRecord, State, TrackingStore
+from det_core.runner import ExperimentRunner, start_detached, submit
+
+pytestmark = pytest.mark.integration
+
+Command = Callable[..., Experiment]
+PYTHON = "python3 train.py"
+HEAD = """
+import json, os, signal, sys, time
+from pathlib import Path
+import det_core as det
+from det_core import core
+OUT = Path(os.environ["OUT"])
+info = det.get_cluster_info()
+"""
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Where scripts leave notes for the test."""
+    directory = tmp_path / "out"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def command(store: TrackingStore, context_dir: Path, out: Path) -> Command:
+    """Submit a script, with `HEAD` before it, and an entrypoint that starts it."""
+
+    def new(script: str, entrypoint: Any = PYTHON, **changes: Any) -> Experiment:
+        (context_dir / "train.py").write_text(HEAD + script)
+        config = {
+            "name": "script",
+            "entrypoint": entrypoint,
+            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 20}},
+            "environment": {"environment_variables": [f"OUT={out}", "COLOR=red"]},
+            **changes,
+        }
+        return submit(store, parse_config(config), context_dir)
+
+    return new
+
+
+def run(store: TrackingStore, experiment: Experiment) -> State:
+    return ExperimentRunner(store, experiment.id).run()
+
+
+def the_trial(store: TrackingStore, experiment: Experiment) -> Any:
+    (trial,) = store.trials(experiment.id)
+    return trial
+
+
+def logs(store: TrackingStore, experiment: Experiment, stdtype: str = "stdout") -> list[tuple[int, str]]:
+    lines = store.logs(the_trial(store, experiment).id)
+    return [(line.rank, line.log) for line in lines if line.stdtype == stdtype]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+def is_alive(pid: str) -> bool:
+    return Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
+
+
+SEARCHING = """
+with core.init() as context:
+    for op in context.searcher.operations():
+        print("length", op.length, context.searcher.get_configured_units().value)
+        context.train.report_validation_metrics(op.length, {"loss": 0.5})
+        op.report_completed(0.25)
+"""
+
+
+@pytest.mark.parametrize("entrypoint", [PYTHON, ["python3", "train.py"], "cd . && python3 train.py | cat"], ids=str)
+def test_a_script_searches(store: TrackingStore, command: Command, entrypoint: Any) -> None:
+    experiment = command(SEARCHING, entrypoint)
+    assert run(store, experiment) is State.COMPLETED
+    trial = the_trial(store, experiment)
+    assert (trial.state, trial.run_id, trial.restarts) == (State.COMPLETED, 1, 0)
+    assert store.searcher_operation(trial.id) == SearcherOperationRecord(length=20, completed=True, metric=0.25)
+    assert logs(store, experiment) == [(0, "length 20 batches")]
+    assert ExperimentRunner(store, experiment.id)._searcher_metric(trial) == 0.25
+
+
+def test_a_script_that_uses_no_operations_is_judged_by_its_validation(store: TrackingStore, command: Command) -> None:
+    script = "with core.init() as context: context.train.report_validation_metrics(1, {'loss': 0.5})"
+    experiment = command(script, searcher={"name": "single", "metric": "loss"})
+    assert run(store, experiment) is State.COMPLETED
+    assert store.searcher_operation(the_trial(store, experiment).id) is None
+    assert ExperimentRunner(store, experiment.id)._searcher_metric(the_trial(store, experiment)) == 0.5
+
+
+def test_a_script_that_does_not_know_det_at_all(store: TrackingStore, command: Command) -> None:
+    experiment = command("", "echo $COLOR $DET_TRIAL_ID; pwd")
+    assert run(store, experiment) is State.COMPLETED
+    (_, first), (_, directory) = logs(store, experiment)
+    assert first == "red 1"
+    assert "det-context-" in directory
+    assert math.isnan(ExperimentRunner(store, experiment.id)._searcher_metric(the_trial(store, experiment)))
+
+
+def test_operations_without_max_length_say_what_to_add(store: TrackingStore, command: Command) -> None:
+    experiment = command(SEARCHING, searcher={"name": "single", "metric": "loss"}, max_restarts=0)
+    assert run(store, experiment) is State.ERROR
+    assert "the config's searcher has no max_length; add one" in str(store.experiment(experiment.id).error)
+
+
+def test_a_trial_class_needs_max_length() -> None:
+    with pytest.raises(ConfigError, match=r"searcher\.max_length: a required key is missing"):
+        parse_config({"entrypoint": "model_def:T", "searcher": {"name": "single", "metric": "loss"}})
+
+
+DESCRIBED = """
+import shutil
+(OUT / "env.json").write_text(json.dumps(dict(os.environ)))
+(OUT / "info.json").write_text(json.dumps([info.slot_ids, info.container_addrs, info.container_slot_counts,
+    info.trial.trial_id, info.trial.hparams, info.latest_checkpoint, sys.executable, shutil.which("python")]))
+"""
+
+
+def test_environment_and_info_files(store: TrackingStore, command: Command, out: Path) -> None:
+    changes = {
+        "hyperparameters": {"lr": 0.1},
+        "reproducibility": {"experiment_seed": 7},
+        "resources": {"slots_per_trial": 2},
+        "launcher": {"type": "local", "slots": 2},
+    }
+    experiment = command(DESCRIBED, **changes)
+    assert run(store, experiment) is State.COMPLETED
+    env = json.loads((out / "env.json").read_text())
+    run_record = store.run(1, 1)
+    expected = {
+        "COLOR": "red",
+        "DET_CHIEF_IP": "127.0.0.1",
+        "DET_CLUSTER_ID": store.cluster_id,
+        "DET_AGENT_ID": "local",
+        "DET_TASK_TYPE": "TRIAL",
+        "DET_TASK_ID": the_trial(store, experiment).task_id,
+        "DET_ALLOCATION_ID": run_record.allocation_id,
+        "DET_SLOT_IDS": "[0, 1]",
+        "DET_TRIAL_ID": "1",
+        "DET_EXPERIMENT_ID": str(experiment.id),
+        "DET_TRIAL_SEED": "7",
+        "DET_TRIAL_RUN_ID": "1",
+        "DET_STEPS_COMPLETED": "0",
+        "DET_HPARAMS": '{"lr": 0.1}',
+    }
+    assert {name: env.get(name) for name in expected} == expected
+    assert "DET_LATEST_CHECKPOINT" not in env
+    assert json.loads(env["DET_EXPERIMENT_CONFIG"]) == store.experiment(experiment.id).config
+    assert len(env["DET_COMM_KEY"]) == 64
+    here = str(Path(sys.executable).parent)
+    assert env["PATH"].startswith(here + os.pathsep)
+    *described, executable, python = json.loads((out / "info.json").read_text())
+    assert described == [[0, 1], ["127.0.0.1"], [2], 1, {"lr": 0.1}, None]
+    assert executable.startswith(here)
+    assert python.startswith(here)
+
+
+def test_a_config_too_long_for_the_environment_is_left_out(store: TrackingStore, command: Command, out: Path) -> None:
+    experiment = command(DESCRIBED, data={"much": "x" * 200_000})
+    assert run(store, experiment) is State.COMPLETED
+    assert "DET_EXPERIMENT_CONFIG" not in json.loads((out / "env.json").read_text())
+    assert any("DET_EXPERIMENT_CONFIG is too long" in text for _, text in logs(store, experiment, "det"))
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "code"),
+    [("nothing --x", 127), (["nothing", "--x"], 127), ("./train.py", 126), (["./train.py"], 126)],
+    ids=str,
+)
+def test_a_program_that_does_not_start_is_told_and_not_tried_again(
+    store: TrackingStore, command: Command, entrypoint: Any, code: int
+) -> None:
+    experiment = command("", entrypoint)
+    assert run(store, experiment) is State.ERROR
+    error = str(store.experiment(experiment.id).error)
+    tried = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
+    assert f"the entrypoint {tried!r} could not be started (exit code {code}: " in error
+    assert str(Path(sys.executable).parent) in error
+    assert the_trial(store, experiment).run_id == 1
+
+
+def test_a_script_that_fails_is_started_again(store: TrackingStore, command: Command, out: Path) -> None:
+    script = """
+with core.init() as context:
+    if info.latest_checkpoint is None:
+        with context.checkpoint.store_path({"steps_completed": 7}) as (path, uuid):
+            (path / "state").write_text("seven")
+        raise RuntimeError("boom")
+    with context.checkpoint.restore_path(info.latest_checkpoint) as path:
+        (OUT / "state").write_text((path / "state").read_text())
+    (OUT / "run").write_text(f"{os.environ['DET_TRIAL_RUN_ID']} {os.environ['DET_STEPS_COMPLETED']} "
+                             f"{os.environ['DET_LATEST_CHECKPOINT'] == info.latest_checkpoint}")
+"""
+    experiment = command(script)
+    assert run(store, experiment) is State.COMPLETED
+    assert the_trial(store, experiment).restarts == 1
+    assert (out / "state").read_text() == "seven"
+    assert (out / "run").read_text() == "2 7 True"
+
+
+def test_failures_count_up_to_max_restarts(store: TrackingStore, command: Command) -> None:
+    experiment = command("raise RuntimeError('boom')", max_restarts=2)
+    assert run(store, experiment) is State.ERROR
+    assert the_trial(store, experiment).run_id == 3
+    assert store.experiment(experiment.id).error == "RuntimeError: boom"
+
+
+def test_what_a_restarted_script_completed_is_not_asked_again(store: TrackingStore, command: Command) -> None:
+    script = SEARCHING + "    if info.trial.trial_run_id == 1: raise RuntimeError('after the last operation')"
+    experiment = command(script)
+    assert run(store, experiment) is State.COMPLETED
+    assert [text for _, text in logs(store, experiment)] == ["length 20 batches"]
+    assert the_trial(store, experiment).restarts == 1
+
+
+COUNTING = """
+with core.init() as context:
+    batches = info.trial.steps_completed
+    print("from", batches)
+    for op in context.searcher.operations():
+        while batches < op.length:
+            batches += 1
+            time.sleep(0.1)
+            if context.preempt.should_preempt():
+                with context.checkpoint.store_path({"steps_completed": batches}) as (path, uuid):
+                    (path / "state").write_text(str(batches))
+                sys.exit()
+        op.report_completed(0.5)
+"""
+
+
+def test_pause_and_resume(store: TrackingStore, command: Command) -> None:
+    experiment = command(COUNTING)
+    threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    assert run(store, experiment) is State.PAUSED
+    trial = the_trial(store, experiment)
+    assert 0 < trial.steps_completed < 20
+    assert run(store, experiment) is State.COMPLETED
+    assert [text for _, text in logs(store, experiment)] == ["from 0", f"from {trial.steps_completed}"]
+    assert the_trial(store, experiment).restarts == 0
+
+
+def test_pause_after_the_last_operation_does_not_lose_what_follows(
+    store: TrackingStore, command: Command, out: Path
+) -> None:
+    script = (
+        SEARCHING
+        + """
+    (OUT / "completed").touch()
+    while info.trial.trial_run_id == 1 and not context.preempt.should_preempt():
+        time.sleep(0.05)
+    if info.trial.trial_run_id == 2:
+        (OUT / "tested").touch()
+"""
+    )
+    experiment = command(script)
+
+    def pause() -> None:
+        wait_for((out / "completed").exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=pause, daemon=True).start()
+    assert run(store, experiment) is State.PAUSED
+    assert run(store, experiment) is State.COMPLETED
+    assert (out / "tested").exists()
+
+
+def test_invalid_hyperparameters(store: TrackingStore, command: Command) -> None:
+    experiment = command("with core.init() as context: raise det.InvalidHP('too deep')")
+    assert run(store, experiment) is State.COMPLETED
+    assert store.run(1, 1).early_exit == "EXITED_REASON_INVALID_HP"
+
+
+def test_output_with_bars_long_lines_and_foreign_bytes(store: TrackingStore, command: Command) -> None:
+    script = r"""
+import sys
+for percent in range(101):
+    sys.stderr.write(f"\r{percent}%|bar")
+sys.stderr.write("\n")
+sys.stdout.buffer.write(b"caf\xc3\xa9 \xff\n" + b"x" * 100_000 + b"\n[rank=3] hello\nlast")
+"""
+    experiment = command(script)
+    assert run(store, experiment) is State.COMPLETED
+    assert logs(store, experiment, "stderr") == [(0, "100%|bar")]
+    (_, accent), *pieces, ranked, last = logs(store, experiment)
+    assert accent == "café �"
+    assert "".join(text for _, text in pieces) == "x" * 100_000
+    assert (ranked, last) == ((3, "hello"), (0, "last"))
+
+
+def test_slots_are_the_launchers_business(store: TrackingStore, command: Command, new_experiment: Any) -> None:
+    experiment = command("", resources={"slots_per_trial": 3})
+    assert run(store, experiment) is State.ERROR
+    assert "needs 3 slots and this machine has" in str(store.experiment(experiment.id).error)
+    with pytest.raises(InvalidExperimentException, match="slots_per_trial is 2.*'model_def:T' on one process"):
+        new_experiment(resources={"slots_per_trial": 2})
+
+
+# One process that never hears of det, in a session of its own, as torchrun starts its workers.
+TREE = """
+import subprocess
+stray = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+(OUT / "pids").write_text(f"{os.getpid()} {stray.pid}")
+time.sleep(1000)
+"""
+
+
+@pytest.mark.slow
+def test_no_process_outlives_the_runner(store: TrackingStore, command: Command, out: Path) -> None:
+    experiment = command(TREE)
+    start_detached(store, experiment.id)
+    wait_for(lambda: (out / "pids").exists() and len((out / "pids").read_text().split()) == 2)
+    pids = (out / "pids").read_text().split()
+    os.kill(int(str(store.lease_holder(experiment.id)).rsplit(":", 3)[1]), signal.SIGKILL)
+    wait_for(lambda: not any(map(is_alive, pids)), seconds=10)
+
+
+def test_no_process_outlives_a_kill(store: TrackingStore, command: Command, out: Path) -> None:
+    experiment = command(TREE)
+    threading.Timer(2.0, store.set_experiment_state, (experiment.id, State.STOPPING_KILLED)).start()
+    assert run(store, experiment) is State.CANCELED
+    assert not any(map(is_alive, (out / "pids").read_text().split()))
+
+
+def test_no_process_outlives_its_command(store: TrackingStore, command: Command, out: Path) -> None:
+    experiment = command(TREE.replace("time.sleep(1000)", "sys.exit()"))
+    assert run(store, experiment) is State.COMPLETED
+    assert not any(map(is_alive, (out / "pids").read_text().split()))
+
+
+# Starts three processes as a launcher would, each with its rank.
+SEVERAL = 'for r in 0 1 2; do RANK=$r python3 train.py 2>&1 | sed -u "s/^/[rank=$r] /" & done; wait'
+
+
+def test_ranks_of_several_processes(store: TrackingStore, command: Command) -> None:
+    experiment = command("print('hello from', os.environ['RANK'])", SEVERAL)
+    assert run(store, experiment) is State.COMPLETED
+    assert sorted(logs(store, experiment)) == [(rank, f"hello from {rank}") for rank in range(3)]
+
+
+def test_every_process_that_enters_the_context_is_asked_to_leave(store: TrackingStore, command: Command) -> None:
+    script = """
+with core.init() as context:
+    while info.trial.trial_run_id == 1 and not context.preempt.should_preempt():
+        time.sleep(0.05)
+    print("left")
+"""
+    experiment = command(script, SEVERAL)
+    threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    assert run(store, experiment) is State.PAUSED
+    assert sorted(logs(store, experiment)) == [(rank, "left") for rank in range(3)]
+    assert run(store, experiment) is State.COMPLETED
+
+
+TORCHRUN = "torchrun --standalone --nproc-per-node 2 --tee 3 train.py"
+WORKERS = """
+distributed = core.DistributedContext.from_torch_distributed()
+rank = distributed.rank
+with core.init(distributed=distributed) as context:
+    print("rank", rank, "of", distributed.size, "in run", info.trial.trial_run_id, flush=True)
+"""
+
+
+@pytest.fixture
+def torchrun(command: Command) -> Command:
+    pytest.importorskip("torch")
+    return lambda body, **changes: command(WORKERS + body, TORCHRUN, resources={"slots_per_trial": 0}, **changes)
+
+
+@pytest.mark.slow
+def test_workers_of_torchrun_search_and_leave_together(store: TrackingStore, torchrun: Command, out: Path) -> None:
+    body = """
+    for op in context.searcher.operations():
+        if info.trial.trial_run_id == 1:
+            (OUT / f"waiting_{rank}").touch()
+            while not context.preempt.should_preempt():
+                time.sleep(0.05)
+            sys.exit()
+        if rank == 0:
+            op.report_completed(0.5)
+"""
+    experiment = torchrun(body)
+
+    def pause() -> None:
+        wait_for(lambda: len(list(out.glob("waiting_*"))) == 2, seconds=60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=pause, daemon=True).start()
+    assert run(store, experiment) is State.PAUSED
+    assert run(store, experiment) is State.COMPLETED
+    assert sorted(logs(store, experiment)) == [
+        (rank, f"rank {rank} of 2 in run {number}") for rank in (0, 1) for number in (1, 2)
+    ]
+    assert store.searcher_operation(1) == SearcherOperationRecord(length=20, completed=True, metric=0.5)
+    assert the_trial(store, experiment).restarts == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guilty", [0, 1])
+def test_invalid_hyperparameters_of_one_worker_end_all(store: TrackingStore, torchrun: Command, guilty: int) -> None:
+    experiment = torchrun(f"    if rank == {guilty}: raise det.InvalidHP('too deep')\n    distributed.allgather(rank)")
+    assert run(store, experiment) is State.COMPLETED
+    assert store.run(1, 1).early_exit == "EXITED_REASON_INVALID_HP"
+    assert the_trial(store, experiment).run_id == 1
+
+
+@pytest.mark.slow
+def test_the_error_is_that_of_the_worker_that_failed_first(store: TrackingStore, torchrun: Command) -> None:
+    body = "    if rank == 1: raise RuntimeError('boom')\n    distributed.allgather(rank)"
+    experiment = torchrun(body, max_restarts=0)
+    assert run(store, experiment) is State.ERROR
+    assert store.experiment(experiment.id).error == "RuntimeError: boom"
+
+
+@pytest.mark.slow
+def test_no_worker_of_torchrun_outlives_the_runner(store: TrackingStore, torchrun: Command, out: Path) -> None:
+    experiment = torchrun("    (OUT / str(os.getpid())).touch()\n    time.sleep(1000)")
+    start_detached(store, experiment.id)
+    wait_for(lambda: len(list(out.iterdir())) == 2, seconds=60)
+    os.kill(int(str(store.lease_holder(experiment.id)).rsplit(":", 3)[1]), signal.SIGKILL)
+    wait_for(lambda: not any(is_alive(path.name) for path in out.iterdir()), seconds=10)

@@ -1,0 +1,172 @@
+"""Bytes on their way: checksums in parts, threads, durability, and disks that fail."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import subprocess
+import threading
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from det_core import storage
+from det_core.errors import StorageError
+from det_core.storage import _checksum, _durable, directory
+from det_core.storage._parallel import in_parallel
+from det_core.storage.config import DirectoryConfig
+from det_core.storage.directory import DirectoryStorage
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(base: Path) -> DirectoryStorage:
+    return DirectoryStorage(DirectoryConfig(container_path=base))
+
+
+def files(where: Path, count: int, size: int) -> dict[str, Path]:
+    where.mkdir()
+    for number in range(count):
+        (where / f"f{number}").write_bytes(os.urandom(size))
+    return storage.scan(where)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 4096, 4097, 50_000, 123_457])
+def test_the_checksum_of_parts_is_that_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(_checksum, "_PART", 4096)
+    monkeypatch.setattr(_checksum, "_PIECE", 1000)
+    content = random.Random(size).randbytes(size)
+    (tmp_path / "x").write_bytes(content)
+    with (tmp_path / "copy").open("wb") as copy:
+        entry = storage.checksum(tmp_path / "x", copy.fileno(), sync=True)
+    assert entry == storage.Entry(size, google_crc32c.Checksum(content).hexdigest().decode())
+    assert (tmp_path / "copy").read_bytes() == content
+
+
+def test_the_checksum_is_the_one_of_rfc_3720(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(bytes(32))
+    assert storage.checksum(tmp_path / "x").crc32c == "8a9136aa"  # B.4: 32 bytes of zeroes, as a number
+
+
+def test_work_is_done_by_several_threads_at_once() -> None:
+    both = threading.Barrier(2)
+    in_parallel(lambda _: both.wait(timeout=10), range(2), threads=2)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_the_first_error_stops_the_others(threads: int) -> None:
+    done: list[int] = []
+    before = threading.active_count()
+
+    def work(item: int) -> None:
+        if item == 5:
+            raise KeyError(item)
+        done.append(item)
+
+    with pytest.raises(KeyError):
+        in_parallel(work, range(100_000), threads=threads)
+    assert len(done) < 100_000
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize("known", [True, False])
+def test_everything_is_synced_before_metadata_json(
+    store: DirectoryStorage, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, known: bool
+) -> None:
+    synced: list[str] = []
+    fsync, as_a_whole = _durable._fsync, directory.sync_file_system
+
+    def noted(path: Path) -> None:
+        synced.append(path.relative_to(base).as_posix())
+        fsync(path)
+
+    def whole(path: Path) -> bool:
+        done = known and as_a_whole(path)
+        synced.append(f"all {sorted(p.name for p in path.iterdir() if p.suffix == '.json')}" if done else "not all")
+        return done
+
+    monkeypatch.setattr(_durable, "_fsync", noted)
+    monkeypatch.setattr(directory, "sync_file_system", whole)
+    storage.save(store, "c", files(tmp_path / "source", count, 10), {})
+    *before, partial, _, _, _ = synced
+    assert ".partial-" in partial
+    assert set(synced[-3:]) == {"c/metadata.json", "c", "."}
+    if count == 40 and known:
+        assert before == ["all []"]
+    else:
+        assert {f"c/f{number}" for number in range(count)} | {"c", "."} <= set(before)
+
+
+def test_the_file_system_is_known_by_its_mount(tmp_path: Path, small_disk: Path) -> None:
+    assert _durable._file_system(small_disk) == "tmpfs"
+    assert _durable.sync_file_system(small_disk)
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(small_disk: Path, tmp_path: Path) -> None:
+    store = DirectoryStorage(DirectoryConfig(container_path=small_disk / "store"))
+    small = files(tmp_path / "small", 3, 1000)
+    storage.save(store, "fits", small, {})
+    for name, count, size in (("one", 1, 3 << 20), ("many", 30, 100 << 10)):
+        with pytest.raises(StorageError, match=r"No space left.*free space"):
+            storage.save(store, name, files(tmp_path / name, count, size), {})
+    assert store.stored().keys() == {"fits"}
+    storage.restore(store, "fits", tmp_path / "back")
+
+
+def test_a_disk_that_is_full_when_restoring_is_an_error(
+    small_disk: Path, store: DirectoryStorage, tmp_path: Path
+) -> None:
+    storage.save(store, "c", files(tmp_path / "source", 1, 3 << 20), {})
+    with pytest.raises(StorageError, match=r"cannot copy a stored file to .*No space left"):
+        storage.restore(store, "c", small_disk / "back")
+
+
+def test_a_read_only_disk_is_an_error(small_disk: Path, tmp_path: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    store = DirectoryStorage(DirectoryConfig(container_path=small_disk / "store"))
+    with pytest.raises(StorageError, match="Read-only file system"):
+        storage.save(store, "c", files(tmp_path / "source", 1, 10), {})
+
+
+def test_a_limit_on_file_sizes_is_an_error(store: DirectoryStorage, base: Path, tmp_path: Path) -> None:
+    large = files(tmp_path / "source", 1, 1 << 20)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, hard))
+    try:
+        with pytest.raises(StorageError, match="File too large"):
+            storage.save(store, "c", large, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (base / "c").exists()
+
+
+def test_a_directory_that_somebody_removes_meanwhile_makes_no_checkpoint(
+    store: DirectoryStorage, base: Path, tmp_path: Path
+) -> None:
+    entries = storage.put_files(store, "c", files(tmp_path / "source", 20, 10))
+    shutil.rmtree(base / "c")
+    with pytest.raises(StorageError, match="lost 'f0'"):
+        storage.publish(store, "c", entries, {})
+    assert not (base / "c").exists()
+
+
+def test_what_is_stored_is_told_with_the_time_of_its_latest_write(
+    store: DirectoryStorage, base: Path, tmp_path: Path
+) -> None:
+    assert store.stored() == {}
+    storage.save(store, "old", files(tmp_path / "source", 1, 10), {})
+    storage.save(store, "new", {}, {})
+    for path in (base / "old", *(base / "old").iterdir()):
+        os.utime(path, (0, 0))
+    times = store.stored()
+    assert times["old"] == datetime.fromtimestamp(0, timezone.utc)
+    assert datetime.now(timezone.utc) - times["new"] < timedelta(minutes=1)

@@ -1,0 +1,137 @@
+"""The examples of the Core API, run as their README says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.interfaces.tracking import State, TrackingStore
+from det_core.tracking import open_store
+
+pytestmark = pytest.mark.integration
+
+DIRECTORY = Path(__file__).parent.parent / "examples" / "core_api"
+STEPS = ["1_start", "2_metrics", "3_checkpoints", "4_search"]
+BIN = Path(sys.executable).parent
+ACCURACY = 0.8  # of this model at learning rates from 0.01 to 1; guessing makes 0.1
+
+
+@pytest.fixture
+def store(det_home: Path) -> Iterator[TrackingStore]:
+    pytest.importorskip("sklearn")
+    with open_store() as opened:
+        yield opened
+
+
+def run(*command: str | Path) -> str:
+    result = subprocess.run([*command], cwd=DIRECTORY, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def the_trial(store: TrackingStore) -> Any:
+    (experiment,) = store.experiments()
+    (trial,) = store.trials(experiment.id)
+    assert (experiment.state, trial.state) == (State.COMPLETED, State.COMPLETED)
+    return trial
+
+
+def history(store: TrackingStore, trial_id: int) -> list[tuple[str, int, Any]]:
+    return [(report.group, report.steps_completed, report.metrics) for report in store.metrics(trial_id)]
+
+
+def check(store: TrackingStore, step: str, trial: Any) -> None:
+    if step == "1_start":
+        assert trial.runner_state == "epoch 10 of 10"
+        return
+    assert trial.steps_completed >= 1
+    best = store.best_validation(trial.experiment_id, "accuracy", smaller_is_better=False)
+    assert best
+    assert best[0] > ACCURACY
+    checkpoints = store.checkpoints(trial_id=trial.id)
+    assert bool(checkpoints) is (step not in ("1_start", "2_metrics"))
+    operation = store.searcher_operation(trial.id)
+    assert (step == "4_search") is bool(operation and operation.completed)
+
+
+def test_scripts_fit_on_a_screen() -> None:
+    assert [path.name for path in DIRECTORY.glob("*.py") if len(path.read_text().splitlines()) > 65] == []
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_by_itself(store: TrackingStore, step: str) -> None:
+    run(sys.executable, f"{step}.py")
+    if step == "4_search":  # one epoch, since nobody configured more
+        assert the_trial(store).steps_completed == 1
+    else:
+        check(store, step, the_trial(store))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_as_an_experiment(store: TrackingStore, step: str) -> None:
+    run(BIN / "det", "run", f"{step}.yaml")
+    trial = the_trial(store)
+    check(store, step, trial)
+    if step == "4_search":
+        assert trial.steps_completed == 10
+        assert 0.01 <= trial.hparams["lr"] <= 1
+
+
+def training_process(script: str, home: Path) -> int | None:
+    """The pid of the Python that runs the script for this record."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words, environ = (path / "cmdline").read_bytes().split(b"\0"), (path / "environ").read_bytes()
+        except OSError:
+            continue
+        if words[:2] == [b"python3", script.encode()] and f"DET_HOME={home}".encode() in environ:
+            return int(path.name)
+    return None
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.005)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_checkpoints_and_resume_change_nothing(store: TrackingStore, det_home: Path, number: signal.Signals) -> None:
+    run(BIN / "det", "run", "3_checkpoints.yaml")
+    calm = the_trial(store)
+    interrupted = subprocess.Popen([BIN / "det", "run", "3_checkpoints.yaml"], cwd=DIRECTORY, stdout=subprocess.DEVNULL)
+    pid = wait_for(lambda: training_process("3_checkpoints.py", det_home))
+    trial_id = calm.id + 1
+    wait_for(lambda: len(store.checkpoints(trial_id=trial_id)) >= 2)
+    os.kill(pid, number)
+    assert interrupted.wait(60) == 0
+    trial = store.trial(trial_id)
+    killed = number is signal.SIGKILL
+    assert (trial.state, trial.run_id, trial.restarts) == (State.COMPLETED, 2, int(killed)), "it was over too soon"
+    assert any("continuing after epoch" in line.log for line in store.logs(trial_id))
+    assert history(store, trial_id) == history(store, calm.id)
+
+
+@pytest.mark.slow
+def test_two_processes_under_torchrun(store: TrackingStore) -> None:
+    pytest.importorskip("torch")
+    run(BIN / "det", "run", "distributed.yaml")
+    trial = the_trial(store)
+    assert trial.steps_completed == 5
+    best = store.best_validation(trial.experiment_id, "accuracy", smaller_is_better=False)
+    assert best
+    assert best[0] > ACCURACY
+    last = store.checkpoints(trial_id=trial.id)[-1]
+    assert {"model.pt", "random_0.pt", "random_1.pt", "metadata.json"} <= last.resources.keys()
+    printed = {line.rank for line in store.logs(trial.id) if line.log.startswith("epoch 5: loss")}
+    assert printed == {0, 1}

@@ -1,0 +1,34 @@
+"""Records that are opened when somebody needs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from det_core.errors import StoreUnsuitable
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import open_later, open_store
+
+
+def test_the_same_record(store: TrackingStore) -> None:
+    experiment = store.create_experiment(config={})
+    later = open_later(store.url)
+    assert later.url == store.url
+    assert later.experiment(experiment.id) == experiment
+    later.close()
+
+
+def test_closing_what_was_never_needed(tmp_path: Path) -> None:
+    open_later(f"sqlite:///{tmp_path}/det.db").close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_another_host(tmp_path: Path) -> None:
+    later = open_later(f"sqlite:///{tmp_path}/det.db")
+    with pytest.raises(StoreUnsuitable, match=r"let the chief \(rank 0\) report"):
+        later.experiments()
+    assert list(tmp_path.iterdir()) == []
+    open_store(later.url).close()
+    assert later.experiments() == []  # it has come
+    later.close()

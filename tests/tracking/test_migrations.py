@@ -1,0 +1,81 @@
+"""Databases that older releases wrote. ``version_1/*.sql`` are dumps of what version 1 itself made."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from det_core.interfaces.tracking import CheckpointState, State, TrackingStore
+from det_core.tracking import _schema, open_store
+
+
+@pytest.fixture
+def old(url: str) -> str:
+    """The URL of a database as version 1 left it."""
+    parsed = sa.make_url(url)
+    script = (Path(__file__).parent / "version_1" / f"{parsed.get_backend_name()}.sql").read_text()
+    if parsed.get_backend_name() == "sqlite":
+        connection: Any = sqlite3.connect(str(parsed.database))
+        connection.executescript(script)
+    else:
+        import psycopg
+
+        connection = psycopg.connect(host=parsed.query["host"], user="postgres", dbname=parsed.database)
+        connection.execute(script)
+        connection.commit()
+    connection.close()
+    return url
+
+
+def test_nothing_of_version_1_is_lost(old: str) -> None:
+    with open_store(old) as store:
+        (experiment,) = store.experiments()
+        (trial,) = store.trials(experiment.id)
+        assert (experiment.name, experiment.owner, experiment.labels) == ("old", "ada", ["é"])
+        assert store.model_definition(experiment.id) == b"\0tar"
+        assert (trial.state, trial.hparams, trial.steps_completed) == (State.COMPLETED, {"lr": 0.1}, 5)
+        (report,) = store.metrics(trial.id)
+        assert repr(report.metrics) == "{'loss': 0.5, 'worst': nan}"
+        assert store.checkpoint("c").state is CheckpointState.COMPLETED
+        assert [line.log for line in store.logs(trial.id)] == ["hello"]
+
+
+def test_what_version_2_adds_is_there(old: str) -> None:
+    with open_store(old) as store:
+        assert store.trial(1).metadata == {}
+        assert store.searcher_operation(1) is None
+        assert store.system_metrics(1) == []
+        store.set_trial_metadata(1, 1, {"a": 1})
+        store.set_searcher_operation(1, 5)
+        assert store.create_trial(1, hparams={}, seed=0).metadata == {}
+    with open_store(old) as again:
+        assert again.trial(1).metadata == {"a": 1}
+
+
+def shape(store: TrackingStore) -> dict[str, Any]:
+    """The tables as the database sees them."""
+    with store._database.read() as connection:  # type: ignore[attr-defined]
+        inspector = sa.inspect(connection)
+        return {
+            table: (
+                {column["name"]: (str(column["type"]), column["nullable"]) for column in inspector.get_columns(table)},
+                sorted((index["name"] or "", index["column_names"]) for index in inspector.get_indexes(table)),
+                sorted(key["constrained_columns"] for key in inspector.get_foreign_keys(table)),
+                inspector.get_pk_constraint(table)["constrained_columns"],
+            )
+            for table in inspector.get_table_names()
+        }
+
+
+def test_an_upgraded_database_is_like_a_new_one(old: str) -> None:
+    with open_store(old) as upgraded:
+        found = shape(upgraded)
+        with upgraded._database.write() as connection:  # type: ignore[attr-defined]
+            for table in reversed(_schema.tables.sorted_tables):
+                table.drop(connection)
+            _schema.tables.create_all(connection)
+        assert found == shape(upgraded)
