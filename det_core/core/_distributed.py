@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _PORT: Final = 12360
+_PORT_VARIABLE: Final = "INTER_TRAIN_PROCESS_COMM_PORT_1"
 _TORCHRUN: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
 _DEEPSPEED: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 
@@ -131,7 +132,7 @@ class DistributedContext:
             cross_rank=cross_rank,
             cross_size=cross_size,
             chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
-            pub_port=int(os.environ.get("INTER_TRAIN_PROCESS_COMM_PORT_1", _PORT)),
+            pub_port=_number(_PORT_VARIABLE) if _PORT_VARIABLE in os.environ else _PORT,
         )
 
     def channel(self) -> DistributedContext:
@@ -246,4 +247,11 @@ def _from_environment(names: tuple[str, ...], command: str) -> list[int]:
     missing = [name for name in names if name not in os.environ]
     if missing:
         raise ValueError(f"the environment lacks {', '.join(missing)}; start the workers with `{command}`")
-    return [int(os.environ[name]) for name in names]
+    return [_number(name) for name in names]
+
+
+def _number(name: str) -> int:
+    try:
+        return int(os.environ[name])
+    except ValueError:
+        raise ValueError(f"{name} is {os.environ[name]!r}; expected a whole number, as the launcher sets it") from None

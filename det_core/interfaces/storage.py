@@ -56,7 +56,8 @@ class StorageManager(ABC):
     def sync(self, storage_id: str, paths: Sequence[str]) -> None:  # noqa: B027  # most stores need nothing here
         """Return once these paths survive a crash of this host.
 
-        Called on the host that put them, with at least one, often with many at once. Stores whose `put` ensures it need not implement it.
+        Called on the host that put them, with at least one, often with many at once. Stores whose `put` ensures
+        it need not implement it.
         """
 
     def local_path(self, storage_id: str) -> Path | None:

@@ -32,7 +32,7 @@ class Manifest:
 
     def to_json(self) -> str:
         files = {path: [entry.size, entry.crc32c] for path, entry in (self.files or {}).items()}
-        return json.dumps({**self.metadata, KEY: {"format": FORMAT, "files": files}}, indent=2)
+        return json.dumps({**self.metadata, KEY: {"format": FORMAT, "files": files}})
 
     @staticmethod
     def from_json(text: bytes, storage_id: str) -> Manifest:

@@ -32,11 +32,11 @@ class DirectoryStorage(StorageManager):
 
     def __init__(self, config: DirectoryConfig | SharedFSConfig) -> None:
         self._base = config.base
+        if isinstance(config, DirectoryConfig):  # a local disk does not make a thread wait as a network does
+            self.transfers = 1
 
     def local_path(self, storage_id: str) -> Path:
-        if not _ID.fullmatch(storage_id):
-            raise StorageError(f"{storage_id!r} is no checkpoint id; expected letters, digits, - and _")
-        return self._base / storage_id
+        return self._base / _checked(storage_id)
 
     def put(self, storage_id: str, path: str, source: Path) -> str | None:
         target = self._file(storage_id, path)
@@ -45,14 +45,14 @@ class DirectoryStorage(StorageManager):
                 Path(target).mkdir(parents=True, exist_ok=True)
                 return None
             directory = target.rpartition("/")[0]
-            partial = Path(f"{directory}/.partial-{_THIS_PROCESS}-{os.getpid()}-{next(_numbers)}")
+            partial = f"{directory}/.partial-{_THIS_PROCESS}-{os.getpid()}-{next(_numbers)}"
             try:
                 crc = _copy(source, partial)
                 if path == METADATA_FILE:
-                    sync([partial])  # or a power failure could leave its name without its contents
-                partial.replace(target)
+                    sync([Path(partial)])  # or a power failure could leave its name without its contents
+                os.replace(partial, target)  # noqa: PTH105  # as in _file
             except BaseException:
-                partial.unlink(missing_ok=True)
+                Path(partial).unlink(missing_ok=True)
                 raise
             return crc
 
@@ -99,7 +99,8 @@ class DirectoryStorage(StorageManager):
         }
 
     def _file(self, storage_id: str, path: str) -> str:
-        return f"{self.local_path(storage_id)}/{path}"
+        # not by pathlib, which would take as long as the system calls for a small file
+        return f"{self._base}/{_checked(storage_id)}/{path}"
 
     def _prune(self, directory: Path) -> None:
         """Remove directories that became empty, up to the base."""
@@ -113,22 +114,28 @@ class DirectoryStorage(StorageManager):
             directory = directory.parent
 
 
-def _copy(source: Path, partial: Path) -> str:
+def _checked(storage_id: str) -> str:
+    if not _ID.fullmatch(storage_id):
+        raise StorageError(f"{storage_id!r} is no checkpoint id; expected letters, digits, - and _")
+    return storage_id
+
+
+def _copy(source: Path, partial: str) -> str:
     """Copy to a new file; its directories are made when they are missing, not asked for each time."""
     try:
         return _copy_into(source, partial)
     except FileNotFoundError:
-        partial.parent.mkdir(parents=True, exist_ok=True)
+        Path(partial).parent.mkdir(parents=True, exist_ok=True)
         return _copy_into(source, partial)
 
 
-def _copy_into(source: Path, partial: Path) -> str:
+def _copy_into(source: Path, partial: str) -> str:
     with _opened(partial, os.O_EXCL, _READ_ONLY) as descriptor:
         return checksum(source, copy_to=descriptor, sync=True).crc32c
 
 
 @contextmanager
-def _opened(path: Path, flags: int, mode: int) -> Iterator[int]:
+def _opened(path: str | Path, flags: int, mode: int) -> Iterator[int]:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | flags, mode)
     try:
         yield descriptor

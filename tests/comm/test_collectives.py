@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,10 @@ from . import job
 LAYOUTS = pytest.mark.parametrize("machines", [(1,), (2,), (4,), (2, 2), (1, 1, 1), (3, 1, 2)], ids=str)
 TCP = pytest.mark.parametrize("force_tcp", [False, True], ids=["", "tcp"])
 SIZES = pytest.mark.parametrize("size", [0, 1, 30_000, 40_000, 100_000, 3_000_000])
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def machine_of(context: DistributedContext, ranks: list[dict[str, Any]]) -> list[int]:
@@ -147,9 +152,7 @@ def test_channels_have_an_order_of_their_own(machines: tuple[int, ...]) -> None:
             for step in range(count):
                 results.append(channel.allgather((context.rank, step)))
 
-        threads = [
-            threading.Thread(target=collect, args=pair) for pair in zip((channel, other), results, strict=True)
-        ]
+        threads = [threading.Thread(target=collect, args=pair) for pair in zip((channel, other), results, strict=True)]
         for thread in threads[:: -1 if context.rank % 2 else 1]:
             thread.start()
         for step in range(count):
@@ -214,7 +217,7 @@ def test_notices_reach_the_chief(machines: tuple[int, ...], force_tcp: bool) -> 
 
 
 def test_one_process_alone_opens_nothing() -> None:
-    before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    before, threads = open_files(), threading.active_count()
     (place,) = job.layout(1)
     context = DistributedContext(**place, force_tcp=True)
     channel = context.channel()
@@ -224,13 +227,13 @@ def test_one_process_alone_opens_nothing() -> None:
     mine = object()
     assert context.allgather(mine)[0] is channel.broadcast(mine) is mine
     assert heard == ["leave"]
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == (before, threads)
+    assert (open_files(), threading.active_count()) == (before, threads)
     context.close()
     context.close()
 
 
 def test_nothing_stays_open() -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
 
     def work(context: DistributedContext) -> None:
         context.channel().allgather(b"x" * 100_000)
@@ -240,6 +243,6 @@ def test_nothing_stays_open() -> None:
     for force_tcp in (False, True):
         job.threads(job.layout(2, 2), work, force_tcp=force_tcp)
     deadline = time.monotonic() + 5
-    while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < deadline:
+    while open_files() > before and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before

@@ -39,9 +39,7 @@ def test_a_missing_worker_is_named_to_all() -> None:
     ("machines", "absent", "named"),
     [((2, 2), [3], 3), ((1, 2), [1, 2], 1), ((2, 2), [2, 3], 2), ((1, 1, 1), [1, 2], 1), ((2, 1), [0], 0)],
 )
-def test_a_missing_worker_or_machine_is_named_to_all(
-    machines: tuple[int, ...], absent: list[int], named: int
-) -> None:
+def test_a_missing_worker_or_machine_is_named_to_all(machines: tuple[int, ...], absent: list[int], named: int) -> None:
     ranks = [place for place in job.layout(*machines) if place["rank"] not in absent]
     for future in job.outcomes(ranks, allgather, timeout=1.0):
         error = future.exception()
@@ -92,7 +90,9 @@ def test_two_jobs_of_the_same_name_do_not_mix() -> None:
     place = _unix.meeting_place(port, 0)
     ranks = job.layout(2)
     first: list[Any] = []
-    waiting = threading.Thread(target=lambda: first.extend(job.outcomes(ranks[:1], allgather, pub_port=port, timeout=3.0)))
+    waiting = threading.Thread(
+        target=lambda: first.extend(job.outcomes(ranks[:1], allgather, pub_port=port, timeout=3.0))
+    )
     waiting.start()
     while not Path(place).exists():
         time.sleep(0.01)
@@ -133,7 +133,9 @@ def test_sockets_of_the_dead_are_replaced() -> None:
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])
-def test_a_directory_that_others_can_enter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
+def test_a_directory_that_others_can_enter_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp/short" if len(str(tmp_path)) > 60 else str(tmp_path))
     monkeypatch.setattr(_unix, "_directory", lambda: tmp_path / "det")
     (tmp_path / "det").mkdir()
