@@ -1,6 +1,6 @@
 """`report_training_metrics` into the embedded record, beside what bare sqlite3 does with the same rows in the same run.
 
-The original needs its master for this, so its figure is the one measured with a master on localhost (SEMANTICS 4).
+The original needs its master for this, so its figure is the one measured once with a master on localhost.
 
 python benchmarks/reports.py
 """

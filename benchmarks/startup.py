@@ -1,4 +1,4 @@
-"""CPU milliseconds and modules that det adds over bare Python, interleaved in one run.
+"""CPU milliseconds and modules that det adds over bare Python, interleaved in one run; then the time of `core.init`.
 
 Each line is the median over ROUNDS processes, as the difference to `python -c pass` of the same round.
 """
@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import original
+
 ROUNDS = 15
 DET = str(Path(sys.executable).parent / "det")
 CASES = {
@@ -23,7 +25,19 @@ CASES = {
     "det plugins list": [DET, "plugins", "list"],
     "det experiment list": [DET, "experiment", "list"],
     "import det_torch": [sys.executable, "-c", "import det_torch"],
+    "import determined": [str(original.python()), "-c", "import determined"],
+    "from determined import core": [str(original.python()), "-c", "from determined import core"],
 }
+INIT = """
+import logging, sys, time
+from {package} import core
+logging.disable()
+for _ in range(20):
+    start = time.perf_counter()
+    with core.init():
+        print(time.perf_counter() - start)
+"""
+"""Enters the context again and again, outside of any cluster."""
 
 
 def cpu_milliseconds(command: list[str]) -> float:
@@ -38,9 +52,8 @@ def cpu_milliseconds(command: list[str]) -> float:
 
 def modules(command: list[str]) -> int:
     """How many modules one child imports."""
-    result = subprocess.run(
-        [sys.executable, "-X", "importtime", *command[1:]], capture_output=True, text=True, check=True
-    )
+    timed = [command[0], "-X", "importtime", *command[1:]]
+    result = subprocess.run(timed, capture_output=True, text=True, check=True)
     return sum(line.startswith("import time:") for line in result.stderr.splitlines()) - 1
 
 
@@ -53,8 +66,14 @@ def main() -> None:
         for name, command in CASES.items():
             own = statistics.median(times[name] for times in rounds)
             added = statistics.median(times[name] - times["python -c pass"] for times in rounds)
-            target = command if command[0] == sys.executable else ["", DET, *command[1:]]
+            target = [sys.executable, *command] if command[0] == DET else command
             print(f"{name:28}{own:8.1f}{added:11.1f}{modules(target) - bare:19}")
+        print()
+        for package, python in (("det_core", sys.executable), ("determined", original.python())):
+            output = subprocess.check_output([python, "-c", INIT.format(package=package)], text=True)
+            first, *rest = [1000 * float(line) for line in output.split()]
+            print(f"{package}: core.init() entered in {statistics.median(rest):.2f} ms, the first time in {first:.2f} ms")
+        print("det's writes an experiment into the record (SQLite, created the first time); the other records nothing")
 
 
 if __name__ == "__main__":

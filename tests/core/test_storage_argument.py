@@ -31,7 +31,9 @@ def test_paths_uris_and_blocks(given: Any, block: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("given", [None, ""])
 def test_nothing_is_the_default(det_home: Path, given: Any) -> None:
-    assert storage_block(given) == default_storage() == {"type": "directory", "container_path": f"{det_home}/checkpoints"}
+    assert (
+        storage_block(given) == default_storage() == {"type": "directory", "container_path": f"{det_home}/checkpoints"}
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ def test_all_workers_are_one_trial(det_home: Path, size: int) -> None:
     said = workers.run(
         size,
         """
-        with core.init(distributed=distributed, config={"hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}}}) as context:
+        config = {"hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}}}
+        with core.init(distributed=distributed, config=config) as context:
             assert context.distributed is distributed
             ids = distributed.allgather((rank, context.trial.trial_id, context.trial.hparams["lr"]))
             if rank == 0:

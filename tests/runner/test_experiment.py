@@ -28,7 +28,11 @@ Submit = Callable[..., Experiment]
 
 
 def run(store: TrackingStore, experiment: Experiment) -> State:
-    return ExperimentRunner(store, experiment.id).run()
+    try:
+        return ExperimentRunner(store, experiment.id).run()
+    finally:
+        for trial in store.trials(experiment.id):
+            print(*(f"{trial.id}: {line.log}" for line in store.logs(trial.id)), sep="\n")  # shown if the test fails
 
 
 def history(store: TrackingStore, trial_id: int) -> list[tuple[str, int, Any, Any]]:
