@@ -38,6 +38,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/tracking.py
 	$(BIN)/python benchmarks/reports.py
 	$(BIN)/python benchmarks/checkpoint.py
+	$(BIN)/python benchmarks/collectives.py
 	$(BIN)/python benchmarks/training_loop.py
 	$(BIN)/python benchmarks/first_call.py
 

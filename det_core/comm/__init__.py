@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from det_core.comm._group import Group
 from det_core.comm._mesh import Mesh
 from det_core.comm._message import Buffer
 from det_core.comm._notices import Notices
 from det_core.comm._ranks import Ranks
-from det_core.comm._tree import Tree
 
-__all__ = ["Buffer", "Mesh", "Notices", "Ranks", "Tree"]
+__all__ = ["Buffer", "Group", "Mesh", "Notices", "Ranks"]

@@ -59,6 +59,7 @@ class Listener:
         self._transport, self._address, self._me, self._job = transport, address, me, job
         self._expected = frozenset(expected)
         self._changed = threading.Condition()
+        self._is_open = True
         self._socket = transport.listen(address)
         not_for_children(self._socket)
         threading.Thread(target=self._accept, name="det-listener", daemon=True).start()
@@ -79,17 +80,22 @@ class Listener:
 
     def close(self) -> None:
         """Let nobody else in."""
+        with self._changed:
+            if not self._is_open:
+                return
+            self._is_open = False
         self._transport.forget(self._address)
         with suppress(OSError):  # also wakes accept
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def _accept(self) -> None:
-        while True:
+        while self._socket.fileno() >= 0:
             try:
                 sock, address = self._socket.accept()
-            except OSError:
-                return  # closed
+            except OSError:  # it was closed, or whoever came is gone already
+                time.sleep(_RETRY)
+                continue
             threading.Thread(target=self._greet, args=(sock, address), name="det-greeting", daemon=True).start()
 
     def _greet(self, sock: socket.socket, address: Any) -> None:
@@ -116,7 +122,9 @@ class Listener:
             return f"{peer} says that size and cross_size are {job}, {self._me} says {self._job}"
         if seat in self.links:
             return f"{peer} comes as {seat}, and so did {self.links[seat].peer}; pass another port_offset to each job"
-        return "" if seat in self._expected else f"{peer} comes as {seat}, whom {self._me} does not expect"
+        if seat in self._expected and self._is_open:
+            return ""
+        return f"{peer} comes as {seat}, whom {self._me} does not expect"
 
 
 def join(transport: Transport, address: Any, me: Peer, job: list[int], seat: Seat, *, seconds: float) -> Link:

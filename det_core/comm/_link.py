@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final, TypeAlias
 
 from det_core.comm._descriptors import not_for_children
-from det_core.comm._message import DATA, FAIL, FILE, HEADER, Buffer, Message, map_file
+from det_core.comm._message import FAIL, FILE, HEADER, Buffer, Message, map_file
 from det_core.comm._ranks import Peer
 from det_core.errors import CommError, OutOfStep, PeerLost
 
@@ -67,7 +67,6 @@ class Link:
         self.is_sending = self.is_receiving = False
         """In the middle of a frame, after which no other can follow."""
         self._socket = sock
-        self._read = self._read_tls if self.is_remote else self._read_unix
         self._ahead, self._at = b"", 0
         self._files: deque[int] = deque()
         self._readable, self._writable = select.poll(), select.poll()
@@ -100,12 +99,15 @@ class Link:
             CommError: the peer sent its reason for giving up.
         """
         while len(self._ahead) - self._at < HEADER.size:
-            self._await_reading(idle)
-            self._read_more()
+            self._read_more(idle)
         kind, op, seq, size = HEADER.unpack_from(self._ahead, self._at)
-        self._at += HEADER.size
-        if kind == FILE:
-            return DATA, op, seq, map_file(self._files.popleft(), size)
+        begin = self._at + HEADER.size
+        self._at = end = begin + size
+        if end <= len(self._ahead) and kind < FAIL:
+            return kind, op, seq, self._ahead[begin:end]
+        self._at = begin
+        if kind >= FILE:
+            return kind - FILE, op, seq, map_file(self._files.popleft(), size)
         self.is_receiving = True
         payload: Buffer = self._take(size, idle) if size <= _CHUNK else self._take_large(size, idle)
         self.is_receiving = False
@@ -126,7 +128,7 @@ class Link:
         while len(self._ahead) - self._at < HEADER.size:
             if not self.is_readable():
                 return None
-            self._read_more()
+            self._read_more(forbear)
         kind, op, seq, _ = HEADER.unpack_from(self._ahead, self._at)
         return kind, op, seq
 
@@ -158,8 +160,7 @@ class Link:
 
     def _take(self, count: int, idle: Idle) -> bytes:
         while len(self._ahead) - self._at < count:
-            self._await_reading(idle)
-            self._read_more()
+            self._read_more(idle)
         self._at += count
         return self._ahead[self._at - count : self._at]
 
@@ -180,9 +181,15 @@ class Link:
             done += got
         return whole
 
-    def _read_more(self) -> None:
+    def _read_more(self, idle: Idle) -> None:
+        self._await_reading(idle)
         try:
-            data = self._read()
+            if self.is_remote:
+                data = self._socket.recv(_CHUNK)
+            else:
+                data, ancillary, flags, _ = self._socket.recvmsg(_CHUNK, _DESCRIPTOR_SPACE)
+                if ancillary or flags:
+                    self._take_files(ancillary, flags)
         except _AGAIN:
             return
         except OSError as error:
@@ -191,15 +198,6 @@ class Link:
             raise Gone(self)
         self._ahead = self._ahead[self._at :] + data if self._at < len(self._ahead) else data
         self._at = 0
-
-    def _read_unix(self) -> bytes:
-        data, ancillary, flags, _ = self._socket.recvmsg(_CHUNK, _DESCRIPTOR_SPACE)
-        if ancillary or flags:
-            self._take_files(ancillary, flags)
-        return data
-
-    def _read_tls(self) -> bytes:
-        return self._socket.recv(_CHUNK)
 
     def _take_files(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
         for _, _, descriptors in ancillary:
@@ -237,6 +235,11 @@ class Link:
             if self.is_readable():
                 _, op, seq, _ = self.receive(idle)
                 raise Unexpected(self, op, seq)
+
+
+def forbear(links: Iterable[Link]) -> None:
+    """An `Idle` for what is here already."""
+    raise Gone(next(iter(links)))
 
 
 def _encode_failure(error: CommError) -> bytes:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import time
-from collections import ChainMap
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import Any, Final
 
 from det_core.comm._greeting import Listener, Transport, join
+from det_core.comm._group import Group, Hub, Leaf
 from det_core.comm._lane import Lane, say_and_close, watch
 from det_core.comm._link import TICK, Link
+from det_core.comm._machines import Machines
 from det_core.comm._notices import Notices
 from det_core.comm._plan import Plan, Seat, Way, describe, flat, star
 from det_core.comm._ranks import Peer, Ranks
-from det_core.comm._ring import Ring
 from det_core.comm._tcp import Tcp
-from det_core.comm._tree import Tree
 from det_core.comm._unix import Unix, meeting_place
 from det_core.errors import CommError, PeerLost
 
@@ -59,14 +60,14 @@ class Mesh:
         with ExitStack() as undo:
             undo.callback(self._control.close)
             if needs_tcp:
-                if up := self._control.tree.up:
+                if up := self._control.everybody.up:
                     here = bind = up.local_address()
                 self._transports["machines"] = Tcp(here, bind, carries_payloads=True)
             if force_tcp:
                 self._transports["local"] = self._transports["machines"]
             self.lane = self.open_lane(self._control)
             undo.pop_all()
-        self.notices = Notices(self._control.tree)
+        self.notices = Notices(self._control.everybody)
 
     def open_lane(self, parent: Lane) -> Lane:
         """One more ordered stream of collectives; all workers open it in step, as a call of ``parent``."""
@@ -84,11 +85,10 @@ class Mesh:
             hosts = {machine: (rank, doors) for rank, (machine, local, doors) in enumerate(told) if local == 0}
             places = [(hosts[way.machine][1][way.door], hosts[way.machine][0]) for way in plan.ways]
             links = self._connect(plan, places, list(listeners.values()), 0.0, parent.watch)
-        tree = _tree(plan, links)
-        local = Tree(None, [link for seat, link in links.items() if seat.role == "local"]) if ranks.is_hub else tree
-        left, right = (Seat("ring", (ranks.cross_rank + step) % ranks.cross_size) for step in (-1, 0))
-        ring = Ring(links[left], links[right], ranks.cross_size) if right in links else None
-        return Lane(ranks, tree, local, ring, heartbeat=self._check_hosts, timeout=self._timeout)
+        everybody = _everybody(ranks, plan, links)
+        here = {seat.number: link for seat, link in links.items() if seat.role == "local"}
+        local = Hub(0, None, here) if ranks.is_hub else everybody
+        return Lane(self._me, everybody, local, heartbeat=self._check_hosts, timeout=self._timeout)
 
     def close(self) -> None:
         """Leave the first lane and the control lane; lanes opened since have owners of their own."""
@@ -107,7 +107,7 @@ class Mesh:
             places = [(addresses[way.door], hubs[way.door]) for way in plan.ways]
             links = self._connect(plan, places, listeners, self._patience, lambda: None)
         left = max(0.0, end - time.monotonic()) + _GRACE
-        return Lane(self._ranks, _tree(plan, links), None, None, heartbeat=lambda: None, timeout=left)
+        return Lane(self._me, _everybody(self._ranks, plan, links), None, heartbeat=lambda: None, timeout=left)
 
     def _listen(self, door: str, address: Any, seats: list[Seat]) -> Listener:
         return Listener(self._transports[door], address, self._me, self._job, seats)
@@ -134,6 +134,8 @@ class Mesh:
             self._wait(listeners, links, watch_others)
         except BaseException as error:
             reason = error if isinstance(error, CommError) else PeerLost(f"{self._me} left: {error!r}", self._me.rank)
+            for listener in listeners:
+                listener.close()
             say_and_close(_all(links, listeners).values(), reason)
             raise
         return _all(links, listeners)
@@ -160,18 +162,27 @@ class Mesh:
                     )
 
     def _check_hosts(self) -> None:
-        for link in self._control.tree.links:
+        for link in self._control.everybody.links:
             if link.is_dead():
                 raise PeerLost(f"{link.peer} is gone: its host has not answered for 30 s", link.peer.rank)
 
 
 def _all(links: dict[Seat, Link], listeners: list[Listener]) -> dict[Seat, Link]:
-    return dict(ChainMap(links, *(listener.links for listener in listeners)))
+    return functools.reduce(operator.or_, (listener.links for listener in listeners), links)
 
 
-def _tree(plan: Plan, links: dict[Seat, Link]) -> Tree:
-    up = [links[way.seat] for way in plan.ways if way.seat.role != "ring"]
-    ours = {way.seat for way in plan.ways}
-    return Tree(
-        up[0] if up else None, [link for seat, link in links.items() if seat not in ours and seat.role != "ring"]
+def _everybody(ranks: Ranks, plan: Plan, links: dict[Seat, Link]) -> Group:
+    """The collectives of all workers over the links of a plan."""
+    went = {way.seat.role: links[way.seat] for way in plan.ways}
+    came = [(seat.role, links[seat]) for seats in plan.doors.values() for seat in seats]
+    up = went.get("local") or went.get("machine") or went.get("rank")
+    here, others, left = (
+        {link.peer.rank: link for role, link in came if role in roles}
+        for roles in (("local", "rank"), ("machine",), ("ring",))
     )
+    if up and not plan.doors:
+        return Leaf(up)
+    if "ring" not in went:
+        return Hub(ranks.rank, up, {**here, **others})
+    (neighbour,) = left.values()
+    return Machines(ranks.rank, up, here, others, left=neighbour, right=went["ring"], count=ranks.cross_size)

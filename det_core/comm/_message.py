@@ -6,13 +6,16 @@ import functools
 import mmap
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
 Buffer: TypeAlias = "bytes | memoryview"
 
-DATA, FILE, NUDGE, FAIL, NOTICE = range(5)
-"""Kinds of frames: a payload, one in an anonymous file, "I wait for you in this call", an error for all, a text."""
+DATA, MANY, NUDGE, FAIL, NOTICE = range(5)
+"""Kinds of frames: a payload, several (see `pack`), "I wait for you in this call", an error for all, a text."""
+
+FILE: Final = 8
+"""Added to the kind of a frame whose payload is in an anonymous file."""
 
 HEADER: Final = struct.Struct("!BB6xQQ")
 """Kind, op and seq of the call, bytes of the payload."""
@@ -25,7 +28,7 @@ class Message:
     """One frame, built once, to be sent to any number of peers.
 
     Args:
-        kind: `DATA`, `NUDGE`, `FAIL` or `NOTICE`.
+        kind: of the frame.
         op: which collective, an index.
         seq: which call of it.
         parts: the payload.
@@ -35,29 +38,36 @@ class Message:
         size = sum(map(len, parts))
         header = HEADER.pack(kind, op, seq, size)
         self.parts = (header, *parts) if size > SMALL else (b"".join((header, *parts)),)
-        self.file_header = HEADER.pack(FILE, op, seq, size) if size > SMALL and kind == DATA else None
+        self.file_header = HEADER.pack(kind + FILE, op, seq, size) if size > SMALL else None
         """The header of the same frame with its payload in `file`; None if that is not worth it."""
-        self._file = -1
+        self._file: _AnonymousFile | None = None
 
     def file(self) -> int:
-        """Descriptor of an anonymous file with the payload, which lives as long as anybody holds it."""
-        if self._file < 0:
-            self._file = os.memfd_create("det")
-            for part in self.parts[1:]:
-                rest = memoryview(part)
-                while rest:
-                    rest = rest[os.write(self._file, rest) :]
-        return self._file
+        """Descriptor of an anonymous file with the payload; it lives as long as anybody holds one."""
+        if self._file is None:
+            self._file = _AnonymousFile(self.parts[1:])
+        return self._file.descriptor
+
+
+class _AnonymousFile:
+    def __init__(self, parts: Iterable[Buffer]) -> None:
+        self.descriptor = os.memfd_create("det")
+        for part in parts:
+            rest = memoryview(part)
+            while rest:
+                rest = rest[os.write(self.descriptor, rest) :]
 
     def __del__(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
+        os.close(self.descriptor)
+
+
+_MAP: Final = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 
 
 def map_file(descriptor: int, size: int) -> memoryview:
     """The payload in an anonymous file that arrived; it is unmapped with the last view of it."""
     try:
-        return memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ))
+        return memoryview(mmap.mmap(descriptor, size, _MAP, mmap.PROT_READ))
     finally:
         os.close(descriptor)
 

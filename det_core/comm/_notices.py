@@ -6,9 +6,9 @@ import select
 import threading
 from collections.abc import Callable, Iterable
 
+from det_core.comm._group import Group
 from det_core.comm._link import Gone, Link
 from det_core.comm._message import NOTICE, Message
-from det_core.comm._tree import Tree
 from det_core.errors import CommError, PeerLost
 
 
@@ -16,14 +16,14 @@ class Notices:
     """Passes notices up the tree. A worker with others below it listens to them in a thread.
 
     Args:
-        tree: used for nothing else from now on.
+        group: used for nothing else from now on.
     """
 
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+    def __init__(self, group: Group) -> None:
+        self._group = group
         self._callbacks: list[Callable[[str], None]] = []
         self._lock = threading.Lock()
-        if tree.up and tree.down:
+        if group.up and group.down:
             self._start()
 
     def send(self, text: str) -> None:
@@ -32,7 +32,7 @@ class Notices:
         Raises:
             PeerLost: there is nobody to hear it.
         """
-        up = self._tree.up
+        up = self._group.up
         if up is None:
             for callback in self._callbacks:
                 callback(text)
@@ -46,14 +46,14 @@ class Notices:
     def listen(self, callback: Callable[[str], None]) -> None:
         """On the chief: call back with every notice, those sent before included, from another thread."""
         self._callbacks.append(callback)
-        if len(self._callbacks) == 1 and self._tree.down:
+        if len(self._callbacks) == 1 and self._group.down:
             self._start()
 
     def _start(self) -> None:
         threading.Thread(target=self._hear, name="det-notices", daemon=True).start()
 
     def _hear(self) -> None:
-        links = {link.fileno(): link for link in self._tree.down}
+        links = {link.fileno(): link for link in self._group.down}
         poller = select.poll()
         for link in links.values():
             poller.register(link, select.POLLIN)
@@ -64,6 +64,8 @@ class Notices:
                 except Gone:
                     poller.unregister(descriptor)
                     del links[descriptor]
+                except CommError:
+                    return  # those who should hear are gone, which the next collective will say
 
     def _pass_on(self, link: Link) -> None:
         while True:

@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from det_core.comm import Buffer, Mesh, Notices, Ranks, Tree
+from det_core.comm import Buffer, Group, Mesh, Notices, Ranks
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,8 +45,8 @@ class DistributedContext:
         pull_port: not used.
         port_offset: added to ``pub_port``.
         force_tcp: use TCP within a host, too. Needs ``DET_COMM_KEY``.
-        timeout: seconds to wait at the rendezvous, and for a living worker in each call, to about a second. None =
-            600 at the rendezvous, and for ever in a call.
+        timeout: seconds to wait at the rendezvous, and for a living worker in each call (a few more for one that may
+            itself be waiting). None = 600 at the rendezvous, and for ever in a call.
 
     Raises:
         ValueError: the arguments contradict each other, or ``DET_COMM_KEY`` is needed and not good.
@@ -89,7 +89,7 @@ class DistributedContext:
         self.cross_rank, self.cross_size = cross_rank, cross_size
         self._mesh = mesh
         self._lane = mesh.lane if mesh else None
-        self._notices = mesh.notices if mesh else Notices(Tree(None, ()))
+        self._notices = mesh.notices if mesh else Notices(Group(None))
         self._channels: list[DistributedContext] = []
 
     @classmethod
@@ -178,52 +178,46 @@ class DistributedContext:
 
         Nobody returns before all have called it. The chief's own ``stuff`` is in the list as it is, not a copy.
         """
-        return self._gather(stuff, local=False)
+        if self._lane is None:
+            return [stuff]
+        gathered = self._lane.gather(_pickle(stuff))
+        return None if gathered is None else _unpickle(gathered, stuff, 0)
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
         """As `gather`, among the workers of this machine: the list goes to local rank 0, in order of local rank."""
-        return self._gather(stuff, local=True)
+        if self._lane is None:
+            return [stuff]
+        gathered = self._lane.gather(_pickle(stuff), local=True)
+        return None if gathered is None else _unpickle(gathered, stuff, 0)
 
     def allgather(self, stuff: Any) -> list[Any]:
         """Every worker gets the list of every worker's ``stuff`` in order of rank; its own as it is, not a copy."""
-        return self._allgather(stuff, local=False)
+        if self._lane is None:
+            return [stuff]
+        return _unpickle(self._lane.allgather(_pickle(stuff)), stuff, self.rank)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
         """As `allgather`, among the workers of this machine, in order of local rank."""
-        return self._allgather(stuff, local=True)
+        if self._lane is None:
+            return [stuff]
+        return _unpickle(self._lane.allgather(_pickle(stuff), local=True), stuff, self.local_rank)
 
     def broadcast(self, stuff: Any) -> Any:
         """Every worker gets the chief's ``stuff``; the chief the same object. What the others pass is ignored.
 
         The chief does not wait for the others, unless it is so far ahead that the kernel's buffers are full.
         """
-        return self._broadcast(stuff, local=False)
+        return self._broadcast(stuff, is_root=self.rank == 0, local=False)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
         """As `broadcast`, from local rank 0 to the workers of this machine."""
-        return self._broadcast(stuff, local=True)
+        return self._broadcast(stuff, is_root=self.local_rank == 0, local=True)
 
-    def _gather(self, stuff: Any, *, local: bool) -> list[Any] | None:
-        if self._lane is None:
-            return [stuff]
-        gathered = self._lane.gather(_pickle(stuff), local=local)
-        return None if gathered is None else self._unpickle(gathered, stuff, local=local)
-
-    def _allgather(self, stuff: Any, *, local: bool) -> list[Any]:
-        if self._lane is None:
-            return [stuff]
-        return self._unpickle(self._lane.allgather(_pickle(stuff), local=local), stuff, local=local)
-
-    def _broadcast(self, stuff: Any, *, local: bool) -> Any:
+    def _broadcast(self, stuff: Any, *, is_root: bool, local: bool) -> Any:
         if self._lane is None:
             return stuff
-        is_root = (self.local_rank if local else self.rank) == 0
         payload = self._lane.broadcast(_pickle(stuff) if is_root else b"", local=local)
         return stuff if is_root else pickle.loads(payload)  # noqa: S301  # from this user or a holder of the key
-
-    def _unpickle(self, payloads: list[Buffer], own: Any, *, local: bool) -> list[Any]:
-        mine = self.local_rank if local else self.rank
-        return [own if index == mine else pickle.loads(each) for index, each in enumerate(payloads)]  # noqa: S301
 
     def _notify(self, text: str) -> None:
         """Let the chief's listeners know, from any thread, whatever the collectives do."""
@@ -241,6 +235,10 @@ def single_process() -> DistributedContext:
 
 def _pickle(stuff: Any) -> bytes:
     return pickle.dumps(stuff, pickle.HIGHEST_PROTOCOL)
+
+
+def _unpickle(payloads: list[Buffer], own: Any, mine: int) -> list[Any]:
+    return [own if index == mine else pickle.loads(each) for index, each in enumerate(payloads)]  # noqa: S301
 
 
 def _from_environment(names: tuple[str, ...], command: str) -> list[int]:

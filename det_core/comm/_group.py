@@ -1,0 +1,206 @@
+"""Gather and broadcast along a tree: each worker has at most one link up, to the one that speaks for it."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from det_core.comm._link import TICK, Idle, Link, Unexpected
+from det_core.comm._message import DATA, MANY, NUDGE, Buffer, Message, pack, unpack
+
+OPS: Final = ("gather", "allgather", "broadcast", "gather_local", "allgather_local", "broadcast_local")
+"""The collectives by number."""
+
+LOCAL: Final = 3
+"""Added to a number, it is the same collective among the workers of one machine."""
+
+_LOOKS: Final = 100
+
+
+def is_local(op: int) -> bool:
+    """Whether the collective is among the workers of one machine; these are counted by themselves."""
+    return op >= LOCAL
+
+
+@dataclass(slots=True)
+class Call:
+    """One collective, the same at all workers that are in step.
+
+    Attributes:
+        op: which one, an index.
+        seq: how many of its scope (the whole job, or this machine) came before it.
+        idle: called while it waits.
+    """
+
+    op: int
+    seq: int
+    idle: Idle
+
+    def receive(self, link: Link) -> tuple[int, Buffer]:
+        """`DATA` or `MANY`, and the payload that the peer sends in this call."""
+        while True:
+            kind, op, seq, payload = link.receive(self.idle)
+            if kind < NUDGE and op == self.op and seq == self.seq:
+                return kind, payload
+            self.check(link, kind, op, seq)
+
+    def check(self, link: Link, kind: int, op: int, seq: int) -> None:
+        """Raise if the peer is in another call. A nudge of an earlier one was answered before it arrived."""
+        is_answered = kind == NUDGE and seq < self.seq and is_local(op) == is_local(self.op)
+        if (op, seq) != (self.op, self.seq) and not is_answered:
+            raise Unexpected(link, op, seq)
+
+    def send(self, link: Link, *parts: Buffer, kind: int = DATA) -> None:
+        link.send(Message(kind, self.op, self.seq, *parts), self.idle)
+
+    def nudge(self, links: Iterable[Link]) -> set[Link]:
+        """Say which call this worker waits in, so that one who waits in another finds out; returns who was told."""
+        told = {link for link in links if link.is_writable()}
+        for link in told:
+            link.send(Message(NUDGE, self.op, self.seq), self.idle)
+        return told
+
+
+class Group:
+    """Collectives of some workers, through the links of this one.
+
+    Args:
+        up: to the worker that speaks for this one; None at the root.
+        down: to those that this worker speaks for.
+    """
+
+    def __init__(self, up: Link | None, down: Iterable[Link] = ()) -> None:
+        self.up, self.down = up, tuple(down)
+        self.neighbours: tuple[Link, ...] = ()
+        """Links besides those of the tree."""
+        self.collectives = self.gather, self.allgather, self.broadcast
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        return (*self.down, *((self.up,) if self.up else ()), *self.neighbours)
+
+    def gather(self, call: Call, data: Buffer) -> list[Buffer] | None:
+        """Everybody's ``data`` at the root, None elsewhere, once all have called."""
+        raise NotImplementedError
+
+    def allgather(self, call: Call, data: Buffer) -> list[Buffer]:
+        """Everybody's ``data``."""
+        raise NotImplementedError
+
+    def broadcast(self, call: Call, data: Buffer) -> Buffer:
+        """The root's ``data``."""
+        raise NotImplementedError
+
+
+class Leaf(Group):
+    """A worker that speaks for itself only."""
+
+    def __init__(self, up: Link) -> None:
+        super().__init__(up)
+        self._up = up
+
+    def gather(self, call: Call, data: Buffer) -> None:
+        call.send(self._up, data)
+        call.receive(self._up)
+
+    def allgather(self, call: Call, data: Buffer) -> list[Buffer]:
+        call.send(self._up, data)
+        return list(unpack(call.receive(self._up)[1]).values())
+
+    def broadcast(self, call: Call, data: Buffer) -> Buffer:
+        return call.receive(self._up)[1]
+
+
+class Hub(Group):
+    """A worker that speaks for others; the root, or one below it.
+
+    Args:
+        key: number of this worker in the group.
+        up: None at the root.
+        down: those below, by their numbers.
+    """
+
+    def __init__(self, key: int, up: Link | None, down: Mapping[int, Link]) -> None:
+        super().__init__(up, down.values())
+        self._key = key
+        self._by_descriptor = {link.fileno(): (number, link) for number, link in down.items()}
+        self._below, self._all = _poller(self.down), _poller(self.links)
+
+    def gather(self, call: Call, data: Buffer) -> list[Buffer] | None:
+        collected = self.collect(call, data)
+        if self.up is None:
+            self.send_down(call)
+            return list(collected.values())
+        call.send(self.up, *pack(collected), kind=MANY)
+        self.broadcast(call, b"")
+        return None
+
+    def allgather(self, call: Call, data: Buffer) -> list[Buffer]:
+        collected = self.collect(call, data)
+        if self.up is None:
+            self.send_down(call, *pack(collected))
+            return list(collected.values())
+        call.send(self.up, *pack(collected), kind=MANY)
+        return list(unpack(self.broadcast(call, b"")).values())
+
+    def broadcast(self, call: Call, data: Buffer) -> Buffer:
+        if self.up is not None:
+            data = self._receive_from_above(call, self.up)
+        self.send_down(call, data)
+        return data
+
+    def collect(self, call: Call, data: Buffer) -> dict[int, Buffer]:
+        """``data`` of this worker and of all below it, in the order of their numbers."""
+        collected, waiting, unaware = {self._key: data}, set(self.down), set(self.down)
+        while waiting:
+            ready = _await(self._below)
+            for descriptor, _ in ready:
+                number, link = self._by_descriptor[descriptor]
+                kind, payload = call.receive(link)
+                if kind == DATA:
+                    collected[number] = payload
+                else:
+                    collected.update(unpack(payload))
+                waiting.remove(link)
+            if not ready:
+                call.idle(waiting)
+                unaware -= call.nudge(waiting & unaware)
+        return dict(sorted(collected.items()))
+
+    def send_down(self, call: Call, *parts: Buffer) -> None:
+        """Send one payload to all below."""
+        message = Message(DATA, call.op, call.seq, *parts)
+        for link in self.down:
+            link.send(message, call.idle)
+
+    def _receive_from_above(self, call: Call, up: Link) -> Buffer:
+        # A worker below has nothing to say meanwhile: whatever is readable there is its end, or a mistake.
+        while not up.is_readable():
+            ready = self._all.poll(1000 * TICK)
+            for descriptor, _ in ready:
+                if descriptor in self._by_descriptor:
+                    _, link = self._by_descriptor[descriptor]
+                    _, op, seq, _ = link.receive(call.idle)
+                    raise Unexpected(link, op, seq)
+            if not ready:
+                call.idle((up,))
+        return call.receive(up)[1]
+
+
+def _await(poller: select.poll) -> list[tuple[int, int]]:
+    """What is ready within a tick. Workers come at nearly the same time, so looking again is cheaper than sleeping."""
+    for _ in range(_LOOKS):
+        if ready := poller.poll(0):
+            return ready
+        os.sched_yield()
+    return poller.poll(1000 * TICK)
+
+
+def _poller(links: Iterable[Link]) -> select.poll:
+    poller = select.poll()
+    for link in links:
+        poller.register(link, select.POLLIN)
+    return poller

@@ -1,0 +1,110 @@
+"""Collectives between machines."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from det_core.comm._group import Call, Hub
+from det_core.comm._link import Gone, Idle, Link, forbear
+from det_core.comm._message import FAIL, Buffer, pack, unpack
+
+_FITS_BUFFERS: Final = 1 << 14
+"""Bytes that TCP takes in without a reader, so that all machines may send before they receive."""
+
+
+class Machines(Hub):
+    """All workers' collectives, in the first worker of one of several machines.
+
+    An allgather goes around a ring: each machine passes on what it got, so that every payload crosses the link of
+    every machine at most once in and once out.
+
+    Args:
+        key: rank of this worker.
+        up: to the chief; None in the chief.
+        here: the workers of this machine, by rank.
+        others: in the chief, the first workers of the other machines, by rank.
+        left: from the previous machine; only received from.
+        right: to the next machine; only sent to.
+        count: number of machines.
+    """
+
+    def __init__(
+        self,
+        key: int,
+        up: Link | None,
+        here: Mapping[int, Link],
+        others: Mapping[int, Link],
+        *,
+        left: Link,
+        right: Link,
+        count: int,
+    ) -> None:
+        super().__init__(key, up, {**here, **others})
+        self.neighbours = (left, right)
+        self._left, self._right, self._count = left, right, count
+        self._here, self._others = Hub(key, None, here), others
+
+    def allgather(self, call: Call, data: Buffer) -> list[Buffer]:
+        """Everybody's ``data``."""
+        collected = self._here.collect(call, data)
+        payload: Buffer = b"".join(pack(collected))
+        call = replace(call, idle=self._idle(call))
+        for _ in range(self._count - 1):
+            payload = self._pass_on(call, payload)
+            collected.update(unpack(payload))
+        collected = dict(sorted(collected.items()))
+        self._here.send_down(call, *pack(collected))
+        return list(collected.values())
+
+    def _pass_on(self, call: Call, payload: Buffer) -> Buffer:
+        if len(payload) <= _FITS_BUFFERS:
+            call.send(self._right, payload)
+            return call.receive(self._left)[1]
+        sent = _in_thread(lambda: call.send(self._right, payload))
+
+        def idle(links: Iterable[Link]) -> None:
+            call.idle(links)
+            if sent.done():
+                sent.result()
+
+        received = replace(call, idle=idle).receive(self._left)[1]
+        sent.result()
+        return received
+
+    def _idle(self, call: Call) -> Idle:
+        """Out of step, the machines of a ring would wait for each other for ever: so look at the tree as well."""
+        unaware = set(self._others.values())
+
+        def idle(links: Iterable[Link]) -> None:
+            nonlocal unaware
+            call.idle(links)
+            unaware -= call.nudge(unaware)
+            with suppress(Gone):  # the chief may have finished before the last payload came here
+                while self.up and (head := self.up.peek()):
+                    kind, op, seq = head
+                    if kind != FAIL:
+                        if seq > call.seq:
+                            break
+                        call.check(self.up, kind, op, seq)
+                    self.up.receive(forbear)
+
+        return idle
+
+
+def _in_thread(work: Callable[[], None]) -> Future[None]:
+    future: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+            future.set_result(None)
+        except BaseException as error:  # noqa: BLE001  # raised where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="det-ring", daemon=True).start()
+    return future
