@@ -72,7 +72,9 @@ def main() -> None:
         for package, python in (("det_core", sys.executable), ("determined", original.python())):
             output = subprocess.check_output([python, "-c", INIT.format(package=package)], text=True)
             first, *rest = [1000 * float(line) for line in output.split()]
-            print(f"{package}: core.init() entered in {statistics.median(rest):.2f} ms, the first time in {first:.2f} ms")
+            print(
+                f"{package}: core.init() entered in {statistics.median(rest):.2f} ms, the first time in {first:.2f} ms"
+            )
         print("det's writes an experiment into the record (SQLite, created the first time); the other records nothing")
 
 

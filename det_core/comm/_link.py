@@ -134,11 +134,11 @@ class Link:
 
     def is_readable(self) -> bool:
         """Whether a part of a frame or the end of the stream is here."""
-        return len(self._ahead) > self._at or self._has_decrypted() or bool(self._readable.poll(0))
+        return len(self._ahead) > self._at or self._has_decrypted() or self._is(select.POLLIN)
 
     def is_writable(self) -> bool:
         """Whether a small frame can be sent without a wait."""
-        return bool(self._writable.poll(0))
+        return self._is(select.POLLOUT)
 
     def is_dead(self) -> bool:
         """Whether the kernel found the peer's host silent. Consumes nothing, and works from any thread."""
@@ -157,6 +157,14 @@ class Link:
         self._socket.close()
         while self._files:
             os.close(self._files.popleft())
+
+    def _is(self, event: int) -> bool:
+        descriptor = self._socket.fileno()
+        if descriptor < 0:
+            return True  # closed, which the next use will find
+        poller = select.poll()  # not one of ours, in which another thread may wait
+        poller.register(descriptor, event)
+        return bool(poller.poll(0))
 
     def _take(self, count: int, idle: Idle) -> bytes:
         while len(self._ahead) - self._at < count:

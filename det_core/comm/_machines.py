@@ -53,22 +53,22 @@ class Machines(Hub):
         """Everybody's ``data``."""
         collected = self._here.collect(call, data)
         payload: Buffer = b"".join(pack(collected))
-        call = replace(call, idle=self._idle(call))
+        watching = self._idle(call)
         for _ in range(self._count - 1):
-            payload = self._pass_on(call, payload)
+            payload = self._pass_on(call, payload, watching)
             collected.update(unpack(payload))
         collected = dict(sorted(collected.items()))
         self._here.send_down(call, *pack(collected))
         return list(collected.values())
 
-    def _pass_on(self, call: Call, payload: Buffer) -> Buffer:
+    def _pass_on(self, call: Call, payload: Buffer, watching: Idle) -> Buffer:
         if len(payload) <= _FITS_BUFFERS:
             call.send(self._right, payload)
-            return call.receive(self._left)[1]
-        sent = _in_thread(lambda: call.send(self._right, payload))
+            return replace(call, idle=watching).receive(self._left)[1]
+        sent = _in_thread(lambda: call.send(self._right, payload))  # it must not watch: links belong to one thread
 
         def idle(links: Iterable[Link]) -> None:
-            call.idle(links)
+            watching(links)
             if sent.done():
                 sent.result()
 

@@ -67,7 +67,9 @@ def hosts() -> Iterator[Hosts]:
         yield found
     finally:
         for machine in range(found.count):
-            subprocess.run(["ip", "netns", "delete", f"{found.name}-{machine}"], capture_output=True)
+            # Without its wire: what the dead had in flight would keep a namespace, and so the wire, for minutes.
+            for name in (["link", "delete", f"{found.name}{machine}"], ["netns", "delete", f"{found.name}-{machine}"]):
+                subprocess.run(["ip", *name], capture_output=True)
         ip("link", "delete", bridge)
 
 

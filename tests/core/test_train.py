@@ -111,14 +111,14 @@ def test_one_bad_report_takes_no_other_with_it(store: TrackingStore) -> None:
 
 
 def test_a_replaced_run_is_told_at_its_next_call(store: TrackingStore) -> None:
-    with core.init() as context:
+    with pytest.raises(StaleRun, match="run 1 of trial 1"), core.init() as context:
         store.start_run(1, allocation_id="another")
         context.train.report_training_metrics(1, {"loss": 1.0})
         deadline = time.monotonic() + 10
-        with pytest.raises(StaleRun, match="run 1 of trial 1"):
-            while time.monotonic() < deadline:
-                context.train.set_status("on")
-                time.sleep(0.01)
+        while time.monotonic() < deadline:
+            context.train.set_status("on")
+            time.sleep(0.01)
+        pytest.fail("it did not hear of it")
 
 
 def test_several_workers_may_report(store: TrackingStore) -> None:
