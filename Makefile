@@ -42,17 +42,17 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/training_loop.py
 	$(BIN)/python benchmarks/first_call.py
 
-# Debian packages for the tests' servers; the tests start their own, so the package shall not start one.
+# Debian packages for the tests' servers and namespaces; the tests start their own, so the package shall not start one.
 # Without apt or root those tests skip and say so; never in CI.
 debian:
-	@if ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then :; \
+	@if ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 && command -v ip >/dev/null; then :; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		mkdir -p /etc/postgresql-common && \
 		{ [ -e /etc/postgresql-common/createcluster.conf ] || \
 			echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf; } && \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-			-o Dpkg::Options::=--force-confold postgresql >/dev/null; \
-	else echo "postgresql is not installed and cannot be here: its tests will skip"; fi
+			-o Dpkg::Options::=--force-confold postgresql iproute2 >/dev/null; \
+	else echo "postgresql and iproute2 are not installed and cannot be here: their tests will skip"; fi
 
 # torch first and alone: a range would let pip choose a build of several GB.
 $(VENV)/.torch:

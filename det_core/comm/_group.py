@@ -39,10 +39,11 @@ class Call:
     seq: int
     idle: Idle
 
-    def receive(self, link: Link) -> tuple[int, Buffer]:
-        """`DATA` or `MANY`, and the payload that the peer sends in this call."""
+    def receive(self, link: Link, *, ready: bool = False) -> tuple[int, Buffer]:
+        """`DATA` or `MANY`, and the payload that the peer sends in this call; ``ready`` as for `Link.receive`."""
         while True:
-            kind, op, seq, payload = link.receive(self.idle)
+            kind, op, seq, payload = link.receive(self.idle, ready=ready)
+            ready = False
             if kind < NUDGE and op == self.op and seq == self.seq:
                 return kind, payload
             self.check(link, kind, op, seq)
@@ -159,7 +160,7 @@ class Hub(Group):
             ready = _await(self._below)
             for descriptor, _ in ready:
                 number, link = self._by_descriptor[descriptor]
-                kind, payload = call.receive(link)
+                kind, payload = call.receive(link, ready=True)
                 if kind == DATA:
                     collected[number] = payload
                 else:

@@ -91,15 +91,19 @@ class Link:
                 self._write(part, idle)
         self.is_sending = False
 
-    def receive(self, idle: Idle) -> tuple[int, int, int, Buffer]:
+    def receive(self, idle: Idle, *, ready: bool = False) -> tuple[int, int, int, Buffer]:
         """Wait for the next frame: its kind, op, seq and payload.
+
+        Args:
+            ready: a poll has just said that there is something to read.
 
         Raises:
             Gone: the peer left, and everything that it had sent was read.
             CommError: the peer sent its reason for giving up.
         """
         while len(self._ahead) - self._at < HEADER.size:
-            self._read_more(idle)
+            self._read_more(idle, ready=ready)
+            ready = False
         kind, op, seq, size = HEADER.unpack_from(self._ahead, self._at)
         begin = self._at + HEADER.size
         self._at = end = begin + size
@@ -189,8 +193,9 @@ class Link:
             done += got
         return whole
 
-    def _read_more(self, idle: Idle) -> None:
-        self._await_reading(idle)
+    def _read_more(self, idle: Idle, *, ready: bool = False) -> None:
+        if not ready:
+            self._await_reading(idle)
         try:
             if self.is_remote:
                 data = self._socket.recv(_CHUNK)

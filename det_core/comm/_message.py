@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import mmap
 import os
 import struct
@@ -81,12 +82,9 @@ def unpack(payload: Buffer) -> dict[int, Buffer]:
     """What was packed, in the same order."""
     (count,) = _COUNT.unpack_from(payload)
     table = _table(count)
-    numbers, at = table.unpack_from(payload), table.size
-    entries = {}
-    for key, size in zip(numbers[1 : count + 1], numbers[count + 1 :], strict=True):
-        entries[key] = payload[at : at + size]
-        at += size
-    return entries
+    numbers = table.unpack_from(payload)
+    ends = list(itertools.accumulate(numbers[count + 1 :], initial=table.size))
+    return {key: payload[start:end] for key, start, end in zip(numbers[1:], ends, ends[1:], strict=False)}
 
 
 _COUNT: Final = struct.Struct("!I")
