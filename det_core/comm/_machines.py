@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, TimeoutError
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from det_core.comm._group import Call, Hub
-from det_core.comm._link import Gone, Idle, Link, forbear
+from det_core.comm._link import TICK, Gone, Idle, Link, forbear
 from det_core.comm._message import FAIL, Buffer, pack, unpack
 
 _FITS_BUFFERS: Final = 1 << 14
@@ -73,8 +73,13 @@ class Machines(Hub):
                 sent.result()
 
         received = replace(call, idle=idle).receive(self._left)[1]
-        sent.result()
-        return received
+        while True:
+            try:
+                sent.result(TICK)
+            except TimeoutError:
+                watching((self._right,))
+            else:
+                return received
 
     def _idle(self, call: Call) -> Idle:
         """Out of step, the machines of a ring would wait for each other for ever: so look at the tree as well."""
