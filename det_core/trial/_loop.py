@@ -173,7 +173,7 @@ class TrialLoop:
 
 
 def _max_length(config: ExperimentConfig) -> Length:
-    length = getattr(config.searcher.options, "max_length", None)
+    length = config.searcher.max_length
     if not isinstance(length, Length):
         raise InvalidExperimentException(
             f"searcher {config.searcher.name!r} has no max_length; for example: max_length: {{batches: 1000}}"
