@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ import pytest
 
 from det_core.interfaces.tracking import State, TrackingStore
 from det_core.tracking import open_store
+
+from .waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -95,14 +96,6 @@ def training_process(script: str, home: Path) -> int | None:
         if words[:2] == [b"python3", script.encode()] and f"DET_HOME={home}".encode() in environ:
             return int(path.name)
     return None
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.005)
-    return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -59,7 +59,7 @@ def _start_time(pid: int) -> str:
     """When the process started, in clock ticks since boot (proc(5)): tells a reused pid apart. "" if it is dead."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter when it is reaped between open and read
         return "" if Path("/proc/self").exists() else "?"
     return "" if state in "ZX" else fields[18]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ from det_core.core._system import Sampler, mean
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
+from ..waiting import wait_for
+
 
 @pytest.fixture
 def store(det_home: Path) -> Iterator[TrackingStore]:
@@ -30,13 +32,6 @@ def store(det_home: Path) -> Iterator[TrackingStore]:
 
 def running() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "det-profiler"]
-
-
-def wait_for(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen within 10 s"
-        time.sleep(0.01)
 
 
 def test_the_groups_of_this_host_are_recorded(store: TrackingStore) -> None:

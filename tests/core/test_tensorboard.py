@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import stat
 import time
-from collections.abc import Callable
 from pathlib import Path, PurePath
-from typing import Any
 
 import pytest
 
@@ -19,6 +17,8 @@ from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import MetricsReport
 from det_core.tracking import open_store
+
+from ..waiting import wait_for
 
 pytest.importorskip("tensorboard")
 
@@ -45,13 +45,6 @@ def folder(directory: Path) -> Path:
 def stored(directory: Path) -> dict[str, bytes]:
     copies = folder(directory)
     return {path.relative_to(copies).as_posix(): path.read_bytes() for path in copies.rglob("*") if path.is_file()}
-
-
-def wait_for(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen within 10 s"
-        time.sleep(0.01)
 
 
 def test_what_is_reported_can_be_seen_in_tensorboard(tmp_path: Path) -> None:

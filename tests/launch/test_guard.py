@@ -14,6 +14,8 @@ import pytest
 
 from det_core.launch import _guard
 
+from ..waiting import is_alive
+
 pytestmark = pytest.mark.integration
 
 # A command that leaves a process in a session of its own behind it, and says which one.
@@ -62,13 +64,6 @@ def guarded() -> Iterator[Callable[..., Guarded]]:
         one.hang_up()
         one.process.kill()
         one.process.communicate(timeout=30)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ from det_core.config import parse_config
 from det_core.errors import ConfigError, InvalidExperimentException
 from det_core.interfaces.tracking import Experiment, SearcherOperationRecord, State, TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit
+
+from ..waiting import is_alive, wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -72,17 +73,6 @@ def the_trial(store: TrackingStore, experiment: Experiment) -> Any:
 def logs(store: TrackingStore, experiment: Experiment, stdtype: str = "stdout") -> list[tuple[int, str]]:
     lines = store.logs(the_trial(store, experiment).id)
     return [(line.rank, line.log) for line in lines if line.stdtype == stdtype]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.05)
-
-
-def is_alive(pid: str) -> bool:
-    return Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
 
 
 SEARCHING = """
@@ -337,20 +327,20 @@ def test_no_process_outlives_the_runner(store: TrackingStore, command: Command, 
     wait_for(lambda: (out / "pids").exists() and len((out / "pids").read_text().split()) == 2)
     pids = (out / "pids").read_text().split()
     os.kill(int(str(store.lease_holder(experiment.id)).rsplit(":", 3)[1]), signal.SIGKILL)
-    wait_for(lambda: not any(map(is_alive, pids)), seconds=10)
+    wait_for(lambda: not any(map(is_alive, map(int, pids))), seconds=10)
 
 
 def test_no_process_outlives_a_kill(store: TrackingStore, command: Command, out: Path) -> None:
     experiment = command(TREE)
     threading.Timer(2.0, store.set_experiment_state, (experiment.id, State.STOPPING_KILLED)).start()
     assert run(store, experiment) is State.CANCELED
-    assert not any(map(is_alive, (out / "pids").read_text().split()))
+    assert not any(map(is_alive, map(int, (out / "pids").read_text().split())))
 
 
 def test_no_process_outlives_its_command(store: TrackingStore, command: Command, out: Path) -> None:
     experiment = command(TREE.replace("time.sleep(1000)", "sys.exit()"))
     assert run(store, experiment) is State.COMPLETED
-    assert not any(map(is_alive, (out / "pids").read_text().split()))
+    assert not any(map(is_alive, map(int, (out / "pids").read_text().split())))
 
 
 # Starts three processes as a launcher would, each with its rank.
@@ -443,4 +433,4 @@ def test_no_worker_of_torchrun_outlives_the_runner(store: TrackingStore, torchru
     start_detached(store, experiment.id)
     wait_for(lambda: len(list(out.iterdir())) == 2, seconds=60)
     os.kill(int(str(store.lease_holder(experiment.id)).rsplit(":", 3)[1]), signal.SIGKILL)
-    wait_for(lambda: not any(is_alive(path.name) for path in out.iterdir()), seconds=10)
+    wait_for(lambda: not any(is_alive(int(path.name)) for path in out.iterdir()), seconds=10)

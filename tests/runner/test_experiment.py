@@ -20,7 +20,9 @@ from det_core.config import parse_config
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
 from det_core.interfaces.tracking import CheckpointState, Experiment, State, TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit
-from det_core.runner._lease import Lease, _start_time
+from det_core.runner._lease import Lease
+
+from ..waiting import is_alive, wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -48,17 +50,10 @@ def log_of(store: TrackingStore, experiment: Experiment) -> str:
     return "\n".join(line.log for line in store.logs(the_trial(store, experiment).id))
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
 def kill_for_good(pid: int) -> None:
     """SIGKILL, and wait until it took effect: os.kill returns before the process is gone."""
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: _start_time(pid) == "")
+    wait_for(lambda: not is_alive(pid))
 
 
 def test_a_trial_trains_to_its_end(store: TrackingStore, new_experiment: Submit) -> None:
