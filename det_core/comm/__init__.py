@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from det_core.comm._group import Group
 from det_core.comm._mesh import Mesh
-from det_core.comm._message import Buffer
 from det_core.comm._notices import Notices
+from det_core.comm._payload import dumps, loads, loads_all
 from det_core.comm._ranks import Ranks
 
-__all__ = ["Buffer", "Group", "Mesh", "Notices", "Ranks"]
+__all__ = ["Group", "Mesh", "Notices", "Ranks", "dumps", "loads", "loads_all"]

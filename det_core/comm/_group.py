@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from det_core.comm._link import TICK, Idle, Link, Unexpected
-from det_core.comm._message import DATA, MANY, NUDGE, Buffer, Message, pack, unpack
+from det_core.comm._message import DATA, MANY, NUDGE, Message
+from det_core.comm._payload import Payload, Shared, unpack
 
 OPS: Final = ("gather", "allgather", "broadcast", "gather_local", "allgather_local", "broadcast_local")
 """The collectives by number."""
@@ -39,13 +40,13 @@ class Call:
     seq: int
     idle: Idle
 
-    def receive(self, link: Link, *, ready: bool = False) -> tuple[int, Buffer]:
-        """`DATA` or `MANY`, and the payload that the peer sends in this call; ``ready`` as for `Link.receive`."""
+    def receive(self, link: Link, *, ready: bool = False) -> tuple[int, Payload, Sequence[Shared]]:
+        """`DATA` or `MANY`, and what the peer sends in this call; ``ready`` as for `Link.receive`."""
         while True:
-            kind, op, seq, payload = link.receive(self.idle, ready=ready)
+            kind, op, seq, payload, files = link.receive(self.idle, ready=ready)
             ready = False
             if kind < NUDGE and op == self.op and seq == self.seq:
-                return kind, payload
+                return kind, payload, files
             self.check(link, kind, op, seq)
 
     def check(self, link: Link, kind: int, op: int, seq: int) -> None:
@@ -54,8 +55,9 @@ class Call:
         if (op, seq) != (self.op, self.seq) and not is_answered:
             raise Unexpected(link, op, seq)
 
-    def send(self, link: Link, *parts: Buffer, kind: int = DATA) -> None:
-        link.send(Message(kind, self.op, self.seq, *parts), self.idle)
+    def send(self, link: Link, payload: Payload | dict[int, Payload]) -> None:
+        kind = MANY if isinstance(payload, dict) else DATA
+        link.send(Message(kind, self.op, self.seq, payload), self.idle)
 
     def nudge(self, links: Iterable[Link]) -> set[Link]:
         """Say which call this worker waits in, so that one who waits in another finds out; returns who was told."""
@@ -83,15 +85,15 @@ class Group:
     def links(self) -> tuple[Link, ...]:
         return (*self.down, *((self.up,) if self.up else ()), *self.neighbours)
 
-    def gather(self, call: Call, data: Buffer) -> list[Buffer] | None:
+    def gather(self, call: Call, data: Payload) -> list[Payload] | None:
         """Everybody's ``data`` at the root, None elsewhere, once all have called."""
         raise NotImplementedError
 
-    def allgather(self, call: Call, data: Buffer) -> list[Buffer]:
+    def allgather(self, call: Call, data: Payload) -> list[Payload]:
         """Everybody's ``data``."""
         raise NotImplementedError
 
-    def broadcast(self, call: Call, data: Buffer) -> Buffer:
+    def broadcast(self, call: Call, data: Payload) -> Payload:
         """The root's ``data``."""
         raise NotImplementedError
 
@@ -103,15 +105,16 @@ class Leaf(Group):
         super().__init__(up)
         self._up = up
 
-    def gather(self, call: Call, data: Buffer) -> None:
+    def gather(self, call: Call, data: Payload) -> None:
         call.send(self._up, data)
         call.receive(self._up)
 
-    def allgather(self, call: Call, data: Buffer) -> list[Buffer]:
+    def allgather(self, call: Call, data: Payload) -> list[Payload]:
         call.send(self._up, data)
-        return list(unpack(call.receive(self._up)[1]).values())
+        _, payload, files = call.receive(self._up)
+        return list(unpack(payload, files).values())
 
-    def broadcast(self, call: Call, data: Buffer) -> Buffer:
+    def broadcast(self, call: Call, data: Payload) -> Payload:
         return call.receive(self._up)[1]
 
 
@@ -130,61 +133,61 @@ class Hub(Group):
         self._by_descriptor = {link.fileno(): (number, link) for number, link in down.items()}
         self._below, self._all = _poller(self.down), _poller(self.links)
 
-    def gather(self, call: Call, data: Buffer) -> list[Buffer] | None:
+    def gather(self, call: Call, data: Payload) -> list[Payload] | None:
         collected = self.collect(call, data)
         if self.up is None:
-            self.send_down(call)
+            self.send_down(call, b"")
             return list(collected.values())
-        call.send(self.up, *pack(collected), kind=MANY)
+        call.send(self.up, collected)
         self.broadcast(call, b"")
         return None
 
-    def allgather(self, call: Call, data: Buffer) -> list[Buffer]:
+    def allgather(self, call: Call, data: Payload) -> list[Payload]:
         collected = self.collect(call, data)
         if self.up is None:
-            self.send_down(call, *pack(collected))
+            self.send_down(call, collected)
             return list(collected.values())
-        call.send(self.up, *pack(collected), kind=MANY)
+        call.send(self.up, collected)
         return list(unpack(self.broadcast(call, b"")).values())
 
-    def broadcast(self, call: Call, data: Buffer) -> Buffer:
+    def broadcast(self, call: Call, data: Payload) -> Payload:
         if self.up is not None:
             data = self._receive_from_above(call, self.up)
         self.send_down(call, data)
         return data
 
-    def collect(self, call: Call, data: Buffer) -> dict[int, Buffer]:
+    def collect(self, call: Call, data: Payload) -> dict[int, Payload]:
         """``data`` of this worker and of all below it, in the order of their numbers."""
         collected, waiting, unaware = {self._key: data}, set(self.down), set(self.down)
         while waiting:
             ready = _await(self._below)
             for descriptor, _ in ready:
                 number, link = self._by_descriptor[descriptor]
-                kind, payload = call.receive(link, ready=True)
+                kind, payload, files = call.receive(link, ready=True)
                 if kind == DATA:
                     collected[number] = payload
                 else:
-                    collected.update(unpack(payload))
+                    collected.update(unpack(payload, files))
                 waiting.remove(link)
             if not ready:
                 call.idle(waiting)
                 unaware -= call.nudge(waiting & unaware)
         return dict(sorted(collected.items()))
 
-    def send_down(self, call: Call, *parts: Buffer) -> None:
-        """Send one payload to all below."""
-        message = Message(DATA, call.op, call.seq, *parts)
+    def send_down(self, call: Call, payload: Payload | dict[int, Payload]) -> None:
+        """Send one payload, or several workers', to all below."""
+        message = Message(DATA, call.op, call.seq, payload)
         for link in self.down:
             link.send(message, call.idle)
 
-    def _receive_from_above(self, call: Call, up: Link) -> Buffer:
+    def _receive_from_above(self, call: Call, up: Link) -> Payload:
         # A worker below has nothing to say meanwhile: whatever is readable there is its end, or a mistake.
         while not up.is_readable():
             ready = self._all.poll(1000 * TICK)
             for descriptor, _ in ready:
                 if descriptor in self._by_descriptor:
                     _, link = self._by_descriptor[descriptor]
-                    _, op, seq, _ = link.receive(call.idle)
+                    _, op, seq, *_ = link.receive(call.idle)
                     raise Unexpected(link, op, seq)
             if not ready:
                 call.idle((up,))

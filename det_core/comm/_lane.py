@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from det_core.comm._group import LOCAL, OPS, Call, Group
 from det_core.comm._link import TICK, Gone, Link, Unexpected, forbear
-from det_core.comm._message import FAIL, Buffer
+from det_core.comm._message import FAIL
+from det_core.comm._payload import Payload
 from det_core.comm._ranks import Peer
 from det_core.errors import CommError, OutOfStep, PeerLost
 
@@ -42,19 +43,19 @@ class Lane:
         self._on_idle = self._idle
         self._error: CommError | None = None
 
-    def gather(self, data: Buffer, *, local: bool = False) -> list[Buffer] | None:
+    def gather(self, data: Payload, *, local: bool = False) -> list[Payload] | None:
         """The list of everybody's ``data`` at the root, None elsewhere; nobody returns before all have called."""
-        gathered: list[Buffer] | None = self._run(0, local, data)
+        gathered: list[Payload] | None = self._run(0, local, data)
         return gathered
 
-    def allgather(self, data: Buffer, *, local: bool = False) -> list[Buffer]:
+    def allgather(self, data: Payload, *, local: bool = False) -> list[Payload]:
         """The list of everybody's ``data``."""
-        gathered: list[Buffer] = self._run(1, local, data)
+        gathered: list[Payload] = self._run(1, local, data)
         return gathered
 
-    def broadcast(self, data: Buffer, *, local: bool = False) -> Buffer:
+    def broadcast(self, data: Payload, *, local: bool = False) -> Payload:
         """The root's ``data``; the others' is ignored. The root does not wait for them."""
-        payload: Buffer = self._run(2, local, data)
+        payload: Payload = self._run(2, local, data)
         return payload
 
     def watch(self) -> None:
@@ -68,7 +69,7 @@ class Lane:
         for link in self.everybody.links:
             link.close()
 
-    def _run(self, op: int, local: bool, data: Buffer) -> Any:
+    def _run(self, op: int, local: bool, data: Payload) -> Any:
         if self._error:
             raise self._error
         if os.getpid() != self._me.pid:

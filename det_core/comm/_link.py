@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import select
 import socket
 import ssl
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
 
 from det_core.comm._descriptors import not_for_children
-from det_core.comm._message import FAIL, FILE, HEADER, Buffer, Message, map_file
+from det_core.comm._message import FAIL, HEADER, MOST_FILES, Message
+from det_core.comm._payload import CAN_SHARE, Buffer, Payload, Shared
 from det_core.comm._ranks import Peer
 from det_core.errors import CommError, OutOfStep, PeerLost
 
@@ -23,10 +23,13 @@ TICK: Final = 1.0
 
 _TICK: Final = 1000 * TICK
 _CHUNK: Final = 1 << 16
-_HAS_FILES: Final = hasattr(os, "memfd_create")
-_DESCRIPTOR_SPACE: Final = socket.CMSG_SPACE(array("i").itemsize)
+_DESCRIPTOR_SPACE: Final = socket.CMSG_SPACE(MOST_FILES * array("i").itemsize)
 _TCP_CLOSED: Final = 7
 _AGAIN: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+Frame: TypeAlias = tuple[int, int, int, Payload, Sequence[Shared]]
+"""Kind, op and seq; the payload, without the parts that came as files; those files, in order."""
 
 Idle: TypeAlias = "Callable[[Iterable[Link]], None]"
 """Called every `TICK` of waiting, with the links waited for; raises to end the wait."""
@@ -68,7 +71,7 @@ class Link:
         """In the middle of a frame, after which no other can follow."""
         self._socket = sock
         self._ahead, self._at = b"", 0
-        self._files: deque[int] = deque()
+        self._files: deque[Shared] = deque()
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(sock, select.POLLIN)
         self._writable.register(sock, select.POLLOUT)
@@ -84,15 +87,18 @@ class Link:
             Unexpected: the peer does not read, but writes.
         """
         self.is_sending = True
-        if message.file_header and not self.is_remote and _HAS_FILES:
-            self._write(message.file_header, idle, message.file())
+        if message.small:
+            self._write(message.small, idle)
+        elif CAN_SHARE and not self.is_remote:
+            data, files = message.shared
+            self._write(data, idle, files)
         else:
-            for part in message.parts:
+            for part in message.copied:
                 self._write(part, idle)
         self.is_sending = False
 
-    def receive(self, idle: Idle, *, ready: bool = False) -> tuple[int, int, int, Buffer]:
-        """Wait for the next frame: its kind, op, seq and payload.
+    def receive(self, idle: Idle, *, ready: bool = False) -> Frame:
+        """Wait for the next frame.
 
         Args:
             ready: a poll has just said that there is something to read.
@@ -104,20 +110,21 @@ class Link:
         while len(self._ahead) - self._at < HEADER.size:
             self._read_more(idle, ready=ready)
             ready = False
-        kind, op, seq, size = HEADER.unpack_from(self._ahead, self._at)
+        kind, op, count, seq, size = HEADER.unpack_from(self._ahead, self._at)
         begin = self._at + HEADER.size
-        self._at = end = begin + size
-        if end <= len(self._ahead) and kind < FAIL:
-            return kind, op, seq, self._ahead[begin:end]
+        if not count and begin + size <= len(self._ahead) and kind < FAIL:
+            self._at = begin + size
+            return kind, op, seq, self._ahead[begin : self._at], ()
         self._at = begin
-        if kind >= FILE:
-            return kind - FILE, op, seq, map_file(self._files.popleft(), size)
+        files = [self._files.popleft() for _ in range(count)]
+        if files and not size:
+            return kind, op, seq, files[0], ()
         self.is_receiving = True
-        payload: Buffer = self._take(size, idle) if size <= _CHUNK else self._take_large(size, idle)
+        payload = self._take(size, idle) if size <= _CHUNK else self._take_large(size, idle)
         self.is_receiving = False
         if kind == FAIL:
             raise _decode_failure(bytes(payload))
-        return kind, op, seq, payload
+        return kind, op, seq, payload, files
 
     def fail(self, error: CommError, idle: Idle) -> None:
         """Tell the peer why this side gives up."""
@@ -133,7 +140,7 @@ class Link:
             if not self.is_readable():
                 return None
             self._read_more(forbear)
-        kind, op, seq, _ = HEADER.unpack_from(self._ahead, self._at)
+        kind, op, _, seq, _ = HEADER.unpack_from(self._ahead, self._at)
         return kind, op, seq
 
     def is_readable(self) -> bool:
@@ -159,8 +166,7 @@ class Link:
         with suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # past SSLSocket's, which drops state in use
         self._socket.close()
-        while self._files:
-            os.close(self._files.popleft())
+        self._files.clear()
 
     def _is(self, event: int) -> bool:
         descriptor = self._socket.fileno()
@@ -191,7 +197,7 @@ class Link:
             if not got:
                 raise Gone(self)
             done += got
-        return whole
+        return whole.toreadonly()
 
     def _read_more(self, idle: Idle, *, ready: bool = False) -> None:
         if not ready:
@@ -214,7 +220,7 @@ class Link:
 
     def _take_files(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
         for _, _, descriptors in ancillary:
-            self._files.extend(array("i", descriptors))
+            self._files.extend(map(Shared, array("i", descriptors)))
         if flags & socket.MSG_CTRUNC:
             raise CommError("a payload could not be received: too many open files; raise `ulimit -n`")
 
@@ -227,14 +233,14 @@ class Link:
     def _has_decrypted(self) -> bool:
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
-    def _write(self, data: Buffer, idle: Idle, file: int | None = None) -> None:
-        """Write all of ``data``, and pass ``file`` with its first byte."""
+    def _write(self, data: Buffer, idle: Idle, files: Iterable[Shared] = ()) -> None:
+        """Write all of ``data``, and pass the ``files`` with its first byte."""
         while len(data):
             try:
-                if file is None:
+                if not files:
                     sent = self._socket.send(data)
                 else:
-                    sent, file = socket.send_fds(self._socket, [data], [file]), None
+                    sent, files = socket.send_fds(self._socket, [data], [file.descriptor for file in files]), ()
             except _AGAIN:
                 self._await_writing(idle)
             except OSError as error:
@@ -246,7 +252,7 @@ class Link:
         while not self._writable.poll(_TICK):
             idle((self,))
             if self.is_readable():
-                _, op, seq, _ = self.receive(idle)
+                _, op, seq, *_ = self.receive(idle)
                 raise Unexpected(self, op, seq)
 
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from det_core.comm._group import Call, Hub
 from det_core.comm._link import TICK, Gone, Idle, Link, forbear
-from det_core.comm._message import FAIL, Buffer, pack, unpack
+from det_core.comm._message import FAIL
+from det_core.comm._payload import Buffer, Payload, pack, unpack, view
 
 _FITS_BUFFERS: Final = 1 << 14
 """Bytes that TCP takes in without a reader, so that all machines may send before they receive."""
@@ -49,22 +50,22 @@ class Machines(Hub):
         self._left, self._right, self._count = left, right, count
         self._here, self._others = Hub(key, None, here), others
 
-    def allgather(self, call: Call, data: Buffer) -> list[Buffer]:
+    def allgather(self, call: Call, data: Payload) -> list[Payload]:
         """Everybody's ``data``."""
         collected = self._here.collect(call, data)
-        payload: Buffer = b"".join(pack(collected))
+        payload: Buffer = pack(collected)
         watching = self._idle(call)
         for _ in range(self._count - 1):
             payload = self._pass_on(call, payload, watching)
             collected.update(unpack(payload))
         collected = dict(sorted(collected.items()))
-        self._here.send_down(call, *pack(collected))
+        self._here.send_down(call, collected)
         return list(collected.values())
 
     def _pass_on(self, call: Call, payload: Buffer, watching: Idle) -> Buffer:
         if len(payload) <= _FITS_BUFFERS:
             call.send(self._right, payload)
-            return replace(call, idle=watching).receive(self._left)[1]
+            return view(replace(call, idle=watching).receive(self._left)[1])
         sent = _in_thread(lambda: call.send(self._right, payload))  # it must not watch: links belong to one thread
 
         def idle(links: Iterable[Link]) -> None:
@@ -72,7 +73,7 @@ class Machines(Hub):
             if sent.done():
                 sent.result()
 
-        received = replace(call, idle=idle).receive(self._left)[1]
+        received = view(replace(call, idle=idle).receive(self._left)[1])
         while True:
             try:
                 sent.result(TICK)

@@ -16,6 +16,7 @@ from det_core.comm._lane import Lane, say_and_close, watch
 from det_core.comm._link import TICK, Link
 from det_core.comm._machines import Machines
 from det_core.comm._notices import Notices
+from det_core.comm._payload import view
 from det_core.comm._plan import Plan, Seat, Way, describe, flat, star
 from det_core.comm._ranks import Peer, Ranks
 from det_core.comm._tcp import Tcp
@@ -79,7 +80,7 @@ class Mesh:
             }
             addresses = {door: listener.address for door, listener in listeners.items()}
             mine = json.dumps([ranks.cross_rank, ranks.local_rank, addresses]).encode()
-            told = [json.loads(bytes(each)) for each in parent.allgather(mine)]
+            told = [json.loads(bytes(view(each))) for each in parent.allgather(mine)]
             if len(told) != ranks.size:
                 raise CommError(f"of {ranks.size} workers only {len(told)} have a rank of their own")
             hosts = {machine: (rank, doors) for rank, (machine, local, doors) in enumerate(told) if local == 0}

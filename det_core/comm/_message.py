@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import mmap
-import os
 import struct
-from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias
+from typing import Final
 
-Buffer: TypeAlias = "bytes | memoryview"
+from det_core.comm._payload import SMALL, Buffer, Payload, Shared, pack, pack_rest, shared, view
 
 DATA, MANY, NUDGE, FAIL, NOTICE = range(5)
 """Kinds of frames: a payload, several (see `pack`), "I wait for you in this call", an error for all, a text."""
 
-FILE: Final = 8
-"""Added to the kind of a frame whose payload is in an anonymous file."""
+HEADER: Final = struct.Struct("!BBH4xQQ")
+"""Kind, op of the call, number of files that come along, seq of the call, bytes that follow."""
 
-HEADER: Final = struct.Struct("!BB6xQQ")
-"""Kind, op and seq of the call, bytes of the payload."""
-
-SMALL: Final = 1 << 15
-"""Bytes of a payload that goes in one piece with its header."""
+MOST_FILES: Final = 16
+"""In one frame; the kernel bounds how many a user may have under way (unix(7), ETOOMANYREFS)."""
 
 
 class Message:
@@ -32,64 +25,35 @@ class Message:
         kind: of the frame.
         op: which collective, an index.
         seq: which call of it.
-        parts: the payload.
+        payload: one, or several workers' by their numbers.
     """
 
-    def __init__(self, kind: int, op: int, seq: int, *parts: Buffer) -> None:
-        size = sum(map(len, parts))
-        header = HEADER.pack(kind, op, seq, size)
-        self.parts = (header, *parts) if size > SMALL else (b"".join((header, *parts)),)
-        self.file_header = HEADER.pack(kind + FILE, op, seq, size) if size > SMALL else None
-        """The header of the same frame with its payload in `file`; None if that is not worth it."""
-        self._file: _AnonymousFile | None = None
+    def __init__(self, kind: int, op: int, seq: int, payload: Payload | dict[int, Payload] = b"") -> None:
+        self._head, self._payload = (kind, op, seq), payload
+        self.small: bytes | None = None
+        """The whole frame, if that is little."""
+        if isinstance(payload, dict) and sum(map(len, payload.values())) <= SMALL:
+            payload = pack(payload)
+        if not isinstance(payload, dict) and len(payload) <= SMALL:
+            self.small = HEADER.pack(kind, op, 0, seq, len(payload)) + view(payload)
 
-    def file(self) -> int:
-        """Descriptor of an anonymous file with the payload; it lives as long as anybody holds one."""
-        if self._file is None:
-            self._file = _AnonymousFile(self.parts[1:])
-        return self._file.descriptor
+    @functools.cached_property
+    def copied(self) -> tuple[bytes, Buffer]:
+        """The frame, in two parts, for a peer on another host."""
+        data = pack(self._payload) if isinstance(self._payload, dict) else view(self._payload)
+        return self._header(0, len(data)), data
 
+    @functools.cached_property
+    def shared(self) -> tuple[bytes, list[Shared]]:
+        """The frame for a peer on this host: some bytes, and files with the rest."""
+        if not isinstance(self._payload, dict):
+            return self._header(1, 0), [shared(self._payload)]
+        entries = {key: shared(entry) if len(entry) > SMALL else entry for key, entry in self._payload.items()}
+        rest, files = pack_rest(entries)
+        if len(files) > MOST_FILES or len(rest) > 2 * SMALL:
+            rest, files = b"", [shared(pack(entries))]
+        return self._header(len(files), len(rest)) + rest, files
 
-class _AnonymousFile:
-    def __init__(self, parts: Iterable[Buffer]) -> None:
-        self.descriptor = os.memfd_create("det")
-        for part in parts:
-            rest = memoryview(part)
-            while rest:
-                rest = rest[os.write(self.descriptor, rest) :]
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)
-
-
-_MAP: Final = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
-
-
-def map_file(descriptor: int, size: int) -> memoryview:
-    """The payload in an anonymous file that arrived; it is unmapped with the last view of it."""
-    try:
-        return memoryview(mmap.mmap(descriptor, size, _MAP, mmap.PROT_READ))
-    finally:
-        os.close(descriptor)
-
-
-def pack(entries: Mapping[int, Buffer]) -> tuple[Buffer, ...]:
-    """Several workers' payloads as parts of one: a table of keys and sizes, then the payloads."""
-    return _table(len(entries)).pack(len(entries), *entries, *map(len, entries.values())), *entries.values()
-
-
-def unpack(payload: Buffer) -> dict[int, Buffer]:
-    """What was packed, in the same order."""
-    (count,) = _COUNT.unpack_from(payload)
-    table = _table(count)
-    numbers = table.unpack_from(payload)
-    ends = list(itertools.accumulate(numbers[count + 1 :], initial=table.size))
-    return {key: payload[start:end] for key, start, end in zip(numbers[1:], ends, ends[1:], strict=False)}
-
-
-_COUNT: Final = struct.Struct("!I")
-
-
-@functools.lru_cache
-def _table(count: int) -> struct.Struct:
-    return struct.Struct(f"!I{count}I{count}Q")
+    def _header(self, files: int, size: int) -> bytes:
+        kind, op, seq = self._head
+        return HEADER.pack(kind, op, files, seq, size)

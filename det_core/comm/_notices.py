@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from det_core.comm._group import Group
 from det_core.comm._link import Gone, Link
 from det_core.comm._message import NOTICE, Message
+from det_core.comm._payload import view
 from det_core.errors import CommError, PeerLost
 
 
@@ -69,7 +70,7 @@ class Notices:
 
     def _pass_on(self, link: Link) -> None:
         while True:
-            self.send(bytes(link.receive(_be_patient)[-1]).decode())
+            self.send(bytes(view(link.receive(_be_patient)[3])).decode())
             if not link.is_readable():
                 return
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from det_core.comm import Buffer, Group, Mesh, Notices, Ranks
+from det_core.comm import Group, Mesh, Notices, Ranks, dumps, loads, loads_all
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -180,27 +179,27 @@ class DistributedContext:
         """
         if self._lane is None:
             return [stuff]
-        gathered = self._lane.gather(_pickle(stuff))
-        return None if gathered is None else _unpickle(gathered, stuff, 0)
+        gathered = self._lane.gather(dumps(stuff))
+        return None if gathered is None else loads_all(gathered, 0, stuff)
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
         """As `gather`, among the workers of this machine: the list goes to local rank 0, in order of local rank."""
         if self._lane is None:
             return [stuff]
-        gathered = self._lane.gather(_pickle(stuff), local=True)
-        return None if gathered is None else _unpickle(gathered, stuff, 0)
+        gathered = self._lane.gather(dumps(stuff), local=True)
+        return None if gathered is None else loads_all(gathered, 0, stuff)
 
     def allgather(self, stuff: Any) -> list[Any]:
         """Every worker gets the list of every worker's ``stuff`` in order of rank; its own as it is, not a copy."""
         if self._lane is None:
             return [stuff]
-        return _unpickle(self._lane.allgather(_pickle(stuff)), stuff, self.rank)
+        return loads_all(self._lane.allgather(dumps(stuff)), self.rank, stuff)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
         """As `allgather`, among the workers of this machine, in order of local rank."""
         if self._lane is None:
             return [stuff]
-        return _unpickle(self._lane.allgather(_pickle(stuff), local=True), stuff, self.local_rank)
+        return loads_all(self._lane.allgather(dumps(stuff), local=True), self.local_rank, stuff)
 
     def broadcast(self, stuff: Any) -> Any:
         """Every worker gets the chief's ``stuff``; the chief the same object. What the others pass is ignored.
@@ -216,8 +215,8 @@ class DistributedContext:
     def _broadcast(self, stuff: Any, *, is_root: bool, local: bool) -> Any:
         if self._lane is None:
             return stuff
-        payload = self._lane.broadcast(_pickle(stuff) if is_root else b"", local=local)
-        return stuff if is_root else pickle.loads(payload)  # noqa: S301  # from this user or a holder of the key
+        payload = self._lane.broadcast(dumps(stuff) if is_root else b"", local=local)
+        return stuff if is_root else loads(payload)
 
     def _notify(self, text: str) -> None:
         """Let the chief's listeners know, from any thread, whatever the collectives do."""
@@ -231,14 +230,6 @@ class DistributedContext:
 def single_process() -> DistributedContext:
     """The context of a job of one worker."""
     return DistributedContext(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
-
-
-def _pickle(stuff: Any) -> bytes:
-    return pickle.dumps(stuff, pickle.HIGHEST_PROTOCOL)
-
-
-def _unpickle(payloads: list[Buffer], own: Any, mine: int) -> list[Any]:
-    return [own if index == mine else pickle.loads(each) for index, each in enumerate(payloads)]  # noqa: S301
 
 
 def _from_environment(names: tuple[str, ...], command: str) -> list[int]:
