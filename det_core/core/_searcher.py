@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
-from numbers import Real
 from typing import Any
 
 from det_core.config import SearcherConfig, Unit
 from det_core.core._distributed import DistributedContext
 from det_core.core._train import TrainContext
+from det_core.core._values import number
 from det_core.interfaces.tracking import Run, TrackingStore
 
 
@@ -78,7 +78,11 @@ class SearcherOperation:
             TypeError: ``searcher_metric`` is no number.
         """
         self._check("report_completed")
-        self._complete(self._length, _number(searcher_metric))
+        try:
+            metric = number(searcher_metric)
+        except TypeError as error:
+            raise TypeError(f"op.report_completed() takes the searcher.metric; what it got {error}") from error
+        self._complete(self._length, metric)
         self._completed = True
 
     def _check(self, method: str) -> None:
@@ -197,15 +201,3 @@ class SearcherContext:
     def _complete(self, length: int, metric: float) -> None:
         self._train.flush()  # whoever sees the operation completed also sees what led to it
         self._store.complete_searcher_operation(self._run.trial_id, self._run.run_id, length, metric)
-
-
-def _number(metric: Any) -> float:
-    try:
-        value = metric.item() if hasattr(metric, "item") else metric  # a scalar of NumPy, torch, ...
-    except (RuntimeError, ValueError):
-        value = None  # an array of several
-    if isinstance(value, Real) and not isinstance(value, bool):
-        return float(value)
-    raise TypeError(
-        f"op.report_completed() got {metric!r}; expected one number, the value of the config's searcher.metric"
-    )

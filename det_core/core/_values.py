@@ -78,6 +78,21 @@ class Values:
             _log.warning("metric %r is bytes, which are not recorded; report a number, a string or a list", name)
 
 
+def number(value: Any) -> float:
+    """One number, also a scalar, array or tensor of one.
+
+    Raises:
+        TypeError: it is none.
+    """
+    try:
+        converted = _plain(value, _Room(), 2)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{error}; expected one number") from error
+    if isinstance(converted, (int, float)) and not isinstance(converted, bool):
+        return float(converted)
+    raise TypeError(f"is a {_kind(value)}; expected one number")
+
+
 class _Room:
     """What is left of `MOST`."""
 

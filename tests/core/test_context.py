@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from det_core import core, get_cluster_info
-from det_core.errors import CheckpointNotFound, LaunchError, MetricsConflict
+from det_core.errors import CheckpointNotFound, MetricsConflict
 from det_core.interfaces.tracking import CheckpointState, State, TrackingStore
 from det_core.tracking import open_store
 
@@ -176,16 +176,6 @@ def test_metrics_that_cannot_be_written_make_the_script_fail(store: TrackingStor
         context.train.report_training_metrics(1, {"loss": 1.0})
         context.train.report_training_metrics(1, {"loss": 2.0})
     assert the_experiment(store).state is State.ERROR
-
-
-@pytest.mark.parametrize(("content", "message"), [("{", "is damaged"), ("[]", "JSON object"), ("{}", "is damaged")])
-def test_damaged_cluster_info_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, message: str
-) -> None:
-    monkeypatch.setenv("DET_INFO_DIR", str(tmp_path))
-    (tmp_path / "cluster.json").write_text(content)
-    with pytest.raises(LaunchError, match=message):
-        get_cluster_info()
 
 
 def test_a_home_on_the_network_is_replaced_by_a_local_record_with_one_notice(
