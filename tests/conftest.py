@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from det_core.core._info import get_cluster_info
 from det_core.plugins import registry
+
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # a shell's background job ignores it, and so would its children
 
 
 @pytest.fixture(autouse=True)
