@@ -8,11 +8,15 @@ from det_core.storage._open import open_storage
 from det_core.storage._remove import check, delete
 from det_core.storage._restore import StoredCheckpoint, find, metadata, restore
 from det_core.storage._save import Selector, adopt_files, publish, put_files, save, scan
+from det_core.storage._transfer import Progress
+from det_core.storage.objects import ObjectStorage
 
 __all__ = [
     "METADATA_FILE",
     "Entry",
     "Manifest",
+    "ObjectStorage",
+    "Progress",
     "Selector",
     "StoredCheckpoint",
     "adopt_files",

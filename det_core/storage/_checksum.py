@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -27,12 +28,6 @@ class Entry:
     """8 hexadecimal digits."""
 
 
-@dataclass(frozen=True)
-class _Part:
-    size: int
-    crc: int
-
-
 def checksum(source: Path, copy_to: int | None = None, *, sync: bool = False) -> Entry:
     """Read a file.
 
@@ -44,17 +39,21 @@ def checksum(source: Path, copy_to: int | None = None, *, sync: bool = False) ->
     try:
         size = os.fstat(descriptor).st_size
         if size <= _PART:
-            whole = _read(descriptor, 0, copy_to, sync=False)
-        else:
-            with ThreadPoolExecutor(_THREADS) as pool:
-                parts = pool.map(lambda start: _read(descriptor, start, copy_to, sync=sync), range(0, size, _PART))
-                whole = reduce(_join, parts)
+            return _read(descriptor, 0, copy_to, sync=False)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            parts = pool.map(lambda start: _read(descriptor, start, copy_to, sync=sync), range(0, size, _PART))
+            return combine(list(parts))
     finally:
         os.close(descriptor)
-    return Entry(whole.size, f"{whole.crc:08x}")
 
 
-def _read(source: int, start: int, copy_to: int | None, *, sync: bool) -> _Part:
+def combine(parts: Sequence[Entry]) -> Entry:
+    """The whole of which these are the parts, in order."""
+    size, crc = reduce(_join, ((part.size, int(part.crc32c, 16)) for part in parts))
+    return Entry(size, f"{crc:08x}")
+
+
+def _read(source: int, start: int, copy_to: int | None, *, sync: bool) -> Entry:
     crc, position = 0, start
     while piece := os.pread(source, min(_PIECE, start + _PART - position), position):
         crc = google_crc32c.extend(crc, piece)
@@ -63,7 +62,7 @@ def _read(source: int, start: int, copy_to: int | None, *, sync: bool) -> _Part:
         position += len(piece)
     if sync and copy_to is not None:
         start_sync(copy_to, start, position - start)
-    return _Part(position - start, crc)
+    return Entry(position - start, f"{crc:08x}")
 
 
 def _write(target: int, piece: bytes, position: int) -> None:
@@ -72,9 +71,10 @@ def _write(target: int, piece: bytes, position: int) -> None:
         written += os.pwrite(target, piece[written:], position + written)
 
 
-def _join(first: _Part, second: _Part) -> _Part:
+def _join(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int]:
     """CRC-32C is linear: the whole's is the first's, moved left by the second's length, plus the second's."""
-    return _Part(first.size + second.size, _times(_power_of_x(8 * second.size), first.crc) ^ second.crc)
+    (size, crc), (added, other) = first, second
+    return size + added, _times(_power_of_x(8 * added), crc) ^ other
 
 
 def _times(a: int, b: int) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,10 @@ from det_core.storage._checksum import Entry, checksum
 from det_core.storage._manifest import METADATA_FILE, Manifest
 from det_core.storage._parallel import in_parallel
 from det_core.storage._save import Selector
+from det_core.storage._transfer import Get, Progress, run
+from det_core.storage.objects import ObjectStorage
+
+_MORE_TRIES = 2
 
 
 @dataclass(frozen=True)
@@ -33,58 +39,89 @@ class StoredCheckpoint:
 
     def names(self) -> list[str]:
         """What can be fetched beside ``metadata.json``."""
-        listed = self.store.list(self.storage_id) if self.manifest.files is None else self.manifest.files
-        return [name for name in listed if name != METADATA_FILE]
+        return [name for name in self._sizes if name != METADATA_FILE]
 
-    def fetch(self, names: Collection[str], directory: Path, *, verify: bool = True) -> None:
+    def fetch(
+        self, names: Collection[str], directory: Path, *, verify: bool = True, progress: Progress | None = None
+    ) -> None:
         """Copy files into a directory, which is created; ``metadata.json`` is always among them, and comes last.
+
+        Args:
+            verify: compare sizes and checksums with the manifest.
+            progress: called from any thread with the number of bytes that were just copied.
 
         Raises:
             CheckpointCorrupt: a file is missing or, with ``verify``, differs from the manifest; names it.
         """
-        self._place(self._get, names, directory, verify=verify)
+        targets = self._targets(names, directory)
+        found = self._get(targets, progress)
+        wrong = self._differing(found) if verify else {}
+        for _ in range(_MORE_TRIES if wrong and self.store.local_path(self.storage_id) is None else 0):
+            again = {name: targets[name] for name in wrong}  # a network may have changed it
+            wrong = self._differing(self._get(again, None))
+        for name in wrong:
+            targets[name].unlink()
+        self._check(wrong)
+        (directory / METADATA_FILE).write_bytes(self.text)
 
     def link(self, names: Collection[str], directory: Path, stored: Path, *, verify: bool = True) -> None:
         """As `fetch`, but symbolic links to the files in the store's own directory, verified where they lie."""
+        targets = self._targets(names, directory)
+        found: dict[str, Entry] = {}
 
-        def link(name: str, target: Path) -> None:
-            target.symlink_to(stored / name)
+        def link(name: str) -> None:
+            if verify:
+                with self._present(name):
+                    found[name] = checksum(stored / name)
+            targets[name].symlink_to(stored / name)
 
-        self._place(link, names, directory, verify=verify)
+        in_parallel(link, targets, threads=self.store.transfers)
+        self._check(self._differing(found))
+        (directory / METADATA_FILE).write_bytes(self.text)
 
-    def _place(
-        self, place: Callable[[str, Path], str | None], names: Collection[str], directory: Path, *, verify: bool
-    ) -> None:
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        if self.manifest.files is None:
+            return self.store.list(self.storage_id)
+        return {name: entry.size for name, entry in self.manifest.files.items()}
+
+    def _targets(self, names: Collection[str], directory: Path) -> dict[str, Path]:
+        """Where the files go, with all directories made."""
         targets = {name: _inside(directory, name) for name in names}
         directory.mkdir(parents=True, exist_ok=True)
         for parent in {target if name.endswith("/") else target.parent for name, target in targets.items()}:
             parent.mkdir(parents=True, exist_ok=True)
+        return {name: target for name, target in targets.items() if not name.endswith("/")}
 
-        def one(name: str) -> None:
-            crc = place(name, targets[name])
-            if verify and self.manifest.files is not None:
-                self._verify(name, targets[name], crc, self.manifest.files[name])
-
-        files = (name for name in targets if not name.endswith("/"))
-        in_parallel(one, files, threads=self.store.transfers)
-        (directory / METADATA_FILE).write_bytes(self.text)
-
-    def _get(self, name: str, target: Path) -> str | None:
+    def _get(self, targets: Mapping[str, Path], progress: Progress | None) -> dict[str, Entry]:
+        store, storage_id = self.store, self.storage_id
         try:
-            return self.store.get(self.storage_id, name, target)
+            if isinstance(store, ObjectStorage):
+                sized = {name: (target, self._sizes[name]) for name, target in targets.items()}
+                return store.get_many(storage_id, sized, progress)
+            moves = {name: Get(store, storage_id, name, target) for name, target in targets.items()}
+            return run(moves, threads=store.transfers, progress=progress)
         except FileNotFoundError as error:
-            raise self._lacks(name) from error
+            raise self._lacks(str(error)) from error
 
-    def _verify(self, name: str, path: Path, crc: str | None, expected: Entry) -> None:
-        try:
-            found = checksum(path) if crc is None else Entry(path.stat().st_size, crc)
-        except FileNotFoundError as error:
-            raise self._lacks(name) from error
-        if found != expected:
+    def _differing(self, found: Mapping[str, Entry]) -> dict[str, Entry]:
+        expected = self.manifest.files
+        return {} if expected is None else {name: entry for name, entry in found.items() if entry != expected[name]}
+
+    def _check(self, wrong: Mapping[str, Entry]) -> None:
+        for name, found in wrong.items():
+            expected = (self.manifest.files or {})[name]
             raise CheckpointCorrupt(
                 f"checkpoint {self.storage_id}: {name} should have {expected.size} bytes and crc32c {expected.crc32c}, "
                 f"found {found.size} bytes and {found.crc32c}; restore an older checkpoint"
             )
+
+    @contextmanager
+    def _present(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self._lacks(name) from error
 
     def _lacks(self, name: str) -> CheckpointCorrupt:
         return CheckpointCorrupt(
@@ -115,20 +152,28 @@ def metadata(store: StorageManager, storage_id: str) -> dict[str, Any]:
 
 
 def restore(
-    store: StorageManager, storage_id: str, directory: Path, *, selector: Selector | None = None, verify: bool = True
+    store: StorageManager,
+    storage_id: str,
+    directory: Path,
+    *,
+    selector: Selector | None = None,
+    verify: bool = True,
+    progress: Progress | None = None,
 ) -> None:
     """Copy the checkpoint into a directory, which is created, and verify every file.
 
     Args:
         selector: takes paths as in the manifest; those it rejects are not fetched. ``metadata.json`` always is.
         verify: compare sizes and checksums with the manifest.
+        progress: called from any thread with the number of bytes that were just copied.
 
     Raises:
         CheckpointNotFound: there is no complete checkpoint under this id.
         CheckpointCorrupt: a file is missing or differs from the manifest; names it.
     """
     stored = find(store, storage_id)
-    stored.fetch([name for name in stored.names() if selector is None or selector(name)], directory, verify=verify)
+    names = [name for name in stored.names() if selector is None or selector(name)]
+    stored.fetch(names, directory, verify=verify, progress=progress)
 
 
 def _inside(directory: Path, name: str) -> Path:

@@ -14,10 +14,11 @@ from det_core.storage._checksum import Entry, checksum
 from det_core.storage._manifest import KEY, METADATA_FILE, Manifest
 from det_core.storage._parallel import in_parallel
 from det_core.storage._remove import delete
+from det_core.storage._transfer import EMPTY, Put, run
 from det_core.storage._tree import walk
+from det_core.storage.objects import ObjectStorage
 
 Selector = Callable[[str], bool]
-_EMPTY = Entry(0, "00000000")
 _WRITING = 0o222
 
 
@@ -57,15 +58,12 @@ def put_files(store: StorageManager, storage_id: str, files: Mapping[str, Path])
     Raises:
         StorageError: the store refused, or a file changed or vanished meanwhile.
     """
-    entries: dict[str, Entry] = {}
-
-    def put(name: str) -> None:
-        entries[name] = _put(store, storage_id, name, files[name])
-
-    in_parallel(put, files, threads=store.transfers)
+    if isinstance(store, ObjectStorage):
+        return store.put_many(storage_id, files)
+    entries = run({name: Put(store, storage_id, name, path) for name, path in files.items()}, threads=store.transfers)
     if files:
         store.sync(storage_id, list(files))
-    return {name: entries[name] for name in files}
+    return entries
 
 
 def adopt_files(store: StorageManager, storage_id: str, files: Mapping[str, Path], directory: Path) -> dict[str, Entry]:
@@ -105,26 +103,10 @@ def publish(
     return {**{name: entry.size for name, entry in entries.items()}, METADATA_FILE: len(text)}
 
 
-def _put(store: StorageManager, storage_id: str, name: str, source: Path) -> Entry:
-    if name.endswith("/"):
-        store.put(storage_id, name, source)
-        return _EMPTY
-    try:
-        before = source.stat()
-        crc = store.put(storage_id, name, source)
-        entry = checksum(source) if crc is None else Entry(before.st_size, crc)
-        after = source.stat()
-    except FileNotFoundError as error:
-        raise StorageError(f"{source} vanished while it was being stored") from error
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise StorageError(f"{source} changed while it was being stored; finish writing before you upload")
-    return entry
-
-
 def _adopt(store: StorageManager, storage_id: str, name: str, source: Path, target: Path) -> Entry:
     if name.endswith("/"):
         target.mkdir(parents=True, exist_ok=True)
-        return _EMPTY
+        return EMPTY
     status = source.lstat()
     if stat.S_ISLNK(status.st_mode) or status.st_nlink > 1:  # it also belongs to somebody else
         store.put(storage_id, name, source)

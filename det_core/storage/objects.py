@@ -1,0 +1,236 @@
+"""Checkpoints in an object store: whatever speaks `interfaces.objects.ObjectStore`."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import google_crc32c
+
+from det_core.errors import StorageError
+from det_core.interfaces.objects import ObjectStore
+from det_core.interfaces.storage import StorageManager
+from det_core.storage._attempts import HASTY, PATIENT, Attempts, Patience
+from det_core.storage._checksum import Entry, combine
+from det_core.storage._manifest import METADATA_FILE
+from det_core.storage._transfer import EMPTY, Progress, Source, Step, run
+
+_ROUND: Final = 1 << 20
+_log = logging.getLogger("det.storage")
+
+
+class ObjectStorage(StorageManager):
+    """Files are objects named ``prefix/storage_id/path``, and ``path`` of an empty directory ends in ``/``.
+
+    Args:
+        bucket: the client.
+        prefix: of all keys; may be empty.
+        patience: with each request.
+    """
+
+    def __init__(self, bucket: ObjectStore, prefix: str = "", patience: Patience = PATIENT) -> None:
+        self._bucket, self._patience = bucket, patience
+        self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
+        self.transfers = bucket.connections
+
+    def hasty(self) -> ObjectStorage:
+        """The same store, for a user who waits: it gives up within seconds."""
+        return ObjectStorage(self._bucket, self._prefix, HASTY)
+
+    def put(self, storage_id: str, path: str, source: Path) -> str:
+        return self.put_many(storage_id, {path: source})[path].crc32c
+
+    def get(self, storage_id: str, path: str, target: Path) -> str:
+        size = self._bucket.part_size  # nearly always more than enough, and then one request does
+        entry = self.get_many(storage_id, {path: (target, size)})[path]
+        if entry.size <= size:
+            return entry.crc32c
+        ((_, size),) = self._sizes(storage_id, path)
+        return self.get_many(storage_id, {path: (target, size)})[path].crc32c
+
+    def put_many(
+        self, storage_id: str, files: Mapping[str, Path], progress: Progress | None = None
+    ) -> dict[str, Entry]:
+        """As `put`, for many files: path -> what was stored."""
+        moves = {path: _Upload(self._bucket, self._key(storage_id, path), file) for path, file in files.items()}
+        return run(moves, threads=self.transfers, progress=progress, patience=self._patience)
+
+    def get_many(
+        self, storage_id: str, files: Mapping[str, tuple[Path, int]], progress: Progress | None = None
+    ) -> dict[str, Entry]:
+        """As `get`, for many: path -> (target, expected size in bytes) becomes path -> what was found."""
+        moves = {
+            path: _Download(self._bucket, self._key(storage_id, path), path, target, size)
+            for path, (target, size) in files.items()
+        }
+        return run(moves, threads=self.transfers, progress=progress, patience=self._patience)
+
+    def list(self, storage_id: str) -> dict[str, int]:
+        return dict(self._sizes(storage_id))
+
+    def delete(self, storage_id: str, paths: Sequence[str]) -> None:
+        first = [path for path in paths if path == METADATA_FILE]  # the order within a request is the server's
+        rest = [path for path in paths if path != METADATA_FILE]
+        attempts = Attempts(self._patience)
+        for batch in (first, *_batches(rest, self._bucket.batch)):
+            if batch:
+                keys = [self._key(storage_id, path) for path in batch]
+                attempts(functools.partial(self._bucket.delete, keys))
+        for left in attempts(lambda: list(self._bucket.unfinished(self._key(storage_id, "")))):
+            attempts(functools.partial(self._bucket.abort, left.key, left.upload))
+
+    def stored(self) -> dict[str, datetime]:
+        attempts = Attempts(self._patience)
+        found: dict[str, datetime] = {}
+        objects = attempts(lambda: [(each.key, each.time) for each in self._bucket.list(self._prefix)])
+        uploads = attempts(lambda: [(each.key, each.time) for each in self._bucket.unfinished(self._prefix)])
+        for key, time in objects + uploads:
+            storage_id, slash, _ = key.removeprefix(self._prefix).partition("/")
+            if slash:
+                found[storage_id] = max(time, found.get(storage_id, time))
+        return found
+
+    def _key(self, storage_id: str, path: str) -> str:
+        return f"{self._prefix}{storage_id}/{path}"
+
+    def _sizes(self, storage_id: str, path: str = "") -> Iterable[tuple[str, int]]:
+        """Path and size of everything, or of one path that must be there."""
+        key = self._key(storage_id, path)
+        objects = Attempts(self._patience)(lambda: list(self._bucket.list(key)))
+        found = [(each.key.removeprefix(self._key(storage_id, "")), each.size) for each in objects]
+        if not path:
+            return [(name, size) for name, size in found if name]
+        found = [(name, size) for name, size in found if name == path]
+        if not found:
+            raise FileNotFoundError(path)
+        return found
+
+
+class _Upload:
+    """A file into a bucket: at once, or in parts, of which the last to arrive makes the object."""
+
+    def __init__(self, bucket: ObjectStore, key: str, path: Path) -> None:
+        self._bucket, self._key = bucket, key
+        self._source = None if key.endswith("/") else Source(path)
+        self._size = self._source.size if self._source else 0
+        needed = -(-self._size // bucket.most_parts)
+        self._part = bucket.part_size if needed <= bucket.part_size else -(-needed // _ROUND) * _ROUND
+        self.memory = max(1, min(self._size, self._part))
+        self._lock = threading.Lock()
+        self._upload: str | None = None
+        self._parts: dict[int, tuple[str, Entry]] = {}
+        self._entry = EMPTY
+
+    def steps(self) -> Sequence[Step]:
+        if self._size <= self._part:
+            return [self._put]
+        return [functools.partial(self._put_part, number) for number in range(-(-self._size // self._part))]
+
+    def finish(self) -> Entry:
+        return self._entry
+
+    def abandon(self) -> None:
+        if self._upload is not None:
+            try:
+                Attempts(HASTY)(lambda: self._bucket.abort(self._key, self._upload or ""))
+            except StorageError as error:
+                _log.warning(
+                    "an upload of %s in parts is left in the store, for its own rules to remove: %s", self._key, error
+                )
+
+    def _put(self, attempts: Attempts) -> int:
+        data = self._source.read(0, self._size) if self._source else b""
+        crc = google_crc32c.value(data)
+        attempts(lambda: self._bucket.put(self._key, data, crc))
+        self._end(Entry(len(data), f"{crc:08x}"))
+        return len(data)
+
+    def _put_part(self, number: int, attempts: Attempts) -> int:
+        assert self._source
+        start = number * self._part
+        data = self._source.read(start, min(self._part, self._size - start))
+        crc = google_crc32c.value(data)
+        upload = self._begun(attempts)
+        tag = attempts(lambda: self._bucket.put_part(self._key, upload, number, data, crc))
+        with self._lock:
+            self._parts[number] = tag, Entry(len(data), f"{crc:08x}")
+            is_last = len(self._parts) == len(self.steps())
+        if is_last:
+            self._complete(upload, attempts)
+        return len(data)
+
+    def _begun(self, attempts: Attempts) -> str:
+        with self._lock:
+            if self._upload is None:
+                self._upload = attempts(lambda: self._bucket.begin(self._key))
+            return self._upload
+
+    def _complete(self, upload: str, attempts: Attempts) -> None:
+        tags, entries = zip(*(self._parts[number] for number in sorted(self._parts)), strict=True)
+        whole = combine(entries)
+        assert self._source
+        self._source.check()  # before it appears
+        attempts(lambda: self._bucket.complete(self._key, upload, tags, int(whole.crc32c, 16)))
+        self._upload = None
+        self._end(whole)
+
+    def _end(self, entry: Entry) -> None:
+        if self._source:
+            self._source.check()
+        self._entry = entry
+
+
+class _Download:
+    """A file out of a bucket, in ranges that are read at the same time."""
+
+    def __init__(self, bucket: ObjectStore, key: str, name: str, target: Path, size: int) -> None:
+        self._bucket, self._key, self._name, self._target, self._size = bucket, key, name, target, size
+        self.memory = max(1, min(size, bucket.part_size))
+        self._parts: dict[int, Entry] = {}
+
+    def steps(self) -> Sequence[Step]:
+        starts = range(0, max(1, self._size), self._bucket.part_size)
+        return [functools.partial(self._get, start) for start in starts]
+
+    def finish(self) -> Entry:
+        whole = combine([self._parts[start] for start in sorted(self._parts)])
+        os.truncate(self._target, whole.size)  # it may have been longer before
+        return whole
+
+    def abandon(self) -> None:
+        self._target.unlink(missing_ok=True)
+
+    def _get(self, start: int, attempts: Attempts) -> int:
+        size = min(self._bucket.part_size, self._size - start)
+        more = start + size >= self._size  # one byte more shows whether the object is longer than it should be
+        try:
+            data = attempts(lambda: self._bucket.get(self._key, start, size + more))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(self._name) from error
+        descriptor = os.open(self._target, os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            _write(descriptor, data, start)
+        finally:
+            os.close(descriptor)
+        self._parts[start] = Entry(len(data), f"{google_crc32c.value(data):08x}")
+        return len(data)
+
+
+def _write(descriptor: int, data: bytes, position: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(descriptor, rest, position)
+        rest, position = rest[written:], position + written
+
+
+def _batches(paths: Sequence[str], size: int) -> Iterator[list[str]]:
+    remaining = iter(paths)
+    while batch := list(itertools.islice(remaining, size)):
+        yield batch

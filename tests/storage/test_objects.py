@@ -1,0 +1,289 @@
+"""The engine over an object store: parts, retries, limits, and what is left when something fails."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from det_core import storage
+from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
+from det_core.interfaces.objects import Transient
+from det_core.storage._attempts import Patience
+
+from .memory import Full, MemoryBucket
+
+QUICK = Patience(tries=4, first=0.001, longest=0.01, total=5)
+ID = "0c0ffee0-0000-4000-8000-000000000001"
+
+
+@pytest.fixture
+def bucket() -> MemoryBucket:
+    return MemoryBucket()
+
+
+@pytest.fixture
+def store(bucket: MemoryBucket) -> storage.ObjectStorage:
+    return storage.ObjectStorage(bucket, "some/prefix/", QUICK)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    directory = tmp_path / "source"
+    (directory / "empty").mkdir(parents=True)
+    (directory / "nothing").touch()
+    (directory / "small").write_bytes(b"x")
+    (directory / "one part").write_bytes(os.urandom(16))
+    (directory / "parts").write_bytes(os.urandom(100))
+    return directory
+
+
+def save(store: storage.ObjectStorage, source: Path) -> dict[str, int]:
+    return storage.save(store, ID, storage.scan(source), {"steps_completed": 1})
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    return {name: b"" if name.endswith("/") else path.read_bytes() for name, path in storage.scan(directory).items()}
+
+
+def fails(times: int, *methods: str, error: Callable[[], Exception] = lambda: Transient("busy")) -> Callable[..., None]:
+    """Fail the first requests to each method and key."""
+    seen: dict[tuple[str, str], int] = {}
+
+    def fail(method: str, key: str) -> None:
+        if method in methods:
+            seen[method, key] = seen.get((method, key), 0) + 1
+            if seen[method, key] <= times:
+                raise error()
+
+    return fail
+
+
+def test_a_checkpoint_there_and_back(
+    bucket: MemoryBucket, store: storage.ObjectStorage, source: Path, tmp_path: Path
+) -> None:
+    resources = save(store, source)
+    expected = {"empty/": 0, "nothing": 0, "small": 1, "one part": 16, "parts": 100}
+    assert {name: resources[name] for name in expected} == expected
+    assert {key.removeprefix(f"some/prefix/{ID}/") for key in bucket.objects} == set(resources)
+    assert not bucket.uploads
+    storage.restore(store, ID, tmp_path / "back")
+    assert tree(tmp_path / "back") == tree(source)
+    assert store.stored().keys() == {ID}
+    storage.delete(store, ID)
+    assert not bucket.objects
+
+
+def test_progress_counts_every_byte_once(store: storage.ObjectStorage, source: Path, tmp_path: Path) -> None:
+    moved: list[int] = []
+    store.put_many(ID, storage.scan(source), moved.append)
+    assert sum(moved) == 117
+    save(store, source)
+    moved.clear()
+    storage.restore(store, ID, tmp_path / "back", progress=moved.append)
+    assert sum(moved) == 117
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_what_passes_is_tried_again(
+    bucket: MemoryBucket, store: storage.ObjectStorage, source: Path, tmp_path: Path, where: str
+) -> None:
+    methods = ("put", "get", "list", "delete", "put_part", "complete", "unfinished", *(["begin"] * (where == "before")))
+    setattr(bucket, where, fails(3, *methods))
+    save(store, source)
+    storage.restore(store, ID, tmp_path / "back")
+    assert tree(tmp_path / "back") == tree(source)
+    storage.delete(store, ID)
+    assert not bucket.objects
+
+
+def test_what_does_not_pass_is_told_and_leaves_nothing(
+    bucket: MemoryBucket, store: storage.ObjectStorage, source: Path
+) -> None:
+    bucket.before = fails(99, "put_part", error=lambda: Transient("the server is busy"))
+    with pytest.raises(StorageError, match=r"the server is busy; gave up after 4 tries in \d+ s"):
+        save(store, source)
+    assert not bucket.objects
+    assert not bucket.uploads
+
+
+def test_what_cannot_pass_is_not_tried_again(bucket: MemoryBucket, store: storage.ObjectStorage, source: Path) -> None:
+    asked: list[str] = []
+
+    def refuse(method: str, key: str) -> None:
+        if method == "complete":
+            asked.append(key)
+            raise Full("no space")
+
+    bucket.before = refuse
+    with pytest.raises(Full, match="no space"):
+        save(store, source)
+    assert len(asked) == 1
+    assert not bucket.objects
+    assert not bucket.uploads
+
+
+def test_a_failure_ends_the_waits_of_the_others(tmp_path: Path) -> None:
+    bucket = MemoryBucket()
+    store = storage.ObjectStorage(bucket, "", Patience(tries=100, first=30, longest=60, total=600))
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "b").write_bytes(b"2")
+    waiting = threading.Event()
+
+    def fail(method: str, key: str) -> None:
+        if method == "put" and key.endswith("a"):
+            waiting.set()
+            raise Transient("later")
+        if method == "put":
+            assert waiting.wait(5)
+            time.sleep(0.05)
+            raise Full("no space")
+
+    bucket.before = fail
+    began = time.monotonic()
+    with pytest.raises(StorageError):
+        store.put_many(ID, {"a": tmp_path / "a", "b": tmp_path / "b"})
+    assert time.monotonic() - began < 5
+
+
+def test_the_server_says_how_long_to_wait(bucket: MemoryBucket, source: Path) -> None:
+    store = storage.ObjectStorage(bucket, "", Patience(tries=2, first=60, longest=60, total=600))
+    bucket.before = fails(1, "put", error=lambda: Transient("slow down", after=0.01))
+    began = time.monotonic()
+    store.put(ID, "x", source / "small")
+    assert time.monotonic() - began < 5
+
+
+def test_requests_at_once_are_bounded(bucket: MemoryBucket, tmp_path: Path) -> None:
+    bucket.connections = 3
+    bucket.before = lambda method, key: time.sleep(0.005)
+    (tmp_path / "large").write_bytes(bytes(500))
+    storage.ObjectStorage(bucket, "", QUICK).put(ID, "large", tmp_path / "large")
+    assert bucket.most_at_once == 3
+
+
+def test_memory_bounds_them_as_well(bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("det_core.storage._transfer._MEMORY", 33)
+    bucket.before = lambda method, key: time.sleep(0.005)
+    (tmp_path / "large").write_bytes(bytes(500))
+    storage.ObjectStorage(bucket, "", QUICK).put(ID, "large", tmp_path / "large")
+    assert bucket.most_at_once == 2
+
+
+def test_a_file_of_too_many_parts_gets_larger_ones(bucket: MemoryBucket, tmp_path: Path) -> None:
+    bucket.most_parts, bucket.part_size = 3, 1 << 20
+    (tmp_path / "large").write_bytes(bytes((5 << 20) + 1))
+    sizes: list[int] = []
+    store = storage.ObjectStorage(bucket, "", QUICK)
+    store.put_many(ID, {"large": tmp_path / "large"}, sizes.append)
+    assert sorted(sizes) == [(1 << 20) + 1, 2 << 20, 2 << 20]
+
+
+def test_a_byte_that_changes_on_the_way_is_read_again(
+    bucket: MemoryBucket, store: storage.ObjectStorage, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(store, source)
+    real, left = bucket.get, [2]
+
+    def get(key: str, start: int, size: int) -> bytes:
+        data = real(key, start, size)
+        if key.endswith("parts") and start == 32 and left[0]:
+            left[0] -= 1
+            return bytes([data[0] ^ 1]) + data[1:]
+        return data
+
+    monkeypatch.setattr(bucket, "get", get)
+    storage.restore(store, ID, tmp_path / "back")
+    assert tree(tmp_path / "back") == tree(source)
+    assert left == [0]
+
+
+@pytest.mark.parametrize(
+    "change", [lambda data: data[:-1] or b"xy", lambda data: data + b"x", lambda data: b"y" + data[1:]]
+)
+@pytest.mark.parametrize("name", ["small", "one part", "parts", "nothing"])
+def test_damage_in_the_store_is_told(
+    bucket: MemoryBucket,
+    store: storage.ObjectStorage,
+    source: Path,
+    tmp_path: Path,
+    name: str,
+    change: Callable[[bytes], bytes],
+) -> None:
+    save(store, source)
+    key = f"some/prefix/{ID}/{name}"
+    data, written = bucket.objects[key]
+    bucket.objects[key] = change(data), written
+    with pytest.raises(CheckpointCorrupt, match=f"{name} should have {len(data)} bytes"):
+        storage.restore(store, ID, tmp_path / "back")
+    assert not (tmp_path / "back" / name).exists()
+    assert not (tmp_path / "back" / "metadata.json").exists()
+
+
+def test_a_lost_file_is_named(bucket: MemoryBucket, store: storage.ObjectStorage, source: Path, tmp_path: Path) -> None:
+    save(store, source)
+    del bucket.objects[f"some/prefix/{ID}/parts"]
+    with pytest.raises(CheckpointCorrupt, match="lacks parts"):
+        storage.restore(store, ID, tmp_path / "back")
+
+
+def test_a_target_that_was_longer_is_cut(store: storage.ObjectStorage, source: Path, tmp_path: Path) -> None:
+    store.put(ID, "parts", source / "parts")
+    (tmp_path / "target").write_bytes(bytes(1000))
+    crc = store.get(ID, "parts", tmp_path / "target")
+    data = (source / "parts").read_bytes()
+    assert (tmp_path / "target").read_bytes() == data
+    assert crc == f"{google_crc32c.value(data):08x}"
+
+
+def test_a_checkpoint_of_the_original_restores(
+    bucket: MemoryBucket, store: storage.ObjectStorage, tmp_path: Path
+) -> None:
+    for path, data in {"a/": b"", "a/b": bytes(40), "metadata.json": b'{"steps_completed": 3}'}.items():
+        bucket.put(f"some/prefix/{ID}/{path}", data, google_crc32c.value(data))
+    with pytest.warns(UserWarning, match="no checksums"):
+        storage.restore(store, ID, tmp_path / "back")
+    assert (tmp_path / "back" / "a" / "b").read_bytes() == bytes(40)
+
+
+def test_only_what_is_selected_is_read(
+    bucket: MemoryBucket, store: storage.ObjectStorage, source: Path, tmp_path: Path
+) -> None:
+    save(store, source)
+    asked: list[tuple[str, str]] = []
+    bucket.before = lambda method, key: asked.append((method, key.rpartition("/")[2]))
+    storage.restore(store, ID, tmp_path / "back", selector=lambda name: name == "small")
+    assert {key for method, key in asked if method == "get"} == {"small", "metadata.json"}
+    assert set(tree(tmp_path / "back")) == {"small"}
+
+
+def test_uploads_that_nobody_completed_count_as_stored_and_go_with_the_rest(
+    bucket: MemoryBucket, store: storage.ObjectStorage
+) -> None:
+    upload = bucket.begin(f"some/prefix/{ID}/large")
+    bucket.put_part(f"some/prefix/{ID}/large", upload, 0, b"x", google_crc32c.value(b"x"))
+    assert store.stored().keys() == {ID}
+    with pytest.raises(CheckpointNotFound):
+        storage.find(store, ID)
+    storage.delete(store, ID)
+    assert not bucket.uploads
+
+
+def test_a_file_that_changes_while_it_is_stored_is_never_complete(
+    bucket: MemoryBucket, store: storage.ObjectStorage, source: Path
+) -> None:
+    def grow(method: str, key: str) -> None:
+        if method == "put_part":
+            (source / "parts").write_bytes(bytes(100))
+            os.utime(source / "parts", (1, 1))
+
+    bucket.before = grow
+    with pytest.raises(StorageError, match="changed while it was being stored"):
+        save(store, source)
+    assert not bucket.objects
+    assert not bucket.uploads
