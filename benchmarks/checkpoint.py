@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from original import python
+from environments import original
 
 from det_core import core
 
@@ -55,7 +55,7 @@ class Original:
 
     def __init__(self, base: Path) -> None:
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen([python(), "-c", ORIGINAL, base], stdin=pipe, stdout=pipe, text=True)
+        self._process = subprocess.Popen([original(), "-c", ORIGINAL, base], stdin=pipe, stdout=pipe, text=True)
 
     def call(self, verb: str, source: object, target: object) -> float:
         assert self._process.stdin and self._process.stdout

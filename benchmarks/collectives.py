@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import original
+from environments import original
 
 ROUNDS = 5
 SIZES = (2, 4, 8)
@@ -91,7 +91,7 @@ def free_ports(count: int) -> Iterator[int]:
 
 
 def main() -> None:
-    systems = {"det": (sys.executable, "det_core.core"), "original": (str(original.python()), "determined.core")}
+    systems = {"det": (sys.executable, "det_core.core"), "original": (str(original()), "determined.core")}
     print(f"{'':24}{'n':>3}{'det, us':>12}{'original, us':>14}{'ratio':>8}{'goal':>7}")
     for size in SIZES:
         rounds = [{name: run(*system, size) for name, system in systems.items()} for _ in range(ROUNDS)]

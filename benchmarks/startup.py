@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import original
+from environments import original
 
 ROUNDS = 15
 DET = str(Path(sys.executable).parent / "det")
@@ -25,8 +25,8 @@ CASES = {
     "det plugins list": [DET, "plugins", "list"],
     "det experiment list": [DET, "experiment", "list"],
     "import det_torch": [sys.executable, "-c", "import det_torch"],
-    "import determined": [str(original.python()), "-c", "import determined"],
-    "from determined import core": [str(original.python()), "-c", "from determined import core"],
+    "import determined": [str(original()), "-c", "import determined"],
+    "from determined import core": [str(original()), "-c", "from determined import core"],
 }
 INIT = """
 import logging, sys, time
@@ -69,7 +69,7 @@ def main() -> None:
             target = [sys.executable, *command] if command[0] == DET else command
             print(f"{name:28}{own:8.1f}{added:11.1f}{modules(target) - bare:19}")
         print()
-        for package, python in (("det_core", sys.executable), ("determined", original.python())):
+        for package, python in (("det_core", sys.executable), ("determined", original())):
             output = subprocess.check_output([python, "-c", INIT.format(package=package)], text=True)
             first, *rest = [1000 * float(line) for line in output.split()]
             print(

@@ -1,0 +1,38 @@
+"""What det is timed beside, from PyPI, each in an environment of its own under .cache/, made by its first use."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+REQUIREMENTS = {
+    "original": ("determined==0.38.1", "setuptools<81"),  # it imports pkg_resources
+    "stores": ("awscli>=1.40,<2", "obstore>=0.8"),
+}
+HOME = Path(__file__).resolve().parent.parent / ".cache"
+
+
+def programs(name: str) -> Path:
+    """The directory with the programs of that environment, ``python`` among them.
+
+    Raises:
+        subprocess.CalledProcessError: pip could not install it; its output says why.
+    """
+    home, wanted = HOME / name, REQUIREMENTS[name]
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        complete = home / "complete"
+        if not complete.exists() or complete.read_text() != repr(wanted):
+            print(f"installing {', '.join(wanted)} into {home} ...", file=sys.stderr)
+            subprocess.run([sys.executable, "-m", "venv", "--clear", home / "venv"], check=True)
+            subprocess.run([home / "venv" / "bin" / "python", "-m", "pip", "install", "-q", *wanted], check=True)
+            complete.write_text(repr(wanted))
+    return home / "venv" / "bin"
+
+
+def original() -> Path:
+    """Python with the system that det replaces."""
+    return programs("original") / "python"

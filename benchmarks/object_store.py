@@ -1,0 +1,219 @@
+"""Checkpoints to a real S3 server and back: det, boto3's `upload_file` in a loop, the AWS command line, and obstore.
+
+The server is Ceph's gateway on loopback, so it shares the processors with its clients. Every case is one process from
+start to end, interpreter and imports included; in each round all run once, interleaved. Ratios are the median over
+the rounds of (case / det of the same round): above 1 det is faster. obstore, written in Rust, checks nothing on the
+way back and is the limit. The shapes are those of awslabs/aws-crt-s3-benchmarks, with names after its fashion.
+
+    python benchmarks/object_store.py [SHAPE ...]
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments import programs
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plugins" / "storage_s3" / "tests"))
+from rgw import Server, rgw
+
+from det_core.testing.proxy import FaultyProxy
+
+BUCKET = "benchmark"
+DELAY = 0.020
+"""Seconds that the proxy adds to each answer."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """``count`` files of ``size`` bytes."""
+
+    count: int
+    size: int
+    rounds: int = 3
+    delay: float = 0.0
+
+
+SHAPES = {
+    "1KiB-1000x-20ms": Shape(1000, 1 << 10, delay=DELAY),
+    "1KiB-1000x": Shape(1000, 1 << 10),
+    "1MiB-100x": Shape(100, 1 << 20),
+    "1GiB-1x": Shape(1, 1 << 30),
+    "2GiB-1x": Shape(1, 2 << 30, rounds=1),
+    "256KiB-10_000x": Shape(10_000, 256 << 10, rounds=1),
+}
+USUAL = ("1KiB-1000x-20ms", "1KiB-1000x", "1MiB-100x", "1GiB-1x")
+
+DET = """
+import os, sys
+from pathlib import Path
+from det_core import storage
+from det_storage_s3._config import S3Config
+from det_core.plugins import registry
+verb, bucket, name, directory = sys.argv[1:]
+config = S3Config(bucket=bucket, endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+store = storage.open_storage("s3", config)
+if verb == "up":
+    storage.save(store, name, storage.scan(Path(directory)), {})
+else:
+    storage.restore(store, name, Path(directory))
+"""
+LOOP = """
+import os, sys
+import boto3
+verb, bucket, name, directory = sys.argv[1:]
+client = boto3.client("s3")
+if verb == "up":
+    for path in sorted(os.listdir(directory)):
+        client.upload_file(os.path.join(directory, path), bucket, f"{name}/{path}")
+else:
+    os.makedirs(directory)
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=name + "/"):
+        for each in page["Contents"]:
+            client.download_file(bucket, each["Key"], os.path.join(directory, each["Key"].rpartition("/")[2]))
+"""
+OBSTORE = """
+import asyncio, os, sys
+from pathlib import Path
+import obstore
+from obstore.store import S3Store
+verb, bucket, name, directory = sys.argv[1:]
+store = S3Store(bucket, endpoint=os.environ["AWS_ENDPOINT_URL"], client_options={"allow_http": True},
+                virtual_hosted_style_request=False)
+slots = asyncio.Semaphore(16)
+async def up(path):
+    async with slots:
+        await obstore.put_async(store, f"{name}/{path.name}", path)
+async def down(key, size):
+    target = Path(directory, key.rpartition("/")[2])
+    async with slots:
+        with target.open("wb") as file:
+            async for chunk in (await obstore.get_async(store, key)).stream():
+                file.write(chunk)
+async def main():
+    if verb == "up":
+        await asyncio.gather(*(up(path) for path in Path(directory).iterdir()))
+    else:
+        Path(directory).mkdir()
+        found = [each for page in obstore.list(store, name) for each in page]
+        await asyncio.gather(*(down(each["path"], each["size"]) for each in found))
+asyncio.run(main())
+"""
+
+
+def commands(verb: str, name: str, directory: Path) -> dict[str, list[str]]:
+    stores = programs("stores")
+    url = f"s3://{BUCKET}/{name}"
+    arguments = [verb, BUCKET, name, str(directory)]
+    pair = [str(directory), url] if verb == "up" else [url, str(directory)]
+    return {
+        "det": [sys.executable, "-c", DET, *arguments],
+        "boto3 in a loop": [sys.executable, "-c", LOOP, *arguments],
+        "aws s3 cp --recursive": [str(stores / "aws"), "s3", "cp", "--recursive", "--only-show-errors", *pair],
+        "obstore": [str(stores / "python"), "-c", OBSTORE, *arguments],
+    }
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one process: seconds, seconds of processor time, and MiB of memory at most."""
+
+    wall: float
+    processor: float
+    memory: float
+
+
+def measured(command: list[str], environment: dict[str, str]) -> Cost:
+    began = time.perf_counter()
+    process = subprocess.Popen(command, env=environment)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command[0]} failed")
+    return Cost(time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def measure(shape: Shape, server: Server, scratch: Path) -> None:
+    source = scratch / "source"
+    source.mkdir()
+    for number in range(shape.count):
+        (source / f"file-{number}").write_bytes(os.urandom(shape.size))
+    with address(server, shape.delay) as endpoint:
+        environment = {
+            **os.environ,
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ACCESS_KEY_ID": server.access_key,
+            "AWS_SECRET_ACCESS_KEY": server.secret_key,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+        costs: dict[str, dict[str, list[Cost]]] = {"up": {}, "down": {}}
+        for _ in range(shape.rounds):
+            for case in commands("up", "", scratch):
+                name, target = str(uuid.uuid4()), scratch / "target"
+                for verb, directory in (("up", source), ("down", target)):
+                    os.sync()
+                    command = commands(verb, name, directory)[case]
+                    costs[verb].setdefault(case, []).append(measured(command, environment))
+                check(source, target)
+                subprocess.run(["rm", "-r", target], check=True)
+                empty(server, name)
+    gib = shape.count * shape.size / (1 << 30)
+    for verb, cases in costs.items():
+        print(f"  {verb:28}{'s':>9}{'/ det':>8}{'CPU s/GiB':>12}{'peak MiB':>10}")
+        for case, found in cases.items():
+            ratio = statistics.median(a.wall / b.wall for a, b in zip(found, cases["det"], strict=True))
+            wall = statistics.median(cost.wall for cost in found)
+            processor = statistics.median(cost.processor for cost in found) / gib
+            memory = max(cost.memory for cost in found)
+            print(f"    {case:26}{wall:9.2f}{ratio:8.2f}{processor:12.1f}{memory:10.0f}", flush=True)
+
+
+def check(source: Path, target: Path) -> None:
+    for path in source.iterdir():
+        if (target / path.name).stat().st_size != path.stat().st_size:
+            raise SystemExit(f"{target / path.name} is not what was stored")
+
+
+def empty(server: Server, name: str) -> None:
+    client = server.client()
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=name):
+        keys = [{"Key": each["Key"]} for each in page.get("Contents", ())]
+        client.delete_objects(Bucket=BUCKET, Delete={"Objects": keys})
+
+
+@contextmanager
+def address(server: Server, delay: float) -> Iterator[str]:
+    """Where the server is reached, with so much delay."""
+    if not delay:
+        yield server.endpoint
+        return
+    host, _, port = server.endpoint.removeprefix("http://").partition(":")
+    proxy = FaultyProxy(host, int(port), delay=delay)
+    try:
+        yield f"http://127.0.0.1:{proxy.port}"
+    finally:
+        proxy.close()
+
+
+def main() -> None:
+    chosen: Callable[[str], Shape] = SHAPES.__getitem__
+    with rgw() as server:
+        server.client().create_bucket(Bucket=BUCKET)
+        for name in sys.argv[1:] or USUAL:
+            print(name)
+            with tempfile.TemporaryDirectory() as scratch:
+                measure(chosen(name), server, Path(scratch))
+
+
+if __name__ == "__main__":
+    main()
