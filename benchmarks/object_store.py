@@ -83,31 +83,26 @@ else:
             client.download_file(bucket, each["Key"], os.path.join(directory, each["Key"].rpartition("/")[2]))
 """
 OBSTORE = """
-import asyncio, os, sys
+import os, sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import obstore
 from obstore.store import S3Store
 verb, bucket, name, directory = sys.argv[1:]
 store = S3Store(bucket, endpoint=os.environ["AWS_ENDPOINT_URL"], client_options={"allow_http": True},
                 virtual_hosted_style_request=False)
-slots = asyncio.Semaphore(16)
-async def up(path):
-    async with slots:
-        await obstore.put_async(store, f"{name}/{path.name}", path)
-async def down(key, size):
-    target = Path(directory, key.rpartition("/")[2])
-    async with slots:
-        with target.open("wb") as file:
-            async for chunk in (await obstore.get_async(store, key)).stream():
-                file.write(chunk)
-async def main():
+def up(path):
+    obstore.put(store, f"{name}/{path.name}", path)
+def down(key):
+    with Path(directory, key.rpartition("/")[2]).open("wb") as file:
+        for chunk in obstore.get(store, key).stream():
+            file.write(chunk)
+with ThreadPoolExecutor(16) as pool:
     if verb == "up":
-        await asyncio.gather(*(up(path) for path in Path(directory).iterdir()))
+        list(pool.map(up, Path(directory).iterdir()))
     else:
         Path(directory).mkdir()
-        found = [each for page in obstore.list(store, name) for each in page]
-        await asyncio.gather(*(down(each["path"], each["size"]) for each in found))
-asyncio.run(main())
+        list(pool.map(down, [each["path"] for page in obstore.list(store, name) for each in page]))
 """
 
 

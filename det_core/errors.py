@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 
 class DetError(Exception):
@@ -88,6 +93,22 @@ class CheckpointNotFound(StorageError):
 
 class CheckpointCorrupt(StorageError):
     """A stored file differs from what the checkpoint's manifest promises."""
+
+
+class SecretMissing(DetError):
+    """Secrets of a recorded config are not in their files on this host.
+
+    Attributes:
+        files: where each stands in the config -> its file.
+    """
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self.files = dict(files)
+        which = "; ".join(f"{place} is not in {path}" for place, path in self.files.items())
+        super().__init__(
+            f"{which} (or cannot be read): the record does not hold secrets, only where they are; write it there as "
+            "text, or in a terminal: det experiment resume asks for it"
+        )
 
 
 class LaunchError(DetError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
+import importlib_metadata
 import pytest
 
 from det_core.core._info import get_cluster_info
@@ -24,3 +26,13 @@ def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for cached in (get_cluster_info, registry):
         cached.cache_clear()
     return home
+
+
+@pytest.fixture
+def only_det_core(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever else is installed."""
+    ours = importlib_metadata.distribution("det-core").entry_points.select(group="det")
+    monkeypatch.setattr("importlib_metadata.entry_points", lambda group: ours)
+    registry.cache_clear()
+    yield
+    registry.cache_clear()

@@ -44,9 +44,10 @@ def test_make_targets_exist(target: str) -> None:
 
 
 def test_links_and_places_exist() -> None:
-    linked = [link for link in re.findall(r"\]\(([^)#]+)\)", TEXT) if "://" not in link]
-    named = re.findall(r"^\| `([a-z_/.]+)", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
-    missing = [place for place in [*linked, *named] if not (ROOT / place).exists()]
+    links = {page: re.findall(r"\]\(([^)#]+)\)", page.read_text()) for page in DOCUMENTS}
+    linked = [page.parent / link for page, found in links.items() for link in found if "://" not in link]
+    named = re.findall(r"^\| `([a-z0-9_/.]+)", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
+    missing = [place for place in [*linked, *(ROOT / name for name in named)] if not place.exists()]
     assert missing == []
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from contextlib import nullcontext
 
 from det_core.cli._command import INTERRUPTED, exit_code
 from det_core.cli._output import print_json
 from det_core.cli._records import experiment_row
+from det_core.cli._secrets import ask_for_secrets
 from det_core.cli._watch import Watcher, follow
 from det_core.cli.run import read_config, report, submit
 from det_core.errors import DetError
@@ -35,6 +37,8 @@ def resume(args: argparse.Namespace) -> int:
         experiment = store.experiment(args.experiment_id)
         if experiment.state is State.COMPLETED:
             raise DetError(f"experiment {experiment.id} is COMPLETED; nothing is left to resume")
+        if sys.stdin.isatty() and not experiment.unmanaged:
+            ask_for_secrets(experiment.config)
         ExperimentRunner(store, experiment.id)  # refuses what no runner can take, before a process is started
         watcher = Watcher(store, experiment.id)
         watcher.poll()

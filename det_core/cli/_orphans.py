@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from det_core import storage
-from det_core.cli._storage import open_block
+from det_core.cli._output import masked
 from det_core.errors import DetError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore
@@ -45,6 +45,8 @@ def find_orphans(record: TrackingStore, older_than: timedelta) -> Orphans:
     Args:
         older_than: what only its age tells from a checkpoint that is being written must not have changed for so long.
     """
+    from det_core.core import open_block
+
     before = datetime.now(timezone.utc) - older_than
     orphans = Orphans()
     for row in record.checkpoints(states=[CheckpointState.ACTIVE]):
@@ -54,7 +56,7 @@ def find_orphans(record: TrackingStore, older_than: timedelta) -> Orphans:
                 store = open_block(row.storage)
                 orphans.found.append(Orphan(row.uuid, reason, store.list(row.uuid), store, active=True))
     for block in _blocks(record):
-        with _noted(orphans, f"storage {json.dumps(block)}"):
+        with _noted(orphans, f"storage {masked(json.dumps(block))}"):
             store = open_block(block)
             orphans.found += _unrecorded(record, store, before)
     return orphans

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
 
-from det_core.cli._output import count, elapsed, text
+from det_core.cli._output import count, elapsed, masked, text
 from det_core.errors import DetError
 from det_core.interfaces.tracking import Checkpoint, Experiment, State, TrackingStore
 from det_core.plugins import registry
@@ -106,7 +106,7 @@ def location(checkpoint: Checkpoint) -> str:
         path = open_checkpoint_storage(checkpoint).local_path(checkpoint.uuid)
     except DetError:
         path = None
-    return str(path) if path else ", ".join(f"{key} {value}" for key, value in checkpoint.storage.items())
+    return str(path) if path else masked(", ".join(f"{key} {value}" for key, value in checkpoint.storage.items()))
 
 
 def summary(result: Outcome) -> Iterator[str]:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any
 
-from det_core.interfaces.tracking import LogLine
+from det_core.interfaces.tracking import SECRET_REFERENCE, LogLine
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
@@ -28,7 +28,9 @@ def plain(value: Any) -> Any:
         return value.value
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if value is None or isinstance(value, (str, int, float)):
+    if isinstance(value, str):
+        return masked(value)
+    if value is None or isinstance(value, (int, float)):
         return value
     if isinstance(value, datetime):
         return value.isoformat()
@@ -39,6 +41,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, Iterable):
         return [plain(item) for item in value]
     return str(value)
+
+
+def masked(text: str) -> str:
+    """Without what stands for the secrets of a recorded config."""
+    return SECRET_REFERENCE.sub("********", text)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

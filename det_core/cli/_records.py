@@ -150,8 +150,9 @@ def all_metrics(store: TrackingStore, trials: Sequence[Trial]) -> Iterator[Metri
 
 
 def all_checkpoints(store: TrackingStore, **whose: int | None) -> list[Checkpoint]:
-    """Those being written, too; not the deleted ones."""
-    return store.checkpoints(states=(CheckpointState.ACTIVE, CheckpointState.COMPLETED), **whose)
+    """Those being written, and what is left of others, too; not the deleted ones."""
+    shown = [state for state in CheckpointState if state is not CheckpointState.DELETED]
+    return store.checkpoints(states=shown, **whose)
 
 
 def document(record: object, **parts: object) -> dict[str, Any]:

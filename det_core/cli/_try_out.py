@@ -13,9 +13,9 @@ from typing import Any
 from det_core import storage
 from det_core.cli._output import count, print_json, scalars, size, table
 from det_core.cli._records import all_checkpoints
-from det_core.cli._storage import open_block
 from det_core.cli.run import submit, train
 from det_core.config import ExperimentConfig, is_command, parse_config
+from det_core.core import open_block
 from det_core.interfaces.tracking import Experiment, State, TrackingStore
 from det_core.tracking import open_store
 

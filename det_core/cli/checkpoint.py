@@ -1,4 +1,4 @@
-"""``det checkpoint``: list, describe and download checkpoints, and remove orphans."""
+"""``det checkpoint``: list, describe, download and remove checkpoints, and remove orphans."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from det_core.cli._command import JSON, Command, add_commands, argument
 from det_core.cli._orphans import Orphan, find_orphans, remove
 from det_core.cli._outcome import location
 from det_core.cli._output import count, print_json, size, table
+from det_core.cli._progress import transferred
 from det_core.cli._records import all_checkpoints, checkpoint_facts, checkpoint_table, document
 from det_core.cli._storage import download
 from det_core.errors import DetError
@@ -50,7 +51,9 @@ def _download(args: argparse.Namespace) -> int:
     target: Path = args.output or Path("checkpoints", args.uuid)
     with open_store() as store:
         checkpoint = store.checkpoint(args.uuid)
-    download(checkpoint, target)
+    total = sum(number for name, number in checkpoint.resources.items() if name != "metadata.json")
+    with transferred(total) as progress:
+        download(checkpoint, target, progress)
     if args.json:
         print_json({"uuid": checkpoint.uuid, "path": target.absolute()})
     else:
@@ -96,6 +99,12 @@ def _age(text: str) -> timedelta:
     return timedelta(**{units[unit]: int(number)})
 
 
+def _rm(args: argparse.Namespace) -> int:
+    from det_core.cli._rm import rm
+
+    return rm(args)
+
+
 _UUID = argument("uuid", metavar="UUID")
 _COMMANDS = (
     Command(
@@ -120,6 +129,23 @@ _COMMANDS = (
                 help="spare what changed within this time if nothing else tells that it is abandoned (default 24h)",
             ),
             argument("--dry-run", action="store_true", help="only show what would be removed"),
+            JSON,
+        ),
+    ),
+    Command(
+        "rm",
+        _rm,
+        "remove checkpoints from their storage, or some of their files",
+        (
+            argument("uuids", nargs="+", metavar="UUID"),
+            argument(
+                "--glob",
+                action="append",
+                default=[],
+                metavar="PATTERN",
+                help="only files that match, as in .gitignore: '*.pth', 'optimizer/'; may be repeated",
+            ),
+            argument("-y", "--yes", action="store_true", help="do not ask"),
             JSON,
         ),
     ),

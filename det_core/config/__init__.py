@@ -17,7 +17,13 @@ from det_core.config._plugin_blocks import CheckpointStorageConfig as Checkpoint
 from det_core.config._plugin_blocks import DistributedConfig as DistributedConfig
 from det_core.config._plugin_blocks import LauncherConfig as LauncherConfig
 from det_core.config._plugin_blocks import SearcherConfig as SearcherConfig
+from det_core.config._problems import explain_block as explain_block
 from det_core.config._schema import config_schema as config_schema
+from det_core.config._secrets import MASK as MASK
+from det_core.config._secrets import Secret as Secret
+from det_core.config._secrets import map_text as map_text
+from det_core.config._secrets import replace_texts as replace_texts
+from det_core.config._secrets import texts as texts
 
 __all__ = [
     "Block",
@@ -27,13 +33,19 @@ __all__ = [
     "Hyperparameter",
     "LauncherConfig",
     "Length",
+    "MASK",
     "Positive",
     "PositiveLength",
     "SearcherConfig",
+    "Secret",
     "Unit",
     "config_schema",
+    "explain_block",
     "is_command",
     "load_config",
+    "map_text",
     "parse_config",
+    "replace_texts",
     "sample_hyperparameters",
+    "texts",
 ]

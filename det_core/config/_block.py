@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
+
+from det_core.config._secrets import shown
 
 T = TypeVar("T")
 
@@ -33,6 +35,10 @@ class Block(BaseModel):
     @classmethod
     def _prepare(cls, data: Any) -> Any:
         return prepare(cls, data) if isinstance(data, Mapping) else data
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, value if name is None or isinstance(value, Block) else shown(value, (name,))
 
 
 def prepare(model: type[BaseModel], data: Mapping[str, Any], beside: Iterable[str] = ()) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from det_core.config._entrypoint import Entrypoint, is_command
 from det_core.config._hyperparameters import Hyperparameter
 from det_core.config._length import Length, Unit
 from det_core.config._plugin_blocks import CheckpointStorageConfig, DistributedConfig, LauncherConfig, SearcherConfig
+from det_core.config._secrets import mark
 from det_core.config._settings import (
     BindMount,
     EnvironmentConfig,
@@ -81,8 +82,12 @@ class ExperimentConfig(Block):
         return (*self._rewrites, *([f"these keys have no meaning here and are ignored: {ignored}"] if ignored else []))
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON values, defaults included, in the form in which users write configs."""
-        return self.model_dump(mode="json")
+        """Plain JSON values, defaults included, in the form in which users write configs.
+
+        Secrets are among them, each as text that hides itself from ``repr``; JSON and YAML show it.
+        """
+        whole: dict[str, Any] = mark(self.model_dump(mode="json"), self.model_dump())
+        return whole
 
     def __eq__(self, other: object) -> bool:
         # How the config was written does not count, and pydantic compares private attributes.

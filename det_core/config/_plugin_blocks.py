@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
+    ConfigDict,
     Field,
     SerializeAsAny,
     SerializerFunctionWrapHandler,
@@ -19,12 +20,20 @@ from pydantic_core import PydanticCustomError
 
 from det_core.config._block import Block, Count, Flag, Number, Whole, prepare
 from det_core.config._length import Length, Unit
+from det_core.config._secrets import texts
 from det_core.errors import PluginError
+from det_core.interfaces.tracking import SECRET_REFERENCE
 from det_core.plugins import registry
 
 
 class NoOptions(Block):
     """The options of a plugin that takes none."""
+
+
+class Referring(BaseModel):
+    """Recorded options, which were valid, with references for the secrets among them. The plugin does not see them."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
 
 
 class PluginBlock(Block):
@@ -69,6 +78,8 @@ class PluginBlock(Block):
     def _validate_options(cls, options: dict[str, Any], info: ValidationInfo) -> BaseModel:
         if cls.tag not in info.data:
             return NoOptions()
+        if any(SECRET_REFERENCE.search(text) for _, text in texts(options)):
+            return Referring.model_validate(options)
         model = cls.options_model(info.data[cls.tag])
         # A model that says nothing about unknown keys refuses them too: most of them are misspelt.
         extra: Literal["forbid"] | None = None if "extra" in model.model_config else "forbid"

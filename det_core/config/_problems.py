@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,12 +12,10 @@ from pydantic_core import ErrorDetails
 
 from det_core.config._block import UnknownKey
 from det_core.config._document import Document, Location
+from det_core.config._secrets import MASK, is_secret, texts
 from det_core.errors import Problem
 
 _SHOWN = 60
-_SECRET = re.compile(
-    r"access_?key|secret|passw|connection_string|credential|(^|_)auth(_|$)|token$|environment_variables", re.I
-)
 
 # Type of pydantic's error -> what was expected; {words} come from the error's context.
 _EXPECTED = {
@@ -46,12 +43,18 @@ _EXPECTED = {
 def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
     """One problem per place; where several alternatives were refused, one that names them all."""
     found: dict[tuple[Location, str], dict[str, None]] = {}
+    secrets = {text for location, text in texts(document.value) if text and is_secret(location)}
     for details in error.errors(include_url=False):
         location = _locate(details, document.value)
-        wrong, remedy = _explain(details, location)
+        wrong, remedy = _explain(details, location, secrets)
         found.setdefault((location, wrong), {})[remedy] = None
     for (location, wrong), remedies in found.items():
         yield document.problem(location, "; ".join(filter(None, (wrong, "; or ".join(remedies)))))
+
+
+def explain_block(error: ValidationError, name: str, value: Any) -> str:
+    """The problems of one block of a config that has no file, in one line."""
+    return "; ".join(str(problem) for problem in explain(error, Document(name, value)))
 
 
 def _locate(details: ErrorDetails, value: Any) -> Location:
@@ -67,7 +70,7 @@ def _locate(details: ErrorDetails, value: Any) -> Location:
     return tuple(location)
 
 
-def _explain(details: ErrorDetails, location: Location) -> tuple[str, str]:
+def _explain(details: ErrorDetails, location: Location, secrets: Collection[str]) -> tuple[str, str]:
     """What is wrong, and what to do about it."""
     kind, context = details["type"], details.get("ctx", {})
     value = context.get("tag", details["input"])
@@ -78,10 +81,10 @@ def _explain(details: ErrorDetails, location: Location) -> tuple[str, str]:
     if kind in _EXPECTED:
         return _seen(value, location), "expected " + _EXPECTED[kind].format(**context)
     message = str(context.get("error", details["msg"])).replace("Input should be", "expected")
+    for secret in secrets if "error" in context else ():  # a plugin's own words may quote it
+        message = message.replace(secret, MASK)
     if isinstance(value, (Mapping, list)):
         return "", message
-    if "error" in context and _is_secret(location):  # a plugin's own words may quote the value
-        message = message.replace(str(value), "***")
     quoted = isinstance(value, str) and repr(value) in message
     return "" if quoted else _seen(value, location), message
 
@@ -99,11 +102,7 @@ def _seen(value: Any, location: Location) -> str:
         return "got a mapping"
     if isinstance(value, (list, tuple)):
         return "got a list" if value else "got an empty list"
-    if _is_secret(location):
+    if is_secret(location):
         return "got a value that is not shown"
     text = json.dumps(value, ensure_ascii=False, default=str)
     return f"got {text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}"
-
-
-def _is_secret(location: Location) -> bool:
-    return any(_SECRET.search(part) for part in location if isinstance(part, str))

@@ -10,7 +10,7 @@ from det_core.core._experimental import ExperimentalCoreContext
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
 from det_core.core._searcher import SearcherContext, SearcherMode, SearcherOperation
-from det_core.core._storage import default_storage
+from det_core.core._storage import default_storage, open_block
 from det_core.core._tensorboard import TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
 
@@ -32,4 +32,5 @@ __all__ = [
     "Unit",
     "default_storage",
     "init",
+    "open_block",
 ]

@@ -21,13 +21,13 @@ from det_core.core._info import ClusterInfo, TrialInfo, get_cluster_info
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
 from det_core.core._searcher import SearcherContext
-from det_core.core._storage import storage_block
+from det_core.core._storage import open_block, storage_block
 from det_core.core._tensorboard import Tensorboard, TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
 from det_core.errors import InvalidHP
 from det_core.interfaces.tracking import Run, TrackingStore
-from det_core.storage import open_storage
 from det_core.tracking import open_later, open_store
+from det_core.tracking.secret_files import fill, keep
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -109,12 +109,10 @@ def init(
     preempt_mode, tensorboard_mode = PreemptMode(preempt_mode), TensorboardMode(tensorboard_mode)
     info = get_cluster_info()
     managed = info.trial if info else None
-    settings = parse_config(managed.config if managed else _script.config(config))
+    settings = parse_config(_filled(managed.config) if managed else _script.config(config))
     if checkpoint_storage is not None or settings.checkpoint_storage is None:
         settings = parse_config({**settings.dump(), "checkpoint_storage": storage_block(checkpoint_storage)})
-    block = settings.checkpoint_storage
-    assert block is not None
-    storage_manager = open_storage(block.type, block.options)
+    storage_manager = open_block(settings.dump()["checkpoint_storage"])
     distributed = distributed or _only_worker(settings)
     if info and managed:
         trial, cluster_id = managed, info.cluster_id
@@ -149,7 +147,7 @@ def init(
             store,
             storage_manager,
             run,
-            settings.dump()["checkpoint_storage"],
+            keep(settings.dump()["checkpoint_storage"]) if distributed.rank == 0 else {},
             distributed=distributed,
             require_steps=managed is not None,
             flush=train.flush,
@@ -162,6 +160,11 @@ def init(
         experimental=ExperimentalCoreContext(store, run),
         _store=store,
     )
+
+
+def _filled(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A runner's config with the secrets that the trial's own code reads; the others stay references."""
+    return {**config, **fill({"data": config.get("data")})}
 
 
 def _only_worker(settings: ExperimentConfig) -> DistributedContext:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from det_core.errors import LaunchError
+from det_core.tracking.secret_files import fill
 
 _T = TypeVar("_T")
 
@@ -83,7 +84,7 @@ class ClusterInfo:
     @property
     def user_data(self) -> dict[str, Any]:
         """The config's ``data``, which is yours to fill."""
-        return dict(self.trial.config.get("data") or {}) if self.trial else {}
+        return fill(dict(self.trial.config.get("data") or {})) if self.trial else {}
 
 
 @cache

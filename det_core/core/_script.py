@@ -19,6 +19,7 @@ from det_core.core._info import TrialInfo
 from det_core.errors import StoreUnsuitable, TrackingError
 from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
 from det_core.tracking import open_later, open_store
+from det_core.tracking.secret_files import keep
 
 _log = logging.getLogger("det.core")
 
@@ -79,7 +80,8 @@ def _open() -> TrackingStore:
 def _record(store: TrackingStore, settings: ExperimentConfig) -> TrialInfo:
     seed = settings.reproducibility.experiment_seed
     hparams = sample_hyperparameters(settings.hyperparameters, random.Random(seed))  # noqa: S311
-    experiment = store.create_experiment(config=settings.dump(), owner=getpass.getuser(), unmanaged=True)
+    config = keep(settings.dump())
+    experiment = store.create_experiment(config=config, owner=getpass.getuser(), unmanaged=True)
     trial = store.create_trial(experiment.id, hparams=hparams, seed=seed)
     if settings.searcher.max_length:
         store.set_searcher_operation(trial.id, settings.searcher.max_length.value)
@@ -91,7 +93,7 @@ def _record(store: TrackingStore, settings: ExperimentConfig) -> TrialInfo:
         experiment_id=experiment.id,
         trial_seed=seed,
         hparams=hparams,
-        config=settings.dump(),
+        config=config,
         steps_completed=0,
         trial_run_id=run.run_id,
     )

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from pydantic import ValidationError
+
+from det_core.config import CheckpointStorageConfig, explain_block
+from det_core.errors import StorageError
+from det_core.interfaces.storage import StorageManager
+from det_core.storage import open_storage
 from det_core.tracking import home
+from det_core.tracking.secret_files import fill
 
 _BUCKETS = {"s3": "s3", "gs": "gcs"}
 """URI scheme -> the registered name of the store."""
@@ -16,6 +23,24 @@ _BUCKETS = {"s3": "s3", "gs": "gcs"}
 def default_storage() -> dict[str, Any]:
     """A directory beside the embedded record."""
     return {"type": "directory", "container_path": str(home() / "checkpoints")}
+
+
+def open_block(recorded: Mapping[str, Any]) -> StorageManager:
+    """The store of a ``checkpoint_storage`` block as the record has it.
+
+    Raises:
+        SecretMissing: it refers to a secret that is not on this host.
+        StorageError: its plugin does not take the recorded options any more.
+        PluginError: its plugin is missing.
+    """
+    whole = fill({"checkpoint_storage": recorded})["checkpoint_storage"]
+    try:
+        block = CheckpointStorageConfig.model_validate(whole)
+    except ValidationError as error:
+        problems = explain_block(error, "checkpoint_storage", whole)
+    else:
+        return open_storage(block.type, block.options)
+    raise StorageError(f"cannot open the recorded checkpoint_storage: {problems}")
 
 
 def storage_block(given: str | os.PathLike[str] | Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -5,12 +5,16 @@ Times are UTC and aware. States are the wire's names without ``STATE_`` (``COMPL
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any
+
+SECRET_REFERENCE = re.compile(r"det-secret:[0-9a-f]{32}")
+"""What recorded configs hold in the place of a secret; `det_core.tracking.secret_files` has the secrets."""
 
 
 class State(str, Enum):
@@ -43,6 +47,8 @@ class CheckpointState(str, Enum):
     ACTIVE = "ACTIVE"
     """Being written; only the run that began it may complete it."""
     COMPLETED = "COMPLETED"
+    PARTIALLY_DELETED = "PARTIALLY_DELETED"
+    """Some of its files were deleted; the others can still be restored, and no run starts from it."""
     DELETED = "DELETED"
 
 
@@ -154,7 +160,7 @@ class Checkpoint:
     state: CheckpointState
     steps_completed: int | None
     storage: Mapping[str, Any]
-    """The checkpoint_storage block it was written with, without secrets."""
+    """The checkpoint_storage block it was written with; a `SECRET_REFERENCE` stands for each secret."""
     resources: Mapping[str, int]
     """Stored path -> size in bytes; directories end in ``/`` with size 0."""
     metadata: Mapping[str, Any]
@@ -208,8 +214,8 @@ class TrackingStore(ABC):
         """Record a new experiment; name, description and labels are taken from its config.
 
         Args:
-            config: the complete, validated config, JSON-able.
-            original_config: its text as the user wrote it.
+            config: the complete, validated config, JSON-able, with a `SECRET_REFERENCE` for each secret.
+            original_config: its text as the user wrote it, likewise without secrets.
             model_definition: the context directory as a gzipped tar file.
             external_id: an id of the caller's own; an existing one is returned as it is.
         """
@@ -405,11 +411,14 @@ class TrackingStore(ABC):
         """Turn it COMPLETED, after the last byte is stored."""
 
     @abstractmethod
-    def delete_checkpoint(self, uuid: str, *, only: CheckpointState | None = None) -> bool:
+    def delete_checkpoint(
+        self, uuid: str, *, only: CheckpointState | None = None, remaining: Mapping[str, int] | None = None
+    ) -> bool:
         """Turn it DELETED, with no resources; its files are gone.
 
         Args:
             only: leave it alone in any other state.
+            remaining: the resources that are left, if some are; then it is PARTIALLY_DELETED.
 
         Returns:
             Whether it was turned.

@@ -46,7 +46,9 @@ class Agent(Allocation):
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             for name, content in request.info.items():
-                (self._directory / name).write_text(json.dumps(content))
+                path = self._directory / name
+                path.touch(0o600)
+                path.write_text(json.dumps(content))
             self._listen()
             self._process, self._to_guard = self._start(request, lock)
         except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pathspec
@@ -14,11 +14,15 @@ from det_core.errors import DetError
 LIMIT = 96 << 20
 """Bytes of files that a context directory may hold."""
 IGNORE_FILE = ".detignore"
+_YAML = (".yaml", ".yml", ".json")
 _ALWAYS_IGNORED = ("__pycache__/", ".git/", ".venv/", ".ipynb_checkpoints/")
 
 
-def pack(directory: Path) -> bytes:
+def pack(directory: Path, hide: Callable[[str], str] = str) -> bytes:
     """Pack a directory, without what its ``.detignore`` (in the syntax of gitignore) names.
+
+    Args:
+        hide: takes the text of each YAML or JSON file, and returns it without secrets.
 
     Raises:
         DetError: it is no directory, or its files exceed the limit.
@@ -35,8 +39,20 @@ def pack(directory: Path) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
         for name in files:
-            archive.add(directory / name, name, recursive=False)
+            if name.endswith(_YAML):
+                _add_hidden(archive, directory / name, name, hide)
+            else:
+                archive.add(directory / name, name, recursive=False)
     return buffer.getvalue()
+
+
+def _add_hidden(archive: tarfile.TarFile, path: Path, name: str, hide: Callable[[str], str]) -> None:
+    member = archive.gettarinfo(path, name)
+    content = b""
+    if member.isreg():  # and no link
+        content = hide(path.read_text("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        member.size = len(content)
+    archive.addfile(member, io.BytesIO(content))
 
 
 def unpack(content: bytes, directory: Path) -> None:

@@ -11,6 +11,7 @@ from typing import cast
 
 from det_core import events
 from det_core.config import parse_config
+from det_core.core import open_block
 from det_core.errors import DetError, ExperimentBusy, StaleRun
 from det_core.interfaces.search_method import Action, Create, SearchMethod, Train
 from det_core.interfaces.tracking import REQUESTS, State, TrackingStore, Trial
@@ -19,7 +20,8 @@ from det_core.runner._context_dir import unpack
 from det_core.runner._lease import Lease
 from det_core.runner._requests import Requests
 from det_core.runner._trial import Ended, Outcome, TrialRunner
-from det_core.storage import check, open_storage
+from det_core.storage import check
+from det_core.tracking.secret_files import fill
 
 
 class ExperimentRunner:
@@ -30,6 +32,7 @@ class ExperimentRunner:
         self._experiment = store.experiment(experiment_id)
         if self._experiment.unmanaged:
             raise DetError(f"experiment {experiment_id} was recorded by a script; run that script again instead")
+        fill(self._experiment.config)  # a secret that is missing is told before anything starts
         self._config = parse_config(self._experiment.config)
         self._error: str | None = None
         self._requests = Requests(store, experiment_id)
@@ -163,6 +166,4 @@ class ExperimentRunner:
         return cast("SearchMethod", target(block.options, self._config.hyperparameters, seed))
 
     def _check_storage(self) -> None:
-        block = self._config.checkpoint_storage
-        assert block is not None  # submit has filled it in
-        check(open_storage(block.type, block.options))
+        check(open_block(self._config.dump()["checkpoint_storage"]))

@@ -12,6 +12,7 @@ from det_core.config import ExperimentConfig, is_command
 from det_core.interfaces.launcher import LaunchRequest
 from det_core.interfaces.tracking import Checkpoint, Run, TrackingStore, Trial
 from det_core.launch.local import gpus
+from det_core.tracking.secret_files import fill
 
 
 def launch_request(
@@ -30,7 +31,7 @@ def launch_request(
         name=f"trial-{trial.id}",
         argv=_argv(config),
         cwd=context_dir,
-        env={**environment, "DET_COMM_KEY": secrets.token_hex(32)},
+        env={**fill(environment), "DET_COMM_KEY": secrets.token_hex(32)},
         slots=max(config.resources.slots_per_trial, 1),
         log=log,
         info={

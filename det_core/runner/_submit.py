@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import getpass
 from pathlib import Path
-from typing import Any
 
-from pydantic import SecretBytes, SecretStr
-
-from det_core.config import ExperimentConfig, is_command, parse_config
+from det_core.config import ExperimentConfig, is_command, parse_config, replace_texts
 from det_core.core import default_storage
 from det_core.errors import InvalidExperimentException
 from det_core.interfaces.tracking import Experiment, TrackingStore
 from det_core.runner._context_dir import pack
+from det_core.tracking.secret_files import fill, keep, references
 
 
 def submit(
@@ -20,9 +18,13 @@ def submit(
 ) -> Experiment:
     """Record the experiment with its code, QUEUED, ready for a runner.
 
+    Secrets of the config go to files under ``DET_HOME``. The record has references in their places: in the config, in
+    its text, and in the YAML files of the context directory, which are often the same text or a variant of it.
+
     Raises:
         DetError: the context directory is missing or too large.
         InvalidExperimentException: the config asks for what cannot run here.
+        SecretMissing: the config was recorded before, and a secret that it refers to is not on this host.
     """
     if config.entrypoint is None:
         raise InvalidExperimentException(
@@ -33,25 +35,14 @@ def submit(
             f"resources.slots_per_trial is {config.resources.slots_per_trial}, and this release trains the trial class "
             f"{config.entrypoint!r} on one process: use 1, or a command that starts the workers, such as torchrun"
         )
-    _refuse_secrets(config.model_dump(), "")
-    content = pack(context_dir)
-    complete = config.dump()
+    complete = fill(config.dump())
     if complete.get("checkpoint_storage") is None:
         complete["checkpoint_storage"] = default_storage()
+    complete = parse_config(complete).dump()
+    known = references(complete)
     return store.create_experiment(
-        config=parse_config(complete).dump(),
-        original_config=original_config,
-        model_definition=content,
+        config=keep(complete),
+        original_config=replace_texts(original_config, known),
+        model_definition=pack(context_dir, lambda text: replace_texts(text, known)),
         owner=getpass.getuser(),
     )
-
-
-def _refuse_secrets(value: Any, path: str) -> None:
-    """The record must not hold secrets, and a masked one could not be used again."""
-    if isinstance(value, (SecretStr, SecretBytes)):
-        raise InvalidExperimentException(
-            f"{path} is a secret, and this release keeps configs in the database; remove it and let the plugin "
-            "read it from the environment or a credentials file"
-        )
-    for key, inner in value.items() if isinstance(value, dict) else ():
-        _refuse_secrets(inner, f"{path}.{key}" if path else key)

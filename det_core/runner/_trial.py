@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from det_core import events
-from det_core.config import ExperimentConfig, is_command
+from det_core.config import ExperimentConfig, LauncherConfig, is_command
 from det_core.core import EarlyExitReason
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher
@@ -23,6 +23,7 @@ from det_core.runner._launch_request import launch_request
 from det_core.runner._lease import Lease
 from det_core.runner._logs import LogWriter
 from det_core.runner._requests import Requests
+from det_core.tracking.secret_files import fill
 
 _TICK = 0.2
 _PREEMPTION_TIMEOUT = 600.0
@@ -104,7 +105,7 @@ class TrialRunner:
         )
 
     def _launcher(self) -> Launcher:
-        block = self.config.launcher
+        block = LauncherConfig.model_validate(fill(self.config.dump()["launcher"]))
         return cast("Launcher", registry().load(registry().find("launcher", block.type))(block.options))
 
     def _run_once(self, launcher: Launcher, trial: Trial, run: Run) -> tuple[int, str]:

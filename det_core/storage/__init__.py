@@ -5,13 +5,14 @@ from __future__ import annotations
 from det_core.storage._checksum import Entry, checksum
 from det_core.storage._manifest import METADATA_FILE, Manifest
 from det_core.storage._open import open_storage
-from det_core.storage._remove import check, delete
+from det_core.storage._remove import ALL, check, delete, selector
 from det_core.storage._restore import StoredCheckpoint, find, metadata, restore
 from det_core.storage._save import Selector, adopt_files, publish, put_files, save, scan
 from det_core.storage._transfer import Progress
 from det_core.storage.objects import ObjectStorage
 
 __all__ = [
+    "ALL",
     "METADATA_FILE",
     "Entry",
     "Manifest",
@@ -31,4 +32,5 @@ __all__ = [
     "restore",
     "save",
     "scan",
+    "selector",
 ]

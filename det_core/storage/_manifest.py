@@ -10,12 +10,15 @@ Sizes are in bytes; checksums are CRC-32C (Castagnoli, RFC 3720 B.4) in hexadeci
 from __future__ import annotations
 
 import json
+import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from det_core.errors import CheckpointCorrupt
+from det_core.interfaces.storage import StorageManager
 from det_core.storage._checksum import Entry
 
 METADATA_FILE = "metadata.json"
@@ -57,3 +60,14 @@ class Manifest:
                 "upgrade det-core"
             )
         return Manifest(content, files)
+
+
+def put_manifest(store: StorageManager, storage_id: str, manifest: Manifest) -> int:
+    """Write ``metadata.json``, or replace it; visible and durable on return. Returns its size in bytes."""
+    text = manifest.to_json().encode()
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, METADATA_FILE)
+        path.write_bytes(text)
+        store.put(storage_id, METADATA_FILE, path)
+    store.sync(storage_id, [METADATA_FILE])
+    return len(text)

@@ -8,16 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound
 from det_core.interfaces.storage import StorageManager
 from det_core.storage._checksum import Entry, checksum
 from det_core.storage._manifest import METADATA_FILE, Manifest
 from det_core.storage._parallel import in_parallel
-from det_core.storage._save import Selector
 from det_core.storage._transfer import Get, Progress, run
 from det_core.storage.objects import ObjectStorage
+
+if TYPE_CHECKING:
+    from det_core.storage._save import Selector
 
 _MORE_TRIES = 2
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.storage._checksum import Entry, checksum
-from det_core.storage._manifest import KEY, METADATA_FILE, Manifest
+from det_core.storage._manifest import KEY, METADATA_FILE, Manifest, put_manifest
 from det_core.storage._parallel import in_parallel
 from det_core.storage._remove import delete
 from det_core.storage._transfer import EMPTY, Put, run
@@ -94,13 +93,8 @@ def publish(
             "it, or another host has it on a disk of its own; choose a checkpoint_storage that all hosts share"
         )
     manifest = Manifest({key: value for key, value in metadata.items() if key != KEY}, entries)
-    text = manifest.to_json().encode()
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch, METADATA_FILE)
-        path.write_bytes(text)
-        store.put(storage_id, METADATA_FILE, path)
-    store.sync(storage_id, [METADATA_FILE])
-    return {**{name: entry.size for name, entry in entries.items()}, METADATA_FILE: len(text)}
+    size = put_manifest(store, storage_id, manifest)
+    return {**{name: entry.size for name, entry in entries.items()}, METADATA_FILE: size}
 
 
 def _adopt(store: StorageManager, storage_id: str, name: str, source: Path, target: Path) -> Entry:

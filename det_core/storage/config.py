@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, model_validator
+
+
+def _possible(path: Path) -> Path:
+    if "\0" in str(path):
+        raise ValueError(f"{str(path)!r} contains a zero byte; expected a path of a file system")
+    return path
+
+
+PossiblePath = Annotated[Path, AfterValidator(_possible)]
 
 
 class DirectoryConfig(BaseModel):
@@ -12,13 +23,16 @@ class DirectoryConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    container_path: Path
-    """Absolute path, or relative to the directory that ``det`` is started in."""
+    container_path: PossiblePath
+    """Absolute path, or relative to the directory that ``det`` is started in; ``~`` is the home directory."""
 
     @field_validator("container_path")
     @classmethod
     def _make_absolute(cls, path: Path) -> Path:
-        return path.expanduser().absolute()
+        try:
+            return path.expanduser().absolute()
+        except RuntimeError as error:
+            raise ValueError(f"container_path {str(path)!r} names no home directory; write the whole path") from error
 
     @property
     def base(self) -> Path:
@@ -30,9 +44,9 @@ class SharedFSConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    host_path: Path
+    host_path: PossiblePath
     """Absolute path of the mounted directory."""
-    storage_path: Path | None = None
+    storage_path: PossiblePath | None = None
     """Where checkpoints go inside it: relative to host_path, or absolute and inside it."""
     container_path: Path | None = None
     """Where the container world mounted host_path; without meaning here."""
@@ -48,13 +62,21 @@ class SharedFSConfig(BaseModel):
 
     @model_validator(mode="after")
     def _storage_path_stays_inside(self) -> SharedFSConfig:
-        inside = (self.host_path / (self.storage_path or "")).resolve()
-        if not inside.is_relative_to(self.host_path.resolve()):
-            raise ValueError(
-                f"storage_path {str(self.storage_path)!r} must stay inside host_path {str(self.host_path)!r}"
-            )
+        assert self.base
         return self
 
     @property
     def base(self) -> Path:
-        return self.host_path / (self.storage_path or "")
+        """Inside host_path, after symbolic links and ``..``.
+
+        Raises:
+            ValueError: it is not.
+        """
+        wanted = self.host_path / (self.storage_path or "")
+        top, real = os.path.realpath(self.host_path), Path(os.path.realpath(wanted))
+        if not real.is_relative_to(top):
+            raise ValueError(
+                f"storage_path {str(self.storage_path)!r} leads to {str(real)!r}, but must stay inside host_path "
+                f"{str(self.host_path)!r}; write a path relative to host_path, without '..' and links that leave it"
+            )
+        return self.host_path / real.relative_to(top)

@@ -22,6 +22,8 @@ from det_core.storage.config import DirectoryConfig, SharedFSConfig
 _READ_ONLY = 0o444
 _FEW = 16
 """Up to so many files are synced one by one; more by one call, a tenth of the time of as many."""
+_TRIES = 100
+"""A `delete` beside a `put` may remove a directory that became empty before a new file is in it."""
 _ID = re.compile(r"[A-Za-z0-9_-]+")
 _THIS_PROCESS = uuid.uuid4().hex[:8]
 _numbers = itertools.count()
@@ -60,14 +62,16 @@ class DirectoryStorage(StorageManager):
         source = Path(self._file(storage_id, path))
         if not source.is_file():
             raise FileNotFoundError(source)
-        with _told(f"copy a stored file to {target}"), _opened(target, os.O_TRUNC, 0o666) as descriptor:
-            return checksum(source, copy_to=descriptor).crc32c
+        with _told(f"copy a stored file to {target}"), target.open("wb", buffering=0) as file:
+            return checksum(source, copy_to=file.fileno()).crc32c
 
     def list(self, storage_id: str) -> dict[str, int]:
-        return {
-            name: 0 if name.endswith("/") else entry.stat(follow_symlinks=False).st_size
-            for name, entry in walk(self.local_path(storage_id))
-        }
+        sizes = {}
+        with _told(f"read checkpoints under {self._base}"):
+            for name, entry in walk(self.local_path(storage_id)):
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    sizes[name] = 0 if name.endswith("/") else entry.stat(follow_symlinks=False).st_size
+        return sizes
 
     def delete(self, storage_id: str, paths: Sequence[str]) -> None:
         directory = self.local_path(storage_id)
@@ -92,11 +96,13 @@ class DirectoryStorage(StorageManager):
     def stored(self) -> dict[str, datetime]:
         if not self._base.is_dir():
             return {}
-        return {
-            path.name: datetime.fromtimestamp(_latest_write(path), timezone.utc)
-            for path in self._base.iterdir()
-            if _ID.fullmatch(path.name) and path.is_dir()
-        }
+        times = {}
+        with _told(f"read checkpoints under {self._base}"):
+            for path in self._base.iterdir():
+                if _ID.fullmatch(path.name) and path.is_dir():
+                    with suppress(FileNotFoundError):  # removed meanwhile
+                        times[path.name] = datetime.fromtimestamp(_latest_write(path), timezone.utc)
+        return times
 
     def _file(self, storage_id: str, path: str) -> str:
         # not by pathlib, which would take as long as the system calls for a small file
@@ -121,26 +127,19 @@ def _checked(storage_id: str) -> str:
 
 
 def _copy(source: Path, partial: str) -> str:
-    """Copy to a new file; its directories are made when they are missing, not asked for each time."""
-    try:
-        return _copy_into(source, partial)
-    except FileNotFoundError:
-        Path(partial).parent.mkdir(parents=True, exist_ok=True)
-        return _copy_into(source, partial)
+    with os.fdopen(_create(partial), "wb", buffering=0) as file:
+        return checksum(source, copy_to=file.fileno(), sync=True).crc32c
 
 
-def _copy_into(source: Path, partial: str) -> str:
-    with _opened(partial, os.O_EXCL, _READ_ONLY) as descriptor:
-        return checksum(source, copy_to=descriptor, sync=True).crc32c
-
-
-@contextmanager
-def _opened(path: str | Path, flags: int, mode: int) -> Iterator[int]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | flags, mode)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _create(path: str) -> int:
+    """Open a new file; its directories are made when they are missing, not asked for each time."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):
+            return os.open(path, flags, _READ_ONLY)
+        with suppress(FileNotFoundError, FileExistsError):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, flags, _READ_ONLY)
 
 
 def _upwards(path: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Checkpoints: ACTIVE while they are written, then COMPLETED, and DELETED in the end."""
+"""Checkpoints: ACTIVE while they are written, then COMPLETED, and DELETED in the end, perhaps a part at a time."""
 
 from __future__ import annotations
 
@@ -63,8 +63,11 @@ class Checkpoints(Part):
             if steps_completed is not None and steps_completed > reached:
                 update_trial(connection, begun.trial_id, steps_completed=steps_completed)
 
-    def delete_checkpoint(self, uuid: str, *, only: CheckpointState | None = None) -> bool:
-        values = {"state": CheckpointState.DELETED, "resources": {}, "time": now()}
+    def delete_checkpoint(
+        self, uuid: str, *, only: CheckpointState | None = None, remaining: Mapping[str, int] | None = None
+    ) -> bool:
+        state = CheckpointState.PARTIALLY_DELETED if remaining else CheckpointState.DELETED
+        values = {"state": state, "resources": remaining or {}, "time": now()}
         meant = (_c.uuid == uuid, *(() if only is None else (_c.state == only,)))
         with self._database.write() as connection:
             _get(connection, uuid)

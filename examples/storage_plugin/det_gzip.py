@@ -11,15 +11,21 @@ Install it with ``pip install ./examples/storage_plugin`` and select it in a con
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import shutil
+import uuid
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import BaseModel, Field
 
 import det_core
+from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.specs import StorageSpec
 
@@ -41,40 +47,73 @@ class GzipStorage(StorageManager):
         self._config = config
 
     def put(self, storage_id: str, path: str, source: Path) -> None:
-        target = self._stored(storage_id, path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(target.name + ".partial")
-        with partial.open("wb") as file:
-            with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=self._config.level) as packed:
-                if not path.endswith("/"):
-                    with source.open("rb") as data:
-                        shutil.copyfileobj(data, packed)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
+        partial = self._stored(storage_id, f"{path}.{uuid.uuid4().hex}")  # listed, and so deleted if it is left
+        with _told(partial):
+            try:
+                with _create(partial) as file:
+                    with gzip.GzipFile("", "wb", self._config.level, file) as packed:
+                        if not path.endswith("/"):
+                            with source.open("rb") as data:
+                                shutil.copyfileobj(data, packed)
+                    file.flush()
+                    os.fsync(file.fileno())
+                partial.replace(self._stored(storage_id, path))
+            finally:
+                partial.unlink(missing_ok=True)
 
     def get(self, storage_id: str, path: str, target: Path) -> None:
-        with gzip.open(self._stored(storage_id, path)) as packed, target.open("wb") as file:
+        stored = self._stored(storage_id, path)
+        with _told(stored), gzip.open(stored) as packed, target.open("wb") as file:
             shutil.copyfileobj(packed, file)
 
     def list(self, storage_id: str) -> dict[str, int]:
         base = self._config.path / storage_id
-        stored = [path for path in base.rglob("*.gz") if path.is_file()]
-        return {path.relative_to(base).as_posix().removesuffix(".gz"): path.stat().st_size for path in stored}
+        sizes = {}
+        for path in _files(base):
+            name = path.relative_to(base).as_posix().removesuffix(".gz")
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                sizes[name] = 0 if name.endswith("/") else path.stat().st_size
+        return sizes
 
     def delete(self, storage_id: str, paths: Sequence[str]) -> None:
         for path in paths:
-            self._stored(storage_id, path).unlink(missing_ok=True)
-        if not self.list(storage_id):
-            shutil.rmtree(self._config.path / storage_id, ignore_errors=True)
+            stored = self._stored(storage_id, path)
+            with _told(stored):
+                stored.unlink(missing_ok=True)
+            with suppress(OSError):  # the first that is not empty, or not there
+                for directory in itertools.takewhile(lambda above: above != self._config.path, stored.parents):
+                    directory.rmdir()
 
     def stored(self) -> dict[str, datetime]:
         """Not required; it lets ``det checkpoint gc --orphans`` find what killed runs left."""
         times: dict[str, float] = {}
-        for path in self._config.path.glob("*/**/*"):
+        for path in _files(self._config.path):
             storage_id = path.relative_to(self._config.path).parts[0]
-            times[storage_id] = max(times.get(storage_id, 0), path.stat().st_mtime)
+            with suppress(FileNotFoundError):
+                times[storage_id] = max(times.get(storage_id, 0), path.stat().st_mtime)
         return {storage_id: datetime.fromtimestamp(time, timezone.utc) for storage_id, time in times.items()}
 
     def _stored(self, storage_id: str, path: str) -> Path:
         return self._config.path / storage_id / f"{path}.gz"
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for where, _, names in os.walk(directory):  # which passes over directories that are deleted meanwhile
+        yield from (Path(where, name) for name in names)
+
+
+def _create(path: Path) -> BinaryIO:
+    while True:
+        with suppress(FileNotFoundError, FileExistsError):  # a delete beside it removed the directory again
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return path.open("xb")
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, EOFError, zlib.error) as error:
+        raise StorageError(f"cannot use {path}: {error}; choose another path or checkpoint") from error

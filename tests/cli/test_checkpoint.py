@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+
+from det_core.cli._progress import transferred
+from det_core.errors import StorageError
+from det_core.interfaces.tracking import CheckpointState
+from det_core.storage.directory import DirectoryStorage
 
 from .conftest import Det, Record
 
@@ -69,9 +75,112 @@ def test_only_complete_checkpoints_are_downloaded(det: Det, trained: Record) -> 
     assert "DELETED" in det("checkpoint", "download", "best-one").err
 
 
+@pytest.mark.usefixtures("only_det_core")
 def test_a_storage_whose_plugin_is_missing(det: Det, trained: Record) -> None:
     trained.store.begin_checkpoint("far", trial_id=1, run_id=1, storage={"type": "s3", "bucket": "b"})
     trained.store.complete_checkpoint("far", run_id=1, steps_completed=5, resources={}, metadata={})
     assert "bucket b" in det("checkpoint", "describe", "far").out
     result = det("checkpoint", "download", "far")
     assert (result.code, "pip install det-storage-s3" in result.err) == (1, True)
+
+
+def resources(record: Record, uuid: str) -> tuple[CheckpointState, set[str]]:
+    row = record.store.checkpoint(uuid)
+    return row.state, set(row.resources)
+
+
+def test_rm(det: Det, trained: Record) -> None:
+    result = det("checkpoint", "rm", "best-one", "last-one", "best-one", "--yes")
+    assert (result.code, result.out) == (0, "Checkpoint best-one: nothing left\nCheckpoint last-one: nothing left\n")
+    assert list((trained.directory / "storage").iterdir()) == []
+    assert resources(trained, "best-one") == resources(trained, "last-one") == (CheckpointState.DELETED, set())
+    assert det("c", "list").out == "No checkpoints.\n"
+    assert det("checkpoint", "rm", "best-one", "-y", "--json").json == [{"uuid": "best-one", "resources": {}}]
+
+
+def test_rm_of_some_files(det: Det, trained: Record, tmp_path: Path) -> None:
+    trained.checkpoint("more", 400, {"weights": "w", "a.opt": "12345", "b.opt": ""})
+    result = det("checkpoint", "rm", "more", "--glob", "a*", "--glob", "b*", "--yes")
+    stored = tmp_path / "storage" / "more"
+    left = {path.name: path.stat().st_size for path in stored.iterdir()}
+    assert left.keys() == {"weights", "metadata.json"}
+    assert (result.code, result.out) == (0, f"Checkpoint more: 2 files, {sum(left.values())} B left\n")
+    assert resources(trained, "more") == (CheckpointState.PARTIALLY_DELETED, set(left))
+    assert "PARTIALLY_DELETED" in det("c", "list").out
+    assert [one.uuid for one in trained.store.checkpoints()] == ["best-one", "last-one"]  # no run starts from it
+    assert det("checkpoint", "download", "more", "-o", tmp_path / "back").code == 0
+    assert (tmp_path / "back" / "weights").read_text() == "w"
+    assert det("checkpoint", "rm", "more", "--yes").code == 0
+    assert resources(trained, "more") == (CheckpointState.DELETED, set())
+    assert det("checkpoint", "rm", "more", "--glob", "a*", "--yes").code == 0
+    assert resources(trained, "more") == (CheckpointState.DELETED, set())
+
+
+def test_rm_checks_all_before_the_first_goes(det: Det, trained: Record) -> None:
+    trained.store.begin_checkpoint("busy", trial_id=1, run_id=1, storage={})
+    for wrong, message in (("nonsense", "no checkpoint nonsense"), ("busy", "is being written")):
+        result = det("checkpoint", "rm", "best-one", wrong, "--yes")
+        assert (result.code, message in result.err) == (1, True)
+    result = det("checkpoint", "rm", "best-one", "--glob", "nothing", "--glob", "*.json", "--yes")
+    assert (result.code, "matches nothing *.json; to see them" in result.err) == (1, True)
+    assert resources(trained, "best-one")[0] is CheckpointState.COMPLETED
+
+
+def test_rm_spares_what_a_running_trial_may_go_on_from(det: Det, trained: Record) -> None:
+    trained.store.acquire_lease(1, "host:1:1:x", seconds=60)
+    result = det("checkpoint", "rm", "last-one", "--yes")
+    assert (result.code, "det experiment pause 1" in result.err) == (1, True)
+    assert det("checkpoint", "rm", "best-one", "--yes").code == 0
+
+
+def test_rm_asks(det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained.store.add_trial_source(1, 1, "best-one")
+    result = det("checkpoint", "rm", "best-one")
+    assert (result.code, "--yes" in result.err) == (2, True)
+    for answer, state in (("", CheckpointState.COMPLETED), ("n", CheckpointState.COMPLETED)):
+        monkeypatch.setattr("sys.stdin", Terminal(f"{answer}\n"))
+        result = det("checkpoint", "rm", "best-one", "last-one")
+        assert (result.code, resources(trained, "best-one")[0]) == (1, state)
+        assert "best-one: batch 200 of trial 1; used by trial 1\n" in result.out
+        assert "last-one: batch 300 of trial 1; the one that its trial goes on from\n" in result.out
+        assert "Remove all files of 2 checkpoints for good?" in result.out
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    assert det("checkpoint", "rm", "best-one").code == 0
+    assert resources(trained, "best-one")[0] is CheckpointState.DELETED
+
+
+def test_a_rm_that_failed_is_finished_by_gc(det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(DirectoryStorage, "delete", refuse)
+        assert "no permission" in det("checkpoint", "rm", "best-one", "--yes").err
+        assert "no permission" in det("checkpoint", "rm", "last-one", "--glob", "w*", "--yes").err
+    assert resources(trained, "best-one") == (CheckpointState.DELETED, set())
+    assert resources(trained, "last-one") == (CheckpointState.PARTIALLY_DELETED, {"weights", "metadata.json"})
+    det("checkpoint", "gc", "--orphans")
+    assert [path.name for path in (trained.directory / "storage").iterdir()] == ["last-one"]
+    assert det("checkpoint", "rm", "last-one", "--glob", "w*", "--yes").code == 0
+    assert resources(trained, "last-one") == (CheckpointState.PARTIALLY_DELETED, {"metadata.json"})
+
+
+def refuse(*_: object) -> None:
+    raise StorageError("no permission")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_only(
+    det: Det, trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert det("checkpoint", "download", "best-one", "-o", tmp_path / "quiet").err == ""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with transferred(2000) as moved:
+        assert moved
+        moved(500)
+    *_, line, end = terminal.getvalue().split("\r\x1b[K")
+    assert (line, end) == ("500 B of 2 kB", "")
+    assert det("checkpoint", "download", "best-one", "-o", tmp_path / "told").code == 0
+    assert "1 B of 1 B" in terminal.getvalue()

@@ -112,6 +112,7 @@ def test_a_checkpoint_that_is_completed_meanwhile_stays(
     assert (left / "w").exists()
 
 
+@pytest.mark.usefixtures("only_det_core")
 def test_a_store_that_cannot_be_searched_is_told(det: Det, trained: Record) -> None:
     trained.store.begin_checkpoint("far", trial_id=1, run_id=1, storage={"type": "s3", "bucket": "b"})
     result = det("checkpoint", "gc", "--orphans", "--older-than", "0s")

@@ -91,6 +91,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.usefixtures("only_det_core")
 @pytest.mark.parametrize(("text", "line", "path", "words"), WRONG, ids=[f"{w[2]}: {w[3]}" for w in WRONG])
 def test_one_problem_at_its_line(text: str, line: int, path: str, words: str) -> None:
     [problem] = problems(GOOD + text)

@@ -49,6 +49,7 @@ def test_shared_fs_belongs_in_a_config() -> None:
         storage_block({"type": "shared_fs", "host_path": "/mnt/shared"})
 
 
+@pytest.mark.usefixtures("only_det_core")
 @pytest.mark.parametrize(
     ("given", "message"), [("s3://bucket/a", "pip install det-storage-s3"), ({"type": "directory"}, "container_path")]
 )

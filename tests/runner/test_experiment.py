@@ -306,21 +306,6 @@ def test_submit_refuses_what_cannot_run(new_experiment: Submit, changes: dict[st
         new_experiment(**changes)
 
 
-def test_submit_refuses_secrets(toy_framework: Path, new_experiment: Submit, store: TrackingStore) -> None:
-    plugin = toy_framework / "det_toy.py"
-    plugin.write_text(
-        f"{plugin.read_text()}"
-        "\nfrom pydantic import BaseModel, SecretStr\nfrom det_core.specs import StorageSpec\n"
-        "class VaultConfig(BaseModel):\n    key: SecretStr\n"
-        "@det_core.hookimpl\ndef det_storage():\n"
-        "    yield StorageSpec(name='vault', target='det_toy:Vault', config_model='det_toy:VaultConfig')\n"
-    )
-    with pytest.raises(InvalidExperimentException, match=r"checkpoint_storage\.key is a secret") as error:
-        new_experiment(checkpoint_storage={"type": "vault", "key": "hunter2"})
-    assert "hunter2" not in str(error.value)
-    assert store.experiments() == []
-
-
 def test_a_missing_context_directory_is_told(new_experiment: Submit, context_dir: Path, store: TrackingStore) -> None:
     config = parse_config(new_experiment().config)
     with pytest.raises(DetError, match="'/nowhere' does not exist"):

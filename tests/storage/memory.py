@@ -45,10 +45,8 @@ class MemoryBucket(ObjectStore):
         return self._do("get", key, lambda: self._data(key)[start : start + size])
 
     def list(self, prefix: str) -> Iterator[Object]:
-        found = self._do("list", prefix, lambda: sorted(key for key in self.objects if key.startswith(prefix)))
-        for key in found:
-            data, time = self.objects[key]
-            yield Object(key, len(data), time)
+        objects = self._do("list", prefix, lambda: sorted(self.objects.items()))
+        yield from (Object(key, len(data), time) for key, (data, time) in objects if key.startswith(prefix))
 
     def delete(self, keys: Sequence[str]) -> None:
         assert 0 < len(keys) <= self.batch

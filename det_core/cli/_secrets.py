@@ -1,0 +1,19 @@
+"""Asking for secrets that an experiment's config refers to and this host does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from getpass import getpass
+from typing import Any
+
+
+def ask_for_secrets(config: Mapping[str, Any]) -> None:
+    """Ask the person at the terminal for each that is missing, once, and write its file."""
+    from det_core.tracking.secret_files import find_missing, write
+
+    files = {path: place for place, path in find_missing(config).items()}
+    with suppress(EOFError):  # Ctrl-D: then it stays missing, which the resume tells
+        for path, place in files.items():
+            if secret := getpass(f"{place} is not in {path}. Its value: "):
+                write(path, secret)

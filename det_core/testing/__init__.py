@@ -1,0 +1,7 @@
+"""Compliance suites: what a plugin promises, as tests that its author runs. Needs ``det-core[testing]``."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.register_assert_rewrite("det_core.testing.storage")  # so that a failed assertion shows the values

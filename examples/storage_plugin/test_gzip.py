@@ -1,0 +1,25 @@
+"""The plugin passes det's own suite: ``pip install 'det-core[testing]'``, then ``pytest test_gzip.py``."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+from det_gzip import GzipConfig, GzipStorage
+
+from det_core.testing.storage import Opener, StorageCompliance
+
+
+class TestGzip(StorageCompliance):
+    exact_sizes = False  # they are those of the packed files
+    longest_part = 219  # while it is written, a name is 36 bytes longer
+
+    @pytest.fixture
+    def opener(self, tmp_path: Path) -> Opener:
+        return functools.partial(GzipStorage, GzipConfig(path=tmp_path / "packed"))
+
+    @pytest.fixture
+    def broken(self, tmp_path: Path) -> Opener:
+        (tmp_path / "file").touch()
+        return functools.partial(GzipStorage, GzipConfig(path=tmp_path / "file"))

@@ -1,0 +1,185 @@
+"""A bucket of Google Cloud Storage. Its large objects are composed of smaller ones."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from google.api_core.exceptions import (
+    NotFound,
+    PreconditionFailed,
+    RequestRangeNotSatisfiable,
+    from_http_response,
+)
+
+from det_core.errors import StorageError
+from det_core.interfaces.objects import Object, ObjectStore, Transient, Unfinished
+from det_core.storage import ObjectStorage
+from det_storage_gcs._client import connect
+from det_storage_gcs._config import GCSConfig
+from det_storage_gcs._errors import telling
+
+_UPLOADS: Final = ".det-uploads/"
+"""Under the prefix of the config: UPLOAD/PART, the objects that are on their way to become one."""
+_KEY: Final = "det-key"  # of a part: percent-encoded, what it is a part of
+_UPLOAD: Final = "det-upload"  # of an object: the upload that made it
+_TYPE: Final = "application/octet-stream"
+_COMPOSE: Final = 32  # objects that one request composes, a limit of the service
+_CONNECT: Final = 10.0
+
+
+def open_storage(config: GCSConfig) -> ObjectStorage:
+    """The checkpoint storage of a config block."""
+    return ObjectStorage(GCSBucket(config), config.prefix)
+
+
+class GCSBucket(ObjectStore):
+    """Parts are objects of their own, each written once under a name of its own, so a request may come late or twice.
+
+    The service has uploads in parts too, but in its XML API alone; composing works wherever the JSON API does.
+    """
+
+    batch = 100  # a limit of the service
+
+    def __init__(self, config: GCSConfig) -> None:
+        self._name = config.bucket
+        self._uploads = f"{config.prefix}/{_UPLOADS}" if config.prefix else _UPLOADS
+        self._options: dict[str, Any] = {"timeout": (min(config.timeout, _CONNECT), config.timeout), "retry": None}
+        self._joined: dict[str, dict[tuple[str, ...], Any]] = {}  # by upload, so that `complete` can go on
+        self._endpoint = "storage.googleapis.com"
+        with self._telling():
+            self._client = connect(self.connections)
+        self._endpoint = self._client.api_endpoint
+        self._bucket = self._client.bucket(config.bucket)
+
+    def put(self, key: str, data: bytes, crc32c: int) -> None:
+        with self._telling():
+            self._write(self._bucket.blob(key), data, crc32c)
+
+    def get(self, key: str, start: int, size: int) -> bytes:
+        blob = self._bucket.blob(key)
+        with self._telling(key):
+            try:
+                data: bytes = blob.download_as_bytes(
+                    start=start, end=start + size - 1, raw_download=True, checksum=None, **self._options
+                )
+            except RequestRangeNotSatisfiable:
+                return b""
+        return data
+
+    def list(self, prefix: str) -> Iterator[Object]:
+        for blob in self._list(prefix, "name,size,timeCreated"):
+            if not blob.name.startswith(self._uploads):
+                yield Object(blob.name, blob.size, blob.time_created)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        with self._telling():
+            with self._client.batch(raise_exception=False) as batch:
+                for key in keys:
+                    self._bucket.delete_blob(key, **self._options)
+            for answer in batch._responses:
+                if not answer.ok and answer.status_code != NotFound.code:
+                    raise from_http_response(answer)  # type: ignore[no-untyped-call]
+
+    def begin(self, key: str) -> str:
+        return uuid.uuid4().hex
+
+    def put_part(self, key: str, upload: str, number: int, data: bytes, crc32c: int) -> str:
+        blob = self._part(key, upload, f"{number:05d}")
+        # nobody else knows this name: if it is taken, something between us and the server sent the request twice
+        with self._telling(), suppress(PreconditionFailed):
+            self._write(blob, data, crc32c, if_generation_match=0)
+        return str(blob.name)
+
+    def complete(self, key: str, upload: str, parts: Sequence[str], crc32c: int) -> None:
+        with self._telling():
+            before = self._bucket.get_blob(key, **self._options)
+        if before is None or (before.metadata or {}).get(_UPLOAD) != upload:
+            self._publish(key, upload, self._whole(key, upload, parts, crc32c), before.generation if before else 0)
+        self.abort(key, upload)
+
+    def abort(self, key: str, upload: str) -> None:
+        self._joined.pop(upload, None)
+        names = (blob.name for blob in self._list(f"{self._uploads}{upload}/", "name"))
+        while batch := list(itertools.islice(names, self.batch)):
+            self.delete(batch)
+
+    def unfinished(self, prefix: str) -> Iterator[Unfinished]:
+        found: dict[str, Unfinished] = {}
+        for blob in self._list(self._uploads, "name,timeCreated,metadata"):
+            upload = blob.name.removeprefix(self._uploads).partition("/")[0]
+            key = unquote((blob.metadata or {}).get(_KEY, ""))
+            latest = max(blob.time_created, found[upload].time if upload in found else blob.time_created)
+            found[upload] = Unfinished(key, upload, latest)
+        yield from (each for each in found.values() if each.key.startswith(prefix))
+
+    def _telling(self, key: str | None = None) -> AbstractContextManager[None]:
+        return telling(self._name, self._endpoint, key)
+
+    def _list(self, prefix: str, fields: str) -> Iterator[Any]:
+        with self._telling():
+            yield from self._client.list_blobs(
+                self._bucket, prefix=prefix, fields=f"items({fields}),nextPageToken", **self._options
+            )
+
+    def _write(self, blob: Any, data: bytes, crc32c: int, **conditions: int) -> None:
+        blob.crc32c = _encoded(crc32c)  # the server compares
+        blob.upload_from_string(data, content_type=_TYPE, checksum=None, **conditions, **self._options)
+        if blob.crc32c != _encoded(crc32c):  # as the server says it is stored
+            raise Transient(f"gs://{self._name}: {blob.name} was corrupted on its way")
+
+    def _part(self, key: str, upload: str, label: str) -> Any:
+        blob = self._bucket.blob(f"{self._uploads}{upload}/{label}-{uuid.uuid4().hex[:12]}")
+        blob.metadata = {_KEY: quote(key)}
+        return blob
+
+    def _whole(self, key: str, upload: str, parts: Sequence[str], crc32c: int) -> Any:
+        """One hidden object of all the parts, whose checksum is right."""
+        joined = self._joined.setdefault(upload, {})
+
+        def join(group: Sequence[Any]) -> Any:
+            names = tuple(blob.name for blob in group)
+            if names not in joined:
+                joined[names] = self._compose(self._part(key, upload, "joined"), group, 0)
+            return joined[names]
+
+        blobs = [self._bucket.blob(name) for name in parts]
+        with ThreadPoolExecutor(self.connections) as pool:
+            while True:
+                groups = [blobs[start : start + _COMPOSE] for start in range(0, len(blobs), _COMPOSE)]
+                blobs = list(pool.map(join, groups))
+                if len(blobs) == 1:
+                    break
+        if blobs[0].crc32c != _encoded(crc32c):
+            raise StorageError(
+                f"gs://{self._name}: parts of {key} do not have the checksum of the whole; store the checkpoint again"
+            )
+        return blobs[0]
+
+    def _publish(self, key: str, upload: str, whole: Any, generation: int) -> None:
+        """Give the hidden object its name, unless the object there is no longer of the generation (0: none)."""
+        blob = self._bucket.blob(key)
+        blob.metadata = {_UPLOAD: upload}
+        self._compose(blob, [whole], generation)
+
+    def _compose(self, blob: Any, sources: Sequence[Any], generation: int) -> Any:
+        blob.content_type = _TYPE
+        with self._telling():
+            try:
+                blob.compose(sources, if_generation_match=generation, **self._options)
+            except NotFound as error:
+                raise StorageError(
+                    f"gs://{self._name}: parts of an upload vanished from {self._uploads} before it was complete; "
+                    "store the checkpoint again, and exempt that prefix from the bucket's lifecycle rules"
+                ) from error
+        return blob
+
+
+def _encoded(crc32c: int) -> str:
+    return base64.b64encode(crc32c.to_bytes(4, "big")).decode()

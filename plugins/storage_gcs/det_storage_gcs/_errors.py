@@ -1,0 +1,95 @@
+"""What Google's client raises, in det's words. They hold no URL: that of a resumable upload is a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+
+import requests
+import urllib3
+from google.api_core.exceptions import GoogleAPICallError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError, TransportError
+
+from det_core.errors import StorageError
+from det_core.interfaces.objects import Transient
+
+_LOGIN = (
+    "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to the path of "
+    "a service account's key file"
+)
+# What the server answered, what it means and what to do.
+_ANSWERS = {
+    401: f"the server refused the credentials, which may be expired or revoked; {_LOGIN}",
+    403: "permission denied: {said}; grant it, for example with `gcloud storage buckets add-iam-policy-binding "
+    "gs://{bucket} --role=roles/storage.objectUser --member=...`",
+    404: "there is no bucket {bucket!r}; create it with `gcloud storage buckets create gs://{bucket}`, or correct "
+    "checkpoint_storage.bucket",
+    412: "another request wrote the same object meanwhile",  # an earlier try of ours, or somebody else's
+}
+_ANYTHING = "the server refused: {said} (HTTP status {status})"
+_PASSING = {408, 412, 429}
+_CORRUPTED = "doesn't match calculated"  # 400: the data is not that of its checksum
+
+# There was no answer: of the first class that fits, whether it may pass, what it means and what to do.
+_FAILURES: tuple[tuple[type[Exception], bool, str], ...] = (
+    (DefaultCredentialsError, False, f"no usable credentials: {{error}}; {_LOGIN}"),
+    (TransportError, True, "cannot reach the server that gives out credentials; check the network"),
+    (RefreshError, False, f"the credentials could not be refreshed; {_LOGIN}"),
+    (GoogleAuthError, False, f"the credentials cannot be used; {_LOGIN}"),
+    (requests.exceptions.SSLError, True, "no trusted connection to {endpoint}; check the clock, the proxy and its "
+     "certificate (REQUESTS_CA_BUNDLE)"),
+    (requests.exceptions.Timeout, True, "{endpoint} did not answer in time; check the network, or raise "
+     "checkpoint_storage.timeout"),
+    (requests.exceptions.ConnectionError, True, "cannot reach {endpoint}, or it broke the connection; check the "
+     "network, the proxy and STORAGE_EMULATOR_HOST"),
+    (requests.exceptions.RequestException, True, "the answer of {endpoint} was incomplete"),
+    (urllib3.exceptions.HTTPError, True, "the answer of {endpoint} was incomplete"),
+)  # fmt: skip
+
+
+@contextmanager
+def telling(bucket: str, endpoint: str, key: str | None = None) -> Iterator[None]:
+    """Turn errors of the client into `Transient`, StorageError and, for an object, FileNotFoundError.
+
+    Args:
+        endpoint: address of the server, for the texts.
+        key: of the object that is read; None where only a bucket can be missing.
+    """
+    try:
+        yield
+    except GoogleAPICallError as error:
+        raise _from_answer(error, bucket, key) from error
+    except tuple(each for each, _, _ in _FAILURES) as error:
+        raise _from_failure(error, bucket, endpoint) from error
+
+
+def _from_answer(error: GoogleAPICallError, bucket: str, key: str | None) -> Exception:
+    status, said = int(error.code or 0), _said(error)
+    if status == HTTPStatus.NOT_FOUND and key is not None and "bucket does not exist" not in said:
+        return FileNotFoundError(key)
+    text = f"gs://{bucket}: " + _ANSWERS.get(status, _ANYTHING).format(bucket=bucket, said=said, status=status)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING or _CORRUPTED in said:
+        return Transient(text, _retry_after(error))
+    return StorageError(text)
+
+
+def _from_failure(error: Exception, bucket: str, endpoint: str) -> Exception:
+    passing, text = next((passing, text) for each, passing, text in _FAILURES if isinstance(error, each))
+    text = f"gs://{bucket}: " + text.format(endpoint=endpoint, error=error)
+    return Transient(text) if passing or getattr(error, "retryable", False) else StorageError(text)
+
+
+def _said(error: GoogleAPICallError) -> str:
+    """The server's own words; downloads answer with plain text, everything else with JSON."""
+    text = error.response.text if error.response is not None else ""
+    try:
+        return str(error.response.json()["error"]["message"])
+    except (AttributeError, LookupError, TypeError, ValueError):
+        words = " ".join(text.split())
+        return words[:300] if words and not words.startswith("<") else "it gave no reason"
+
+
+def _retry_after(error: GoogleAPICallError) -> float | None:
+    value = error.response.headers.get("Retry-After", "") if error.response is not None else ""
+    return float(value) if value.isdecimal() else None

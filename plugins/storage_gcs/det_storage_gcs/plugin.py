@@ -1,0 +1,18 @@
+"""How det-storage-gcs joins det. Light: importing this module does not import Google's client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import det_core
+from det_core.specs import StorageSpec
+
+
+@det_core.hookimpl
+def det_storage() -> Iterator[StorageSpec]:
+    yield StorageSpec(
+        name="gcs",
+        target="det_storage_gcs._bucket:open_storage",
+        config_model="det_storage_gcs._config:GCSConfig",
+        install="pip install det-storage-gcs",
+    )

@@ -1,0 +1,58 @@
+"""The emulator of the service, as a child process on a free port of the loopback."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Its backlog of 5 connections is too short for the threads of one client, and it would write all metadata of all
+# objects to nowhere with each request.
+_START = """
+import sys
+from http.server import HTTPServer
+HTTPServer.request_queue_size = 128
+from gcp_storage_emulator.__main__ import main
+from gcp_storage_emulator.storage import Storage
+Storage._write_config_to_file = lambda storage: None
+main(["start", "--host", "127.0.0.1", "--port", sys.argv[1], "--in-memory", "--quiet", "--default-bucket", sys.argv[2]])
+"""
+_LIMIT = 30
+
+
+@contextmanager
+def emulator(bucket: str) -> Iterator[str]:
+    """Its address, with one bucket."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen([sys.executable, "-c", _START, str(port), bucket])
+    try:
+        _wait(address, process)
+        yield address
+    finally:
+        process.terminate()
+        try:
+            process.wait(_LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_LIMIT)
+
+
+def _wait(address: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _LIMIT
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"the emulator ended with {process.returncode}")
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError(f"the emulator did not start within {_LIMIT} s")

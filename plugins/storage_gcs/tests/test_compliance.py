@@ -1,0 +1,26 @@
+"""What det promises of every store."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from det_storage_gcs._bucket import open_storage
+from det_storage_gcs._config import GCSConfig
+
+from det_core.testing.storage import Opener, StorageCompliance
+
+pytestmark = pytest.mark.integration
+
+
+class TestGCS(StorageCompliance):
+    newlines = False  # the service refuses them, the emulator does not
+    longest_part = 900
+
+    @pytest.fixture
+    def opener(self, server: str) -> Opener:
+        return functools.partial(open_storage, GCSConfig(bucket="checkpoints", prefix="runs"))
+
+    @pytest.fixture
+    def broken(self, server: str) -> Opener:
+        return functools.partial(open_storage, GCSConfig(bucket="nowhere", prefix="runs"))

@@ -1,0 +1,77 @@
+"""boto3's client, as det needs it."""
+
+from __future__ import annotations
+
+import socket
+from base64 import b64encode
+from hashlib import md5
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import boto3.session
+from botocore.config import Config
+from botocore.utils import get_environ_proxies
+from pydantic import SecretStr
+
+from det_storage_s3._config import S3Config
+
+_CONNECT: Final = 10.0
+"""Seconds."""
+
+
+def connect(config: S3Config, connections: int) -> Any:
+    """A client that threads share. It makes one attempt per request: det tries again.
+
+    Raises:
+        OSError: nobody answers at the endpoint.
+    """
+    checksums = config.request_checksum_calculation
+    options = Config(
+        # urllib3 gives the limit of connecting to the sending of a whole part, too; so _knock has one of its own.
+        connect_timeout=config.timeout,
+        read_timeout=config.timeout,
+        max_pool_connections=connections,
+        retries={"mode": "standard", "total_max_attempts": 1},
+        tcp_keepalive=True,
+        request_checksum_calculation=checksums,
+        response_checksum_validation=checksums,
+    )
+    client = boto3.session.Session().client(
+        "s3",
+        aws_access_key_id=_plain(config.access_key),
+        aws_secret_access_key=_plain(config.secret_key),
+        endpoint_url=config.endpoint_url,
+        region_name=config.region,
+        config=options,
+    )
+    for operation in ("PutObject", "UploadPart"):
+        client.meta.events.register_last(f"before-call.s3.{operation}", _send_at_once)
+    if checksums == "when_required":
+        client.meta.events.register("before-call.s3.DeleteObjects", _sum_by_md5)
+    _knock(client.meta.endpoint_url, min(_CONNECT, config.timeout))
+    return client
+
+
+def _plain(secret: SecretStr | None) -> str | None:
+    return secret.get_secret_value() if secret else None
+
+
+def _send_at_once(params: dict[str, Any], **_: object) -> None:
+    """Not in blocks of 16 KiB, and without asking first whether the server wants it, which takes a round trip."""
+    params["headers"].pop("Expect", None)
+    params["body"] = params["body"].getvalue()
+
+
+def _sum_by_md5(params: dict[str, Any], **_: object) -> None:
+    """S3 requires a checksum here; MD5 is the one that all stores have known from the beginning."""
+    params["context"].pop("checksum", None)
+    digest = md5(params["body"], usedforsecurity=False).digest()
+    params["headers"]["Content-MD5"] = b64encode(digest).decode()
+
+
+def _knock(endpoint: str, seconds: float) -> None:
+    """Tell an endpoint that does not answer within seconds, except behind a proxy."""
+    if not get_environ_proxies(endpoint):
+        url = urlsplit(endpoint)
+        port = url.port or {"http": 80, "https": 443}[url.scheme]
+        socket.create_connection((url.hostname or "", port), seconds).close()

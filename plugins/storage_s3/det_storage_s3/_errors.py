@@ -1,0 +1,168 @@
+"""What went wrong, in the words of det: tables from botocore's errors to what a user can do. No secrets in any text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import botocore.exceptions as boto
+import urllib3.exceptions
+from botocore.parsers import ResponseParserError
+
+from det_core.errors import StorageError
+from det_core.interfaces.objects import Transient
+
+_PASSING: Final = frozenset(
+    [
+        "BadDigest",
+        "ConditionalRequestConflict",
+        "IncompleteBody",
+        "InternalError",
+        "OperationAborted",
+        "RequestLimitExceeded",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "XAmzContentChecksumMismatch",
+        "XAmzContentSHA256Mismatch",
+    ]
+)
+"""Codes that may not come again, whatever their status; so do all others of status 429 and 5xx."""
+
+_MISSING: Final = frozenset(["404", "NoSuchKey"])
+
+_TOLD: Final = {
+    code: text
+    for codes, text in {
+        "NoSuchBucket": "bucket {bucket} does not exist at {endpoint}; create it (aws s3 mb s3://{bucket}) or mend "
+        "checkpoint_storage.bucket",
+        "InvalidBucketName": "{bucket!r} is no valid name of a bucket; mend checkpoint_storage.bucket",
+        "404 405": "{endpoint} does not speak S3: it answers {code} to {operation}; mend "
+        "checkpoint_storage.endpoint_url",
+        "InvalidAccessKeyId": "{endpoint} does not know the access key; mend checkpoint_storage.access_key, or the "
+        "credentials of boto3 (type: aws sts get-caller-identity)",
+        "SignatureDoesNotMatch": "the secret key is not the one of the access key, says {endpoint}; mend "
+        "checkpoint_storage.secret_key, or the credentials of boto3 (AWS_SECRET_ACCESS_KEY, ~/.aws/credentials)",
+        "AccessDenied AllAccessDisabled 403": "permission denied by bucket {bucket} at {endpoint}: the user needs "
+        "{permission}; change the policy of the user or of the bucket",
+        "AccountProblem InvalidPayer NotSignedUp": "{endpoint} refuses the account ({code}); ask who pays for it",
+        "ExpiredToken ExpiredTokenException InvalidToken TokenRefreshRequired": "the session token has expired; get "
+        "a new one (type: aws sso login, or set AWS_SESSION_TOKEN again)",
+        "PermanentRedirect AuthorizationHeaderMalformed IllegalLocationConstraintException TemporaryRedirect 301 307": (
+            "bucket {bucket} is in another region{region}; set checkpoint_storage.region"
+        ),
+        "NoSuchUpload": "an upload to bucket {bucket} was removed while it was going on: by "
+        "det checkpoint gc --orphans, or by a rule of the bucket, which should spare uploads younger than a day",
+        "RequestTimeTooSkewed": "the clock of this host differs from that of {endpoint} by more than 15 minutes; "
+        "set it (type: timedatectl)",
+        "KeyTooLongError InvalidObjectName": "the name of a file is too long for {endpoint} (1024 bytes with prefix "
+        "and checkpoint id); shorten it, or checkpoint_storage.prefix",
+        "EntityTooLarge QuotaExceeded": "bucket {bucket} takes no more ({code}); delete checkpoints (type: "
+        "det checkpoint gc) or raise its quota",
+        "InvalidArgument InvalidRequest MalformedXML MissingContentMD5 NotImplemented XNotImplemented": (
+            "{endpoint} does not understand {operation} ({code}: {message}); try "
+            "checkpoint_storage.request_checksum_calculation: when_required"
+        ),
+    }.items()
+    for code in codes.split()
+}
+"""The code of an answer -> what to tell."""
+
+_PERMISSIONS: Final = {
+    "AbortMultipartUpload": "s3:AbortMultipartUpload",
+    "CompleteMultipartUpload": "s3:PutObject",
+    "CreateMultipartUpload": "s3:PutObject",
+    "DeleteObject": "s3:DeleteObject",
+    "DeleteObjects": "s3:DeleteObject",
+    "GetObject": "s3:GetObject",
+    "HeadObject": "s3:GetObject",
+    "ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "ListObjectsV2": "s3:ListBucket",
+    "ListParts": "s3:ListMultipartUploadParts",
+    "PutObject": "s3:PutObject",
+    "UploadPart": "s3:PutObject",
+}
+
+_BROKEN: Final = (
+    boto.ConnectionError,
+    boto.FlexibleChecksumError,
+    boto.HTTPClientError,
+    boto.IncompleteReadError,
+    boto.CredentialRetrievalError,
+    boto.MetadataRetrievalError,
+    ResponseParserError,
+    urllib3.exceptions.HTTPError,
+    OSError,
+)
+"""The request or its answer did not come through; the next may."""
+
+_BEFORE: Final[dict[type[Exception] | tuple[type[Exception], ...], str]] = {
+    (boto.NoCredentialsError, boto.PartialCredentialsError): "no credentials for {endpoint}; set "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or type: aws configure, or give access_key and "
+    "secret_key in checkpoint_storage",
+    boto.ProfileNotFound: "{error}; mend AWS_PROFILE, or type: aws configure list-profiles",
+    (boto.SSOError, boto.TokenRetrievalError, boto.NoAuthTokenError): "the login has expired; type: aws sso login",
+    boto.InvalidRegionError: "{error}; mend checkpoint_storage.region or AWS_REGION",
+    boto.ParamValidationError: "{bucket!r} is no valid name of a bucket; mend checkpoint_storage.bucket",
+    boto.BotoCoreError: "botocore cannot ask {endpoint}: {error}",
+}
+"""Errors before any request is sent, special ones first."""
+
+
+class Teller:
+    """Turns the errors of requests to one bucket into those of `interfaces.objects`."""
+
+    def __init__(self, bucket: str, endpoint: str) -> None:
+        self._place = {"bucket": bucket, "endpoint": endpoint}
+
+    @contextmanager
+    def __call__(self, key: str = "") -> Iterator[None]:
+        """Around requests about ``key``."""
+        try:
+            yield
+        except boto.ClientError as error:
+            raise self._answer(error, key) from error
+        except _BROKEN as error:
+            raise Transient(f"cannot reach {self._place['endpoint']}: {_reason(error)}") from error
+        except boto.BotoCoreError as error:
+            text = next(text for kind, text in _BEFORE.items() if isinstance(error, kind))
+            raise StorageError(text.format(error=error, **self._place)) from error
+
+    def _answer(self, error: boto.ClientError, key: str = "") -> Exception:
+        """What to raise for an answer that is an error."""
+        response: dict[str, Any] = error.response
+        about, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
+        headers, code = meta.get("HTTPHeaders", {}), str(about.get("Code", "Unknown"))
+        status = meta.get("HTTPStatusCode", 0)
+        if error.operation_name == "GetObject" and code in _MISSING:
+            return FileNotFoundError(key)
+        if code in _PASSING or ((status == 429 or status >= 500) and code not in _TOLD):
+            return Transient(f"{self._place['endpoint']} answers {code} to {error.operation_name}", _after(headers))
+        region = about.get("Region") or headers.get("x-amz-bucket-region")
+        message = about.get("Message") or f"status {status}"
+        text = _TOLD.get(code, "{endpoint} refuses {operation} on bucket {bucket}: {code}: {message}")
+        return StorageError(
+            text.format(
+                code=code,
+                message=message,
+                operation=error.operation_name,
+                permission=_PERMISSIONS.get(error.operation_name, error.operation_name),
+                region=f", {region}" if region else "",
+                **self._place,
+            )
+        )
+
+
+def _after(headers: dict[str, str]) -> float | None:
+    """The seconds that the server asks to wait."""
+    given = headers.get("retry-after", "")
+    return float(given) if given.isdecimal() else None
+
+
+def _reason(error: Exception) -> str:
+    """Of the innermost error, which says it without an address in memory or a URL with a key."""
+    while isinstance(inner := getattr(error, "kwargs", {}).get("error") or error.__cause__, Exception):
+        error = inner
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,18 @@
+"""How det-storage-s3 joins det. Light: importing this module does not import boto3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import det_core
+from det_core.specs import StorageSpec
+
+
+@det_core.hookimpl
+def det_storage() -> Iterator[StorageSpec]:
+    yield StorageSpec(
+        name="s3",
+        target="det_storage_s3._bucket:open_storage",
+        config_model="det_storage_s3._config:S3Config",
+        install="pip install boto3",
+    )

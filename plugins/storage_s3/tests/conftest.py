@@ -1,0 +1,48 @@
+"""One Ceph for all tests of this distribution, and buckets in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from det_storage_s3._config import S3Config
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from rgw import Server, missing, rgw
+
+
+@pytest.fixture(scope="session")
+def ceph() -> Iterator[Server]:
+    if why := missing():
+        (pytest.fail if "CI" in os.environ else pytest.skip)(why)
+    with rgw() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _no_other_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of this machine's."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-credentials"))
+
+
+@pytest.fixture
+def make_config(ceph: Server) -> Callable[..., S3Config]:
+    """Config of an empty bucket of its own, with other values for the given keys."""
+    name = f"det-{uuid.uuid4().hex}"
+    ceph.client().create_bucket(Bucket=name)
+
+    def make(**keys: Any) -> S3Config:
+        ours = {"access_key": ceph.access_key, "secret_key": ceph.secret_key, "endpoint_url": ceph.endpoint}
+        return S3Config.model_validate({"bucket": name, "prefix": "some/where", "timeout": 10, **ours, **keys})
+
+    return make

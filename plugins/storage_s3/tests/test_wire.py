@@ -1,0 +1,279 @@
+"""What goes over the wire, and answers that no real server gives on demand."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+import google_crc32c
+import pytest
+from det_storage_s3._bucket import S3Bucket
+from det_storage_s3._config import S3Config
+
+from det_core.errors import StorageError
+from det_core.interfaces.objects import Transient
+
+TAG = '"' + "0" * 32 + '"'
+BEGUN = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
+DONE = b"<CompleteMultipartUploadResult><Key>k</Key><ETag>t</ETag></CompleteMultipartUploadResult>"
+GONE = b"<Error><Code>NoSuchUpload</Code></Error>"
+
+
+@dataclass
+class Request:
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Answer:
+    """``length`` is what the header says, if not the truth."""
+
+    body: bytes = b""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    length: int | None = None
+    after: float = 0
+
+
+Answers = Callable[[Request], Answer]
+
+
+class Server(ThreadingHTTPServer):
+    """Records requests, and answers as `answers` says."""
+
+    daemon_threads = True
+    answers: Answers = staticmethod(lambda request: Answer())
+    reads_slowly = False
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.requests: list[Request] = []
+
+    def handle_error(self, *args: Any) -> None:
+        """Clients give up, which is the point."""
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def _answer(self) -> None:
+        size, body = int(self.headers.get("Content-Length", 0)), b""
+        while len(body) < size:
+            body += self.rfile.read(min(size - len(body), 1 << 20))
+            time.sleep(0.2 if self.server.reads_slowly else 0)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(self.command, self.path, headers, body)
+        self.server.requests.append(request)
+        answer = self.server.answers(request)
+        time.sleep(answer.after)
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.body) if answer.length is None else answer.length))
+        self.end_headers()
+        self.wfile.write(answer.body)
+        self.close_connection = answer.length is not None
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer
+
+    def log_message(self, *args: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def connect(server: Server, **keys: Any) -> S3Bucket:
+    ours = {"bucket": "bkt", "endpoint_url": server.endpoint, "access_key": "AK", "secret_key": "SK", "region": "r-1"}
+    return S3Bucket(S3Config.model_validate({"timeout": 2, **ours, **keys}))
+
+
+def crc(data: bytes) -> int:
+    return int(google_crc32c.value(data))
+
+
+def text(data: bytes) -> str:
+    return b64encode(crc(data).to_bytes(4, "big")).decode()
+
+
+def upload_in_parts(server: Server, **keys: Any) -> list[Request]:
+    def answers(request: Request) -> Answer:
+        if request.method == "PUT":
+            return Answer(headers={"ETag": TAG})
+        return Answer(BEGUN if request.url.endswith("?uploads") else DONE)
+
+    server.answers = answers
+    bucket = connect(server, **keys)
+    name = bucket.begin("k")
+    tags = [bucket.put_part("k", name, number, part, crc(part)) for number, part in enumerate([b"one", b"two"])]
+    bucket.complete("k", name, tags, crc(b"onetwo"))
+    return server.requests
+
+
+def test_the_store_can_verify_what_arrives(server: Server) -> None:
+    begin, first, second, complete = upload_in_parts(server)
+    assert begin.headers["x-amz-checksum-algorithm"] == "CRC32C"
+    assert begin.headers["x-amz-checksum-type"] == complete.headers["x-amz-checksum-type"] == "FULL_OBJECT"
+    assert [part.headers["x-amz-checksum-crc32c"] for part in (first, second)] == [text(b"one"), text(b"two")]
+    assert "expect" not in first.headers
+    assert first.headers["x-amz-content-sha256"] == hashlib.sha256(b"one").hexdigest()
+    assert complete.headers["x-amz-checksum-crc32c"] == text(b"onetwo")
+    assert f"<ChecksumCRC32C>{text(b'two')}</ChecksumCRC32C>" in complete.body.decode()
+    assert [part.url for part in (first, second)] == [f"/bkt/k?uploadId=u&partNumber={number}" for number in (1, 2)]
+
+
+def test_no_checksum_is_sent_where_none_is_required(server: Server) -> None:
+    requests = upload_in_parts(server, request_checksum_calculation="when_required")
+    bucket = connect(server, request_checksum_calculation="when_required")
+    bucket.put("k", b"one", crc(b"one"))
+    server.answers = lambda request: Answer(b"<DeleteResult><Deleted><Key>k</Key></Deleted></DeleteResult>")
+    bucket.delete(["k"])
+    names = {name for request in requests for name in request.headers if "checksum" in name}
+    assert names == set()
+    assert not any(b"Checksum" in request.body for request in requests)
+    assert requests[-1].headers["content-md5"] == b64encode(hashlib.md5(requests[-1].body).digest()).decode()
+
+
+OPERATIONS: dict[str, Callable[[S3Bucket], object]] = {
+    "put": lambda bucket: bucket.put("k", b"x", crc(b"x")),
+    "get": lambda bucket: bucket.get("k", 0, 5),
+    "list": lambda bucket: list(bucket.list("")),
+    "delete": lambda bucket: bucket.delete(["k"]),
+    "begin": lambda bucket: bucket.begin("k"),
+    "put_part": lambda bucket: bucket.put_part("k", "u", 0, b"x", crc(b"x")),
+    "complete": lambda bucket: bucket.complete("k", "u", [f"{TAG} {text(b'x')}"], crc(b"x")),
+    "unfinished": lambda bucket: list(bucket.unfinished("")),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(),
+        Answer(b"<Cut", length=1000),
+        Answer(b"<Error><Code>InternalError</Code></Error>", status=500),
+        Answer(b"<html>Bad Gateway</html>", status=502),
+        Answer(b"<Error><Code>SlowDown</Code></Error>", status=503, headers={"Retry-After": "3"}),
+        Answer(status=429),
+    ],
+    ids=["empty", "cut off", "500", "502", "503", "429"],
+)
+def test_a_bad_answer_is_never_success(server: Server, operation: str, answer: Answer) -> None:
+    server.answers = lambda request: answer
+    with pytest.raises(Transient) as caught:
+        OPERATIONS[operation](connect(server))
+    assert caught.value.after == (3 if answer.status == 503 else None)
+    assert len(server.requests) == 1
+
+
+def test_an_error_within_a_success(server: Server) -> None:
+    server.answers = lambda request: Answer(b"<Error><Code>InternalError</Code></Error>")
+    with pytest.raises(Transient, match="InternalError"):
+        OPERATIONS["complete"](connect(server))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_server_that_does_not_answer(server: Server, operation: str) -> None:
+    server.answers = lambda request: Answer(after=4)
+    began = time.monotonic()
+    with pytest.raises(Transient, match="cannot reach http://127"):
+        OPERATIONS[operation](connect(server, timeout=1))
+    assert time.monotonic() - began < 4
+
+
+@pytest.mark.parametrize("sent", [b"", b"0123"])
+def test_a_body_that_is_cut_off(server: Server, sent: bytes) -> None:
+    server.answers = lambda request: Answer(sent, 206, {"Content-Range": "bytes 0-9/10"}, length=10)
+    with pytest.raises(Transient):
+        connect(server).get("k", 0, 10)
+
+
+def test_a_server_that_knows_no_ranges(server: Server) -> None:
+    server.answers = lambda request: Answer(b"0123456789")
+    with pytest.raises(Transient, match="from 5 on, got everything"):
+        connect(server).get("k", 5, 5)
+
+
+def test_sending_may_take_longer_than_connecting(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To urllib3 they are one."""
+    monkeypatch.setattr("det_storage_s3._client._CONNECT", 0.3)
+    server.reads_slowly = True
+    server.answers = lambda request: Answer(headers={"ETag": TAG})
+    data = bytes(8 << 20)
+    connect(server, timeout=30).put("k", data, crc(data))
+
+
+def test_a_store_that_deletes_one_at_a_time(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    sorry = Answer(b"<Error><Code>NotImplemented</Code></Error>", status=501)
+    server.answers = lambda request: sorry if request.method == "POST" else Answer(status=204)
+    bucket = connect(server)
+    with caplog.at_level(logging.WARNING, "det.storage"):
+        bucket.delete(["a", "b"])
+        bucket.delete(["c"])
+    assert [(request.method, urlsplit(request.url).path) for request in server.requests] == [
+        ("POST", "/bkt"),
+        *(("DELETE", f"/bkt/{name}") for name in "abc"),
+    ]
+    assert len(caplog.records) == 1
+
+
+def test_one_object_that_could_not_be_deleted(server: Server) -> None:
+    result = "<DeleteResult><Deleted><Key>a</Key></Deleted><Error><Key>b</Key><Code>{}</Code></Error></DeleteResult>"
+    for code, error in [("AccessDenied", StorageError), ("InternalError", Transient)]:
+        server.answers = lambda request, code=code: Answer(result.format(code).encode())
+        with pytest.raises(error):
+            connect(server).delete(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_ours"),
+    [
+        ({"ETag": f'"{hashlib.md5(bytes(16)).hexdigest()}-1"'}, True),
+        ({"ETag": '"sealed by a key"', "x-amz-checksum-crc32c": text(b"x")}, True),
+        ({"ETag": '"of an older upload-1"', "x-amz-checksum-crc32c": text(b"y")}, False),
+    ],
+)
+def test_complete_that_succeeded_the_first_time(server: Server, headers: dict[str, str], is_ours: bool) -> None:
+    server.answers = lambda request: Answer(headers=headers) if request.method == "HEAD" else Answer(GONE, 404)
+    if is_ours:
+        OPERATIONS["complete"](connect(server))
+    else:
+        with pytest.raises(StorageError, match="removed while it was going on"):
+            OPERATIONS["complete"](connect(server))
+
+
+def test_tags_that_are_no_sums(server: Server) -> None:
+    server.answers = lambda request: Answer(headers={"ETag": "v1"}) if request.method == "HEAD" else Answer(GONE, 404)
+    with pytest.raises(StorageError, match="removed while it was going on"):
+        connect(server).complete("k", "u", [f"v0 {text(b'x')}"], crc(b"x"))
+
+
+def test_complete_of_what_is_gone(server: Server) -> None:
+    server.answers = lambda request: Answer(status=404) if request.method == "HEAD" else Answer(GONE, 404)
+    with pytest.raises(StorageError, match="removed while it was going on"):
+        OPERATIONS["complete"](connect(server))
+    connect(server).abort("k", "u")

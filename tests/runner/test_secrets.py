@@ -1,0 +1,358 @@
+"""Secrets of a config reach the plugin and nobody else: not the record, the logs, other users, or a screen."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import json
+import os
+import pty
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from det_core import core
+from det_core.cli import main
+from det_core.config import parse_config
+from det_core.core import open_block
+from det_core.errors import ConfigError, SecretMissing, StorageError
+from det_core.interfaces.tracking import SECRET_REFERENCE, Experiment, State, TrackingStore
+from det_core.plugins import registry
+from det_core.runner import ExperimentRunner, submit
+from det_core.storage import metadata
+from det_core.tracking.secret_files import fill, find_missing, keep
+
+from .conftest import Submit
+
+DET = str(Path(sys.executable).parent / "det")
+VAULT = Path(__file__).parent.parent / "toy" / "det_vault.py"
+ACCESS, SECRET, PIN = "AKIA-hunter2-access", "se/cr+et: 'hunter2' \"x\"", "hunter2-pin"
+VARIABLE = "hunter2-variable"
+KEYS = {"access_key": ACCESS, "secret_key": SECRET, "pin": PIN}
+NEEDLES = [needle.encode() for needle in (ACCESS, SECRET, json.dumps(SECRET)[1:-1], PIN, VARIABLE, "hunter2")]
+
+
+@pytest.fixture(autouse=True)
+def vault(toy_framework: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The config block of a vault, whose plugin is installed."""
+    info = toy_framework / "det_vault-1.0.dist-info"
+    info.mkdir()
+    shutil.copy(VAULT, toy_framework)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-vault\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[det]\nvault = det_vault\n")
+    monkeypatch.delitem(sys.modules, "det_vault", raising=False)
+    registry.cache_clear()
+    return {"type": "vault", "path": str(tmp_path / "vault"), **KEYS}
+
+
+@pytest.fixture
+def experiment(new_experiment: Submit, vault: dict[str, Any]) -> Experiment:
+    return new_experiment(checkpoint_storage=vault)
+
+
+def secret_files(home: Path) -> list[Path]:
+    return sorted((home / "secrets").iterdir())
+
+
+def holding(directory: Path) -> list[Path]:
+    """The files under a directory in which a secret can be read."""
+    files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    return [path for path in files if any(needle in path.read_bytes() for needle in NEEDLES)]
+
+
+def leaks(content: object) -> bool:
+    return "hunter2" in str(content) or "hunter2" in repr(content)
+
+
+def test_the_record_has_references_and_files_the_secrets(
+    experiment: Experiment, det_home: Path, store: TrackingStore
+) -> None:
+    block = experiment.config["checkpoint_storage"]
+    assert all(SECRET_REFERENCE.fullmatch(block[key]) for key in KEYS)
+    assert {path.read_text() for path in secret_files(det_home)} == {f"{value}\n" for value in KEYS.values()}
+    assert stat.S_IMODE((det_home / "secrets").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secret_files(det_home)} == {0o600}
+    assert holding(det_home) == secret_files(det_home)
+    assert fill(block) == {**block, **KEYS}
+
+
+@pytest.mark.integration
+def test_a_trial_saves_dies_and_resumes_and_shows_no_secret(
+    new_experiment: Submit,
+    vault: dict[str, Any],
+    det_home: Path,
+    store: TrackingStore,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    mark, seen = tmp_path / "mark", tmp_path / "seen"
+    experiment = new_experiment(
+        f"def on_batch(self, batch):\n"
+        f"    processes = [path.read_bytes() for path in Path('/proc').glob('[0-9]*/cmdline')]\n"
+        f"    assert not any(b'hunter2' in line for line in processes)\n"
+        f"    values = [v for v in os.environ.values() if 'hunter2' in v]\n"
+        f"    data, config = self.context.get_data_config(), self.context.get_experiment_config()\n"
+        f"    print(repr(self.context.config), config)\n"
+        f"    info = Path(os.environ['DET_INFO_DIR'])\n"
+        f"    files = {{path.name: oct(path.stat().st_mode) for path in info.glob('*.json')}}\n"
+        f"    assert not any('hunter2' in path.read_text() for path in info.glob('*.json'))\n"
+        f"    found = [os.environ['A_TOKEN'], values, data['password'] == {PIN!r}, files]\n"
+        f"    Path({str(seen)!r}).write_text(repr(found))\n"
+        f"    if batch == 25 and not Path({str(mark)!r}).exists():\n"
+        f"        Path({str(mark)!r}).touch()\n"
+        f"        raise RuntimeError(f'{{self.context.config}}')",
+        checkpoint_storage=vault,
+        min_checkpoint_period={"batches": 10},
+        environment={"environment_variables": [f"A_TOKEN={VARIABLE}", "B=1"]},
+        data={"password": PIN},
+    )
+    assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
+    (trial,) = store.trials(experiment.id)
+    assert (trial.run_id, trial.steps_completed) == (2, 50)
+    variable, values, same, files = eval(seen.read_text())
+    assert (variable, values, same) == (VARIABLE, [VARIABLE], True)
+    assert set(files.values()) == {"0o100600"}
+    last = store.checkpoints(experiment_id=experiment.id)[-1]
+    assert metadata(open_block(last.storage), last.uuid)["steps_completed"] == 50
+    assert not leaks([line.log for line in store.logs(trial.id)])
+    assert not leaks(store.experiment(experiment.id))
+    assert not leaks(capfd.readouterr())
+    assert holding(det_home) == secret_files(det_home)
+    assert holding(Path(vault["path"])) == []
+
+
+def test_the_text_of_the_config_and_its_variants_in_the_snapshot_have_references(
+    store: TrackingStore, vault: dict[str, Any], context_dir: Path
+) -> None:
+    config = {
+        "entrypoint": "model_def:T",
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
+        "checkpoint_storage": vault,
+        "environment": {"environment_variables": [f"A_TOKEN={VARIABLE}"]},
+        "reproducibility": {"experiment_seed": 1},
+    }
+    text = f"# {SECRET}\n{yaml.safe_dump(config)}"
+    (context_dir / "const.yaml").write_text(text)
+    (context_dir / "variant.json").write_text(json.dumps({**config, "name": "other"}))
+    (context_dir / "unrelated.yaml").write_text("# kept\nx: 1\n")
+    (context_dir / "not.yaml").write_bytes(b"\xff{[")
+    (context_dir / "link.yaml").symlink_to("const.yaml")
+    experiment = submit(store, parse_config(text), context_dir, original_config=text)
+    assert not leaks(experiment)
+    assert fill(yaml.safe_load(experiment.original_config)) == config
+    assert experiment.config == submit(store, parse_config(experiment.original_config), context_dir).config
+    content = store.model_definition(experiment.id)
+    assert b"hunter2" not in gzip.decompress(content)
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        packed = {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}  # type: ignore[union-attr]
+        assert archive.getmember("link.yaml").linkname == "const.yaml"
+    assert packed["unrelated.yaml"] == b"# kept\nx: 1\n"
+    assert packed["not.yaml"] == b"\xff{["
+    assert fill(json.loads(packed["variant.json"])) == {**config, "name": "other"}
+
+
+def test_hyperparameters_and_labels_are_shown(new_experiment: Submit, det_home: Path) -> None:
+    experiment = new_experiment(
+        hyperparameters={"pad_token": "x", "secret": {"auth": "y"}}, labels=["password"], data={"max_token": 512}
+    )
+    assert experiment.config["hyperparameters"]["pad_token"]["val"] == "x"
+    assert (experiment.labels, experiment.config["data"]) == (["password"], {"max_token": 512})
+    assert not (det_home / "secrets").exists()
+
+
+def test_what_only_looks_like_a_variable_is_left_alone(new_experiment: Submit, det_home: Path) -> None:
+    experiment = new_experiment(environment={"environment_variables": ["OMP_NUM_THREADS=1", "MY_API_KEY="]})
+    assert experiment.config["environment"]["environment_variables"]["cpu"] == ["OMP_NUM_THREADS=1", "MY_API_KEY="]
+    assert not (det_home / "secrets").exists()
+
+
+def test_the_same_secret_has_one_file(new_experiment: Submit, vault: dict[str, Any], det_home: Path) -> None:
+    first = new_experiment(checkpoint_storage=vault)
+    second = new_experiment(checkpoint_storage=vault, name="again")
+    assert first.config["checkpoint_storage"] == second.config["checkpoint_storage"]
+    assert len(secret_files(det_home)) == len(KEYS)
+
+
+def test_a_backup_that_an_editor_left_is_no_secret(
+    new_experiment: Submit, vault: dict[str, Any], det_home: Path
+) -> None:
+    new_experiment(checkpoint_storage=vault)
+    for path in secret_files(det_home):
+        path.rename(f"{path}~")
+    again = new_experiment(checkpoint_storage=vault).config["checkpoint_storage"]
+    assert fill(again) == {**again, **KEYS}
+
+
+def test_a_full_disk_leaves_no_experiment_and_no_half_secret(
+    new_experiment: Submit, vault: dict[str, Any], det_home: Path, store: TrackingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        new_experiment(checkpoint_storage=vault)
+    assert (secret_files(det_home), store.experiments()) == ([], [])
+
+
+def test_an_optional_secret_may_be_empty(new_experiment: Submit, vault: dict[str, Any]) -> None:
+    block = new_experiment(checkpoint_storage={**vault, "secret_key": ""}).config["checkpoint_storage"]
+    assert block["secret_key"] == ""
+
+
+def test_a_config_goes_round_and_hides_itself(vault: dict[str, Any]) -> None:
+    config = parse_config(
+        {
+            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
+            "checkpoint_storage": vault,
+            "environment": {"environment_variables": [f"A_TOKEN={VARIABLE}"], "registry_auth": {"username": PIN}},
+            "entrypoint": "m:T",
+        }
+    )
+    assert parse_config(config.dump()) == config
+    assert not leaks(config)
+    assert not leaks(config.checkpoint_storage)
+    assert not leaks(config.environment)
+    assert "hunter2" not in repr(config.dump())
+    recorded = parse_config(keep(config.dump()))
+    assert parse_config(fill(recorded.dump())) == config
+    assert parse_config(yaml.safe_load(yaml.safe_dump(recorded.dump()))) == recorded
+
+
+def test_errors_do_not_repeat_secrets(vault: dict[str, Any], experiment: Experiment) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_config({"checkpoint_storage": {**vault, "access_key": PIN, "pni": 1}})
+    assert not leaks("".join(traceback.format_exception(refused.value)))
+    block = experiment.config["checkpoint_storage"]
+    with pytest.raises(StorageError, match=r"cannot open the recorded checkpoint_storage.*path") as failed:
+        open_block({**block, "path": 7})
+    assert not leaks("".join(traceback.format_exception(failed.value)))
+    with pytest.raises(StorageError, match="access_key"):
+        open_block({**block, "access_key": block["pin"]})
+
+
+@pytest.mark.parametrize("gone", list(KEYS))
+def test_a_missing_file_is_named_before_anything_starts(
+    experiment: Experiment, store: TrackingStore, gone: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ((place, path),) = find_missing_without(experiment, gone).items()
+    assert place == f"checkpoint_storage.{gone}"
+    with pytest.raises(SecretMissing, match=rf"checkpoint_storage\.{gone} is not in {path}.*det experiment resume"):
+        ExperimentRunner(store, experiment.id)
+    assert store.experiment(experiment.id).state is State.QUEUED
+    assert main(["experiment", "resume", str(experiment.id)]) == 1
+    assert str(path) in capsys.readouterr().err
+    path.write_text(KEYS[gone])  # without a newline, as some editors do
+    ExperimentRunner(store, experiment.id)
+    assert fill(experiment.config)["checkpoint_storage"][gone] == KEYS[gone]
+
+
+def find_missing_without(experiment: Experiment, key: str) -> dict[str, Path]:
+    assert find_missing(experiment.config) == {}
+    home = Path(os.environ["DET_HOME"])
+    (home / "secrets" / experiment.config["checkpoint_storage"][key].partition(":")[2]).unlink()
+    return find_missing(experiment.config)
+
+
+@pytest.mark.integration
+def test_resume_asks_in_a_terminal(experiment: Experiment, store: TrackingStore, det_home: Path) -> None:
+    ((_, path),) = find_missing_without(experiment, "secret_key").items()
+    controller, terminal = pty.openpty()
+    with os.fdopen(controller, "r+b", buffering=0) as keyboard:
+        process = subprocess.Popen(
+            [DET, "experiment", "resume", str(experiment.id)],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+        )
+        os.close(terminal)
+        screen = b"".join(until(keyboard, b"Its value: "))
+        keyboard.write(f"{SECRET}\n".encode())
+        screen += b"".join(until(keyboard, b"Resumed experiment"))
+        assert process.wait(60) == 0
+    assert b"checkpoint_storage.secret_key" in screen
+    assert b"hunter2" not in screen
+    assert path.read_text() == f"{SECRET}\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    waited = subprocess.run([DET, "experiment", "wait", str(experiment.id), "--timeout", "120"], timeout=150)
+    assert waited.returncode == 0
+
+
+def until(stream: Any, end: bytes) -> Iterator[bytes]:
+    seen = b""
+    while end not in seen:
+        piece = os.read(stream.fileno(), 4096)
+        seen += piece
+        yield piece
+
+
+@pytest.mark.integration
+def test_a_script_records_references_and_its_checkpoints_are_found_again(
+    vault: dict[str, Any], det_home: Path, store: TrackingStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "w").write_text("weights")
+    with core.init(checkpoint_storage=vault) as context:
+        assert "hunter2" not in repr(context)
+        uuid = context.checkpoint.upload(tmp_path / "state", {"steps_completed": 1})
+    assert holding(det_home) == secret_files(det_home)
+    assert main(["checkpoint", "download", uuid, "-o", str(tmp_path / "back")]) == 0
+    assert (tmp_path / "back" / "w").read_text() == "weights"
+    for path in secret_files(det_home):
+        path.unlink()
+    assert main(["checkpoint", "download", uuid, "-o", str(tmp_path / "again")]) == 1
+    assert str(det_home / "secrets") in capsys.readouterr().err
+    assert main(["checkpoint", "describe", uuid]) == 0  # needs no secret
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("experiment", "describe", "1"),
+        ("experiment", "describe", "1", "--json"),
+        ("experiment", "list", "--json"),
+        ("checkpoint", "describe", "c1"),
+        ("checkpoint", "describe", "c1", "--json"),
+        ("checkpoint", "list", "--json"),
+        ("checkpoint", "gc", "--orphans", "--dry-run"),
+    ],
+)
+def test_no_screen_shows_a_secret_or_where_it_is(
+    experiment: Experiment, store: TrackingStore, argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = store.create_trial(experiment.id, hparams={}, seed=1)
+    run = store.start_run(trial.id, allocation_id="a")
+    block = {**experiment.config["checkpoint_storage"], "path": 7}  # so that nothing opens it
+    store.begin_checkpoint("c1", trial_id=trial.id, run_id=run.run_id, storage=block)
+    main(list(argv))
+    shown = "".join(capsys.readouterr())
+    assert "hunter2" not in shown
+    assert not SECRET_REFERENCE.search(shown)
+    if argv[:2] in (("experiment", "describe"), ("checkpoint", "describe")) and "--json" in argv:
+        assert re.search(r'"secret_key": "\*{8}"', shown)
+
+
+def test_config_check_shows_no_secret(
+    tmp_path: Path, vault: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = ({"pin": {"hunter2": 1}}, {"access_key": "hunter2"}, {"access_key": PIN.ljust(19)}, {"path": __file__})
+    for change in ({}, *wrong):
+        config = {"searcher": {"name": "single", "metric": "l", "max_length": {"batches": 1}}, "entrypoint": "m:T"}
+        (tmp_path / "c.yaml").write_text(yaml.safe_dump({**config, "checkpoint_storage": {**vault, **change}}))
+        for json_too in ([], ["--json"]):
+            assert main(["config", "check", str(tmp_path / "c.yaml"), *json_too]) == (2 if change else 0)
+            shown = "".join(capsys.readouterr())
+            assert "hunter2" not in shown
+            assert ("does not open" in shown) is ("path" in change)

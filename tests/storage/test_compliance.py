@@ -1,0 +1,60 @@
+"""The stores of det-core pass the suite that det-core ships."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from det_core.errors import StorageError
+from det_core.storage import ObjectStorage
+from det_core.storage.config import DirectoryConfig, SharedFSConfig
+from det_core.storage.directory import DirectoryStorage
+from det_core.testing.storage import Opener, StorageCompliance
+
+from .memory import MemoryBucket
+
+
+class TestDirectory(StorageCompliance):
+    large_file = (64 << 20) + 12345  # checksums go in parts of 64 MiB
+
+    @pytest.fixture
+    def opener(self, tmp_path: Path) -> Opener:
+        return partial(DirectoryStorage, DirectoryConfig(container_path=tmp_path / "store"))
+
+    @pytest.fixture
+    def broken(self, tmp_path: Path) -> Opener:
+        (tmp_path / "file").touch()
+        return partial(DirectoryStorage, DirectoryConfig(container_path=tmp_path / "file"))
+
+
+class TestSharedFS(StorageCompliance):
+    @pytest.fixture
+    def opener(self, tmp_path: Path) -> Opener:
+        return partial(DirectoryStorage, SharedFSConfig(host_path=tmp_path, storage_path=Path("check points/é")))
+
+    @pytest.fixture
+    def broken(self, tmp_path: Path) -> Opener:
+        (tmp_path / "file").touch()
+        return partial(DirectoryStorage, SharedFSConfig(host_path=tmp_path, storage_path=Path("file")))
+
+
+class TestObjects(StorageCompliance):
+    """The engine over any bucket, here with parts of a few bytes."""
+
+    large_file = 10_000
+    processes = False
+
+    @pytest.fixture
+    def opener(self) -> Opener:
+        return partial(ObjectStorage, MemoryBucket(), "some/prefix")
+
+    @pytest.fixture
+    def broken(self) -> Opener:
+        def refuse(method: str, key: str) -> None:
+            raise StorageError(f"{method} {key}: permission denied")
+
+        bucket = MemoryBucket()
+        bucket.before = refuse
+        return partial(ObjectStorage, bucket)

@@ -1,0 +1,86 @@
+"""What docs/storage.md shows works: the store is installed, selected by a config, and passes the suite."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from det_core import storage as det_storage
+from det_core.testing.storage import StorageCompliance
+from tests.storage.memory import MemoryBucket
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "storage_plugin"
+TEXT = (ROOT / "docs" / "storage.md").read_text()
+SNIPPETS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+STORE, BUCKET, SUITE = [code for language, code in SNIPPETS if language == "python"]
+(PYPROJECT,) = [code for language, code in SNIPPETS if language == "toml"]
+(CONFIG,) = [code for language, code in SNIPPETS if language == "yaml"]
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run a module with the store of the document installed, as pip does."""
+    directory = tmp_path_factory.mktemp("docs")
+    source, site = directory / "source", directory / "site"
+    source.mkdir()
+    (source / "det_rows.py").write_text(STORE)
+    (source / "pyproject.toml").write_text(PYPROJECT)
+    (directory / "test_rows.py").write_text(SUITE)
+
+    def run(*arguments: str | Path) -> str:
+        path = os.pathsep.join([str(site), str(EXAMPLE)])
+        environment = {**os.environ, "PYTHONPATH": path, "DET_HOME": str(directory / "home")}
+        command = [sys.executable, "-m", *arguments]
+        ran = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=120)
+        return f"{ran.stdout}{ran.stderr}\nexit code {ran.returncode}"
+
+    installed = run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", site, source)
+    assert installed.endswith("exit code 0"), installed
+    return run
+
+
+@pytest.mark.integration
+def test_the_store_passes_the_suite(run: Run) -> None:
+    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_rows.py")
+    assert re.search(r"^\d+ passed, 2 skipped in ", told, re.MULTILINE), told  # `broken`, and `local_path`
+
+
+@pytest.mark.integration
+def test_the_second_example_passes_the_suite(run: Run) -> None:
+    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", EXAMPLE / "test_gzip.py")
+    assert re.search(r"^\d+ passed, 1 skipped in ", told, re.MULTILINE), told  # `local_path`
+
+
+@pytest.mark.integration
+def test_a_config_selects_it_and_its_options_are_checked(run: Run, tmp_path: Path) -> None:
+    assert "det-rows" in run("det_core.cli", "plugins", "list")
+    assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
+    experiment = "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n" + CONFIG
+    config = tmp_path / "const.yaml"
+    config.write_text(experiment)
+    assert run("det_core.cli", "config", "check", config).endswith("exit code 0")
+    config.write_text(experiment.replace("  path:", "  paht:"))
+    assert "const.yaml:3: checkpoint_storage.path" in run("det_core.cli", "config", "check", config)
+
+
+def test_a_bucket_is_opened_by_its_target(tmp_path: Path) -> None:
+    config = SimpleNamespace(prefix="some/prefix")
+    names = {"BucketConfig": object, "ObjectStorage": det_storage.ObjectStorage, "Bucket": lambda _: MemoryBucket()}
+    exec(BUCKET, names)
+    det_storage.check(names["open_bucket"](config))  # type: ignore[operator]
+
+
+def test_every_attribute_is_in_the_table() -> None:
+    told = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE))
+    declared = {name for klass in StorageCompliance.__mro__ for name in vars(klass).get("__annotations__", {})}
+    assert told == declared
