@@ -11,6 +11,7 @@ import socket
 import stat
 import struct
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ _IDENTITY: Final = (
     "HOROVOD_GLOO_RENDEZVOUS_PORT",
 )
 """Environment variables in which two jobs on one host differ."""
+_LOCKED: Final = 60.0
 _LONGEST: Final = 60
 """Bytes of the directory's parent, so that a socket's name has room (unix(7): 108 in all, macOS 104)."""
 
@@ -105,10 +107,24 @@ def _private_directory(directory: Path) -> Iterator[None]:
                 f"{directory} belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):o}; expected "
                 f"user {os.getuid()} and mode 700: correct it, or set TMPDIR to a directory of yours"
             )
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, directory)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, directory: Path) -> None:
+    end = time.monotonic() + _LOCKED
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > end:
+                raise CommError(
+                    f"{directory} has been locked for {_LOCKED:g} s, which takes a moment as a rule; "
+                    f"a stopped process may hold it: see fuser -v {directory}"
+                ) from error
+            time.sleep(0.005)
 
 
 def _is_alive(path: str) -> bool:

@@ -13,6 +13,7 @@ from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.storage._manifest import METADATA_FILE, put_manifest
 from det_core.storage._restore import find
+from det_core.storage.objects import ObjectStorage
 
 if TYPE_CHECKING:
     from det_core.storage._save import Selector
@@ -62,7 +63,9 @@ def selector(globs: Collection[str]) -> Selector:
 
 
 def check(store: StorageManager) -> None:
-    """Write, read and delete a small file, so that a wrong store fails before training starts."""
+    """Write, read and delete a small file, so that a wrong store fails before training starts, and within seconds."""
+    if isinstance(store, ObjectStorage):
+        store = store.hasty()
     storage_id, content = f"check-{uuid.uuid4()}", b"det checks this storage"
     with tempfile.TemporaryDirectory() as scratch:
         path, back = Path(scratch, "out"), Path(scratch, "back")

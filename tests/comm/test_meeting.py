@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import socket
@@ -150,6 +151,17 @@ def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path, monkey
     (tmp_path / "det").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CommError, match="should be a directory of yours"):
         job.threads(job.layout(2)[:1], allgather, timeout=0.5)
+
+
+def test_a_lock_that_nobody_releases_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_unix, "_directory", lambda: tmp_path / "det")
+    monkeypatch.setattr(_unix, "_LOCKED", 0.1)
+    (tmp_path / "det").mkdir(mode=0o700)
+    holder = os.open(tmp_path / "det", os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    with pytest.raises(CommError, match=r"has been locked for 0\.1 s"):
+        job.threads(job.layout(2)[:1], allgather, timeout=0.5)
+    os.close(holder)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make another's directory")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 HEAD = """
-import os, signal, sys, time
+import faulthandler, os, signal, sys, time
+faulthandler.register(signal.SIGUSR1)
 from pathlib import Path
 import det_core as det
 from det_core import core
@@ -48,13 +54,31 @@ def start(size: int, body: str, *arguments: str, **environ: str) -> list[subproc
 
 def finish(workers: list[subprocess.Popen[str]], timeout: float = 60) -> list[Ended]:
     """Wait for all; none is left behind."""
+    with limited(workers, timeout):
+        outputs = [worker.communicate() for worker in workers]
+    return [Ended(worker.returncode, *output) for worker, output in zip(workers, outputs, strict=True)]
+
+
+@contextmanager
+def limited(workers: list[subprocess.Popen[str]], seconds: float) -> Iterator[None]:
+    """Kill those that live when the body ends, or after so many seconds; then they say first where they were."""
+
+    def end() -> None:
+        for worker in workers:
+            worker.send_signal(signal.SIGUSR1)
+        time.sleep(1)
+        for worker in workers:
+            worker.kill()
+
+    timer = threading.Timer(seconds, end)
+    timer.start()
     try:
-        outputs = [worker.communicate(timeout=timeout) for worker in workers]
+        yield
     finally:
+        timer.cancel()
         for worker in workers:
             worker.kill()
             worker.wait()
-    return [Ended(worker.returncode, *output) for worker, output in zip(workers, outputs, strict=True)]
 
 
 def run(size: int, body: str, *arguments: str, **environ: str) -> list[str]:

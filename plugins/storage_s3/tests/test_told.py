@@ -42,7 +42,7 @@ def test_a_wrong_store(make_config: Callable[..., S3Config], wrong: dict[str, An
     config = make_config(**wrong)
     began = time.monotonic()
     with pytest.raises(StorageError, match=words) as caught:
-        storage.check(open_storage(config).hasty())
+        storage.check(open_storage(config))
     assert time.monotonic() - began < 10
     for key in (config.access_key, config.secret_key):
         assert key is None or key.get_secret_value() not in f"{caught.value} {caught.value.__cause__}"
@@ -54,14 +54,14 @@ def test_permission_denied(ceph: Server, make_config: Callable[..., S3Config]) -
     ceph.add_user(name, name, secret)
     config = make_config(access_key=name, secret_key=secret)
     with pytest.raises(StorageError, match=f"denied by bucket {config.bucket} at .*needs s3:PutObject"):
-        storage.check(open_storage(config).hasty())
+        storage.check(open_storage(config))
 
 
 @pytest.mark.integration
 def test_a_profile_that_does_not_exist(make_config: Callable[..., S3Config], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(StorageError, match="nobody.*mend AWS_PROFILE"):
-        storage.check(open_storage(make_config(access_key=None, secret_key=None)).hasty())
+        storage.check(open_storage(make_config(access_key=None, secret_key=None)))
 
 
 @pytest.mark.integration
