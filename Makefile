@@ -47,6 +47,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/reports.py
 	$(BIN)/python benchmarks/checkpoint.py
 	$(BIN)/python benchmarks/collectives.py
+	$(BIN)/python benchmarks/object_store.py
 	$(BIN)/python benchmarks/training_loop.py
 	$(BIN)/python benchmarks/first_call.py
 
