@@ -83,6 +83,10 @@ class ObjectStore(ABC):
     def get(self, key: str, start: int, size: int) -> bytes:
         """Read a range: ``size`` bytes, or fewer only where the object ends before."""
 
+    def read(self, key: str, start: int, size: int) -> Iterator[bytes]:
+        """As `get`, in pieces as they arrive; for a client that can, since they stay in a processor's cache."""
+        yield self.get(key, start, size)
+
     @abstractmethod
     def list(self, prefix: str) -> Iterator[Object]:
         """Every object whose key starts with ``prefix``, however many; without the parts of unfinished uploads."""

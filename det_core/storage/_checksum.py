@@ -58,14 +58,15 @@ def _read(source: int, start: int, copy_to: int | None, *, sync: bool) -> Entry:
     while piece := os.pread(source, min(_PIECE, start + _PART - position), position):
         crc = google_crc32c.extend(crc, piece)
         if copy_to is not None:
-            _write(copy_to, piece, position)
+            write(copy_to, piece, position)
         position += len(piece)
     if sync and copy_to is not None:
         start_sync(copy_to, start, position - start)
     return Entry(position - start, f"{crc:08x}")
 
 
-def _write(target: int, piece: bytes, position: int) -> None:
+def write(target: int, piece: bytes, position: int) -> None:
+    """Write all of it, at a position of a descriptor."""
     written = os.pwrite(target, piece, position)
     while written < len(piece):  # a nearly full disk takes what fits, then says so
         written += os.pwrite(target, piece[written:], position + written)

@@ -18,7 +18,7 @@ from det_core.errors import StorageError
 from det_core.interfaces.objects import ObjectStore
 from det_core.interfaces.storage import StorageManager
 from det_core.storage._attempts import HASTY, PATIENT, Attempts, Patience
-from det_core.storage._checksum import Entry, combine
+from det_core.storage._checksum import Entry, combine, write
 from det_core.storage._manifest import METADATA_FILE
 from det_core.storage._transfer import EMPTY, Progress, Source, Step, run
 
@@ -211,23 +211,23 @@ class _Download:
         size = min(self._bucket.part_size, self._size - start)
         more = start + size >= self._size  # one byte more shows whether the object is longer than it should be
         try:
-            data = attempts(lambda: self._bucket.get(self._key, start, size + more))
+            self._parts[start] = attempts(lambda: self._read(start, size + more))
         except FileNotFoundError as error:
             raise FileNotFoundError(self._name) from error
+        return self._parts[start].size
+
+    def _read(self, start: int, size: int) -> Entry:
+        pieces = self._bucket.read(self._key, start, size)
+        first = next(pieces, b"")  # no file before it is clear that there is an object
         descriptor = os.open(self._target, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
-            _write(descriptor, data, start)
+            position, crc = start, 0
+            for piece in itertools.chain((first,), pieces):
+                write(descriptor, piece, position)
+                position, crc = position + len(piece), google_crc32c.extend(crc, piece)
         finally:
             os.close(descriptor)
-        self._parts[start] = Entry(len(data), f"{google_crc32c.value(data):08x}")
-        return len(data)
-
-
-def _write(descriptor: int, data: bytes, position: int) -> None:
-    rest = memoryview(data)
-    while rest:
-        written = os.pwrite(descriptor, rest, position)
-        rest, position = rest[written:], position + written
+        return Entry(position - start, f"{crc:08x}")
 
 
 def _batches(paths: Sequence[str], size: int) -> Iterator[list[str]]:

@@ -21,6 +21,7 @@ from det_storage_s3._config import S3Config
 from det_storage_s3._errors import Teller
 
 _NOT_IN_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_PIECE: Final = 256 << 10
 _log = logging.getLogger("det.storage")
 
 
@@ -45,17 +46,21 @@ class S3Bucket(ObjectStore):
             _whole(self._client.put_object(**self._at(key), Body=data, **self._sum(crc32c)), "ETag")
 
     def get(self, key: str, start: int, size: int) -> bytes:
+        return b"".join(self.read(key, start, size))
+
+    def read(self, key: str, start: int, size: int) -> Iterator[bytes]:
         with self._told(key):
             try:
                 answer = self._client.get_object(**self._at(key), Range=f"bytes={start}-{start + size - 1}")
             except ClientError as error:
                 if _code(error) == "InvalidRange":
-                    return b""
+                    return
                 raise
             with closing(answer["Body"]) as body:
                 if not answer.get("ContentRange", "").startswith(f"bytes {start}-"):
                     raise Transient(f"asked for bytes from {start} on, got {answer.get('ContentRange', 'everything')}")
-                return bytes(body.read())
+                while piece := body.read(_PIECE):
+                    yield piece
 
     def list(self, prefix: str) -> Iterator[Object]:
         with self._told(prefix):

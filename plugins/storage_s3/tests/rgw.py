@@ -63,6 +63,9 @@ osd memory target = 939524096
 rgw data = {directory}/rgw
 rgw frontends = beast endpoint=127.0.0.1:{port} tcp_nodelay=1
 rgw enable usage log = false
+rgw gc obj min wait = 1
+rgw gc processor period = 2
+rgw gc processor max time = 2
 rgw thread pool size = 64
 """
 
