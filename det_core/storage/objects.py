@@ -125,6 +125,7 @@ class _Upload:
         self.memory = max(1, min(self._size, self._part))
         self._lock = threading.Lock()
         self._upload: str | None = None
+        self._begun_times = 0
         self._parts: dict[int, tuple[str, Entry]] = {}
         self._entry = EMPTY
 
@@ -169,14 +170,22 @@ class _Upload:
     def _begun(self, attempts: Attempts) -> str:
         with self._lock:
             if self._upload is None:
-                self._upload = attempts(lambda: self._bucket.begin(self._key))
+                self._upload = attempts(self._begin)
             return self._upload
+
+    def _begin(self) -> str:
+        self._begun_times += 1
+        return self._bucket.begin(self._key)
 
     def _complete(self, upload: str, attempts: Attempts) -> None:
         tags, entries = zip(*(self._parts[number] for number in sorted(self._parts)), strict=True)
         whole = combine(entries)
         assert self._source
         self._source.check()  # before it appears
+        if self._begun_times > 1:  # the server may have begun one whose name never came
+            for left in attempts(lambda: list(self._bucket.unfinished(self._key))):
+                if left.key == self._key and left.upload != upload:
+                    attempts(functools.partial(self._bucket.abort, left.key, left.upload))
         attempts(lambda: self._bucket.complete(self._key, upload, tags, int(whole.crc32c, 16)))
         self._upload = None
         self._end(whole)
