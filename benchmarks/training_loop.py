@@ -89,7 +89,7 @@ def plain_batches() -> Iterator[None]:
 
 def det_periods(core: Any) -> Iterator[None]:
     """Trains, and reports, one period per step."""
-    context = PyTorchTrialContext._from_core(core)
+    context = PyTorchTrialContext.from_core(core)
     adapter = PyTorchAdapter(MlpTrial(context), context)
     loop = TrialLoop(adapter, core, context)
     for batches in loop.chunks():

@@ -95,6 +95,10 @@ class CheckpointCorrupt(StorageError):
     """A stored file differs from what the checkpoint's manifest promises."""
 
 
+class UntrustedCheckpoint(StorageError):
+    """Reading the checkpoint could run code that it brings along, and the caller did not say that it is trusted."""
+
+
 class SecretMissing(DetError):
     """Secrets of a recorded config are not in their files on this host.
 

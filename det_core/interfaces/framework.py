@@ -2,7 +2,7 @@
 
 `FrameworkSpec.target` is a function ``run_trial(trial_class, core_context) -> None``. It builds the
 framework's adapter for that class and hands it to `det_core.trial.TrialLoop`, which decides when
-to train, validate, report, checkpoint and leave.
+to train, validate, report, checkpoint and leave. `det_core.testing.framework` tests that it is done right.
 """
 
 from __future__ import annotations
@@ -16,17 +16,25 @@ Metrics = Mapping[str, Any]
 
 
 class TrialAdapter(ABC):
-    """One process's share of one trial. Called from one thread, in the order the loop decides."""
+    """One process's share of one trial. Called from one thread, in this order::
+
+    load?  started  ( train*  reduced  reported  |  validate  |  snapshot  |  saved )*  close
+    """
 
     @property
     @abstractmethod
-    def batches_per_epoch(self) -> int:
-        """Batches that each worker trains per pass over the data, >= 1."""
+    def batches_per_epoch(self) -> int | None:
+        """Batches that each worker trains per pass over the data, >= 1; None: the data does not say."""
 
     @property
     @abstractmethod
     def records_per_batch(self) -> int:
         """The global batch size, which turns lengths in records into batches."""
+
+    @property
+    def writes_behind(self) -> bool:
+        """Whether what `snapshot` returns may run in another thread while training goes on."""
+        return False
 
     @abstractmethod
     def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
@@ -47,13 +55,41 @@ class TrialAdapter(ABC):
         """
 
     @abstractmethod
-    def save(self, path: Path) -> None:
-        """Write everything that `load` needs for an exact continuation into the directory."""
+    def snapshot(self) -> Callable[[Path], None]:
+        """Take everything that `load` needs for an exact continuation.
+
+        Returns:
+            Writes it into the directory, once. With `writes_behind` it runs while training goes on, so it must hold
+            copies; the next snapshot is taken only after it returned.
+        """
 
     @abstractmethod
     def load(self, path: Path, *, batches_trained: int) -> None:
-        """Restore what `save` wrote; training continues with batch number ``batches_trained``."""
+        """Restore what a snapshot wrote; training continues with batch number ``batches_trained``.
+
+        0 stands for a checkpoint of another trial: take over the weights, and start everything else anew.
+        """
+
+    def batches_trained(self, path: Path) -> int | None:
+        """After how many batches a checkpoint was saved that `TrialLoop` did not save; None: it does not say."""
+        return None
+
+    def started(self) -> None:
+        """The checkpoint, if there is one, was loaded; training begins."""
+
+    def reduced(self) -> Metrics:
+        """Training metrics that are not means over batches, over all batches since the last call; plain values."""
+        return {}
+
+    def reported(self, metrics: Metrics, batch_metrics: Sequence[Metrics]) -> None:
+        """Training metrics were reported: the means with `reduced`, and those of each batch."""
+
+    def saved(self, storage_id: str) -> None:
+        """A checkpoint became complete, at the latest when the next one begins or training ends."""
 
     def metadata(self) -> Mapping[str, Any]:
         """Keys added to every checkpoint's metadata, such as ``framework``."""
         return {}
+
+    def close(self) -> None:
+        """Training has ended, well or not."""

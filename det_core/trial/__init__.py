@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from det_core.trial._context import TrialContext
-from det_core.trial._loop import TrialLoop
-from det_core.trial._schedule import Schedule
+from det_core.trial._loop import Progress, TrialLoop
+from det_core.trial._plan import NEVER, Period, Plan
+from det_core.trial._schedule import At, Every, Schedule
 from det_core.trial._trial import Trial, load_trial_class
 
-__all__ = ["Schedule", "Trial", "TrialContext", "TrialLoop", "load_trial_class"]
+__all__ = [
+    "NEVER",
+    "At",
+    "Every",
+    "Period",
+    "Plan",
+    "Progress",
+    "Schedule",
+    "Trial",
+    "TrialContext",
+    "TrialLoop",
+    "load_trial_class",
+]

@@ -61,7 +61,8 @@ class TrialContext:
         )
 
     @classmethod
-    def _from_core(cls, core: Context) -> Self:
+    def from_core(cls, core: Context) -> Self:
+        """The context of the trial that this process trains; for frameworks."""
         return cls(
             config=core.config,
             hparams=core.trial.hparams,

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import det_core
-from det_core.config import ExperimentConfig, Length
 from det_core.core import Context, EarlyExitReason
-from det_core.errors import InvalidExperimentException, InvalidTrial
+from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial._context import TrialContext
+from det_core.trial._plan import Plan
+from det_core.trial._saver import Saver
 from det_core.trial._schedule import Schedule
 
 STATE_FILE = "trial_state.json"
@@ -24,7 +28,7 @@ _log = logging.getLogger("det.trial")
 
 
 @dataclass
-class _Progress:
+class Progress:
     """What the loop itself must remember across a restart."""
 
     trial_id: int
@@ -32,6 +36,13 @@ class _Progress:
     validated_at: int = -1
     unreported: list[dict[str, Any]] = field(default_factory=list)
     """Metrics of each batch since the last report."""
+    trial_seed: int | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> Progress | None:
+        """What a checkpoint says; None: it was not saved by det."""
+        file = path / STATE_FILE
+        return cls(**json.loads(file.read_text())) if file.exists() else None
 
 
 class _Left(Exception):
@@ -43,16 +54,31 @@ class TrialLoop:
 
     Resuming is exact: every boundary is a function of the number of batches, and a checkpoint
     between two reports carries the metrics that the next report will cover.
+
+    Args:
+        plan: by default what the config asks for.
+        latest: the storage id of the checkpoint to begin with; by default the one that the cluster info names. Under a
+            runner another trial's gives its weights only; a script continues any.
     """
 
-    def __init__(self, adapter: TrialAdapter, core: Context, context: TrialContext) -> None:
+    def __init__(
+        self,
+        adapter: TrialAdapter,
+        core: Context,
+        context: TrialContext,
+        *,
+        plan: Plan | None = None,
+        latest: str | None = None,
+    ) -> None:
         self._adapter = adapter
         self._core = core
         self._context = context
-        self._config = core.config
-        self._progress = _Progress(core.trial.trial_id)
+        self._plan = plan or Plan.of(core.config)
+        self._latest = latest or (core.info.latest_checkpoint if core.info else None)
+        self._progress = Progress(core.trial.trial_id, trial_seed=context.get_trial_seed())
         self._checkpointed_at = -1
-        self._schedule = Schedule.of(core.config, _max_length(core.config), adapter)
+        self._saver = Saver(core.checkpoint, adapter.saved)
+        self._schedule = Schedule.of(self._plan, adapter)
 
     def run(self) -> None:
         """Train to the end."""
@@ -64,21 +90,26 @@ class TrialLoop:
 
         For frameworks that own their loop: train each chunk, then call `trained` with its metrics.
         """
-        self._restore()
-        try:
-            yield from self._until_the_end()
-        except _Left:
-            self._checkpoint_once()
+        with ExitStack() as ending:
+            ending.callback(self._adapter.close)
+            ending.callback(self._saver.close)
+            self._restore()
+            self._adapter.started()
+            try:
+                yield from self._until_the_end()
+            except _Left:
+                self._checkpoint_once()
 
     def _until_the_end(self) -> Iterator[int]:
         progress, schedule = self._progress, self._schedule
         if self._leaves():
             return
         batch = progress.batches_trained
-        if schedule.validates_at(batch) if batch else self._config.perform_initial_validation:
+        if schedule.validates_at(batch) if batch else self._plan.initial_validation:
             self._validate_once()  # the earlier run may have left before it was done
         while progress.batches_trained < schedule.length:
             yield schedule.next_boundary(progress.batches_trained) - progress.batches_trained
+            self._saver.look()
             if schedule.reports_at(progress.batches_trained):
                 self._at_boundary()
             if progress.batches_trained < schedule.length and self._leaves():
@@ -97,18 +128,25 @@ class TrialLoop:
 
     def _at_boundary(self) -> None:
         batch = self._progress.batches_trained
-        self._core.train.report_training_metrics(batch, average(self._progress.unreported), self._progress.unreported)
-        self._progress.unreported = []
+        self._report()
         if self._schedule.validates_at(batch):
             self._validate_once()
         if self._schedule.checkpoints_at(batch):
             self._checkpoint_once()
         self._core.train.report_progress(min(batch / self._schedule.length, 1.0))
 
+    def _report(self) -> None:
+        rows = self._progress.unreported
+        metrics = {**average(rows), **self._adapter.reduced()}
+        self._core.train.report_training_metrics(self._progress.batches_trained, metrics, rows)
+        self._progress.unreported = []
+        self._adapter.reported(metrics, rows)
+
     def _leaves(self) -> bool:
         if self._context.get_stop_requested():
             _log.info("the trial asked to stop after %d batches", self._progress.batches_trained)
             self._checkpoint_once()
+            self._saver.wait()
             self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
             return True
         if self._core.preempt.should_preempt():
@@ -128,12 +166,14 @@ class TrialLoop:
         improved = self._is_best(metrics)
         self._core.train.report_validation_metrics(batch, metrics)
         self._progress.validated_at = batch
-        policy = self._config.checkpoint_policy
+        policy = self._plan.checkpoint_policy
         if batch and (policy == "all" or (policy == "best" and improved)):
             self._checkpoint_once()
 
     def _is_best(self, metrics: Metrics) -> bool:
-        name = self._config.searcher.metric
+        name = self._plan.metric
+        if name is None:
+            return True
         value = metrics.get(name)
         if isinstance(value, bool) or not isinstance(value, Real):
             raise InvalidTrial(
@@ -146,39 +186,40 @@ class TrialLoop:
         best = self._core.train.get_experiment_best_validation()
         if best is None:
             return True
-        return float(value) < best if self._config.searcher.smaller_is_better else float(value) > best
+        return float(value) < best if self._plan.smaller_is_better else float(value) > best
 
     def _checkpoint_once(self) -> None:
         batch = self._progress.batches_trained
         if batch in (0, self._checkpointed_at):  # nothing was trained that a new start would not do again
             return
+        self._saver.wait()  # the snapshot reuses what the one before was written from
         metadata = {"steps_completed": batch, "det_version": det_core.__version__, **self._adapter.metadata()}
-        with self._core.checkpoint.store_path(metadata) as (path, storage_id):
-            self._adapter.save(path)
-            (path / STATE_FILE).write_text(json.dumps(asdict(self._progress)))
+        write = partial(_write, self._adapter.snapshot(), json.dumps(asdict(self._progress)))
+        self._saver.save(metadata, write, behind=self._adapter.writes_behind)
         self._checkpointed_at = batch
-        _log.debug("checkpoint %s after %d batches", storage_id, batch)
 
     def _restore(self) -> None:
-        latest = self._core.info and self._core.info.latest_checkpoint
-        if not latest:
+        if self._latest is None:
             return
-        with self._core.checkpoint.restore_path(latest) as path:
-            saved = _Progress(**json.loads((path / STATE_FILE).read_text()))
-            if saved.trial_id == self._progress.trial_id:
-                vars(self._progress).update(vars(saved))
-                self._checkpointed_at = saved.batches_trained
+        with self._core.checkpoint.restore_path(self._latest) as path:
+            self._take_over(path, Progress.read(path))
             self._adapter.load(path, batches_trained=self._progress.batches_trained)
-        _log.info("continuing from checkpoint %s after %d batches", latest, self._progress.batches_trained)
+        _log.info("continuing from checkpoint %s after %d batches", self._latest, self._progress.batches_trained)
+
+    def _take_over(self, path: Path, saved: Progress | None) -> None:
+        """Set the progress to that of a checkpoint, if this is a continuation."""
+        progress = self._progress
+        if saved is None and self._core.info is None:
+            progress.batches_trained = self._adapter.batches_trained(path) or 0
+        elif saved and (self._core.info is None or saved.trial_id == progress.trial_id):
+            vars(progress).update(vars(saved), trial_id=progress.trial_id)
+            if self._core.info:
+                self._checkpointed_at = saved.batches_trained
 
 
-def _max_length(config: ExperimentConfig) -> Length:
-    length = config.searcher.max_length
-    if not isinstance(length, Length):
-        raise InvalidExperimentException(
-            f"searcher {config.searcher.name!r} has no max_length; for example: max_length: {{batches: 1000}}"
-        )
-    return length
+def _write(write: Callable[[Path], None], state: str, path: Path) -> None:
+    write(path)
+    (path / STATE_FILE).write_text(state)
 
 
 def average(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:

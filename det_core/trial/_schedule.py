@@ -2,52 +2,95 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from det_core.config import ExperimentConfig, Length, Unit
+from det_core.config import Length, Unit
+from det_core.errors import InvalidExperimentException
 from det_core.interfaces.framework import TrialAdapter
+from det_core.trial._plan import Period, Plan
+
+
+@dataclass(frozen=True)
+class Every:
+    """Each multiple of ``batches``; never if that is 0."""
+
+    batches: int
+
+    def after(self, batch: int) -> int | None:
+        """The first point later than ``batch``; None: there is none."""
+        return (batch // self.batches + 1) * self.batches if self.batches else None
+
+
+@dataclass(frozen=True)
+class At:
+    """Exactly these points, rising."""
+
+    points: tuple[int, ...]
+
+    def after(self, batch: int) -> int | None:
+        """The first point later than ``batch``; None: there is none."""
+        index = bisect_right(self.points, batch)
+        return self.points[index] if index < len(self.points) else None
+
+
+Points: TypeAlias = Every | At
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Periods in batches since the start of the trial; 0 = never before the end."""
+    """A plan in batches since the start of the trial."""
 
     length: int
     """Batches to train in total."""
-    reporting: int
-    validation: int
-    checkpoint: int
+    reporting: Points
+    validation: Points
+    checkpoint: Points
 
     @classmethod
-    def of(cls, config: ExperimentConfig, length: Length, adapter: TrialAdapter) -> Schedule:
-        """Turn the config's lengths into batches."""
+    def of(cls, plan: Plan, adapter: TrialAdapter) -> Schedule:
+        """Turn the plan's lengths into batches.
 
-        def batches(period: Length) -> int:
+        Raises:
+            InvalidExperimentException: one is in epochs, and the adapter's data has no length.
+        """
+
+        def batches(length: Length) -> int:
             # Trials whose lengths are not in records need no global batch size.
-            records = adapter.records_per_batch if period.unit is Unit.RECORDS else 1
-            return period.to_batches(records_per_batch=records, batches_per_epoch=adapter.batches_per_epoch)
+            records = adapter.records_per_batch if length.unit is Unit.RECORDS else 1
+            if length.unit is Unit.EPOCHS and length.value and adapter.batches_per_epoch is None:
+                raise InvalidExperimentException(
+                    f"a length is {length.dump()}, but the training data does not say how long an epoch is; "
+                    "set records_per_epoch, give the data a __len__, or give the length in batches"
+                )
+            return length.to_batches(records_per_batch=records, batches_per_epoch=adapter.batches_per_epoch or 0)
+
+        def points(period: Period) -> Points:
+            if isinstance(period, Length):
+                return Every(batches(period))
+            return At(tuple(sorted({*map(batches, period)})))
 
         return cls(
-            length=batches(length),
-            reporting=config.scheduling_unit,
-            validation=batches(config.min_validation_period),
-            checkpoint=batches(config.min_checkpoint_period),
+            length=batches(plan.length),
+            reporting=points(plan.reporting),
+            validation=points(plan.validation),
+            checkpoint=points(plan.checkpoint),
         )
 
     def next_boundary(self, batch: int) -> int:
         """The first count after ``batch`` at which there is something to do; at most ``length``."""
-        periods = (self.reporting, self.validation, self.checkpoint)
-        return min([self.length, *((batch // period + 1) * period for period in periods if period)])
+        later = (points.after(batch) for points in (self.reporting, self.validation, self.checkpoint))
+        return min([self.length, *(point for point in later if point is not None)])
 
     def validates_at(self, batch: int) -> bool:
-        return batch >= self.length or _due(batch, self.validation)
+        return self._is_at(self.validation, batch)
 
     def checkpoints_at(self, batch: int) -> bool:
-        return batch >= self.length or _due(batch, self.checkpoint)
+        return self._is_at(self.checkpoint, batch)
 
     def reports_at(self, batch: int) -> bool:
         return self.next_boundary(batch - 1) == batch
 
-
-def _due(batch: int, period: int) -> bool:
-    return bool(period) and batch % period == 0
+    def _is_at(self, points: Points, batch: int) -> bool:
+        return batch >= self.length or points.after(batch - 1) == batch

@@ -34,6 +34,9 @@ class ToyTrial(det_core.Trial):
     def on_batch(self, batch: int) -> None:
         """Called before each batch."""
 
+    def on_write(self, size: int) -> None:
+        """Called when a checkpoint's file is written, in the thread that writes it."""
+
     def evaluate(self) -> dict[str, Any]:
         return {"validation_loss": abs(self.weight - 1)}
 
@@ -41,6 +44,7 @@ class ToyTrial(det_core.Trial):
 class ToyAdapter(TrialAdapter):
     batches_per_epoch = 10
     records_per_batch = 4
+    writes_behind = True
 
     def __init__(self, trial: ToyTrial) -> None:
         self.trial = trial
@@ -61,9 +65,9 @@ class ToyAdapter(TrialAdapter):
         metrics = self.trial.evaluate()
         return None if stop() else metrics
 
-    def save(self, path: Path) -> None:
+    def snapshot(self) -> Callable[[Path], None]:
         state = {"weight": self.trial.weight, "batch": self.trial.batch, "random": self.random.getstate()}
-        (path / "toy.json").write_text(json.dumps(state))
+        return lambda path: self.trial.on_write((path / "toy.json").write_text(json.dumps(state)))
 
     def load(self, path: Path, *, batches_trained: int) -> None:
         state = json.loads((path / "toy.json").read_text())
@@ -73,5 +77,5 @@ class ToyAdapter(TrialAdapter):
 
 
 def run_trial(trial_class: type[ToyTrial], core: det_core.core.Context) -> None:
-    context = det_core.TrialContext._from_core(core)
+    context = det_core.TrialContext.from_core(core)
     det_core.trial.TrialLoop(ToyAdapter(trial_class(context)), core, context).run()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from det_core.config import Length, parse_config
-from det_core.trial import Schedule
+from det_core.errors import InvalidExperimentException
+from det_core.trial import NEVER, Plan, Schedule
 from det_core.trial._loop import average
 
 BASE = {"searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}}}
@@ -16,7 +19,16 @@ BASE = {"searcher": {"name": "single", "metric": "loss", "max_length": {"batches
 
 def schedule(length: Any, *, global_batch_size: int = 4, batches_per_epoch: int = 10, **changes: Any) -> Schedule:
     adapter: Any = SimpleNamespace(records_per_batch=global_batch_size, batches_per_epoch=batches_per_epoch)
-    return Schedule.of(parse_config({**BASE, **changes}), Length.parse(length), adapter)
+    plan = replace(Plan.of(parse_config({**BASE, **changes})), length=Length.parse(length))
+    return Schedule.of(plan, adapter)
+
+
+def walk(schedule: Schedule) -> Iterator[int]:
+    """Every boundary until the end."""
+    batch = 0
+    while batch < schedule.length:
+        batch = schedule.next_boundary(batch)
+        yield batch
 
 
 @pytest.mark.parametrize(
@@ -34,10 +46,7 @@ def test_boundaries_are_multiples_of_every_period_and_the_end() -> None:
         min_validation_period={"batches": 6},
         min_checkpoint_period={"records": 32},
     )
-    boundaries, batch = [], 0
-    while batch < plan.length:
-        batch = plan.next_boundary(batch)
-        boundaries.append((batch, plan.validates_at(batch), plan.checkpoints_at(batch)))
+    boundaries = [(batch, plan.validates_at(batch), plan.checkpoints_at(batch)) for batch in walk(plan)]
     assert boundaries == [
         (6, True, False),
         (8, False, True),
@@ -66,7 +75,23 @@ def test_the_batch_size_is_only_asked_for_when_a_length_is_in_records() -> None:
             raise AssertionError
 
     adapter: Any = NoBatchSize()
-    assert Schedule.of(parse_config(BASE), Length.parse({"epochs": 2}), adapter).length == 20
+    assert Schedule.of(Plan(length=Length.parse({"epochs": 2})), adapter).length == 20
+
+
+def test_a_period_may_be_a_list_of_points() -> None:
+    adapter: Any = SimpleNamespace(records_per_batch=4, batches_per_epoch=10)
+    points = tuple(map(Length.parse, [{"epochs": 1}, {"batches": 3}, {"records": 12}, 17]))
+    found = Schedule.of(Plan(length=Length.parse(20), validation=points, checkpoint=()), adapter)
+    assert list(walk(found)) == [3, 10, 17, 20]
+    assert [batch for batch in range(1, 21) if found.validates_at(batch)] == [3, 10, 17, 20]
+    assert [batch for batch in range(1, 21) if found.checkpoints_at(batch)] == [20]
+
+
+def test_epochs_of_data_without_a_length_are_refused() -> None:
+    adapter: Any = SimpleNamespace(records_per_batch=4, batches_per_epoch=None)
+    assert Schedule.of(Plan(length=Length.parse({"batches": 8}), validation=NEVER), adapter).length == 8
+    with pytest.raises(InvalidExperimentException, match=r"a length is \{'epochs': 1\}.*records_per_epoch"):
+        Schedule.of(Plan(length=Length.parse({"epochs": 1})), adapter)
 
 
 def test_averages_leave_out_what_is_no_number() -> None:

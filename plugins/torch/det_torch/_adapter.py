@@ -88,8 +88,8 @@ class PyTorchAdapter(TrialAdapter):
         settle(rows)
         return rows[0] if self._steps.full_dataset else reduce_metrics(rows, self._trial.evaluation_reducer())
 
-    def save(self, path: Path) -> None:
-        _checkpoint.save(self._context, path)
+    def snapshot(self) -> Callable[[Path], None]:
+        return lambda path: _checkpoint.save(self._context, path)
 
     def load(self, path: Path, *, batches_trained: int) -> None:
         state = _checkpoint.load(path)

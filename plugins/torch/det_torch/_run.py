@@ -13,6 +13,6 @@ from det_torch._trial import PyTorchTrial
 def run_trial(trial_class: type[PyTorchTrial], core_context: Context) -> None:
     """Train one trial from its latest checkpoint to its end, or until it is asked to leave."""
     seed_all(core_context.trial.trial_seed)
-    context = PyTorchTrialContext._from_core(core_context)
+    context = PyTorchTrialContext.from_core(core_context)
     adapter = PyTorchAdapter(trial_class(context), context)
     TrialLoop(adapter, core_context, context).run()
