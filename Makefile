@@ -48,7 +48,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/checkpoint.py
 	$(BIN)/python benchmarks/collectives.py
 	$(BIN)/python benchmarks/object_store.py
-	$(BIN)/python benchmarks/training_loop.py
+	$(BIN)/python benchmarks/trainers.py
+	$(BIN)/python benchmarks/checkpoint_stall.py
 	$(BIN)/python benchmarks/first_call.py
 
 # Debian packages for the tests' servers and namespaces; the tests start their own, so the package shall not start one.
@@ -76,7 +77,7 @@ $(VENV)/.demo: $(VENV)/.torch $(PACKAGES)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/pip install -q -e '.[dev,postgresql]' -e 'plugins/storage_s3[dev]' -e 'plugins/storage_gcs[dev]'
+	$(BIN)/pip install -q -e '.[dev,postgresql]' -e 'plugins/torch[dev]' -e 'plugins/storage_s3[dev]' -e 'plugins/storage_gcs[dev]'
 	touch $@
 
 clean:

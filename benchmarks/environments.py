@@ -10,6 +10,14 @@ from pathlib import Path
 REQUIREMENTS = {
     "original": ("determined==0.38.1", "setuptools<81"),  # it imports pkg_resources
     "stores": ("awscli>=1.40,<2", "obstore>=0.8"),
+    "trainers": (
+        "torch==2.13.0",
+        "determined==0.38.1",
+        "setuptools<81",
+        "lightning>=2.5,<3",
+        "accelerate>=1,<2",
+        "tensorboard>=2.18",
+    ),
 }
 HOME = Path(__file__).resolve().parent.parent / ".cache"
 

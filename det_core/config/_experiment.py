@@ -47,6 +47,8 @@ class ExperimentConfig(Block):
     min_checkpoint_period: Length = Length(0, Unit.BATCHES)
     perform_initial_validation: Flag = False
     checkpoint_policy: Literal["best", "all", "none"] = "best"
+    checkpoint_code: Flag = False
+    """Whether every checkpoint of a trial class holds a copy of the trial's code, under ``code/``."""
     checkpoint_storage: CheckpointStorageConfig | None = None
     max_restarts: Count = 5
     preemption_timeout: Count | None = None

@@ -40,6 +40,8 @@ class TrialAdapter(ABC):
     def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
         """Train up to ``batches`` batches, leaving after any batch at which ``stop()`` is true.
 
+        An error of the trial's code is raised, after a log line that says ``batch N``.
+
         Returns:
             One mapping of plain JSON-able values per batch trained, in order.
         """

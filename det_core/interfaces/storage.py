@@ -53,7 +53,7 @@ class StorageManager(ABC):
     def delete(self, storage_id: str, paths: Sequence[str]) -> None:
         """Remove the paths, in the order given; those that do not exist are not an error."""
 
-    def sync(self, storage_id: str, paths: Sequence[str]) -> None:  # noqa: B027  # most stores need nothing here
+    def sync(self, storage_id: str, paths: Sequence[str]) -> None:  # most stores need nothing here
         """Return once these paths survive a crash of this host.
 
         Called on the host that put them, with at least one, often with many at once. Stores whose `put` ensures

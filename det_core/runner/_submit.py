@@ -6,10 +6,11 @@ import getpass
 from pathlib import Path
 
 from det_core.config import ExperimentConfig, is_command, parse_config, replace_texts
-from det_core.core import default_storage
+from det_core.core import default_storage, open_block
 from det_core.errors import InvalidExperimentException
 from det_core.interfaces.tracking import Experiment, TrackingStore
 from det_core.runner._context_dir import pack
+from det_core.runner._warm_start import check_stored, source_checkpoint
 from det_core.tracking.secret_files import fill, keep, references
 
 
@@ -22,8 +23,8 @@ def submit(
     its text, and in the YAML files of the context directory, which are often the same text or a variant of it.
 
     Raises:
-        DetError: the context directory is missing or too large.
-        InvalidExperimentException: the config asks for what cannot run here.
+        DetError: the context directory is missing, too large, or ``DET_HOME``.
+        InvalidExperimentException: the config asks for what cannot run here, or to start from what is not there.
         SecretMissing: the config was recorded before, and a secret that it refers to is not on this host.
     """
     if config.entrypoint is None:
@@ -39,6 +40,9 @@ def submit(
     if complete.get("checkpoint_storage") is None:
         complete["checkpoint_storage"] = default_storage()
     complete = parse_config(complete).dump()
+    source = source_checkpoint(store, config.searcher)
+    if source:
+        check_stored(source, open_block(complete["checkpoint_storage"]))
     known = references(complete)
     return store.create_experiment(
         config=keep(complete),

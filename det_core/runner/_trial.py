@@ -15,7 +15,7 @@ from typing import cast
 from det_core import events
 from det_core.config import ExperimentConfig, LauncherConfig, is_command
 from det_core.core import EarlyExitReason
-from det_core.errors import LaunchError
+from det_core.errors import InvalidExperimentException, LaunchError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher
 from det_core.interfaces.tracking import Checkpoint, Run, State, TrackingStore, Trial
 from det_core.plugins import emit, registry
@@ -23,6 +23,7 @@ from det_core.runner._launch_request import launch_request
 from det_core.runner._lease import Lease
 from det_core.runner._logs import LogWriter
 from det_core.runner._requests import Requests
+from det_core.runner._warm_start import source_checkpoint
 from det_core.tracking.secret_files import fill
 
 _TICK = 0.2
@@ -70,7 +71,7 @@ class TrialRunner:
             run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease.holder)
             try:
                 code, error = self._run_once(launcher, trial, run)
-            except LaunchError as failure:
+            except (LaunchError, InvalidExperimentException) as failure:
                 return Ended(Outcome.FAILED, str(failure))
             run = self.store.run(trial.id, run.run_id)
             if run.early_exit == EarlyExitReason.INVALID_HP.value:  # workers that waited for that one may have failed
@@ -156,10 +157,5 @@ class TrialRunner:
         return code
 
     def _latest_checkpoint(self, trial_id: int) -> Checkpoint | None:
-        searcher = self.config.searcher
         own = self.store.checkpoints(trial_id=trial_id)
-        if not own and searcher.source_checkpoint_uuid:
-            return self.store.checkpoint(searcher.source_checkpoint_uuid)
-        if not own and searcher.source_trial_id:
-            own = self.store.checkpoints(trial_id=searcher.source_trial_id)
-        return own[-1] if own else None
+        return own[-1] if own else source_checkpoint(self.store, self.config.searcher)

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite("det_core.testing.storage")  # so that a failed assertion shows the values
+pytest.register_assert_rewrite(
+    "det_core.testing.storage", "det_core.testing.framework"
+)  # so that a failed assertion shows the values

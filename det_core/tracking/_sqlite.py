@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
+import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
 
 # NORMAL: after a power cut the last transactions may be gone, but never one without all that came after it, so a
 # COMPLETED checkpoint is still never without the metrics reported before it. A killed process loses nothing.
-_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON")
+_PRAGMAS = ("synchronous = NORMAL", "foreign_keys = ON")
+_PAUSE = 0.01
+"""Seconds until the switch to WAL is tried again."""
 
 _NETWORK = frozenset(
     """
@@ -77,15 +82,29 @@ def _engine(path: Path, wait: float) -> sa.Engine:
     engine = sa.create_engine(
         sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": wait}, pool_size=2, max_overflow=-1
     )
-    sa.event.listen(engine, "connect", _on_connect)
+    sa.event.listen(engine, "connect", partial(_on_connect, wait))
     sa.event.listen(engine, "begin", _on_begin)
     return engine
 
 
-def _on_connect(connection: Any, _record: object) -> None:
+def _on_connect(wait: float, connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None  # no transactions of the driver's own: _on_begin opens them
+    _switch_to_wal(connection, wait)
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _switch_to_wal(connection: sqlite3.Connection, wait: float) -> None:
+    # SQLite's own time limit does not hold here: while another process switches a new file, this fails at once.
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE)
 
 
 def _on_begin(connection: sa.Connection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 import det_core
 from det_core.core import Context, EarlyExitReason
+from det_core.core.context_dir import context_files
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial._context import TrialContext
@@ -23,6 +25,8 @@ from det_core.trial._saver import Saver
 from det_core.trial._schedule import Schedule
 
 STATE_FILE = "trial_state.json"
+CODE = "code"
+"""The directory of a checkpoint that holds the trial's code, if it does."""
 
 _log = logging.getLogger("det.trial")
 
@@ -77,6 +81,8 @@ class TrialLoop:
         self._latest = latest or (core.info.latest_checkpoint if core.info else None)
         self._progress = Progress(core.trial.trial_id, trial_seed=context.get_trial_seed())
         self._checkpointed_at = -1
+        # Listed at the start: later the directory has what training wrote, too.
+        self._code = list(context_files(Path.cwd())) if self._plan.checkpoint_code else []
         self._saver = Saver(core.checkpoint, adapter.saved)
         self._schedule = Schedule.of(self._plan, adapter)
 
@@ -194,7 +200,7 @@ class TrialLoop:
             return
         self._saver.wait()  # the snapshot reuses what the one before was written from
         metadata = {"steps_completed": batch, "det_version": det_core.__version__, **self._adapter.metadata()}
-        write = partial(_write, self._adapter.snapshot(), json.dumps(asdict(self._progress)))
+        write = partial(_write, self._adapter.snapshot(), json.dumps(asdict(self._progress)), self._code)
         self._saver.save(metadata, write, behind=self._adapter.writes_behind)
         self._checkpointed_at = batch
 
@@ -217,9 +223,13 @@ class TrialLoop:
                 self._checkpointed_at = saved.batches_trained
 
 
-def _write(write: Callable[[Path], None], state: str, path: Path) -> None:
+def _write(write: Callable[[Path], None], state: str, code: Sequence[str], path: Path) -> None:
     write(path)
     (path / STATE_FILE).write_text(state)
+    for name in code:
+        copy = path / CODE / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(name, copy)
 
 
 def average(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:

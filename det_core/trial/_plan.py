@@ -53,5 +53,5 @@ class Plan:
             initial_validation=config.perform_initial_validation,
             metric=searcher.metric,
             smaller_is_better=searcher.smaller_is_better,
-            checkpoint_code=False,
+            checkpoint_code=config.checkpoint_code,
         )

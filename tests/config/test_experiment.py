@@ -35,6 +35,7 @@ DEFAULTS: dict[str, Any] = {
     "min_checkpoint_period": {"batches": 0},
     "perform_initial_validation": False,
     "checkpoint_policy": "best",
+    "checkpoint_code": False,
     "checkpoint_storage": None,
     "max_restarts": 5,
     "preemption_timeout": None,

@@ -79,6 +79,7 @@ REFUSED: list[dict[str, Any]] = [
     {"hyperparameters": {"a": {"b": {"type": "int", "minval": 1}}}},
     {"optimizations": {"mixed_precision": "O9"}},
     {"debug": "x"},
+    {"checkpoint_code": "yes"},
 ]
 
 

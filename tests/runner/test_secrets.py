@@ -156,7 +156,7 @@ def test_the_text_of_the_config_and_its_variants_in_the_snapshot_have_references
     assert b"hunter2" not in gzip.decompress(content)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         packed = {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}  # type: ignore[union-attr]
-        assert archive.getmember("link.yaml").linkname == "const.yaml"
+        assert packed["link.yaml"] == packed["const.yaml"]
     assert packed["unrelated.yaml"] == b"# kept\nx: 1\n"
     assert packed["not.yaml"] == b"\xff{["
     assert fill(json.loads(packed["variant.json"])) == {**config, "name": "other"}

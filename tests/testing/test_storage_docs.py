@@ -15,14 +15,14 @@ import pytest
 from det_core import storage as det_storage
 from det_core.testing.storage import StorageCompliance
 from tests.storage.memory import MemoryBucket
+from tests.testing.documents import first_column, snippets
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "storage_plugin"
-TEXT = (ROOT / "docs" / "storage.md").read_text()
-SNIPPETS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-STORE, BUCKET, SUITE = [code for language, code in SNIPPETS if language == "python"]
-(PYPROJECT,) = [code for language, code in SNIPPETS if language == "toml"]
-(CONFIG,) = [code for language, code in SNIPPETS if language == "yaml"]
+DOCUMENT = ROOT / "docs" / "storage.md"
+STORE, BUCKET, SUITE = snippets(DOCUMENT, "python")
+(PYPROJECT,) = snippets(DOCUMENT, "toml")
+(CONFIG,) = snippets(DOCUMENT, "yaml")
 
 Run = Callable[..., str]
 
@@ -81,6 +81,5 @@ def test_a_bucket_is_opened_by_its_target(tmp_path: Path) -> None:
 
 
 def test_every_attribute_is_in_the_table() -> None:
-    told = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE))
     declared = {name for klass in StorageCompliance.__mro__ for name in vars(klass).get("__annotations__", {})}
-    assert told == declared
+    assert first_column(DOCUMENT) == declared

@@ -7,6 +7,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,6 +135,28 @@ def test_a_locked_database(file: Path) -> None:
         locker.execute("ROLLBACK")
         locker.close()
         store.create_experiment(config={})
+
+
+@contextmanager
+def another_that_switches(file: Path) -> Iterator[sqlite3.Connection]:
+    """Holds the lock of a process that makes a new file one in WAL mode."""
+    with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as locker:
+        locker.execute("BEGIN IMMEDIATE")
+        yield locker
+
+
+def test_a_new_database_that_another_process_creates_is_waited_for(file: Path) -> None:
+    with another_that_switches(file) as locker:
+        timer = threading.Timer(0.3, locker.execute, ["ROLLBACK"])
+        timer.start()
+        with opened(file, wait=30) as store:
+            assert store.experiments() == []
+        timer.join()
+
+
+def test_a_new_database_that_stays_locked(file: Path) -> None:
+    with another_that_switches(file), pytest.raises(StoreBusy, match=f"{file} was locked by another process for 0.2 s"):
+        opened(file, wait=0.2)
 
 
 def test_a_full_disk(file: Path) -> None:

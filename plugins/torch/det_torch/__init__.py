@@ -9,21 +9,45 @@ TYPE_CHECKING = False  # importing typing would be most of this module's cost
 if TYPE_CHECKING:
     from typing import Any
 
+    from det_torch._callback import PyTorchCallback as PyTorchCallback
     from det_torch._context import PyTorchTrialContext as PyTorchTrialContext
     from det_torch._data import DataLoader as DataLoader
     from det_torch._data import TorchData as TorchData
+    from det_torch._experimental import PyTorchExperimentalContext as PyTorchExperimentalContext
+    from det_torch._load import load as load
+    from det_torch._load import load_trial_from_checkpoint_path as load_trial_from_checkpoint_path
     from det_torch._lr_scheduler import LRScheduler as LRScheduler
+    from det_torch._metric_reducer import MetricReducer as MetricReducer
     from det_torch._reducer import Reducer as Reducer
+    from det_torch._tensorboard import TorchWriter as TorchWriter
+    from det_torch._trainer import Trainer as Trainer
+    from det_torch._trainer import init as init
     from det_torch._trial import PyTorchTrial as PyTorchTrial
+    from det_torch._units import Batch as Batch
+    from det_torch._units import Epoch as Epoch
+    from det_torch._units import Record as Record
+    from det_torch._units import TrainUnit as TrainUnit
 
 # Name -> the module that defines it (PEP 562); the block above repeats it for type checkers.
 _EXPORTS = {
+    "Batch": "det_torch._units",
     "DataLoader": "det_torch._data",
+    "Epoch": "det_torch._units",
     "LRScheduler": "det_torch._lr_scheduler",
+    "MetricReducer": "det_torch._metric_reducer",
+    "PyTorchCallback": "det_torch._callback",
+    "PyTorchExperimentalContext": "det_torch._experimental",
     "PyTorchTrial": "det_torch._trial",
     "PyTorchTrialContext": "det_torch._context",
+    "Record": "det_torch._units",
     "Reducer": "det_torch._reducer",
     "TorchData": "det_torch._data",
+    "TorchWriter": "det_torch._tensorboard",
+    "TrainUnit": "det_torch._units",
+    "Trainer": "det_torch._trainer",
+    "init": "det_torch._trainer",
+    "load": "det_torch._load",
+    "load_trial_from_checkpoint_path": "det_torch._load",
 }
 
 __all__ = ["__version__", *sorted(_EXPORTS)]

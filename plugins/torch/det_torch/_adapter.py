@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import math
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,15 @@ from typing import Any
 import torch
 
 from det_core.interfaces.framework import Metrics, TrialAdapter
-from det_torch import _checkpoint
+from det_torch import _checkpoint, _description, _reading
+from det_torch._callback import Callbacks
 from det_torch._context import PyTorchTrialContext
-from det_torch._data import check_loader
+from det_torch._data import AsItIs, Stream, training_data, validation_data
 from det_torch._metrics import settle, training_metrics, validation_metrics
+from det_torch._packing import pack, unpack
 from det_torch._random import derive_seed, forked, set_rng_state
 from det_torch._reducer import reduce_metrics
-from det_torch._stream import read
+from det_torch._staging import Staging
 from det_torch._styles import steps_of
 from det_torch._trial import PyTorchTrial
 
@@ -30,93 +31,208 @@ _log = logging.getLogger("det.torch")
 class PyTorchAdapter(TrialAdapter):
     """Trains and evaluates one `PyTorchTrial` in this process.
 
+    Args:
+        description: stored with every checkpoint (`det_torch._description`).
+        first_batch: the batch at which this run begins, for the callbacks.
+        latest: the storage id of the checkpoint that it begins with.
+        trust: whether that checkpoint may run code that it brings along.
+
     Raises:
         InvalidTrial: the trial is incomplete, or its data cannot be used.
     """
 
-    def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
+    def __init__(
+        self,
+        trial: PyTorchTrial,
+        context: PyTorchTrialContext,
+        *,
+        description: Mapping[str, Any] | None = None,
+        first_batch: int = 0,
+        latest: str | None = None,
+        trust: bool = False,
+    ) -> None:
         self._trial = trial
         self._context = context
+        self._description = description
+        self._trust = trust
+        self._ending = ExitStack()
+        if context._tensorboard:
+            self._ending.callback(context._tensorboard.close)
+            self._ending.callback(self._store_tensorboard)
+        self._callbacks = Callbacks(trial.build_callbacks())
+        self._ending.enter_context(self._callbacks.running(first_batch, latest))
         self._steps = steps_of(trial, context)
-        self._training = check_loader(trial.build_training_data_loader(), "build_training_data_loader")
-        validation = check_loader(trial.build_validation_data_loader(), "build_validation_data_loader")
-        rank, size = context.distributed.rank, context.distributed.size
-        own_share = range(rank, len(validation), size)
-        self._validation = read(
-            validation,
-            range(len(validation)) if self._steps.full_dataset else own_share,
-            seed=self._seed("validation data"),
-        )
+        context._initial_batch = first_batch
+        self._training, self._validation = self._data()
+        self._ending.callback(self._training.close)
         self._batches: Iterator[Any] | None = None
+        self._evaluates = True
         self._loss_was_nan = False
-        context._epoch_len = math.ceil(len(self._training) / size)
+        self._names: Collection[str] = ()
+        self._moved = context.to_device if context._moves_batches else _as_is
+        self._staging = Staging()
+        context._epoch_len = self._training.batches_per_epoch
 
     @property
-    def batches_per_epoch(self) -> int:
+    def batches_per_epoch(self) -> int | None:
         return self._context._epoch_len
 
     @property
     def records_per_batch(self) -> int:
         return self._context.get_global_batch_size()
 
+    @property
+    def writes_behind(self) -> bool:
+        return not self._callbacks.has("on_checkpoint_write_end")  # which runs on the main thread
+
+    def started(self) -> None:
+        self._callbacks.call("on_training_start")
+        if self._context._profiler is not None:
+            self._ending.enter_context(self._context._profiler)
+
     def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
-        context, train_batch = self._context, self._steps.train_batch
-        data = self._batches or self._begin_reading()
+        self._training_mode()
+        context, train_batch, profiler = self._context, self._steps.train_batch, self._context._profiler
+        data, call = self._batches or self._begin_reading(None), self._callbacks.call
         rows: list[dict[str, Any]] = []
-        for model in context.models:
-            model.train()
         with self._noting_errors("training"):
             for _ in range(batches):
-                batch = context.to_device(next(data))
-                rows.append(training_metrics(train_batch(batch, context.current_train_epoch(), context._batch_idx)))
-                context._step_lr_schedulers()
-                context._batch_idx += 1
+                batch = self._moved(next(data))
+                epoch, ends = context.current_train_epoch(), context.is_epoch_end()
+                if context.is_epoch_start():
+                    call("on_training_epoch_start", epoch)
+                with context._autocast():
+                    rows.append(training_metrics(train_batch(batch, epoch, context._batch_idx)))
+                context._end_batch()
+                if ends:
+                    call("on_training_epoch_end", epoch)
+                if profiler is not None:
+                    profiler.step()
                 if stop():
                     break
         settle(rows)
         self._watch_for_nan(rows)
+        self._names = rows[-1].keys()
         return rows
 
+    def reduced(self) -> Metrics:
+        reducers, distributed = self._context._reducers, self._context.distributed
+        metrics = reducers.reduce(distributed, training=True, taken=self._names)
+        reducers.reset(training=True)
+        return metrics
+
+    def reported(self, metrics: Metrics, batch_metrics: Sequence[Metrics]) -> None:
+        self._callbacks.call("on_training_workload_end", metrics, batch_metrics)
+        self._store_tensorboard()
+
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        self._evaluates = True
         for model in self._context.models:
             model.eval()
+        before = pack(self._callbacks.state_dict(), "callbacks")
         # Generators of its own: a run that validates once more, or less, trains the same.
-        with forked(self._seed("validation")), torch.no_grad(), self._noting_errors("validation"):
-            rows = list(takewhile(lambda _: not stop(), self._evaluate()))
-            if stop():
-                return None
-        settle(rows)
-        return rows[0] if self._steps.full_dataset else reduce_metrics(rows, self._trial.evaluation_reducer())
+        with forked(self._seed("validation")), self._noting_errors("validation"):
+            metrics = self._validated(stop)
+        if metrics is None:  # it will be validated again, from the beginning
+            self._callbacks.load_state_dict(unpack(before))
+            return None
+        self._callbacks.call("on_validation_end", metrics)
+        self._store_tensorboard()
+        return metrics
 
     def snapshot(self) -> Callable[[Path], None]:
-        return lambda path: _checkpoint.save(self._context, path)
+        state = {
+            **_checkpoint.collect(self._context),
+            "callbacks": self._callbacks.state_dict(),
+            "reducers": self._context._reducers.state_dict(),
+            "data": self._training.state(),
+        }
+        self._callbacks.call("on_checkpoint_save_start", state)
+        return partial(self._write, self._staging.copy(pack(state, "checkpoint")))
+
+    def saved(self, storage_id: str) -> None:
+        self._callbacks.call("on_checkpoint_upload_end", storage_id)
+
+    def batches_trained(self, path: Path) -> int | None:
+        return _reading.batches_trained(path, trust=self._trust)
 
     def load(self, path: Path, *, batches_trained: int) -> None:
-        state = _checkpoint.load(path)
+        state = unpack(_reading.read(path, trust=self._trust))
+        self._callbacks.call("on_checkpoint_load_start", state)
         if batches_trained == 0:  # another trial's checkpoint
             _checkpoint.restore_weights(self._context, state)
             return
         _checkpoint.restore(self._context, state)
+        self._callbacks.load_state_dict(state.get("callbacks", {}))
+        self._context._reducers.load_state_dict(state.get("reducers", []))
         self._context._batch_idx = self._context._initial_batch = batches_trained
-        self._begin_reading()
-        set_rng_state(state["rng_state"])
+        self._begin_reading(state.get("data"))
+        if state.get("rng_state"):
+            set_rng_state(state["rng_state"])
 
     def metadata(self) -> Mapping[str, Any]:
-        return {"framework": f"torch-{torch.__version__}", "format": "pickle", "trial_framework": "pytorch"}
+        weights = "safetensors" if self._trial.safetensors else "pickle"
+        return {"framework": f"torch-{torch.__version__}", "format": weights, "trial_framework": "pytorch"}
+
+    def close(self) -> None:
+        self._ending.close()
+
+    def _data(self) -> tuple[Stream, Iterable[Any]]:
+        training = self._trial.build_training_data_loader()
+        validation = self._trial.build_validation_data_loader()
+        if self._context._data_as_is:
+            return AsItIs(training), validation
+        place = {"rank": self._context.distributed.rank, "size": self._context.distributed.size}
+        epoch, whole = self._context.config.records_per_epoch, self._steps.full_dataset
+        stream = training_data(training, **place, seed=self._seed("training data"), records_per_epoch=epoch)
+        batches, _ = validation_data(validation, **place, seed=self._seed("validation data"), whole=whole)
+        return stream, batches
+
+    def _training_mode(self) -> None:
+        if self._evaluates:
+            self._evaluates = False
+            for model in self._context.models:
+                model.train()
 
     def _evaluate(self) -> Iterator[dict[str, Any]]:
-        evaluate = self._steps.evaluate
+        evaluate, may_be_empty = self._steps.evaluate, bool(self._context._reducers)
         if self._steps.full_dataset:
-            yield validation_metrics(evaluate(self._validation), "evaluate_full_dataset")
+            yield validation_metrics(evaluate(self._validation), "evaluate_full_dataset", may_be_empty=may_be_empty)
             return
         for batch in self._validation:
-            yield validation_metrics(evaluate(self._context.to_device(batch)), "evaluate_batch")
+            returned = evaluate(self._moved(batch))
+            yield validation_metrics(returned, "evaluate_batch", may_be_empty=may_be_empty)
 
-    def _begin_reading(self) -> Iterator[Any]:
-        rank, size = self._context.distributed.rank, self._context.distributed.size
-        numbers = range(self._context._batch_idx * size + rank, sys.maxsize, size)
-        self._batches = iter(read(self._training, numbers, seed=self._seed("training data")))
+    def _validated(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
+        self._callbacks.call("on_validation_start")
+        by_batch = not self._steps.full_dataset
+        if by_batch:
+            self._callbacks.call("on_validation_epoch_start")
+        reducers = self._context._reducers
+        with reducers.validating():
+            with torch.no_grad(), self._context._autocast():
+                rows = list(takewhile(lambda _: not stop(), self._evaluate()))
+            if stop():
+                return None
+            settle(rows)
+            if by_batch:
+                self._callbacks.call("on_validation_epoch_end", rows)
+            own = reduce_metrics(rows, self._trial.evaluation_reducer()) if by_batch else rows[0]
+            return {**own, **reducers.reduce(self._context.distributed, training=False, taken=own)}
+
+    def _write(self, state: dict[str, Any], path: Path) -> None:
+        _checkpoint.write(state, path, safetensors=self._trial.safetensors)
+        if self._description:
+            _description.write(self._description, path)
+        self._callbacks.call("on_checkpoint_write_end", str(path))
+
+    def _begin_reading(self, state: Any) -> Iterator[Any]:
+        self._batches = self._training.start(self._context._batch_idx, state)
         return self._batches
+
+    def _store_tensorboard(self) -> None:
+        if self._context._tensorboard and self._context.get_enable_tensorboard_logging():
+            self._context._tensorboard.upload()
 
     def _seed(self, purpose: str) -> int:
         return derive_seed(self._context.get_trial_seed(), purpose)
@@ -139,3 +255,7 @@ class PyTorchAdapter(TrialAdapter):
                 self._loss_was_nan = True
                 _log.warning("the loss of batch %d is NaN; training goes on, and later ones are not announced", batch)
                 return
+
+
+def _as_is(batch: Any) -> Any:
+    return batch

@@ -18,6 +18,7 @@ class LRScheduler:
     Args:
         scheduler: over an optimizer of the trial.
         step_mode: who steps it and when. `ReduceLROnPlateau` needs a metric, so it must be MANUAL_STEP.
+        frequency: at every how many of the epochs, batches or optimizer steps that the mode names, >= 1.
 
     Raises:
         InvalidTrial: the arguments are something else.
@@ -27,6 +28,7 @@ class LRScheduler:
         """When ``scheduler.step()`` is called, always without arguments and right after the optimizer stepped.
 
         With ``aggregation_frequency`` n the optimizer steps at every n-th batch, and the scheduler catches up there.
+        With ``frequency`` f it steps at every f-th of these occasions, counted since the trial began.
         """
 
         STEP_EVERY_EPOCH = "STEP_EVERY_EPOCH"
@@ -38,7 +40,7 @@ class LRScheduler:
         MANUAL_STEP = "MANUAL_STEP"
         """Never: you call `step` in ``train_batch``, with any arguments."""
 
-    def __init__(self, scheduler: TorchScheduler, step_mode: StepMode) -> None:
+    def __init__(self, scheduler: TorchScheduler, step_mode: StepMode, frequency: int = 1) -> None:
         if not isinstance(scheduler, TorchScheduler):
             raise InvalidTrial(f"LRScheduler wraps {scheduler!r}; expected a torch.optim.lr_scheduler.LRScheduler")
         if not isinstance(step_mode, LRScheduler.StepMode):
@@ -49,9 +51,12 @@ class LRScheduler:
                 f"ReduceLROnPlateau has step_mode {step_mode.name} but its step() needs a metric; use MANUAL_STEP "
                 "and call step(metric) yourself"
             )
+        if not isinstance(frequency, int) or frequency < 1:
+            raise InvalidTrial(f"the frequency of an LRScheduler is {frequency!r}; expected an integer of at least 1")
         self._scheduler = scheduler
         self._mode = step_mode
-        self._last_seen = self._clock()
+        self._frequency = frequency
+        self._last_seen = _clock(scheduler)
 
     def get_last_lr(self) -> list[float]:
         """The current learning rate of every parameter group."""
@@ -84,32 +89,45 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._scheduler.load_state_dict(state_dict)
-        self._last_seen = self._clock()
+        self._last_seen = _clock(self._scheduler)
 
-    def _clock(self) -> int | None:
-        # ChainedScheduler alone has none, so there nobody notices a stray step.
-        return getattr(self._scheduler, "last_epoch", None)
-
-    def _after_update(self, batch_idx: int, aggregation: int, epoch_len: int) -> None:
+    def _after_update(self, batch_idx: int, aggregation: int, epoch_len: int | None) -> None:
         """The optimizer stepped after batch ``batch_idx``, the last of ``aggregation`` batches."""
-        count = _STEPS[self._mode](batch_idx, aggregation, epoch_len)
-        if not count:
+        occasions = _OCCASIONS.get(self._mode)
+        if occasions is None:
             return
-        if self._clock() != self._last_seen:
+        if epoch_len is None and self._mode is LRScheduler.StepMode.STEP_EVERY_EPOCH:
+            raise InvalidTrial(
+                "an LRScheduler has step_mode STEP_EVERY_EPOCH, but the training data has no length and so no epochs; "
+                "use STEP_EVERY_BATCH with a frequency, or give the dataset a __len__"
+            )
+        done = batch_idx + 1
+        before, now = (occasions(batches, aggregation, epoch_len or 0) for batches in (done - aggregation, done))
+        if count := now // self._frequency - before // self._frequency:
+            self._step(count)
+
+    def _step(self, count: int) -> None:
+        if _clock(self._scheduler) != self._last_seen:
             raise InvalidTrial(
                 f"the scheduler inside an LRScheduler with step_mode {self._mode.name} was stepped by somebody else; "
                 "remove that call of step(), or use MANUAL_STEP"
             )
         for _ in range(count):
             self._scheduler.step()
-        self._last_seen = self._clock()
+        self._last_seen = _clock(self._scheduler)
 
 
-_STEPS: dict[LRScheduler.StepMode, Callable[[int, int, int], int]] = {
-    LRScheduler.StepMode.STEP_EVERY_EPOCH: lambda batch, aggregation, epoch_len: (
-        (batch + aggregation) // epoch_len - batch // epoch_len
+def _clock(scheduler: Any) -> list[Any]:
+    """What every step changes; a scheduler that is made of others has only theirs."""
+    return [getattr(scheduler, "last_epoch", None), *map(_clock, getattr(scheduler, "_schedulers", ()))]
+
+
+_OCCASIONS: dict[LRScheduler.StepMode, Callable[[int, int, int], int]] = {
+    # The optimizer's last step within an epoch is the one after which the next falls into another epoch.
+    LRScheduler.StepMode.STEP_EVERY_EPOCH: lambda batches, aggregation, epoch_len: (
+        (batches + aggregation - 1) // epoch_len
     ),
-    LRScheduler.StepMode.STEP_EVERY_BATCH: lambda batch, aggregation, epoch_len: aggregation,
-    LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP: lambda batch, aggregation, epoch_len: 1,
-    LRScheduler.StepMode.MANUAL_STEP: lambda batch, aggregation, epoch_len: 0,
+    LRScheduler.StepMode.STEP_EVERY_BATCH: lambda batches, aggregation, epoch_len: batches,
+    LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP: lambda batches, aggregation, epoch_len: batches // aggregation,
 }
+"""How many occasions to step there were once an optimizer stepped after so many batches."""

@@ -30,13 +30,18 @@ def no_loss(returned: Any, expected: str) -> InvalidTrial:
     return InvalidTrial(f"train_batch() returned {returned!r}; expected {expected}")
 
 
-def validation_metrics(returned: Any, method: str) -> dict[str, Any]:
+def validation_metrics(returned: Any, method: str, *, may_be_empty: bool = False) -> dict[str, Any]:
     """The metrics of one batch of validation, or of all, to be passed to `settle`.
 
+    Args:
+        returned: by ``method``.
+        method: its name, for messages.
+        may_be_empty: whether metrics come from reducers too.
+
     Raises:
-        InvalidTrial: ``method`` returned no dict, an empty one, or a value that is no metric.
+        InvalidTrial: ``returned`` is no dict, an empty one, or has a value that is no metric.
     """
-    if not isinstance(returned, dict) or not returned:
+    if not isinstance(returned, dict) or not (returned or may_be_empty):
         raise InvalidTrial(f"{method}() returned {returned!r}; expected a dict of metric names to values")
     return _hold(returned)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from det_core.core import Context
 from det_core.trial import TrialLoop
+from det_torch import _description
 from det_torch._adapter import PyTorchAdapter
 from det_torch._context import PyTorchTrialContext
 from det_torch._random import seed_all
+from det_torch._tensorboard import Tensorboard
 from det_torch._trial import PyTorchTrial
 
 
@@ -14,5 +16,12 @@ def run_trial(trial_class: type[PyTorchTrial], core_context: Context) -> None:
     """Train one trial from its latest checkpoint to its end, or until it is asked to leave."""
     seed_all(core_context.trial.trial_seed)
     context = PyTorchTrialContext.from_core(core_context)
-    adapter = PyTorchAdapter(trial_class(context), context)
+    context._tensorboard = Tensorboard(core_context.train)
+    adapter = PyTorchAdapter(
+        trial_class(context),
+        context,
+        description=_description.describe(trial_class, core_context),
+        first_batch=core_context.trial.steps_completed,
+        latest=core_context.info.latest_checkpoint if core_context.info else None,
+    )
     TrialLoop(adapter, core_context, context).run()

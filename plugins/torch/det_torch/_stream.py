@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -12,15 +12,19 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from det_core.errors import InvalidTrial
 from det_torch._random import derive_seed, forked, seed_all
+from det_torch.samplers import RepeatSampler
 
 
-def read(loader: DataLoader[Any], numbers: range, *, seed: int) -> DataLoader[Any]:
+def read(loader: DataLoader[Any], numbers: range, *, seed: int, shares: int = 1) -> DataLoader[Any]:
     """A loader of the same data that yields the batches with these numbers, counted through all epochs.
 
     Nothing is read for numbers that are left out, and iterating draws from no global generator of this
     process, except what the dataset itself draws where there are no data workers.
+
+    Args:
+        shares: how many ranks the loader's own samplers share the batches out among; `numbers` count those of all.
     """
-    stream = BatchStream(loader, numbers, seed=seed)
+    stream = BatchStream(loader, numbers, seed=seed, shares=shares)
     batching: dict[str, Any] = (
         {"sampler": stream, "batch_size": None} if loader.batch_sampler is None else {"batch_sampler": stream}
     )
@@ -46,12 +50,14 @@ class BatchStream:
         loader: where the batches come from, ``n = len(loader)`` per epoch.
         numbers: which ones to yield, rising.
         seed: of everything random about their order.
+        shares: how many loaders like this one, one per rank, have ``n`` batches each.
     """
 
-    def __init__(self, loader: DataLoader[Any], numbers: range, *, seed: int) -> None:
+    def __init__(self, loader: DataLoader[Any], numbers: range, *, seed: int, shares: int) -> None:
         self._loader = loader
         self._numbers = numbers
         self._seed = seed
+        self._shares = shares
         self._epoch_len = len(loader)
 
     def __len__(self) -> int:
@@ -60,7 +66,7 @@ class BatchStream:
     def __iter__(self) -> Iterator[Any]:
         current = -1
         for number in self._numbers:
-            epoch, index = divmod(number, self._epoch_len)
+            epoch, index = divmod(number // self._shares, self._epoch_len)
             if epoch != current:
                 current, batch = epoch, self._epoch(epoch)
             # The number tells the ranks apart too: each batch belongs to one of them.
@@ -71,40 +77,61 @@ class BatchStream:
     def _epoch(self, epoch: int) -> Callable[[int], Any]:
         """From the number of a batch within the epoch to what the dataset is asked for."""
         seed, sampler = derive_seed(self._seed, "epoch", epoch), self._loader.batch_sampler
+        parts = list(chain(self._loader))
         if sampler is None:
-            order = _order(self._loader.sampler, epoch, seed)
+            order = _order(parts, epoch, seed)
             return lambda index: _as_list(order[index : index + 1])[0]
         if type(sampler) is BatchSampler:
-            order, size = _order(sampler.sampler, epoch, seed), sampler.batch_size
+            order, size = _order(parts[1:], epoch, seed), sampler.batch_size
             return lambda index: _as_list(order[index * size : (index + 1) * size])
-        return _drawn(sampler, epoch, seed).__getitem__
+        return _drawn(parts, epoch, seed).__getitem__
 
 
-def _order(sampler: Any, epoch: int, seed: int) -> Any:
-    """All that the sampler yields in one epoch: a sequence that slices."""
+def _order(parts: Sequence[Any], epoch: int, seed: int) -> Any:
+    """All that a sampler, the first of these, yields in one epoch: a sequence that slices."""
+    sampler = parts[0]
     if type(sampler) is SequentialSampler:
         return range(len(sampler))
     if type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(sampler.data_source):
         return torch.randperm(len(sampler), generator=torch.Generator().manual_seed(seed)).numpy()
-    return _drawn(sampler, epoch, seed)
+    return _drawn(parts, epoch, seed)
 
 
-def _drawn(sampler: Any, epoch: int, seed: int) -> Sequence[Any]:
-    parts: tuple[Any, ...] = (sampler, getattr(sampler, "sampler", None))
+def chain(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The loader's batch sampler or sampler, and all the samplers under it."""
+    part: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    while part is not None:
+        yield part
+        part = getattr(part, "sampler", None)
+
+
+def enter_epoch(parts: Iterable[Any], epoch: int, seed: int) -> None:
+    """Tell parts of a loader the epoch, where they listen, and seed the generators that they own."""
     for part in parts:
         if hasattr(part, "set_epoch"):
             part.set_epoch(epoch)
         if isinstance(generator := getattr(part, "generator", None), torch.Generator):
             generator.manual_seed(seed)
+
+
+def wrong_length(what: str, expected: int, found: int, epoch: int) -> InvalidTrial:
+    """The error of an epoch that has ``found`` items, or has not ended by then."""
+    yielded = found if found <= expected else "more"
+    return InvalidTrial(
+        f"the length of {what} is {expected}, but it yielded {yielded} in epoch {epoch}; "
+        "it must yield as many in every epoch as its length says"
+    )
+
+
+def _drawn(parts: Sequence[Any], epoch: int, seed: int) -> Sequence[Any]:
+    enter_epoch(parts, epoch, seed)
+    sampler = parts[0]
     expected = len(sampler)
+    endless = any(isinstance(part, RepeatSampler) for part in parts)
     with forked(seed):
-        drawn = list(islice(sampler, expected + 1))
+        drawn = list(islice(sampler, expected if endless else expected + 1))
     if len(drawn) != expected:
-        found = "more" if len(drawn) > expected else len(drawn)
-        raise InvalidTrial(
-            f"the length of {type(sampler).__name__} is {expected}, but it yielded {found} in epoch {epoch}; "
-            "it must yield as many in every epoch as its length says"
-        )
+        raise wrong_length(type(sampler).__name__, expected, len(drawn), epoch)
     return drawn
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from det_core.errors import InvalidTrial
-from det_torch._context import ClipGrads, PyTorchTrialContext
+from det_torch._amp import ClipGrads
+from det_torch._context import PyTorchTrialContext
 from det_torch._lr_scheduler import LRScheduler
 from det_torch._metrics import no_loss
 from det_torch._trial import PyTorchTrial
@@ -79,10 +80,10 @@ def _framework_drives(
         raise InvalidTrial(
             f"{_name(trial)}: train_batch() takes `model`, so the trial must define {' and '.join(missing)}"
         )
-    if context.models or context.optimizers:
+    if context.models or context.optimizers or context._wrapped_scaler:
         raise InvalidTrial(
-            f"{_name(trial)} mixes two styles: train_batch() takes `model`, but __init__ wraps models or optimizers; "
-            "remove the wrap calls, or remove `model` and call context.backward() and context.step_optimizer()"
+            f"{_name(trial)} mixes two styles: train_batch() takes `model`, but __init__ wraps models, optimizers or a "
+            "scaler; remove the wrap calls, or remove `model` and call context.backward() and context.step_optimizer()"
         )
     model = context.wrap_model(trial.build_model())
     optimizer = context.wrap_optimizer(trial.optimizer(model))

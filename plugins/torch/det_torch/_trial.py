@@ -5,10 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from det_core.errors import InvalidTrial
 from det_core.trial import Trial
+from det_torch._callback import PyTorchCallback
 from det_torch._context import PyTorchTrialContext
 from det_torch._lr_scheduler import LRScheduler
 from det_torch._reducer import Reducer
@@ -44,9 +47,14 @@ class PyTorchTrial(Trial):
             return {"loss": loss}
 
         def evaluate_batch(self, batch): ...           # or evaluate_full_dataset(self, data_loader)
+
+    In both, ``build_callbacks`` may return `PyTorchCallback` objects, whose methods run at epochs, validations,
+    checkpoints and the like, and metrics that are no plain mean over batches go through ``context.wrap_reducer``.
     """
 
     trial_context_class = PyTorchTrialContext
+    safetensors = False
+    """Set it in the class: whether checkpoints hold weights as ``model_0.safetensors``, ``model_1.safetensors`` ..."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         self.context = context
@@ -106,3 +114,19 @@ class PyTorchTrial(Trial):
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
         """How the metrics of `evaluate_batch` become one: for all of them, or by name."""
         return Reducer.AVG
+
+    def build_callbacks(self) -> dict[str, PyTorchCallback]:
+        """Callbacks by name, to run in this order. Checkpoints have their state under these names."""
+        return {}
+
+    def get_batch_length(self, batch: Any) -> int:
+        """Number of records in a batch, which is the length of the first tensor or array in it.
+
+        Raises:
+            InvalidTrial: there is none; override this for batches of types of your own.
+        """
+        while isinstance(batch, (dict, list, tuple)) and batch:
+            batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
+        if isinstance(batch, (torch.Tensor, np.ndarray)) and batch.ndim:
+            return len(batch)
+        raise InvalidTrial(f"{batch!r} of a batch is no tensor or array with a length; override get_batch_length()")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -101,10 +103,143 @@ class TestOptimizer:
         with pytest.raises(InvalidTrial, match=r"aggregation_frequency is 2.*auto_zero_grads"):
             context.step_optimizer(sgd, auto_zero_grads=False)
 
+    @pytest.mark.parametrize(
+        ("config", "argument", "expected"), [(True, None, 4.0), (True, False, 8.0), (False, True, 4.0)]
+    )
+    def test_averages_as_the_config_says_unless_it_is_told_otherwise(
+        self, config: bool, argument: bool | None, expected: float, make_context: Any
+    ) -> None:
+        context = make_context(optimizations={"aggregation_frequency": 2, "average_aggregated_gradients": config})
+        model = context.wrap_model(nn.Linear(1, 1, bias=False))
+        sgd = context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0), average_aggregated_gradients=argument)
+        before = model.weight.item()
+        for factor in (3.0, 5.0):
+            context.backward((model.weight * factor).sum())
+            context.step_optimizer(sgd)
+            context._end_batch()
+        assert model.weight.item() == pytest.approx(before - expected)
 
-def test_mixed_precision_comes_later(make_context: Any) -> None:
-    with pytest.raises(InvalidTrial, match=r"mixed_precision is O1; .*later release"):
-        make_context(optimizations={"mixed_precision": "O1"})
+    @pytest.mark.parametrize(("aggregation", "expected"), [(1, [8.0, 8.0]), (2, [8.0])])
+    def test_backward_passes_of_a_batch_add_up(
+        self, aggregation: int, expected: list[float], make_context: Any
+    ) -> None:
+        context = make_context(optimizations={"aggregation_frequency": aggregation})
+        model = context.wrap_model(nn.Linear(1, 1, bias=False))
+        sgd = context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0), backward_passes_per_step=2)
+        seen: list[float] = []
+        for _ in range(2):
+            context.backward((model.weight * 3).sum())
+            context.backward((model.weight * 5).sum())
+            context.step_optimizer(sgd, clip_grads=lambda params: seen.extend(p.grad.item() for p in params))
+            context._end_batch()
+        assert seen == expected
+
+    def test_two_optimizers_of_one_batch(self, make_context: Any) -> None:
+        context = make_context(optimizations={"aggregation_frequency": 2})
+        pairs = [self.wrapped(context) for _ in range(2)]
+        before = [weight.item() for weight, _ in pairs]
+        for factor in (1.0, 3.0):
+            for weight, sgd in pairs:
+                context.backward((weight * factor).sum())
+                context.step_optimizer(sgd)
+            context._end_batch()
+        assert [weight.item() for weight, _ in pairs] == pytest.approx([value - 2.0 for value in before])
+        assert all(weight.grad is None for weight, _ in pairs)
+
+    @pytest.mark.parametrize("passes", [0, 1.5, None])
+    def test_refuses_odd_numbers_of_passes(self, passes: Any, make_context: Any) -> None:
+        with pytest.raises(InvalidTrial, match=f"backward_passes_per_step is {passes}; expected an integer"):
+            make_context().wrap_optimizer(torch.optim.SGD([torch.zeros(1)]), backward_passes_per_step=passes)
+
+
+class TestPosition:
+    def test_without_a_length_the_first_epoch_never_ends(self, make_context: Any) -> None:
+        context = make_context()
+        assert context._epoch_len is None
+        seen = []
+        for _ in range(3):
+            seen.append((context.current_train_epoch(), context.is_epoch_start(), context.is_epoch_end()))
+            context._end_batch()
+        assert seen == [(0, True, False), (0, False, False), (0, False, False)]
+        assert context.current_train_batch() == 3
+
+
+class TestTensorboard:
+    def test_comes_from_the_run(self, make_context: Any, tmp_path: Path) -> None:
+        from det_torch._tensorboard import Tensorboard
+
+        context = make_context()
+        context._tensorboard = Tensorboard(SimpleNamespace(get_tensorboard_path=lambda: tmp_path))
+        assert context.get_tensorboard_path() == tmp_path
+        writer = context.get_tensorboard_writer()
+        assert writer is context.get_tensorboard_writer()
+        writer.add_scalar("loss", 1.0, 1)
+        writer.close()
+        assert list(tmp_path.glob("events.out.tfevents.*"))
+
+    @pytest.mark.parametrize("method", ["get_tensorboard_path", "get_tensorboard_writer", "set_profiler"])
+    def test_needs_a_run(self, method: str, make_context: Any) -> None:
+        with pytest.raises(InvalidTrial, match="keeps no TensorBoard files"):
+            getattr(make_context(), method)()
+
+    def test_logging_is_a_switch(self, make_context: Any) -> None:
+        context = make_context()
+        assert context.get_enable_tensorboard_logging() is True
+        context.set_enable_tensorboard_logging(False)
+        assert context.get_enable_tensorboard_logging() is False
+        with pytest.raises(AssertionError, match="must be True or False, not 1"):
+            context.set_enable_tensorboard_logging(1)
+
+    def test_profilers_leave_their_traces_there(self, make_context: Any, tmp_path: Path) -> None:
+        context = make_context()
+        assert context._profiler is None
+        context._tensorboard = SimpleNamespace(path=tmp_path)
+        context.set_profiler(
+            activities=[torch.profiler.ProfilerActivity.CPU],
+            schedule=torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1),
+        )
+        with context._profiler as profiler:
+            for _ in range(3):
+                torch.ones(2).sum()
+                profiler.step()
+        (trace,) = tmp_path.glob("*.pt.trace.json")
+        assert "aten::sum" in trace.read_text()
+
+    def test_traces_go_where_the_trial_says(self, make_context: Any) -> None:
+        traces: list[Any] = []
+        context = make_context()
+        context.set_profiler(activities=[torch.profiler.ProfilerActivity.CPU], on_trace_ready=traces.append)
+        with context._profiler:
+            torch.ones(2).sum()
+        assert traces == [context._profiler]
+
+
+class TestReducers:
+    @pytest.mark.parametrize("through", [lambda context: context, lambda context: context.experimental])
+    def test_are_wrapped_and_reset(self, through: Any, make_context: Any) -> None:
+        context = make_context()
+        maximum = through(context).wrap_reducer(max, name="maximum", for_training=False)
+        for value in (2, 7, 5):
+            maximum.update(value)
+        assert through(context).reduce_metrics(for_training=False) == {"maximum": 7}
+        assert through(context).reduce_metrics(for_training=True) == {}
+        through(context).reset_reducers()
+        maximum.update(3)
+        assert through(context).reduce_metrics(for_training=False) == {"maximum": 3}
+
+
+class TestExperimental:
+    def test_batches_stay_where_they_are(self, make_context: Any) -> None:
+        context = make_context()
+        assert context._moves_batches
+        context.experimental.disable_auto_to_device()
+        assert not context._moves_batches
+
+    def test_loaders_may_do_everything_by_themselves(self, make_context: Any) -> None:
+        context = make_context()
+        assert not context._data_as_is
+        context.experimental.disable_dataset_reproducibility_checks()
+        assert context._data_as_is
 
 
 class TestToDevice:

@@ -20,35 +20,59 @@ def optimizer() -> torch.optim.Optimizer:
 
 
 @pytest.mark.parametrize(
-    ("mode", "aggregation", "steps"),
+    ("mode", "frequency", "aggregation", "steps"),
     [
         # Steps taken after each of the first 12 batches, epochs of 5.
-        (MODE.STEP_EVERY_BATCH, 1, [1] * 12),
-        (MODE.STEP_EVERY_OPTIMIZER_STEP, 1, [1] * 12),
-        (MODE.STEP_EVERY_EPOCH, 1, [0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0]),
-        (MODE.MANUAL_STEP, 1, [0] * 12),
-        (MODE.STEP_EVERY_BATCH, 3, [0, 0, 3] * 4),
-        (MODE.STEP_EVERY_OPTIMIZER_STEP, 3, [0, 0, 1] * 4),
+        (MODE.STEP_EVERY_BATCH, 1, 1, [1] * 12),
+        (MODE.STEP_EVERY_OPTIMIZER_STEP, 1, 1, [1] * 12),
+        (MODE.STEP_EVERY_EPOCH, 1, 1, [0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0]),
+        (MODE.MANUAL_STEP, 1, 1, [0] * 12),
+        (MODE.STEP_EVERY_BATCH, 1, 3, [0, 0, 3] * 4),
+        (MODE.STEP_EVERY_OPTIMIZER_STEP, 1, 3, [0, 0, 1] * 4),
         # Batches 2, 5, 8, 11 end a window: 2 is the last of them in epoch 0, 8 in epoch 1, 11 is not in epoch 2.
-        (MODE.STEP_EVERY_EPOCH, 3, [0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0]),
+        (MODE.STEP_EVERY_EPOCH, 1, 3, [0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0]),
         # A window longer than an epoch catches up.
-        (MODE.STEP_EVERY_EPOCH, 6, [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]),
-        (MODE.MANUAL_STEP, 3, [0] * 12),
+        (MODE.STEP_EVERY_EPOCH, 1, 6, [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]),
+        (MODE.MANUAL_STEP, 1, 3, [0] * 12),
+        (MODE.STEP_EVERY_BATCH, 4, 1, [0, 0, 0, 1] * 3),
+        (MODE.STEP_EVERY_OPTIMIZER_STEP, 5, 1, [0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0]),
+        (MODE.STEP_EVERY_EPOCH, 2, 1, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]),
+        # Batches 1, 3, 5 ... are the second of two, and the windows of 3 have one, two, one, two of them.
+        (MODE.STEP_EVERY_BATCH, 2, 3, [0, 0, 1, 0, 0, 2, 0, 0, 1, 0, 0, 2]),
+        (MODE.STEP_EVERY_OPTIMIZER_STEP, 2, 3, [0, 0, 0, 0, 0, 1] * 2),
+        (MODE.STEP_EVERY_EPOCH, 2, 3, [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]),
+        (MODE.MANUAL_STEP, 2, 1, [0] * 12),
     ],
 )
-def test_steps(mode: LRScheduler.StepMode, aggregation: int, steps: list[int], make_context: Any) -> None:
+def test_steps(
+    mode: LRScheduler.StepMode, frequency: int, aggregation: int, steps: list[int], make_context: Any
+) -> None:
     context = make_context(optimizations={"aggregation_frequency": aggregation})
     sgd = context.wrap_optimizer(optimizer())
-    scheduler = context.wrap_lr_scheduler(lr_scheduler.ExponentialLR(sgd, 0.5), mode)
-    assert context.lr_schedulers == [scheduler]
+    scheduler = lr_scheduler.ExponentialLR(sgd, 0.5)
+    assert context.wrap_lr_scheduler(lr_scheduler=scheduler, step_mode=mode, frequency=frequency) is scheduler
     context._epoch_len = EPOCH_LEN
     exponent = 0
-    for batch, count in enumerate(steps):
-        context._batch_idx = batch
+    for count in steps:
         context.step_optimizer(sgd)
-        context._step_lr_schedulers()
+        context._end_batch()
         exponent += count
-        assert scheduler.get_last_lr() == scheduler.get_lr() == [0.5**exponent]
+        assert context.lr_schedulers[0].get_last_lr() == context.lr_schedulers[0].get_lr() == [0.5**exponent]
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODE if mode is not MODE.STEP_EVERY_EPOCH])
+def test_data_without_a_length_has_batches(mode: LRScheduler.StepMode) -> None:
+    sgd = optimizer()
+    scheduler = LRScheduler(lr_scheduler.ExponentialLR(sgd, 0.5), mode)
+    sgd.step()
+    scheduler._after_update(0, 1, None)
+    assert scheduler.get_last_lr() == [1.0 if mode is MODE.MANUAL_STEP else 0.5]
+
+
+def test_data_without_a_length_has_no_epochs() -> None:
+    scheduler = LRScheduler(lr_scheduler.ExponentialLR(optimizer(), 0.5), MODE.STEP_EVERY_EPOCH)
+    with pytest.raises(InvalidTrial, match="STEP_EVERY_EPOCH, but the training data has no length"):
+        scheduler._after_update(0, 1, None)
 
 
 def test_manual_steps_take_arguments() -> None:
@@ -59,6 +83,34 @@ def test_manual_steps_take_arguments() -> None:
     assert scheduler.get_last_lr() == [0.5]
 
 
+def alone(sgd: torch.optim.Optimizer) -> Any:
+    scheduler = lr_scheduler.StepLR(sgd, 1)
+    return scheduler, scheduler
+
+
+def chained(sgd: torch.optim.Optimizer) -> Any:
+    scheduler = lr_scheduler.ChainedScheduler([lr_scheduler.ConstantLR(sgd), lr_scheduler.StepLR(sgd, 1)], sgd)
+    return scheduler, scheduler
+
+
+def sequential(sgd: torch.optim.Optimizer) -> Any:
+    parts = [lr_scheduler.ConstantLR(sgd), lr_scheduler.StepLR(sgd, 1)]
+    scheduler = lr_scheduler.SequentialLR(sgd, parts, milestones=[2])
+    return scheduler, scheduler
+
+
+def part_of(make: Any) -> Any:
+    def meddled(sgd: torch.optim.Optimizer) -> Any:
+        scheduler, _ = make(sgd)
+        return scheduler, scheduler._schedulers[1]
+
+    return meddled
+
+
+MEDDLED = [alone, chained, sequential, part_of(chained), part_of(sequential)]
+"""From an optimizer to the scheduler that is wrapped, and the one that the user steps."""
+
+
 @pytest.mark.parametrize("mode", [mode for mode in MODE if mode is not MODE.MANUAL_STEP])
 class TestMisuse:
     def test_step_by_the_user(self, mode: LRScheduler.StepMode) -> None:
@@ -66,12 +118,13 @@ class TestMisuse:
         with pytest.raises(InvalidTrial, match=f"step_mode {mode.name}, which det steps itself"):
             scheduler.step()
 
-    def test_step_behind_our_back(self, mode: LRScheduler.StepMode) -> None:
+    @pytest.mark.parametrize("make", MEDDLED)
+    def test_step_behind_our_back(self, mode: LRScheduler.StepMode, make: Any) -> None:
         sgd = optimizer()
-        raw = lr_scheduler.StepLR(sgd, 1)
-        scheduler = LRScheduler(raw, mode)
+        wrapped, stepped = make(sgd)
+        scheduler = LRScheduler(wrapped, mode)
         sgd.step()
-        raw.step()
+        stepped.step()
         with pytest.raises(InvalidTrial, match="stepped by somebody else"):
             scheduler._after_update(EPOCH_LEN - 1, 1, EPOCH_LEN)
 
@@ -94,6 +147,30 @@ class TestMisuse:
 def test_arguments(scheduler: Any, mode: Any, message: str) -> None:
     with pytest.raises(InvalidTrial, match=message):
         LRScheduler(scheduler, mode)
+
+
+@pytest.mark.parametrize("frequency", [0, -1, 1.0, None])
+def test_frequency(frequency: Any) -> None:
+    with pytest.raises(InvalidTrial, match=f"frequency of an LRScheduler is {frequency}; expected an integer"):
+        LRScheduler(lr_scheduler.StepLR(optimizer(), 1), MODE.STEP_EVERY_BATCH, frequency)
+
+
+def test_its_optimizer_must_be_wrapped(make_context: Any) -> None:
+    with pytest.raises(InvalidTrial, match="given a StepLR of an optimizer that is not wrapped"):
+        make_context().wrap_lr_scheduler(lr_scheduler.StepLR(optimizer(), 1), MODE.STEP_EVERY_BATCH)
+
+
+def test_an_optimizer_may_have_several(make_context: Any) -> None:
+    context = make_context()
+    sgd = context.wrap_optimizer(optimizer())
+    context.wrap_lr_scheduler(lr_scheduler.LinearLR(sgd, 0.25, total_iters=3), MODE.STEP_EVERY_BATCH)
+    context.wrap_lr_scheduler(lr_scheduler.StepLR(sgd, 1, gamma=0.5), MODE.STEP_EVERY_BATCH, frequency=2)
+    rates = []
+    for _ in range(4):
+        context.step_optimizer(sgd)
+        context._end_batch()
+        rates.append(sgd.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.5, 0.75 / 2, 1 / 2, 1 / 4])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The trial in the README trains."""
+"""The code in the READMEs runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import torch
 from det_torch import PyTorchTrialContext
 from torch.utils.data import TensorDataset
 
+from det_core.core._info import get_cluster_info
+from det_core.tracking import open_store
+
 README = Path(__file__).parents[3] / "README.md"
+OWN_README = Path(__file__).parents[1] / "README.md"
 
 
 @pytest.mark.integration
@@ -32,3 +36,23 @@ def test_the_snippet_trains() -> None:
         assert trial.train_batch(batch, model, 0, batch_idx)["loss"].requires_grad
     for batch in trial.build_validation_data_loader():
         assert "validation_loss" in trial.evaluate_batch(batch, model)
+
+
+def test_every_snippet_of_det_torch_runs_after_the_ones_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("DET_INFO_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    get_cluster_info.cache_clear()
+    trial, script, *loading = re.findall(r"```python\n(.*?)```", OWN_README.read_text(), re.DOTALL)
+    namespace: dict[str, Any] = {"__name__": "readme"}
+    exec(trial, namespace)
+    exec(script, namespace)
+    with open_store() as store:
+        saved = store.checkpoints(trial_id=1)
+    assert [row.steps_completed for row in saved] == [10, 20, 30, 40, 60]
+    Path("checkpoint").symlink_to(Path(saved[-1].storage["container_path"], saved[-1].uuid))
+    for snippet in loading:
+        exec(snippet, namespace)
+    assert namespace["scores"].shape == (1, 10)
+    loaded, plain = namespace["trial"].context.models[0], namespace["model"]
+    assert torch.equal(loaded.weight, plain.weight)

@@ -16,7 +16,16 @@ from det_torch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext
 from det_torch._adapter import PyTorchAdapter
 from det_torch._random import seed_all
 from torch import nn
-from torch.utils.data import BatchSampler, Dataset, RandomSampler, Sampler, SequentialSampler, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+    get_worker_info,
+)
 
 RECORDS, BATCH, BATCHES = 23, 4, 21
 """Six batches per epoch (five with drop_last), three and a half epochs."""
@@ -42,6 +51,29 @@ class AugmentedTogether(Augmented):
 class Still(Augmented):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.arange(3.0) + index, torch.tensor([float(index)])
+
+
+class Streamed(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        own = range(RECORDS) if worker is None else range(worker.id, RECORDS, worker.num_workers)
+        return map(Augmented().__getitem__, random.sample(own, len(own)))
+
+
+class StreamedWithState(Streamed):
+    at = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.at < RECORDS:
+            self.at += 1
+            yield Augmented()[self.at - 1]
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
 
 
 class GlobalShuffle(Sampler[int]):
@@ -105,14 +137,21 @@ LOADERS: dict[str, Callable[[Dataset[Any]], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+DATASETS: dict[str, type[Any]] = {
+    "augmented": Augmented,
+    "together": AugmentedTogether,
+    "still": Still,
+    "stream": Streamed,
+    "stream-with-state": StreamedWithState,
+}
+
+
 class Data(PyTorchTrial):
     """The options of a case are under the config's ``data``."""
 
     def build_training_data_loader(self) -> DataLoader[Any]:
         options = self.context.get_data_config()
-        data = {"augmented": Augmented, "together": AugmentedTogether, "still": Still}[
-            options.get("dataset", "augmented")
-        ]()
+        data = DATASETS[options.get("dataset", "augmented")]()
         return DataLoader(
             data, num_workers=options.get("workers", 0), **LOADERS[options.get("loader", "shuffle")](data)
         )
@@ -232,7 +271,7 @@ class Life:
             if stop in validate_at:
                 self.validations[stop] = adapter.validate(never)
         path = Path(tempfile.mkdtemp(dir=self._directory))
-        adapter.save(path)
+        adapter.snapshot()(path)
         return path
 
 
@@ -250,6 +289,13 @@ CASES: dict[str, tuple[type[PyTorchTrial], dict[str, Any], dict[str, Any]]] = {
     "workers": (FrameworkDrives, {"workers": 2, "lr": "STEP_EVERY_EPOCH"}, {}),
     "workers-together": (UserDrives, {"workers": 2, "dataset": "together", "validation_workers": 1}, {}),
     "workers-batch_sampler": (FrameworkDrives, {"workers": 2, "loader": "batch_sampler", "validation_workers": 1}, {}),
+    "stream": (FrameworkDrives, {"dataset": "stream", "loader": "in_order"}, {}),
+    "stream-workers": (UserDrives, {"dataset": "stream", "loader": "in_order", "workers": 2}, {}),
+    "stream-with-state": (
+        UserDrives,
+        {"dataset": "stream-with-state", "loader": "in_order"},
+        {"aggregation_frequency": 3},
+    ),
     "workers-no_batching": (FrameworkDrives, {"workers": 2, "loader": "no_batching"}, {"aggregation_frequency": 3}),
 }
 

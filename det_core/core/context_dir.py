@@ -1,0 +1,56 @@
+"""Which files of a context directory are the user's code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from det_core.errors import DetError
+from det_core.tracking import home
+
+IGNORE_FILE = ".detignore"
+_ALWAYS_IGNORED = ("__pycache__/", ".git/", ".venv/", ".ipynb_checkpoints/")
+
+
+def context_files(directory: Path) -> Iterator[str]:
+    """The paths of its files, relative to it and sorted, without what its ``.detignore`` (as ``.gitignore``) names.
+
+    Links are followed. Those that lead nowhere, or to a directory that they lie in, are left out, and so is det's
+    own data in ``DET_HOME``.
+
+    Raises:
+        DetError: the directory is ``DET_HOME`` itself.
+        OSError: it, or a directory in it, cannot be read.
+    """
+    from pathspec import GitIgnoreSpec  # not for every worker to wait for
+
+    directory, own = Path(os.path.realpath(directory)), Path(os.path.realpath(home()))
+    if directory == own:
+        raise DetError(
+            f"{str(directory)!r} is DET_HOME, where det keeps its record; "
+            "give a directory with your code alone, or set DET_HOME to another one"
+        )
+    ignore_file = directory / IGNORE_FILE
+    patterns = ignore_file.read_text().splitlines() if ignore_file.is_file() else []
+    ignored = GitIgnoreSpec.from_lines([*_ALWAYS_IGNORED, *patterns]).match_file
+    brings_back = any(pattern.startswith("!") for pattern in patterns)  # perhaps files of an ignored directory
+
+    def left_out(name: str, path: Path) -> bool:
+        return own in (path, path.parent) or (ignored(name) and not (brings_back and name.endswith("/")))
+
+    yield from sorted(_walk(directory, "", (directory,), left_out))
+
+
+def _walk(
+    directory: Path, prefix: str, above: tuple[Path, ...], left_out: Callable[[str, Path], bool]
+) -> Iterator[str]:
+    for path in directory.iterdir():
+        real = Path(os.path.realpath(path)) if path.is_symlink() else path
+        name = f"{prefix}{path.name}/" if real.is_dir() else f"{prefix}{path.name}"
+        if real in above or left_out(name, real):
+            continue
+        if real.is_dir():
+            yield from _walk(real, name, (*above, real), left_out)
+        elif real.is_file():
+            yield name

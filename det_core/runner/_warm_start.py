@@ -1,0 +1,56 @@
+"""The checkpoint of an earlier trial that the trials of an experiment start from."""
+
+from __future__ import annotations
+
+from det_core.config import SearcherConfig
+from det_core.errors import InvalidExperimentException, RecordNotFound
+from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore
+
+_LISTS = "`det checkpoint list` shows what there is"
+
+
+def source_checkpoint(store: TrackingStore, searcher: SearcherConfig) -> Checkpoint | None:
+    """What ``source_checkpoint_uuid`` names, or the latest checkpoint of ``source_trial_id``; None without either.
+
+    Raises:
+        InvalidExperimentException: there is no such checkpoint, or both keys are given.
+    """
+    trial_id, uuid = searcher.source_trial_id, searcher.source_checkpoint_uuid
+    if trial_id is not None and uuid is not None:
+        raise InvalidExperimentException(
+            "searcher has both source_trial_id and source_checkpoint_uuid; a trial starts from one: remove the other"
+        )
+    try:
+        if uuid is not None:
+            return _complete(store.checkpoint(uuid))
+        return None if trial_id is None else _latest(store, trial_id)
+    except RecordNotFound as error:
+        key = "source_trial_id" if uuid is None else "source_checkpoint_uuid"
+        raise InvalidExperimentException(f"searcher.{key}: {error}; {_LISTS}") from error
+
+
+def check_stored(source: Checkpoint, storage: StorageManager) -> None:
+    """Raise InvalidExperimentException if the experiment's own storage does not hold the checkpoint."""
+    if not storage.list(source.uuid):
+        raise InvalidExperimentException(
+            f"checkpoint {source.uuid} of trial {source.trial_id}, to start from, is not in this experiment's "
+            f"checkpoint_storage; give the one of that trial, which has type {source.storage.get('type')!r}; "
+            f"`det checkpoint describe {source.uuid}` shows it"
+        )
+
+
+def _complete(checkpoint: Checkpoint) -> Checkpoint:
+    if checkpoint.state is not CheckpointState.COMPLETED:
+        raise InvalidExperimentException(
+            f"searcher.source_checkpoint_uuid: checkpoint {checkpoint.uuid} is {checkpoint.state.value}, and trials "
+            f"start from one that is {CheckpointState.COMPLETED.value}; {_LISTS}"
+        )
+    return checkpoint
+
+
+def _latest(store: TrackingStore, trial_id: int) -> Checkpoint:
+    found = store.checkpoints(trial_id=trial_id)
+    if not found:
+        raise InvalidExperimentException(f"searcher.source_trial_id: trial {trial_id} has no checkpoint; {_LISTS}")
+    return found[-1]

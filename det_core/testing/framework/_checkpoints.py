@@ -1,0 +1,172 @@
+"""A checkpoint holds everything, as it was when it was taken, and nothing else."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+
+import pytest
+
+from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.testing.framework._laboratory import BATCHES, Laboratory
+from det_core.testing.framework._suite import FrameworkSuite, Undisturbed
+from det_core.testing.framework._witness import Witness
+
+LEAVES: dict[str, list[int]] = {
+    "once": [5],
+    "four times": [2, 6, 7, 10],
+    "after every batch": [*range(1, BATCHES)],
+}
+"""Batches after which a trial is asked to leave; some within a report, and two in one epoch."""
+_LIMIT = 60.0
+"""Seconds that training may take until the next report."""
+
+
+class WritesLate(Witness):
+    """Writes the first snapshot when the batches after it were trained."""
+
+    def __init__(self, adapter: TrialAdapter) -> None:
+        super().__init__(adapter)
+        self._taken = False
+        self._trained = threading.Event()
+
+    def trained(self, rows: Sequence[Metrics]) -> None:
+        super().trained(rows)
+        if self._taken:
+            self._trained.set()
+
+    def snapshot(self) -> Callable[[Path], None]:
+        write, first = self.adapter.snapshot(), not self._taken
+        self._taken = True
+
+        def late(path: Path) -> None:
+            assert not first or self._trained.wait(_LIMIT), "training did not go on while the checkpoint was written"
+            write(path)
+
+        return late if self.adapter.writes_behind else write
+
+
+class CannotWrite(Witness):
+    """The directory of its snapshots is a file."""
+
+    def snapshot(self) -> Callable[[Path], None]:
+        write = self.adapter.snapshot()
+
+        def fail(path: Path) -> None:
+            (path / "file").touch()
+            write(path / "file")
+
+        return fail
+
+
+class Weighed(Witness):
+    """Tells what it began with."""
+
+    def __init__(self, laboratory: Laboratory, adapter: TrialAdapter) -> None:
+        super().__init__(adapter)
+        self._laboratory = laboratory
+
+    def started(self) -> None:
+        self.adapter.started()
+        self.begun_with = self._laboratory.weights_of(self.adapter)
+
+
+class CodeInCheckpoint(Exception):
+    """Loading imported what a checkpoint names, which could be anything."""
+
+
+class Watched(Witness):
+    """Lets no pickle name a class or a function while a checkpoint is loaded."""
+
+    _loading = False
+
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        _listen()
+        Watched._loading = True
+        try:
+            self.adapter.load(path, batches_trained=batches_trained)
+        finally:
+            Watched._loading = False
+
+
+@cache
+def _listen() -> None:
+    def audit(event: str, arguments: tuple[object, ...]) -> None:
+        if Watched._loading and event == "pickle.find_class":
+            raise CodeInCheckpoint(f"the checkpoint names {'.'.join(map(str, arguments))}; save data only")
+
+    sys.addaudithook(audit)  # which stays until the process ends
+
+
+class Checkpoints(FrameworkSuite):
+    """Training goes on from them as if nothing had happened."""
+
+    @pytest.mark.parametrize("times", LEAVES)
+    def test_resumed_is_as_if_undisturbed(self, laboratory: Laboratory, undisturbed: Undisturbed, times: str) -> None:
+        """Weights, metrics and reports, bit by bit: optimizer, generators, data and all else are restored."""
+        trial_id, batch = laboratory.prepare(), 0
+        for leaves in LEAVES[times]:
+            laboratory.train(trial_id, ("training", leaves - batch - 1, "leave"))
+            batch = leaves
+        laboratory.train(trial_id)
+        assert laboratory.outcome(trial_id) == undisturbed.outcome
+
+    def test_killed_is_as_if_undisturbed(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
+        """SIGKILL twice, in processes of their own, which compute the same as this one."""
+        trial_id = laboratory.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
+        for batches in (9, 3):  # of the first run, which began anew, and of the second, which had a checkpoint
+            code, said = laboratory.train_elsewhere(trial_id, ("training", batches, "die"))
+            assert code == -signal.SIGKILL, said
+        assert laboratory.checkpoints(trial_id)
+        laboratory.train(trial_id)
+        assert laboratory.outcome(trial_id) == undisturbed.outcome
+
+    def test_a_snapshot_stays_as_it_was_taken(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
+        """With ``writes_behind``, batches are trained between the snapshot and the writing; it must not hold them."""
+        trial_id = laboratory.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
+        laboratory.train(trial_id, witness=WritesLate)
+        if not laboratory.witness.adapter.writes_behind:
+            pytest.skip("training waits until the snapshot is written")
+        for later in laboratory.checkpoints(trial_id)[1:]:
+            laboratory.store.delete_checkpoint(later.uuid)
+        laboratory.train(trial_id)
+        assert laboratory.outcome(trial_id) == undisturbed.outcome
+
+    def test_a_failed_write_makes_no_checkpoint(self, laboratory: Laboratory) -> None:
+        """Disks are full at times; a checkpoint that is not there must not seem to be."""
+        trial_id = laboratory.prepare()
+        with pytest.raises(Exception):  # noqa: B017, PT011  (whatever its library raises)
+            laboratory.train(trial_id, witness=CannotWrite)
+        assert laboratory.checkpoints(trial_id) == []
+
+    def test_a_warm_start_takes_the_weights(self, laboratory: Laboratory) -> None:
+        """``batches_trained == 0``: the checkpoint is another trial's."""
+        source, trial_id = laboratory.prepare(length={"batches": 5}), laboratory.prepare()
+        laboratory.train(source)
+        checkpoint = laboratory.checkpoints(source)[-1]
+        laboratory.train(trial_id, latest=checkpoint.uuid, witness=partial(Weighed, laboratory))
+        assert laboratory.witness.begun_with == laboratory.weights(checkpoint)
+
+    def test_a_warm_start_begins_with_the_first_batch(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
+        """Only the weights are another trial's: the data, the counts and the length are those of a new one."""
+        source, trial_id = laboratory.prepare(length={"batches": 5}), laboratory.prepare()
+        laboratory.train(source)
+        laboratory.train(trial_id, latest=laboratory.checkpoints(source)[-1].uuid)
+        outcome = laboratory.outcome(trial_id)
+        assert [row["records"] for row in outcome.rows] == [row["records"] for row in undisturbed.outcome.rows]
+        assert outcome.weights != undisturbed.outcome.weights
+
+    def test_metadata_tells_framework_and_format(self, undisturbed: Undisturbed) -> None:
+        """Years later it is the metadata that says how to read the files."""
+        metadata = undisturbed.checkpoint.metadata
+        assert [key for key in ("framework", "format") if not isinstance(metadata.get(key), str)] == []
+
+    def test_loading_runs_no_code(self, laboratory: Laboratory) -> None:
+        """Checkpoints are passed around; one that could run code would have to be trusted like a program."""
+        trial_id = laboratory.prepare()
+        laboratory.train(trial_id, ("training", 5, "leave"))
+        laboratory.train(trial_id, witness=Watched)

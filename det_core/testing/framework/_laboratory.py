@@ -1,0 +1,194 @@
+"""Where the suite trains: everything as under a runner, but for the runner."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core import core
+from det_core.config import parse_config
+from det_core.core._info import INFO_DIR, get_cluster_info
+from det_core.core.agent_channel import SOCKET
+from det_core.interfaces.framework import TrialAdapter
+from det_core.interfaces.tracking import Checkpoint, TrackingStore
+from det_core.plugins import resolve
+from det_core.testing.framework._course import Incident, course
+from det_core.testing.framework._witness import Witness, witnessed
+from det_core.tracking import open_store
+from det_core.trial import Trial
+
+BATCHES = 14
+LENGTH = {"batches": BATCHES}
+"""What trials train, unless a test says otherwise."""
+REPORTED = 4
+"""Batches from one report to the next."""
+SEED = 5
+_LIMIT = 120.0
+"""Seconds that a process may take."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a trial came to. Equal outcomes are equal bit by bit."""
+
+    rows: list[Any]
+    """The metrics of each batch."""
+    reports: list[Any]
+    """Everything else that the record has, by step."""
+    weights: Any
+
+
+class Laboratory:
+    """Trains trials of one class, here or in processes of their own, and reads what the record says of them.
+
+    Args:
+        target: the framework's ``run_trial`` as ``"module:attribute"``.
+        config: keys of the experiment config that all trials have.
+        weights: reads them from a checkpoint's directory.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        target: str,
+        trial_class: type[Trial],
+        config: Mapping[str, Any],
+        weights: Callable[[Path], Any],
+    ) -> None:
+        self._directory, self._target, self._trial_class = directory, target, trial_class
+        self._config = {**config, "checkpoint_storage": {"type": "directory", "container_path": str(directory / "c")}}
+        self._weights = weights
+        self._witnesses: list[Witness] = []
+        self.counts: Counter[str] = Counter()
+        """How often the latest run in this process reached each point."""
+        with self._environment():
+            self.store: TrackingStore = open_store()
+
+    @property
+    def witness(self) -> Witness:
+        """Of the latest run in this process."""
+        assert self._witnesses, f"{self._target} must hand its adapter to det_core.trial.TrialLoop"
+        return self._witnesses[-1]
+
+    def prepare(self, *, seed: int = SEED, length: Mapping[str, int] = LENGTH, **config: Any) -> int:
+        """Record a new trial, whose config has these keys too; returns its id."""
+        searcher = {**self._config["searcher"], "max_length": dict(length)}
+        parsed = parse_config({**self._config, "searcher": searcher, **config}).dump()
+        experiment = self.store.create_experiment(config=parsed)
+        return self.store.create_trial(experiment.id, hparams=self._config["hyperparameters"], seed=seed).id
+
+    def train(
+        self,
+        trial_id: int,
+        *incidents: Incident,
+        latest: str | None = None,
+        witness: Callable[[TrialAdapter], Witness] = Witness,
+    ) -> None:
+        """Run the trial from its latest checkpoint, or from another trial's."""
+        self._start(trial_id, latest)
+        with self._environment(), witnessed(witness) as self._witnesses, course(incidents) as met:
+            self.counts = met.counts
+            with core.init() as context:
+                resolve(self._target)(self._trial_class, context)
+
+    def train_elsewhere(self, trial_id: int, *incidents: Incident) -> tuple[int, str]:
+        """As `train`, in a process of its own; returns its exit code and what it said."""
+        self._start(trial_id, None)
+        request = {
+            "file": inspect.getfile(self._trial_class),
+            "module": self._trial_class.__module__,
+            "trial_class": self._trial_class.__qualname__,
+            "target": self._target,
+            "incidents": incidents,
+        }
+        with self._environment():
+            ran = subprocess.run(
+                [sys.executable, "-m", "det_core.testing.framework._process"],
+                input=json.dumps(request),
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT,
+            )
+        return ran.returncode, ran.stdout + ran.stderr
+
+    def checkpoints(self, trial_id: int) -> list[Checkpoint]:
+        return self.store.checkpoints(trial_id=trial_id)
+
+    def weights(self, checkpoint: Checkpoint) -> Any:
+        return exact(self._weights(Path(checkpoint.storage["container_path"], checkpoint.uuid)))
+
+    def weights_of(self, adapter: Any) -> Any:
+        """Those that it has now."""
+        directory = self._directory / str(uuid.uuid4())
+        directory.mkdir()
+        adapter.snapshot()(directory)
+        return exact(self._weights(directory))
+
+    def outcome(self, trial_id: int) -> Outcome:
+        metrics = list(self.store.metrics(trial_id))
+        return Outcome(
+            rows=[exact(row) for report in metrics for row in report.batch_metrics or ()],
+            reports=[(report.group, report.steps_completed, exact(report.metrics)) for report in metrics],
+            weights=self.weights(self.checkpoints(trial_id)[-1]),
+        )
+
+    @contextmanager
+    def _environment(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DET_HOME", str(self._directory))
+            patch.setenv(INFO_DIR, str(self._directory))
+            patch.delenv(SOCKET, raising=False)
+            get_cluster_info.cache_clear()
+            yield
+        get_cluster_info.cache_clear()
+
+    def _start(self, trial_id: int, latest: str | None) -> None:
+        """What a runner does before it launches."""
+        trial = self.store.trial(trial_id)
+        run = self.store.start_run(trial_id, allocation_id=str(uuid.uuid4()))
+        own = self.checkpoints(trial_id)
+        cluster: dict[str, Any] = {
+            "master_url": self.store.url,
+            "slot_ids": [],
+            "allocation_id": run.allocation_id,
+            "latest_checkpoint": own[-1].uuid if own else latest,
+            "cluster_id": self.store.cluster_id,
+            **dict.fromkeys(("agent_id", "task_id", "session_token"), ""),
+        }
+        place = {
+            "trial_id": trial_id,
+            "experiment_id": trial.experiment_id,
+            "trial_run_id": run.run_id,
+            "trial_seed": trial.seed,
+            "hparams": trial.hparams,
+            "config": self.store.experiment(trial.experiment_id).config,
+            "steps_completed": trial.steps_completed,
+        }
+        (self._directory / "cluster.json").write_text(json.dumps(cluster))
+        (self._directory / "trial.json").write_text(json.dumps(place))
+
+
+def exact(value: Any) -> Any:
+    """The same, but so that == tells every bit: of floats, and of arrays that have ``tobytes``."""
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return {key: exact(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [exact(item) for item in value]
+    if hasattr(value, "tobytes") and hasattr(value, "dtype"):
+        return str(value.dtype), tuple(value.shape), value.tobytes()
+    return value

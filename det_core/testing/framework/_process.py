@@ -1,0 +1,35 @@
+"""One run of a trial in a process of its own; `Laboratory.train_elsewhere` writes the request to its standard input."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import operator
+import sys
+from typing import Any
+
+from det_core import core
+from det_core.plugins import resolve
+from det_core.testing.framework._course import course
+from det_core.trial import Trial
+
+
+def _trial_class(file: str, module: str, trial_class: str) -> type[Trial]:
+    """Import a class from a file that may lie outside of ``sys.path``, as test files do."""
+    spec = importlib.util.spec_from_file_location(module, file)
+    assert spec and spec.loader
+    sys.modules[module] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[module])
+    found: type[Trial] = operator.attrgetter(trial_class)(sys.modules[module])
+    return found
+
+
+def main(request: dict[str, Any]) -> None:
+    trial_class = _trial_class(*(request[key] for key in ("file", "module", "trial_class")))
+    run_trial = resolve(request["target"])
+    with course([tuple(incident) for incident in request["incidents"]]), core.init() as context:
+        run_trial(trial_class, context)
+
+
+if __name__ == "__main__":
+    main(json.load(sys.stdin))

@@ -1,0 +1,80 @@
+"""A run that nothing happens to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_core.testing.framework._laboratory import BATCHES, REPORTED, SEED, Laboratory
+from det_core.testing.framework._suite import FrameworkSuite, Undisturbed
+
+
+class Training(FrameworkSuite):
+    """How long, with which metrics, and what it depends on."""
+
+    @pytest.mark.parametrize("unit", ["batches", "records", "epochs"])
+    def test_trains_as_long_as_asked(self, laboratory: Laboratory, undisturbed: Undisturbed, unit: str) -> None:
+        """A search method compares trials of equal lengths; one that trains longer would win unfairly."""
+        if unit == "epochs" and undisturbed.batches_per_epoch is None:
+            pytest.skip("the data does not say how long an epoch is")
+        records = self.hyperparameters["global_batch_size"] if unit == "records" else 1
+        length, expected = {
+            "batches": (7, 7),
+            "records": (7 * records + records - 1, 7),
+            "epochs": (2, 2 * (undisturbed.batches_per_epoch or 0)),
+        }[unit]
+        trial_id = laboratory.prepare(length={unit: length})
+        laboratory.train(trial_id)
+        assert laboratory.counts["training"] == expected
+        assert laboratory.checkpoints(trial_id)[-1].steps_completed == expected
+
+    def test_every_batch_has_metrics(self, laboratory: Laboratory) -> None:
+        """The loop counts batches by their metrics, and averages over them."""
+        trial_id = laboratory.prepare()
+        laboratory.train(trial_id)
+        assert laboratory.counts["training"] == len(laboratory.outcome(trial_id).rows) == BATCHES
+
+    def test_metrics_and_metadata_are_plain(self, laboratory: Laboratory) -> None:
+        """They are kept as JSON, in checkpoints too; a tensor among them would hold memory, or a device's."""
+        laboratory.train(laboratory.prepare())
+        assert [value for value in laboratory.witness.values if not _is_plain(dict(value))] == []
+
+    def test_reports_come_when_they_are_due(self, undisturbed: Undisturbed) -> None:
+        """Steps of reports must not depend on the framework, or curves of trials could not be compared."""
+        steps = [step for group, step, _ in undisturbed.outcome.reports if group == "training"]
+        assert steps == [*range(REPORTED, BATCHES, REPORTED), BATCHES]
+
+    def test_lengths_are_positive_and_constant(self, laboratory: Laboratory) -> None:
+        """All boundaries are computed from them at the start of each run."""
+        laboratory.train(laboratory.prepare())
+        assert len(laboratory.witness.lengths) == 1, laboratory.witness.lengths
+        assert [length for length in laboratory.witness.lengths.pop() if length is not None and length < 1] == []
+
+    def test_the_same_seed_trains_the_same(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
+        """Or else no result could be reproduced, and no resumption be exact."""
+        trial_id = laboratory.prepare()
+        laboratory.train(trial_id)
+        assert laboratory.outcome(trial_id) == undisturbed.outcome
+
+    def test_another_seed_trains_otherwise(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
+        """Seeds are there to tell luck from merit."""
+        trial_id = laboratory.prepare(seed=SEED + 1)
+        laboratory.train(trial_id)
+        assert laboratory.outcome(trial_id).weights != undisturbed.outcome.weights
+
+    def test_validation_does_not_change_training(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
+        """How often one looks must not decide what one gets."""
+        trial_id = laboratory.prepare(min_validation_period={"batches": 1})
+        laboratory.train(trial_id)
+        outcome = laboratory.outcome(trial_id)
+        assert len([group for group, _, _ in outcome.reports if group == "validation"]) == BATCHES
+        assert (outcome.rows, outcome.weights) == (undisturbed.outcome.rows, undisturbed.outcome.weights)
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is dict:
+        return all(type(key) is str and _is_plain(item) for key, item in value.items())
+    if type(value) in (list, tuple):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, str)

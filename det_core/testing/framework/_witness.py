@@ -1,0 +1,72 @@
+"""Who stands between det's loop and an adapter, and notes what passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.trial import TrialLoop
+
+
+class Witness:
+    """Passes everything on. Tests derive others, which meddle."""
+
+    def __init__(self, adapter: TrialAdapter) -> None:
+        self.adapter = adapter
+        self.values: list[Mapping[str, Any]] = []
+        """All metrics and metadata, as the adapter returned them."""
+        self.lengths = {self._lengths()}
+        self.closed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.adapter, name)
+
+    def trained(self, rows: Sequence[Metrics]) -> None:
+        """The loop took note of these batches."""
+        self.values += rows
+        self.lengths.add(self._lengths())
+
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        metrics = self.adapter.validate(stop)
+        if metrics is not None:
+            self.values.append(metrics)
+        return metrics
+
+    def reduced(self) -> Metrics:
+        self.values.append(self.adapter.reduced())
+        return self.values[-1]
+
+    def metadata(self) -> Mapping[str, Any]:
+        self.values.append(self.adapter.metadata())
+        return self.values[-1]
+
+    def close(self) -> None:
+        self.closed += 1
+        self.adapter.close()
+
+    def _lengths(self) -> tuple[int | None, int]:
+        return self.adapter.batches_per_epoch, self.adapter.records_per_batch
+
+
+@contextmanager
+def witnessed(kind: Callable[[TrialAdapter], Witness]) -> Iterator[list[Witness]]:
+    """Loops made inside of this block have a witness each."""
+    witnesses: list[Witness] = []
+    make, note = TrialLoop.__init__, TrialLoop.trained
+
+    def init(loop: TrialLoop, adapter: TrialAdapter, *args: Any, **kwargs: Any) -> None:
+        witnesses.append(kind(adapter))
+        make(loop, witnesses[-1], *args, **kwargs)  # type: ignore[arg-type]
+
+    def trained(loop: TrialLoop, batch_metrics: Sequence[Metrics]) -> None:
+        witnesses[-1].trained(batch_metrics)
+        note(loop, batch_metrics)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrialLoop, "__init__", init)
+        patch.setattr(TrialLoop, "trained", trained)
+        yield witnesses

@@ -1,0 +1,278 @@
+"""Metrics that are no mean over batches: reducers of the user's, over the batches of all slots."""
+
+from __future__ import annotations
+
+import inspect
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import torch
+
+from det_core.core import DistributedContext
+from det_core.errors import InvalidTrial
+from det_torch._metrics import plain
+from det_torch._packing import pack, unpack
+
+_NOTHING = object()
+
+
+class MetricReducer(ABC):
+    """Derive from it for a metric that is collected batch by batch; wrap it by ``context.wrap_reducer``.
+
+    Give it an update method of any name, to call in ``train_batch`` or ``evaluate_batch``::
+
+        class Accuracy(MetricReducer):
+            def __init__(self):
+                self.reset()
+
+            def reset(self):
+                self.right = self.seen = 0
+
+            def update(self, logits, labels):
+                self.right += (logits.argmax(1) == labels).sum().item()
+                self.seen += len(labels)
+
+            def per_slot_reduce(self):
+                return self.right, self.seen
+
+            def cross_slot_reduce(self, per_slot_metrics):
+                right, seen = map(sum, zip(*per_slot_metrics))
+                return right / seen
+
+    A checkpoint between two reports holds its attributes, other than functions and classes: tensors, numbers, strings,
+    numpy values, and containers of them. With others, define ``state_dict()`` and ``load_state_dict(state)``.
+    """
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget everything collected: called at first, and between two reports and before a validation."""
+
+    @abstractmethod
+    def per_slot_reduce(self) -> Any:
+        """What this slot collected, as anything that pickles; tensors arrive on the CPU."""
+
+    @abstractmethod
+    def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
+        """The metric, or a dict of metrics if it was wrapped without a name.
+
+        Args:
+            per_slot_metrics: what `per_slot_reduce` returned on every slot, in order of rank.
+        """
+
+
+class FunctionReducer(MetricReducer):
+    """Collects values, of which a function makes the metric."""
+
+    def __init__(self, function: Callable[[list[Any]], Any]) -> None:
+        self._function = function
+        self._values: list[Any] = []
+
+    def update(self, value: Any) -> None:
+        """Add the value of one batch; it is copied, tensors without their graph."""
+        self._values.append(_map_leaves(_copied, value))
+
+    def reset(self) -> None:
+        self._values = []
+
+    def per_slot_reduce(self) -> list[Any]:
+        return self._values
+
+    def cross_slot_reduce(self, per_slot_metrics: list[list[Any]]) -> Any:
+        """The function of all values in the order of global batches: the first of every slot, then the second."""
+        rounds = zip_longest(*per_slot_metrics, fillvalue=_NOTHING)
+        return self._function([value for values in rounds for value in values if value is not _NOTHING])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"values": self._values}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._values = state["values"]
+
+
+@dataclass(frozen=True)
+class _Wrapped:
+    reducer: MetricReducer
+    name: str | None
+    label: str
+    for_training: bool
+    for_validation: bool
+
+    def serves(self, *, training: bool) -> bool:
+        return self.for_training if training else self.for_validation
+
+    def metrics(self, reduced: Any) -> dict[str, Any]:
+        if isinstance(reduced, dict) is (self.name is None):
+            return reduced if self.name is None else {self.name: reduced}
+        expected = (
+            "a dict of metrics, or a name in wrap_reducer()"
+            if self.name is None
+            else "one value, or no name in wrap_reducer()"
+        )
+        raise InvalidTrial(f"the reducer {self.label} returned {reduced!r}; expected {expected}")
+
+
+class ReducerSet:
+    """All wrapped reducers of one slot. False if there is none."""
+
+    def __init__(self) -> None:
+        self._wrapped: list[_Wrapped] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._wrapped)
+
+    def wrap(
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> MetricReducer:
+        """Add a reducer, or one that calls this function with all values it was updated with.
+
+        Args:
+            reducer: what to add; it is reset.
+            name: of the metric; None for a reducer that returns a dict of metrics.
+            for_training: whether training metrics have it.
+            for_validation: whether validation metrics have it.
+
+        Raises:
+            InvalidTrial: it is neither, or for training and holds what checkpoints cannot.
+        """
+        label = name or str(getattr(reducer, "__name__", type(reducer).__name__))
+        if not isinstance(reducer, MetricReducer):
+            if not callable(reducer):
+                raise InvalidTrial(
+                    f"wrap_reducer() was given {reducer!r}; expected a det_torch.MetricReducer object or a function "
+                    "of a list of values"
+                )
+            reducer = FunctionReducer(reducer)
+        reducer.reset()
+        if for_training:
+            _packed_state(reducer, label)  # to refuse what it holds now, and not in the first checkpoint
+        self._wrapped.append(_Wrapped(reducer, name, label, for_training, for_validation))
+        return reducer
+
+    def reset(self, *, training: bool) -> None:
+        """Let the reducers for training, or those for validation, begin anew."""
+        for one in self._distinct(training=training):
+            one.reducer.reset()
+
+    def reduce(self, distributed: DistributedContext, *, training: bool, taken: Collection[str] = ()) -> dict[str, Any]:
+        """The metrics of all reducers for training, or for validation, as plain values. All slots call it together.
+
+        Args:
+            distributed: the slots.
+            training: which reducers.
+            taken: names of the metrics that the trial returned itself.
+
+        Raises:
+            InvalidTrial: a reducer returned what is no metric, or two metrics have one name.
+        """
+        serving = [one for one in self._wrapped if one.serves(training=training)]
+        if not serving:
+            return {}
+        mine = [_map_leaves(_on_cpu, one.reducer.per_slot_reduce()) for one in serving]
+        by_reducer = zip(*distributed.allgather(mine), strict=True)
+        owners = dict.fromkeys(taken, "train_batch()" if training else "the trial's evaluation")
+        metrics: dict[str, Any] = {}
+        for one, per_slot in zip(serving, by_reducer, strict=True):
+            for name, value in one.metrics(one.reducer.cross_slot_reduce(list(per_slot))).items():
+                owner = f"the reducer {one.label}"
+                if owners.setdefault(name, owner) is not owner:
+                    raise InvalidTrial(f"the metric {name!r} comes from {owners[name]} and from {owner}; rename one")
+                metrics[name] = plain(name, value)
+        return metrics
+
+    @contextmanager
+    def validating(self) -> Iterator[None]:
+        """Begin a validation with nothing collected; afterwards those for training too hold again what they held."""
+        validated = {id(one.reducer) for one in self._distinct(training=False)}
+        both = [one for one in self._distinct(training=True) if id(one.reducer) in validated]
+        aside = _to_bytes([_packed_state(one.reducer, one.label) for one in both]) if both else None
+        self.reset(training=False)
+        try:
+            yield
+        finally:
+            if aside is not None:
+                _restore_all(both, _from_bytes(aside))
+
+    def state_dict(self) -> list[Any]:
+        """What the reducers for training hold, in types that load safely."""
+        return [_packed_state(one.reducer, one.label) for one in self._distinct(training=True)]
+
+    def load_state_dict(self, states: Sequence[Any]) -> None:
+        """Put back what `state_dict` returned.
+
+        Raises:
+            InvalidTrial: there are more reducers now, or fewer.
+        """
+        wrapped = self._distinct(training=True)
+        if len(wrapped) != len(states):
+            raise InvalidTrial(
+                f"the checkpoint has {len(states)} metric reducers for training, but the trial has {len(wrapped)}; "
+                "it can only continue with the code that saved it"
+            )
+        _restore_all(wrapped, states)
+
+    def _distinct(self, *, training: bool) -> list[_Wrapped]:
+        """Those that serve, each reducer once, also if it is wrapped under two names."""
+        return list({id(one.reducer): one for one in self._wrapped if one.serves(training=training)}.values())
+
+
+def _packed_state(reducer: Any, label: str) -> Any:
+    if hasattr(reducer, "state_dict"):
+        return pack(reducer.state_dict(), f"reducers.{label}")
+    return pack({name: value for name, value in vars(reducer).items() if not _is_code(value)}, f"reducers.{label}")
+
+
+def _restore_all(wrapped: Sequence[_Wrapped], states: Sequence[Any]) -> None:
+    for one, packed in zip(wrapped, states, strict=True):
+        _restore(one.reducer, unpack(packed))
+
+
+def _restore(reducer: Any, state: Any) -> None:
+    if hasattr(reducer, "load_state_dict"):
+        reducer.load_state_dict(state)
+        return
+    code = {name: value for name, value in vars(reducer).items() if _is_code(value)}
+    vars(reducer).clear()
+    vars(reducer).update(code | state)
+
+
+def _is_code(value: Any) -> bool:
+    return inspect.isroutine(value) or inspect.isclass(value)
+
+
+def _to_bytes(packed: Any) -> bytes:
+    # Through a file as in a checkpoint: it shares nothing with what the reducers change in place.
+    buffer = io.BytesIO()
+    torch.save(packed, buffer)
+    return buffer.getvalue()
+
+
+def _from_bytes(content: bytes) -> Any:
+    return torch.load(io.BytesIO(content), weights_only=True)
+
+
+def _map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _map_leaves(function, item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_map_leaves(function, item) for item in value)
+    return function(value)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _on_cpu(value: Any) -> Any:
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,76 @@
+"""Copies of a state in host memory that is used again and again, so that training may go on while one is written."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from typing import Any
+
+import torch
+
+
+class Staging:
+    """Copies states. The copy lasts until the next one: both live in the same buffers.
+
+    The buffers take as much host memory as the state's tensors do, from the first copy on; they are page-locked for
+    tensors of an accelerator, so that the transfer runs at the speed of the bus.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: list[torch.Tensor] = []
+
+    def copy(self, state: Any) -> Any:
+        """A deep copy whose tensors are on the CPU. A tensor that the state has twice, the copy has twice too."""
+        round_ = _Round(self._buffers)
+        copied = round_.copy(state)
+        self._buffers = round_.used
+        if round_.waits and torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return copied
+
+
+class _Round:
+    def __init__(self, buffers: list[torch.Tensor]) -> None:
+        self._free = iter(buffers)
+        self._copies: dict[Any, torch.Tensor] = {}
+        self.used: list[torch.Tensor] = []
+        self.waits = False
+
+    def copy(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value.detach())
+        if isinstance(value, OrderedDict):
+            copied = type(value)((key, self.copy(item)) for key, item in value.items())
+            vars(copied).update(copy.deepcopy(vars(value)))  # a module's state_dict() keeps its versions there
+            return copied
+        if isinstance(value, dict):
+            return {key: self.copy(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.copy(item) for item in value)
+        return value
+
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.layout is not torch.strided:
+            return tensor.cpu().clone()
+        key = (
+            tensor.untyped_storage().data_ptr(),
+            tensor.storage_offset(),
+            tensor.shape,
+            tensor.stride(),
+            tensor.dtype,
+        )
+        if tensor.numel() == 0 or key not in self._copies:
+            self._copies[key] = self._buffer(tensor).copy_(tensor, non_blocking=True)
+            self.waits |= not tensor.is_cpu
+        return self._copies[key]
+
+    def _buffer(self, tensor: torch.Tensor) -> torch.Tensor:
+        buffer = next(self._free, None)
+        if buffer is None or (buffer.shape, buffer.stride(), buffer.dtype) != (
+            tensor.shape,
+            tensor.stride(),
+            tensor.dtype,
+        ):
+            buffer = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+        self.used.append(buffer)
+        return buffer

@@ -1,0 +1,99 @@
+"""TensorBoard files of a trial: where they are written, the writer, and their way into checkpoint storage."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+from det_core.core import TensorboardMode, TrainContext
+from det_core.errors import InvalidTrial
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+class Tensorboard:
+    """The TensorBoard files of this process.
+
+    Args:
+        train: of the core context, which stores them.
+    """
+
+    def __init__(self, train: TrainContext) -> None:
+        global _of_this_process
+        _of_this_process = self
+        self._train = train
+        self._writer: SummaryWriter | None = None
+
+    @property
+    def path(self) -> Path:
+        """The directory whose files are stored, those of others than the writer included, such as profilers'."""
+        return self._train.get_tensorboard_path()
+
+    @property
+    def writer(self) -> SummaryWriter:
+        """A ``torch.utils.tensorboard.SummaryWriter`` into `path`, made by the first use.
+
+        Raises:
+            InvalidTrial: TensorBoard is not installed.
+        """
+        if self._writer is None:
+            self._writer = _writer_class()(str(self.path))
+        return self._writer
+
+    def upload(self) -> None:
+        """Flush the writer and store what changed; in TensorboardMode.AUTO the core context stores it by itself.
+
+        Raises:
+            StorageError: the storage refused.
+        """
+        if self._writer is not None:
+            self._writer.flush()
+        if self._train._tensorboard.mode is TensorboardMode.MANUAL:
+            self._train.upload_tensorboard_files(self._is_wanted, _name_with_rank)
+
+    def close(self) -> None:
+        """Close the writer."""
+        global _of_this_process
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        if _of_this_process is self:
+            _of_this_process = None
+
+    def _is_wanted(self, path: Path) -> bool:
+        """Of the other ranks only what is not in event files, which would draw every curve once per rank."""
+        return self._train._tensorboard._rank == 0 or "tfevents" not in path.name
+
+
+_of_this_process: Tensorboard | None = None
+
+
+class TorchWriter:
+    """The writer of the trial in this process, under the name it has in older trials: ``TorchWriter().writer``."""
+
+    @property
+    def writer(self) -> SummaryWriter:
+        """As ``context.get_tensorboard_writer()``.
+
+        Raises:
+            InvalidTrial: there is no trial in this process, or TensorBoard is not installed.
+        """
+        if _of_this_process is None:
+            raise InvalidTrial("TorchWriter() works in a trial that det runs; elsewhere make a SummaryWriter yourself")
+        return _of_this_process.writer
+
+
+def _writer_class() -> type[SummaryWriter]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InvalidTrial(
+            f"the TensorBoard writer needs the package tensorboard ({error}); install it: pip install tensorboard"
+        ) from error
+    return SummaryWriter
+
+
+def _name_with_rank(path: Path, rank: int) -> PurePath:
+    """Profilers of several ranks may write files of one name."""
+    return path.with_name(f"rank{rank}.{path.name}") if rank else path

@@ -1,0 +1,296 @@
+"""Training from a script: `init` joins or begins a run, a `Trainer` trains a trial in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from det_core import core
+from det_core.config import ExperimentConfig, Length, Unit
+from det_core.errors import InvalidTrial
+from det_core.trial import Period, Plan, Progress, TrialLoop
+from det_torch import _description, _reading
+from det_torch._adapter import PyTorchAdapter
+from det_torch._context import PyTorchTrialContext
+from det_torch._random import derive_seed, seed_all
+from det_torch._tensorboard import Tensorboard
+from det_torch._trial import PyTorchTrial
+from det_torch._units import Batch, TrainUnit
+
+_log = logging.getLogger("det.torch")
+
+_POLICIES = ("best", "all", "none")
+_REPORTING = Batch(100)
+_NOTES = (".json", ".pkl")
+"""How the small files of a checkpoint end, which say where its training stood."""
+
+
+class ScriptContext(PyTorchTrialContext):
+    """What `init` yields: the context of a trial, and the run that a `Trainer` reports to."""
+
+    _core: core.Context | None = None
+    """None once the block of `init` has ended."""
+    _metric: str | None = None
+    """By which somebody wants the best checkpoint told."""
+    _was_fit = False
+
+
+@contextmanager
+def init(
+    *,
+    hparams: Mapping[str, Any] | None = None,
+    exp_conf: Mapping[str, Any] | None = None,
+    distributed: core.DistributedContext | None = None,
+    aggregation_frequency: int = 1,
+    enable_tensorboard_logging: bool = True,
+) -> Iterator[ScriptContext]:
+    """Join the experiment that this script is the entrypoint of, or record the script as one of its own.
+
+    Leaving the block writes everything that was reported. One block trains one trial; a script may have several,
+    one after another.
+
+    Args:
+        hparams: hyperparameters by name, JSON-able. In an experiment they add to the config's, which stay as they are.
+        exp_conf: keys of an experiment config for when the script runs by itself; those of an experiment replace it.
+            Everything random follows from its ``reproducibility.experiment_seed``, by default another one each time.
+        distributed: of one worker.
+        aggregation_frequency: batches per step of the optimizers, >= 1; 1 = as the config says.
+        enable_tensorboard_logging: whether metrics are written for TensorBoard and its files stored.
+
+    Yields:
+        The context to make the trial with.
+
+    Raises:
+        ValueError: an argument is not as described.
+        ConfigError: ``exp_conf`` is wrong.
+    """
+    if distributed is not None and distributed.size > 1:
+        raise ValueError(
+            f"distributed has {distributed.size} workers, but det_torch trains on one slot so far; several come with a "
+            "distributed backend. Leave the argument out and start one process"
+        )
+    if type(aggregation_frequency) is not int or aggregation_frequency < 1:
+        raise ValueError(f"aggregation_frequency is {aggregation_frequency!r}; expected an integer of at least 1")
+    mode = core.TensorboardMode.AUTO if enable_tensorboard_logging else core.TensorboardMode.MANUAL
+    given = dict(exp_conf or {})
+    config = _config(given, hparams or {}, aggregation_frequency)
+    with (
+        core.init(distributed=distributed, tensorboard_mode=mode, config=config) as run,
+        closing(Tensorboard(run.train)) as tensorboard,
+    ):
+        seed_all(run.trial.trial_seed)
+        context = ScriptContext.from_core(run)
+        context._core = run
+        context._hparams = {**(hparams or {}), **run.trial.hparams}
+        if run.info or (given.get("searcher") or {}).get("metric"):
+            context._metric = run.config.searcher.metric
+        if aggregation_frequency > 1:
+            context._aggregation = aggregation_frequency
+        context._tensorboard = tensorboard
+        context.set_enable_tensorboard_logging(enable_tensorboard_logging)
+        try:
+            yield context
+        finally:
+            context._core = None
+
+
+class Trainer:
+    """Trains a trial that was made with the context of `init`.
+
+    Example::
+
+        with det_torch.init(hparams={"lr": 0.1, "global_batch_size": 32}) as context:
+            trainer = det_torch.Trainer(MyTrial(context), context)
+            trainer.fit(max_length=det_torch.Epoch(10), validation_period=det_torch.Epoch(1))
+
+    Raises:
+        InvalidTrial: an argument is something else.
+    """
+
+    def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
+        if not isinstance(trial, PyTorchTrial):
+            raise InvalidTrial(
+                f"Trainer() was given {trial!r}; expected an instance of a class derived from PyTorchTrial"
+            )
+        if not isinstance(context, ScriptContext):
+            raise InvalidTrial(
+                f"Trainer() was given the context {context!r}; expected the one that init() yields: "
+                "with det_torch.init() as context: ..."
+            )
+        self._trial = trial
+        self._context = context
+        self._profiles = False
+
+    def configure_profiler(
+        self,
+        enabled: bool = False,
+        sync_timings: bool = True,
+        begin_on_batch: int = 0,
+        end_after_batch: int | None = None,
+    ) -> None:
+        """Choose whether `fit` records what the host is busy with, as ``profiling_enabled`` does.
+
+        The other arguments are those of older scripts and mean nothing here: no timings of batches are taken, and
+        the host is sampled all the time.
+        """
+        self._profiles = enabled
+        if enabled and (begin_on_batch or end_after_batch is not None):
+            _log.warning("begin_on_batch and end_after_batch have no effect: the whole training is profiled")
+
+    def fit(
+        self,
+        checkpoint_period: TrainUnit | None = None,
+        validation_period: TrainUnit | None = None,
+        max_length: TrainUnit | None = None,
+        reporting_period: TrainUnit = _REPORTING,
+        checkpoint_policy: str = "best",
+        latest_checkpoint: str | None = None,
+        step_zero_validation: bool = False,
+        test_mode: bool = False,
+        profiling_enabled: bool = False,
+        *,
+        trust: bool = False,
+    ) -> None:
+        """Train to the end, or until the process is asked to leave.
+
+        It ends with a validation and a checkpoint. What is left at its default is as the config says.
+
+        Args:
+            checkpoint_period: when to checkpoint besides; `Batch`, `Epoch` or `Record`, of a number or of points.
+            validation_period: when to validate besides.
+            max_length: how long to train in total, from the start of the trial. In an experiment the searcher's
+                ``max_length`` replaces it; a script by itself must have one.
+            reporting_period: over how many batches reported training metrics are averaged.
+            checkpoint_policy: after which validations to checkpoint: ``best``, ``all`` or ``none``. A script by itself
+                has no ``best`` without a ``searcher.metric`` in ``exp_conf``; ``all`` takes its place.
+            latest_checkpoint: the storage id of a checkpoint to continue, by det or an earlier system. In an
+                experiment, the trial's own latest checkpoint comes first.
+            step_zero_validation: validate before the first batch.
+            test_mode: train one batch, validate one (or a whole data set, with ``evaluate_full_dataset``),
+                checkpoint, and return.
+            profiling_enabled: record what the host is busy with.
+            trust: whether ``latest_checkpoint`` may run code that it brings along; old ones may have to.
+
+        Raises:
+            ValueError: an argument is not as described.
+            InvalidTrial: the trial is wrong, was trained already, or the block of `init` has ended.
+            CheckpointNotFound: ``latest_checkpoint`` is not in the storage.
+            UntrustedCheckpoint: it would run code.
+        """
+        run = self._run()
+        plan = Plan(
+            length=Length(1, Unit.BATCHES) if test_mode else _length(max_length, run),
+            reporting=_reporting(reporting_period, run.config),
+            validation=_period("validation_period", validation_period) or run.config.min_validation_period,
+            checkpoint=_period("checkpoint_period", checkpoint_period) or run.config.min_checkpoint_period,
+            checkpoint_policy=self._policy(checkpoint_policy, run.config),
+            initial_validation=step_zero_validation or run.config.perform_initial_validation,
+            metric=self._context._metric,
+            smaller_is_better=run.config.searcher.smaller_is_better,
+        )
+        latest = (run.info and run.info.latest_checkpoint) or latest_checkpoint
+        first_batch = self._find_beginning(run, latest, trust=trust)
+        if test_mode:
+            plan = _shortest(plan, beyond=0 if run.info else first_batch)
+        adapter_class = _OneBatchEvaluated if test_mode else PyTorchAdapter
+        self._context._was_fit = True
+        # What the data loaders draw must be the same when the trial is continued, whatever was drawn since init().
+        seed_all(derive_seed(self._context.get_trial_seed(), "fit"))
+        adapter = adapter_class(
+            self._trial,
+            self._context,
+            description=_description.describe(type(self._trial), run) | {"hparams": self._context.get_hparams()},
+            first_batch=first_batch,
+            latest=latest,
+            trust=trust,
+        )
+        if self._profiles or profiling_enabled or run.config.profiling.enabled:
+            run.profiler.on()
+        try:
+            TrialLoop(adapter, run, self._context, plan=plan, latest=latest).run()
+        finally:
+            run.profiler.off()
+
+    def _run(self) -> core.Context:
+        if self._context._core is None:
+            raise InvalidTrial("fit() was called after the block of init() ended; call it inside of the block")
+        if self._context._was_fit:
+            raise InvalidTrial(
+                "fit() was called twice in one block of init(); begin another block for another training"
+            )
+        return self._context._core
+
+    def _policy(self, policy: str, config: ExperimentConfig) -> str:
+        if policy not in _POLICIES:
+            raise ValueError(f"checkpoint_policy is {policy!r}; expected one of {', '.join(map(repr, _POLICIES))}")
+        policy = config.checkpoint_policy if policy == "best" else policy
+        if policy == "best" and self._context._metric is None:
+            _log.warning(
+                "checkpoint_policy 'best' needs a metric, so 'all' takes its place; name one with "
+                "init(exp_conf={'searcher': {'metric': 'validation_loss'}}), or pass checkpoint_policy='all'"
+            )
+            return "all"
+        return policy
+
+    def _find_beginning(self, run: core.Context, latest: str | None, *, trust: bool) -> int:
+        """The batch to begin at. A script goes on with the seed of what it continues."""
+        if run.info or latest is None:
+            return run.trial.steps_completed
+        with run.checkpoint.restore_path(latest, selector=lambda name: name.endswith(_NOTES)) as path:
+            saved = Progress.read(path)
+            if saved is None:
+                return _reading.batches_trained(path, trust=trust) or 0
+        if saved.trial_seed is not None:
+            self._context._trial_seed = saved.trial_seed
+        return saved.batches_trained
+
+
+class _OneBatchEvaluated(PyTorchAdapter):
+    def _evaluate(self) -> Iterator[dict[str, Any]]:
+        return islice(super()._evaluate(), 1)
+
+
+def _config(given: dict[str, Any], hparams: Mapping[str, Any], aggregation_frequency: int) -> dict[str, Any]:
+    """The config of a script that runs by itself."""
+    if hparams:
+        constants = {name: {"type": "const", "val": value} for name, value in hparams.items()}
+        given["hyperparameters"] = {**(given.get("hyperparameters") or {}), **constants}
+    if aggregation_frequency > 1:
+        frequency = {"aggregation_frequency": aggregation_frequency}
+        given["optimizations"] = {**(given.get("optimizations") or {}), **frequency}
+    return {**given, "searcher": {"max_length": None, **(given.get("searcher") or {})}}
+
+
+def _length(max_length: TrainUnit | None, run: core.Context) -> Length:
+    given = _period("max_length", max_length)
+    if isinstance(given, tuple) or (given and not given.value):
+        raise ValueError(f"max_length is {max_length!r}; expected one number >= 1, such as Batch(1000)")
+    configured = run.config.searcher.max_length
+    length = configured or given if run.info else given or configured
+    if length is None:
+        where = "the config's searcher has no max_length" if run.info else "a script by itself has no searcher"
+        raise ValueError(f"fit() does not know how long to train: {where}; for example fit(max_length=Epoch(10))")
+    return length
+
+
+def _reporting(given: TrainUnit, config: ExperimentConfig) -> Period:
+    by_config = Length(config.scheduling_unit, Unit.BATCHES)
+    return by_config if given is _REPORTING else _period("reporting_period", given) or by_config
+
+
+def _period(name: str, given: TrainUnit | None) -> Period | None:
+    if given is None:
+        return None
+    if not isinstance(given, TrainUnit):
+        raise ValueError(
+            f"{name} is {given!r}; expected Batch(100), Epoch(1) or Record(6400), or points: Batch([5, 30])"
+        )
+    return given._period()
+
+
+def _shortest(plan: Plan, *, beyond: int) -> Plan:
+    return replace(plan, length=Length(beyond + 1, Unit.BATCHES), initial_validation=False, checkpoint_policy="none")

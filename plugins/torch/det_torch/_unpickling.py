@@ -1,0 +1,201 @@
+"""Reading what was pickled without running it.
+
+A pickle is a program: it calls what it names. Here it may call only what does no more than build a value. Objects of
+libraries that are gone are read as `Absent`, and anything else needs ``trust=True``.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import io
+import pickle
+import pickletools
+import re
+import struct
+import sys
+import zipfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from pickle import load as load  # with Unpickler, what torch.load expects of a pickle module
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch.serialization import safe_globals
+
+from det_core.errors import CheckpointCorrupt, StorageError, UntrustedCheckpoint
+
+_GONE = ("determined.", "determined_common.", "apex.")
+_VALUES_OF_TORCH = re.compile(
+    r"torch\.(cuda\.|sparse\.|storage\.)*\w*(Storage|Tensor)|torch\.(Size|device|bool|[a-z]+\d\w*)|torch\._utils\._rebuild_\w+"
+    r"|torch\.nn\.parameter\.Parameter|torch\.serialization\._get_layout|_codecs\.encode|collections\.Counter"
+)
+# What readers of pickles and archives raise on nonsense.
+_DAMAGE = (
+    *(pickle.UnpicklingError, struct.error, zipfile.BadZipFile),
+    *(EOFError, RuntimeError, ValueError, LookupError, TypeError, AssertionError),
+)
+_MISSING = (ImportError, AttributeError)
+
+
+class Absent:
+    """Stands in for an object that was not built."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Absent:
+        return super().__new__(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None: ...
+
+
+def load_tensors(path: Path, *, trust: bool) -> Any:
+    """What ``torch.save`` of any release wrote, onto the CPU.
+
+    Raises:
+        UntrustedCheckpoint: it holds more than values, and is not trusted.
+        CheckpointCorrupt: it is no such file, or only a part of one.
+        StorageError: it is trusted, and needs code that cannot be imported.
+    """
+    try:
+        if trust:
+            return torch.load(path, map_location="cpu", weights_only=False, pickle_module=sys.modules[__name__])
+        return _load_values(path)
+    except _DAMAGE as error:
+        raise CheckpointCorrupt(f"{path} cannot be read as a file of torch.save: {error}") from error
+    except _MISSING as error:
+        raise _needs_code(path, error) from error
+
+
+def load_plain(path: Path, *, trust: bool) -> Any:
+    """A pickle of numbers, strings and containers.
+
+    Raises:
+        UntrustedCheckpoint: it holds more than that, and is not trusted.
+        CheckpointCorrupt: it is not a whole pickle.
+    """
+    try:
+        with path.open("rb") as file:
+            return (Unpickler if trust else _PlainUnpickler)(file).load()
+    except _Refused as refused:
+        raise _untrusted(path, refused.args) from None
+    except _DAMAGE as error:
+        raise CheckpointCorrupt(f"{path} cannot be read as a pickle: {error}") from error
+    except _MISSING as error:
+        raise _needs_code(path, error) from error
+
+
+class Unpickler(pickle.Unpickler):
+    """Runs what the file says. Finds what numpy moved; what is `_GONE` is `Absent`."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        path = f"{module}.{name}"
+        if path in _NUMPY:
+            return _NUMPY[path]
+        try:
+            return super().find_class(module, name)
+        except _MISSING:
+            if path.startswith(_GONE):
+                return Absent
+            raise
+
+
+class _Refused(Exception):
+    """A name that a file of plain values does not have."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise _Refused(f"{module}.{name}")
+
+
+def _load_values(path: Path) -> Any:
+    names = set(_names(path))
+    absent: list[Any] = [(Absent, name) for name in names if name.startswith(_GONE)]
+    with safe_globals([*((kind, name) for name, kind in _HARMLESS.items()), *absent]):
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            refused = {name for name in names if name not in _HARMLESS and not _VALUES_OF_TORCH.fullmatch(name)}
+            raise _untrusted(path, refused) from error
+
+
+def _untrusted(path: Path, names: Collection[str]) -> UntrustedCheckpoint:
+    needs = f"calls {', '.join(sorted(names))}" if names else "takes instructions beyond those of torch.save"
+    return UntrustedCheckpoint(
+        f"{path} may hold more than values: reading it {needs}, which could run any code; "
+        "if you trust whoever made it, pass trust=True"
+    )
+
+
+def _needs_code(path: Path, error: Exception) -> StorageError:
+    return StorageError(
+        f"{path} needs code that is not here: {error}; run where the code that saved it can be imported"
+    )
+
+
+def _names(path: Path) -> Iterator[str]:
+    """Everything that the pickles in a file of ``torch.save`` name, in no order."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.namelist():
+                if member.endswith("data.pkl"):
+                    # Not by zipfile, which insists on a checksum that det leaves out.
+                    content = torch._C.PyTorchFileReader(str(path)).get_record("data.pkl")
+                    yield from _names_in_pickle(io.BytesIO(content))
+        return
+    with path.open("rb") as file:
+        for _ in ("magic number", "protocol", "system", "object"):
+            yield from _names_in_pickle(file)
+
+
+def _names_in_pickle(file: IO[bytes]) -> Iterator[str]:
+    strings: list[Any] = [None, None]
+    memo: dict[Any, Any] = {}
+    for code, argument, _ in pickletools.genops(file):
+        if code.name in ("GLOBAL", "INST"):
+            yield str(argument).replace(" ", ".").replace("__builtin__.", "builtins.")  # as Python 2 called it
+        elif code.name == "STACK_GLOBAL":
+            yield f"{strings[-2]}.{strings[-1]}"
+        elif code.name == "MEMOIZE":
+            memo[len(memo)] = strings[-1]
+        elif "PUT" in code.name:
+            memo[argument] = strings[-1]
+        elif "GET" in code.name:
+            strings.append(memo.get(argument))
+        elif "UNICODE" in code.name:
+            strings.append(argument)
+
+
+def _plain_dict(*_factory: Any) -> dict[Any, Any]:
+    return {}
+
+
+def _names_of_numpy() -> dict[str, Any]:
+    array, scalar = np.zeros(1).__reduce__()[0], np.float64(1).__reduce__()[0]
+    return {
+        f"numpy.{core}.multiarray.{name}": function
+        for core in ("core", "_core")
+        for name, function in (("_reconstruct", array), ("scalar", scalar))
+    }
+
+
+def _harmless() -> dict[str, Any]:
+    plain = (set, frozenset, list, dict, tuple, int, float, str, bytes, bytearray, bool, complex)
+    times = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
+    dtypes = {type(np.dtype(code)) for code in np.typecodes["All"]}
+    return {
+        **{f"builtins.{kind.__name__}": kind for kind in plain},
+        **{f"datetime.{kind.__name__}": kind for kind in times},
+        **{f"numpy.dtypes.{kind.__name__}": kind for kind in dtypes},
+        "numpy.dtype": np.dtype,
+        "numpy.ndarray": np.ndarray,
+        "collections.OrderedDict": collections.OrderedDict,
+        "collections.defaultdict": _plain_dict,
+        **_NUMPY,
+    }
+
+
+_NUMPY = _names_of_numpy()
+_HARMLESS = _harmless()

@@ -1,0 +1,358 @@
+"""Mixed precision: what runs in which type, how losses are scaled, and who does it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from det_torch import PyTorchTrial, PyTorchTrialContext, _amp
+from det_torch._styles import steps_of
+from torch import nn
+
+from det_core.errors import InvalidTrial
+
+O1 = {"mixed_precision": "O1"}
+SCALE = 65536.0
+"""What torch's scalers begin with."""
+
+
+@pytest.fixture
+def _float16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU trains as CUDA does; it can, torch only finds it slow."""
+    monkeypatch.setitem(_amp._DTYPES, "cpu", torch.float16)
+
+
+float16 = pytest.mark.usefixtures("_float16")
+
+
+class Trial(PyTorchTrial):
+    """Notes the type that its layers compute in."""
+
+    build_training_data_loader = build_validation_data_loader = lambda self: None
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.seen: list[torch.dtype] = []
+
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        outputs = model(batch)
+        self.seen.append(outputs.dtype)
+        return outputs.float().pow(2).mean()
+
+
+class FrameworkDrives(Trial):
+    def build_model(self) -> nn.Module:
+        torch.manual_seed(3)
+        return nn.Linear(3, 2)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
+        return self.loss(model, batch)
+
+    def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
+        return {"validation_loss": self.loss(model, batch)}
+
+
+class UserDrives(Trial):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        torch.manual_seed(3)
+        self.model = context.wrap_model(nn.Linear(3, 2))
+        self.sgd = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        loss = self.loss(self.model, batch)
+        self.context.backward(loss)
+        self.context.step_optimizer(self.sgd)
+        return loss
+
+    def evaluate_batch(self, batch: Any) -> Any:
+        return {"validation_loss": self.loss(self.model, batch)}
+
+
+BATCHES = [torch.arange(6.0).reshape(2, 3) / 32 + number / 16 for number in range(6)]
+"""Small, so that no gradient leaves the range of float16 when it is scaled."""
+
+
+def train(trial: Trial, batches: list[torch.Tensor] = BATCHES) -> list[float]:
+    """As the adapter does."""
+    context = trial.context
+    steps = steps_of(trial, context)
+    losses = []
+    for number, batch in enumerate(batches):
+        with context._autocast():
+            losses.append(steps.train_batch(batch, 0, number).item())
+        context._end_batch()
+    return losses
+
+
+def by_hand(batches: list[torch.Tensor], *, aggregation: int = 1, clip: float | None = None) -> nn.Module:
+    """What torch's documentation says to write for float16."""
+    torch.manual_seed(3)
+    model = nn.Linear(3, 2)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    for number, batch in enumerate(batches, 1):
+        with torch.autocast("cpu", torch.float16):
+            loss = model(batch).float().pow(2).mean()
+        scaler.scale(loss).backward()
+        if number % aggregation == 0:
+            scaler.unscale_(sgd)
+            for parameter in model.parameters():
+                parameter.grad.div_(aggregation)
+            if clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            scaler.step(sgd)
+            scaler.update()
+            sgd.zero_grad()
+    return model
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    return all(map(torch.equal, one.parameters(), other.parameters()))
+
+
+class TestTypes:
+    @pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
+    @pytest.mark.parametrize(
+        ("level", "expected"), [("O0", torch.float32), *((level, torch.bfloat16) for level in ("O1", "O2", "O3"))]
+    )
+    def test_layers_compute_in_them_and_weights_stay_as_they_are(
+        self, trial_class: type[Trial], level: str, expected: torch.dtype, make_context: Any
+    ) -> None:
+        context = make_context(optimizations={"mixed_precision": level})
+        trial = trial_class(context)
+        losses = train(trial, BATCHES[:1] * 3)
+        assert trial.seen == [expected] * 3
+        assert losses[-1] < losses[0]
+        assert {parameter.dtype for parameter in context.models[0].parameters()} == {torch.float32}
+        assert context._scaler is None
+
+    def test_use_amp_is_the_same_as_o1(self, make_context: Any) -> None:
+        class UsesAmp(UserDrives):
+            def __init__(self, context: PyTorchTrialContext) -> None:
+                super().__init__(context)
+                context.experimental.use_amp()
+
+        contexts = [make_context(), make_context(optimizations=O1)]
+        assert train(UsesAmp(contexts[0])) == train(UserDrives(contexts[1]))
+        assert same(*(context.models[0] for context in contexts))
+        assert not same(contexts[0].models[0], by_hand(BATCHES))
+
+    def test_it_may_be_asked_for_twice(self, make_context: Any) -> None:
+        context = make_context(optimizations=O1)
+        amp = context._amp
+        context.experimental.use_amp()
+        assert context._amp is amp
+
+    @pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
+    def test_evaluation(self, trial_class: type[Trial], make_context: Any) -> None:
+        context = make_context(optimizations=O1)
+        trial = trial_class(context)
+        with context._autocast(), torch.no_grad():
+            steps_of(trial, context).evaluate(BATCHES[0])
+        assert trial.seen == [torch.bfloat16]
+
+    def test_without_it_nothing_is_entered(self, make_context: Any) -> None:
+        assert isinstance(make_context()._autocast(), nullcontext)
+
+    def test_clipping_and_stepping_are_not_under_autocast(self, make_context: Any) -> None:
+        context = make_context(optimizations=O1)
+        enabled = []
+        trial = UserDrives(context)
+        trial.sgd.register_step_pre_hook(lambda *_: enabled.append(torch.is_autocast_enabled("cpu")))
+        trial.model.weight.register_hook(lambda grad: enabled.append(torch.is_autocast_enabled("cpu")))
+        with context._autocast():
+            context.backward(trial.loss(trial.model, BATCHES[0]))
+            context.step_optimizer(trial.sgd, lambda _: enabled.append(torch.is_autocast_enabled("cpu")))
+            assert torch.is_autocast_enabled("cpu")
+        assert enabled == [False] * 3
+
+    def test_a_forward_pass_after_a_step_sees_the_new_weights(self, make_context: Any) -> None:
+        """Autocast keeps the weights that it has cast; a GAN steps one network and then goes through it again."""
+        context = make_context(optimizations=O1)
+        trial = UserDrives(context)
+        with context._autocast():
+            trial.train_batch(BATCHES[3], 0, 0)
+            again = trial.model(BATCHES[3])
+        with context._autocast():
+            assert torch.equal(trial.model(BATCHES[3]), again)
+
+
+@float16
+class TestScaling:
+    @pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
+    @pytest.mark.parametrize("aggregation", [1, 2])
+    def test_equals_a_loop_by_hand(self, trial_class: type[Trial], aggregation: int, make_context: Any) -> None:
+        context = make_context(optimizations={**O1, "aggregation_frequency": aggregation})
+        trial = trial_class(context)
+        train(trial)
+        assert trial.seen == [torch.float16] * len(BATCHES)
+        assert same(context.models[0], by_hand(BATCHES, aggregation=aggregation))
+
+    @pytest.mark.parametrize("aggregation", [1, 2])
+    def test_the_first_style_clips_what_is_unscaled(self, aggregation: int, make_context: Any) -> None:
+        context = make_context(
+            optimizations={**O1, "aggregation_frequency": aggregation}, hparams={"clip_grad_l2_norm": 0.1}
+        )
+        train(FrameworkDrives(context))
+        expected = by_hand(BATCHES, aggregation=aggregation, clip=0.1)
+        assert same(context.models[0], expected)
+        assert not same(by_hand(BATCHES, aggregation=aggregation), expected)
+
+    def test_a_step_with_infinite_gradients_is_left_out(self, make_context: Any) -> None:
+        context = make_context(optimizations=O1)
+        trial = UserDrives(context)
+        before = [parameter.clone() for parameter in trial.model.parameters()]
+        train(trial, [BATCHES[0] + float("inf")])
+        assert all(map(torch.equal, trial.model.parameters(), before))
+        assert context._scaler.get_scale() == SCALE / 2
+        assert trial.model.weight.grad is None
+        train(trial, BATCHES[:1])
+        assert not any(map(torch.equal, trial.model.parameters(), before))
+        assert context._scaler.get_scale() == SCALE / 2
+
+    def test_the_scale_waits_for_the_end_of_the_batch(self, make_context: Any) -> None:
+        """Both losses are scaled before the first optimizer meets an infinity."""
+        context = make_context(optimizations=O1)
+        weights = [nn.Parameter(torch.ones(1)) for _ in range(2)]
+        first, second = (context.wrap_optimizer(torch.optim.SGD([weight], lr=1.0)) for weight in weights)
+        context.backward(weights[0].sum() * float("inf"))
+        context.backward(weights[1].sum() * 0.25)
+        context.step_optimizer(first)
+        context.step_optimizer(second)
+        assert context._scaler.get_scale() == SCALE
+        context._end_batch()
+        assert [weight.item() for weight in weights] == [1.0, 0.75]
+        assert context._scaler.get_scale() == SCALE / 2
+
+    def test_an_optimizer_may_step_twice_in_a_batch(self, make_context: Any) -> None:
+        context = make_context(optimizations=O1)
+        weights = [nn.Parameter(torch.ones(1)) for _ in range(2)]
+        first, second = (context.wrap_optimizer(torch.optim.SGD([weight], lr=1.0)) for weight in weights)
+        context.backward(weights[1].sum() * 0.25)
+        for _ in range(2):
+            context.backward(weights[0].sum() * 0.25)
+            context.step_optimizer(first)
+        context.step_optimizer(second)
+        context._end_batch()
+        assert [weight.item() for weight in weights] == [0.5, 0.75]
+        assert context._scaler.state_dict()["_growth_tracker"] == 1
+
+    def test_batches_without_a_step_leave_the_scale(self, make_context: Any) -> None:
+        context = make_context(optimizations={**O1, "aggregation_frequency": 3})
+        train(UserDrives(context))
+        assert context._scaler.state_dict()["_growth_tracker"] == 2
+
+    def test_backward_takes_a_gradient(self, make_context: Any) -> None:
+        context = make_context(optimizations=O1)
+        weight = nn.Parameter(torch.ones(2))
+        sgd = context.wrap_optimizer(torch.optim.SGD([weight], lr=1.0))
+        context.backward(weight * 2, gradient=torch.tensor([0.25, 0.5]), retain_graph=True)
+        context.step_optimizer(sgd)
+        assert weight.tolist() == [0.5, 0.0]
+
+    def test_its_state_goes_on_where_it_was(self, make_context: Any) -> None:
+        whole, first, second = (make_context(optimizations=O1) for _ in range(3))
+        batches = [BATCHES[0], BATCHES[1] + float("inf"), *BATCHES[2:]]
+        train(UserDrives(whole), batches)
+        trials = [UserDrives(context) for context in (first, second)]
+        train(trials[0], batches[:3])
+        trials[1].model.load_state_dict(trials[0].model.state_dict())
+        second._scaler.load_state_dict(first._scaler.state_dict())
+        train(trials[1], batches[3:])
+        assert same(second.models[0], whole.models[0])
+        assert second._scaler.state_dict() == whole._scaler.state_dict()
+
+
+class Scales(UserDrives):
+    """Mixed precision as a trial does it by itself."""
+
+    clip: Any = None
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.scaler = context.wrap_scaler(torch.amp.GradScaler("cpu"))
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        with torch.autocast("cpu", torch.float16):
+            loss = self.loss(self.model, batch)
+        self.context.backward(self.scaler.scale(loss))
+        self.context.step_optimizer(self.sgd, self.clip, scaler=self.scaler)
+        if self.context._updates():
+            self.scaler.update()
+        return loss
+
+
+class TestScalersOfTheTrial:
+    @pytest.mark.parametrize("aggregation", [1, 2])
+    def test_equal_a_loop_by_hand(self, aggregation: int, make_context: Any) -> None:
+        context = make_context(optimizations={"aggregation_frequency": aggregation})
+        trial = Scales(context)
+        train(trial)
+        assert trial.seen == [torch.float16] * len(BATCHES)
+        assert same(trial.model, by_hand(BATCHES, aggregation=aggregation))
+        assert context._scaler is trial.scaler
+        assert trial.scaler.state_dict()["_growth_tracker"] == len(BATCHES) // aggregation
+
+    def test_unscale_in_clip_grads(self, make_context: Any) -> None:
+        class Clips(Scales):
+            def clip(self, parameters: Any) -> None:
+                self.scaler.unscale_(self.sgd)
+                nn.utils.clip_grad_norm_(parameters, 0.1)
+
+        trial = Clips(make_context())
+        train(trial)
+        assert same(trial.model, by_hand(BATCHES, clip=0.1))
+
+    def test_leave_steps_out(self, make_context: Any) -> None:
+        trial = Scales(make_context())
+        before = trial.model.weight.clone()
+        train(trial, [BATCHES[0] * float("inf")])
+        assert torch.equal(trial.model.weight, before)
+        assert trial.scaler.get_scale() == SCALE / 2
+
+    def test_must_be_scalers(self, make_context: Any) -> None:
+        with pytest.raises(InvalidTrial, match=r"wrap_scaler\(\) was given 3; expected a torch.amp.GradScaler"):
+            make_context().wrap_scaler(3)
+
+    def test_exclude_those_of_det(self, make_context: Any) -> None:
+        with pytest.raises(InvalidTrial, match="det drives mixed precision in this trial"):
+            Scales(make_context(optimizations=O1))
+        with pytest.raises(InvalidTrial, match=r"the trial called wrap_scaler\(\); drop one"):
+            Scales(make_context()).context.experimental.use_amp()
+
+    def test_there_is_one(self, make_context: Any) -> None:
+        with pytest.raises(InvalidTrial, match="the trial wrapped one before"):
+            Scales(make_context()).context.wrap_scaler(torch.amp.GradScaler("cpu"))
+
+    def test_must_be_passed(self, make_context: Any) -> None:
+        trial = Scales(make_context())
+        for scaler in (None, torch.amp.GradScaler("cpu")):
+            with pytest.raises(InvalidTrial, match=r"wrapped a scaler.*pass what wrap_scaler\(\) returned"):
+                trial.context.step_optimizer(trial.sgd, scaler=scaler)
+
+    @pytest.mark.parametrize("optimizations", [O1, {}])
+    def test_must_be_wrapped(self, optimizations: dict[str, str], make_context: Any) -> None:
+        trial = UserDrives(make_context(optimizations=optimizations))
+        with pytest.raises(InvalidTrial, match="which is not wrapped; call wrap_scaler first"):
+            trial.context.step_optimizer(trial.sgd, scaler=torch.amp.GradScaler("cpu"))
+
+    def test_are_not_for_the_first_style(self, make_context: Any) -> None:
+        class Mixed(FrameworkDrives):
+            def __init__(self, context: PyTorchTrialContext) -> None:
+                super().__init__(context)
+                context.wrap_scaler(torch.amp.GradScaler("cpu"))
+
+        context = make_context()
+        with pytest.raises(InvalidTrial, match="__init__ wraps models, optimizers or a scaler"):
+            steps_of(Mixed(context), context)
+
+
+def test_apex_is_refused(make_context: Any) -> None:
+    with pytest.raises(InvalidTrial, match=r"remove the call and set .*mixed_precision: O1"):
+        make_context().configure_apex_amp(models=[], optimizers=[], opt_level="O2", num_losses=2)

@@ -1,0 +1,271 @@
+"""Callbacks run when, and with what, they expect; nothing of theirs is lost without a word."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from det_torch._callback import _HOOKS, Callbacks, PyTorchCallback
+from det_torch._trial import PyTorchTrial
+
+from det_core.errors import InvalidTrial
+
+ARGUMENTS = {
+    "on_trial_startup": (3, "uuid"),
+    "on_trial_shutdown": (),
+    "on_training_start": (),
+    "on_training_workload_end": ({"loss": 1.0}, [{"loss": 1.0}]),
+    "on_training_epoch_start": (2,),
+    "on_training_epoch_end": (2,),
+    "on_validation_start": (),
+    "on_validation_epoch_start": (),
+    "on_validation_epoch_end": ([{"loss": 1.0}],),
+    "on_validation_end": ({"loss": 1.0},),
+    "on_checkpoint_save_start": ({"models_state_dict": []},),
+    "on_checkpoint_load_start": (None,),
+    "on_checkpoint_write_end": ("/tmp/x",),
+    "on_checkpoint_upload_end": ("uuid",),
+}
+"""Every hook that is called."""
+
+
+class Recorder(PyTorchCallback):
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+
+class Everything(Recorder):
+    pass
+
+
+def _record(hook: str) -> Any:
+    return lambda self, *args: self.seen.append((hook, args))
+
+
+for _hook in ARGUMENTS:
+    setattr(Everything, _hook, _record(_hook))
+
+
+@pytest.mark.parametrize("hook", ARGUMENTS)
+def test_hooks_get_their_arguments(hook: str) -> None:
+    callback = Everything()
+    callbacks = Callbacks({"first": callback, "idle": PyTorchCallback()})
+    callbacks.call(hook, *ARGUMENTS[hook])
+    assert callback.seen == [(hook, ARGUMENTS[hook])]
+    assert callbacks.has(hook)
+    assert not Callbacks({"idle": PyTorchCallback()}).has(hook)
+    assert getattr(PyTorchCallback(), hook)(*ARGUMENTS[hook]) is None
+
+
+def test_these_are_all_hooks() -> None:
+    assert set(_HOOKS) == {*ARGUMENTS, "on_checkpoint_end"}
+    with pytest.raises(KeyError):
+        Callbacks({}).call("on_batch_end")
+
+
+def test_callbacks_run_in_the_order_of_the_dict() -> None:
+    order: list[str] = []
+
+    class Named(PyTorchCallback):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def on_training_start(self) -> None:
+            order.append(self.name)
+
+    Callbacks({name: Named(name) for name in "cab"}).call("on_training_start")
+    assert order == ["c", "a", "b"]
+
+
+class TestSignatures:
+    """Those of older releases, and others that can be served."""
+
+    def test_arguments_may_be_left_out(self) -> None:
+        class Old(Recorder):
+            def on_training_epoch_start(self) -> None:
+                self.seen.append("epoch")
+
+            def on_trial_startup(self, first: int) -> None:
+                self.seen.append(first)
+
+            def on_training_workload_end(self, batch_metrics: Any) -> None:
+                self.seen.append(batch_metrics)
+
+            def on_checkpoint_upload_end(self, *, uuid: str, **more: Any) -> None:
+                self.seen.append((uuid, more))
+
+            def on_validation_end(self, result: Any, verbose: bool = False) -> None:
+                self.seen.append((result, verbose))
+
+        old = Old()
+        callbacks = Callbacks({"old": old})
+        for hook in ("on_training_epoch_start", "on_trial_startup", "on_training_workload_end"):
+            callbacks.call(hook, *ARGUMENTS[hook])
+        assert old.seen == ["epoch", 3, [{"loss": 1.0}]]
+        callbacks.call("on_checkpoint_upload_end", "uuid")
+        callbacks.call("on_validation_end", {"loss": 2.0})
+        assert old.seen[3:] == [("uuid", {}), ({"loss": 2.0}, False)]
+
+    def test_names_decide_where_they_are_ours(self) -> None:
+        class Swapped(Recorder):
+            def on_training_workload_end(self, batch_metrics: Any, avg_metrics: Any) -> None:
+                self.seen += [avg_metrics, batch_metrics]
+
+        swapped = Swapped()
+        Callbacks({"swapped": swapped}).call("on_training_workload_end", {"loss": 1.0}, [])
+        assert swapped.seen == [{"loss": 1.0}, []]
+
+    def test_an_attribute_is_a_hook_too(self) -> None:
+        seen: list[Any] = []
+        callback = PyTorchCallback()
+        callback.on_validation_end = seen.append  # type: ignore[method-assign]
+        Callbacks({"c": callback}).call("on_validation_end", {"loss": 1.0})
+        assert seen == [{"loss": 1.0}]
+
+    def test_more_than_there_is_is_refused(self) -> None:
+        class Greedy(PyTorchCallback):
+            def on_validation_end(self, metrics: Any, model: Any) -> None:
+                pass
+
+        message = r"on_validation_end\(\) of the callback 'greedy' takes .*model.*, but it gets \(metrics\): missing"
+        with pytest.raises(InvalidTrial, match=message):
+            Callbacks({"greedy": Greedy()})
+
+    def test_the_older_name_of_the_checkpoint_hook(self) -> None:
+        class Both(Recorder):
+            def on_checkpoint_end(self, checkpoint_dir: str) -> None:
+                self.seen.append(("old", checkpoint_dir))
+
+            def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
+                self.seen.append(("new", checkpoint_dir))
+
+        both = Both()
+        callbacks = Callbacks({"both": both})
+        callbacks.call("on_checkpoint_write_end", "/x")
+        assert both.seen == [("old", "/x"), ("new", "/x")]
+
+    def test_names_that_are_no_hooks_are_announced(self, caplog: pytest.LogCaptureFixture) -> None:
+        class Misspelt(PyTorchCallback):
+            def on_train_epoch_end(self, epoch_idx: int) -> None:
+                pass
+
+        Callbacks({"m": Misspelt()})
+        assert caplog.messages == [
+            "on_train_epoch_end() of the callback 'm' is none of the hooks, so det never calls it; "
+            "did you mean on_training_epoch_end()?"
+        ]
+
+
+class Fails(PyTorchCallback):
+    def on_training_start(self) -> None:
+        raise ZeroDivisionError
+
+    def on_trial_startup(self) -> None:
+        raise ZeroDivisionError
+
+
+def test_errors_go_through_and_name_the_callback(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ZeroDivisionError):
+        Callbacks({"ema": Fails()}).call("on_training_start")
+    assert caplog.messages == ["the callback 'ema' failed in on_training_start()"]
+
+
+class TestRunning:
+    def test_who_started_is_shut_down(self) -> None:
+        first, second, third = Everything(), Everything(), Everything()
+        with (
+            pytest.raises(ZeroDivisionError),
+            Callbacks({"1": first, "2": second, "bad": Fails(), "3": third}).running(5, None),
+        ):
+            pytest.fail("the body does not run")
+        assert first.seen == second.seen == [("on_trial_startup", (5, None)), ("on_trial_shutdown", ())]
+        assert third.seen == []
+
+    def test_one_failing_shutdown_does_not_keep_others_from_theirs(self) -> None:
+        class Bad(PyTorchCallback):
+            def on_trial_shutdown(self) -> None:
+                raise KeyError
+
+        good = Everything()
+        with pytest.raises(KeyError), Callbacks({"good": good, "bad": Bad()}).running(0, "uuid"):
+            good.seen.append("body")
+        assert good.seen == [("on_trial_startup", (0, "uuid")), "body", ("on_trial_shutdown", ())]
+
+
+class Counts(PyTorchCallback):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return vars(self)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.__dict__ = state_dict
+
+
+class TestState:
+    def test_goes_from_one_to_the_next(self) -> None:
+        counts = Counts()
+        counts.count = 3
+        states = Callbacks({"counts": counts, "idle": PyTorchCallback()}).state_dict()
+        assert states == {"counts": {"count": 3}}
+        restored = Counts()
+        Callbacks({"idle": PyTorchCallback(), "counts": restored}).load_state_dict(states)
+        assert restored.count == 3
+
+    def test_a_new_callback_starts_anew(self, caplog: pytest.LogCaptureFixture) -> None:
+        new = Counts()
+        with caplog.at_level(logging.INFO):
+            Callbacks({"new": new, "idle": PyTorchCallback()}).load_state_dict({})
+        assert new.count == 0
+        assert caplog.messages == ["the checkpoint has no state of the callback 'new', which starts anew"]
+
+    @pytest.mark.parametrize(
+        ("callbacks", "message"),
+        [
+            ({}, r"state of the callback 'counts', but build_callbacks\(\) returned \[\]; return one of that name"),
+            ({"counts": PyTorchCallback()}, r"'counts', which is a PyTorchCallback without load_state_dict\(\)"),
+        ],
+    )
+    def test_none_is_dropped(self, callbacks: Any, message: str) -> None:
+        with pytest.raises(InvalidTrial, match=message):
+            Callbacks(callbacks).load_state_dict({"counts": {"count": 3}})
+
+    def test_half_of_the_two_methods_is_refused(self) -> None:
+        half = type("Half", (PyTorchCallback,), {"state_dict": lambda self: {"a": 1}})
+        with pytest.raises(InvalidTrial, match=r"'half' defines state_dict\(\) but not load_state_dict\(\)"):
+            Callbacks({"half": half()})
+
+
+@pytest.mark.parametrize("returned", [None, [PyTorchCallback()], {"a": object()}, {1: PyTorchCallback()}])
+def test_what_build_callbacks_may_not_return(returned: Any) -> None:
+    with pytest.raises(InvalidTrial, match=r"build_callbacks\(\) returned .*expected a dict of names"):
+        Callbacks(returned)
+
+
+class Trial(PyTorchTrial):
+    def train_batch(self, batch: Any) -> Any: ...
+
+    def build_training_data_loader(self) -> Any: ...
+
+    def build_validation_data_loader(self) -> Any: ...
+
+
+def test_a_trial_has_no_callbacks_by_itself(make_context: Any) -> None:
+    assert Trial(make_context()).build_callbacks() == {}
+
+
+@pytest.mark.parametrize(
+    "batch", [torch.zeros(3, 2), np.zeros(3), [torch.zeros(3), 1], {"x": (np.zeros((3, 1)),), "y": 0}]
+)
+def test_the_length_of_a_batch(batch: Any, make_context: Any) -> None:
+    assert Trial(make_context()).get_batch_length(batch) == 3
+
+
+@pytest.mark.parametrize("batch", ["abc", {}, [], torch.tensor(1), object()])
+def test_batches_whose_length_only_their_maker_knows(batch: Any, make_context: Any) -> None:
+    with pytest.raises(InvalidTrial, match=r"override get_batch_length\(\)"):
+        Trial(make_context()).get_batch_length(batch)

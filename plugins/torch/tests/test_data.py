@@ -1,0 +1,277 @@
+"""Map-style data as trials get it: shared out exactly, entered anywhere, on the device; and what goes wrong is told."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from det_torch import DataLoader, PyTorchTrial, PyTorchTrialContext, samplers
+from det_torch._adapter import PyTorchAdapter
+from det_torch._data import to_device, training_data, validation_data
+from det_torch._random import seed_all
+from torch.nn.utils.rnn import pack_sequence
+from torch.utils.data import BatchSampler, Dataset, RandomSampler, SequentialSampler
+
+from det_core.errors import InvalidTrial
+
+RECORDS, BATCH = 23, 4
+
+
+class Augmented(Dataset[Any]):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([index, torch.rand(()).item(), np.random.rand()], dtype=torch.float64)
+
+    def __len__(self) -> int:
+        return RECORDS
+
+
+class Fragile(Augmented):
+    def __getitem__(self, index: int) -> Any:
+        return index if index < 2 else os._exit(3)
+
+
+class Slow(Augmented):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(2)
+        return super().__getitem__(index)
+
+
+def stateful(**options: Any) -> Any:
+    return pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader(Augmented(), BATCH, **options)
+
+
+LOADERS: dict[str, Callable[[], Any]] = {
+    "workers": lambda: DataLoader(Augmented(), BATCH, shuffle=True, num_workers=2),
+    "persistent": lambda: DataLoader(Augmented(), BATCH, shuffle=True, num_workers=2, persistent_workers=True),
+    "batch sampler": lambda: DataLoader(
+        Augmented(), batch_sampler=BatchSampler(RandomSampler(range(RECORDS)), BATCH, False), num_workers=1
+    ),
+    "collate": lambda: DataLoader(Augmented(), BATCH, shuffle=True, collate_fn=torch.stack, num_workers=1),
+    "torchdata": lambda: stateful(shuffle=True, num_workers=1),
+}
+
+
+def data_of(loader: Any, **options: Any) -> Any:
+    return training_data(loader, **{"rank": 0, "size": 1, "seed": 7, **options})
+
+
+def read(stream: Any, count: int, number: int = 0) -> list[Any]:
+    batches = [batch.tolist() for batch in islice(stream.start(number, stream.state()), count)]
+    stream.close()
+    return batches
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+@pytest.mark.parametrize("case", LOADERS)
+def test_entered_anywhere_by_number_alone(case: str) -> None:
+    stream = data_of(LOADERS[case]())
+    expected = read(stream, 15)
+    assert stream.state() is None
+    assert stream.batches_per_epoch == 6
+    for begin in (0, 6):
+        epoch = [int(record[0]) for batch in expected[begin : begin + 6] for record in batch]
+        assert sorted(epoch) == list(range(RECORDS))
+    assert expected[:6] != expected[6:12]
+    seed_all(99)
+    assert read(data_of(LOADERS[case]()), 8, 7) == expected[7:]
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_ranks_share_the_batches_of_all_epochs_out(size: int) -> None:
+    expected = read(data_of(LOADERS["collate"]()), 6 * size)
+    for rank in range(size):
+        stream = data_of(LOADERS["collate"](), rank=rank, size=size)
+        assert stream.batches_per_epoch == -(-6 // size)
+        assert read(stream, 6) == expected[rank::size]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_starting_again_ends_the_iterator_before(workers: int) -> None:
+    stream = data_of(DataLoader(Augmented(), BATCH, num_workers=workers))
+    first, second = stream.start(0, None), stream.start(2, None)
+    assert list(first) == []
+    assert next(second)[0, 0] == 2 * BATCH
+    stream.close()
+
+
+def test_closing_ends_persistent_workers() -> None:
+    others = set(multiprocessing.active_children())
+    stream = data_of(LOADERS["persistent"]())
+    stream.close()
+    batches = stream.start(0, None)
+    next(batches)
+    workers = set(multiprocessing.active_children()) - others
+    assert len(workers) == 2
+    stream.close()
+    stream.close()
+    for worker in workers:
+        worker.join(10)
+        assert not worker.is_alive()
+
+
+def test_a_data_worker_that_dies_is_an_error() -> None:
+    stream = data_of(DataLoader(Fragile(), None, num_workers=1))
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        list(islice(stream.start(0, None), 4))
+    stream.close()
+
+
+def test_a_data_worker_that_is_slower_than_the_timeout_is_an_error() -> None:
+    stream = data_of(DataLoader(Slow(), 1, num_workers=1, timeout=0.2))
+    with pytest.raises(RuntimeError, match="timed out after 0.2 seconds"):
+        next(stream.start(0, None))
+    stream.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_validation_data(workers: int) -> None:
+    def loader() -> Any:
+        return DataLoader(Augmented(), BATCH, num_workers=workers, persistent_workers=workers > 0)
+
+    whole, total = validation_data(loader(), rank=1, size=2, seed=7, whole=True)
+    assert (total, len(whole), len(whole.dataset)) == (6, 6, RECORDS)  # type: ignore[arg-type, attr-defined]
+    assert [batch[:, 0].tolist() for batch in whole] == [
+        list(range(begin, min(begin + BATCH, RECORDS))) for begin in range(0, RECORDS, BATCH)
+    ]
+    for rank in range(2):
+        share, total = validation_data(loader(), rank=rank, size=2, seed=7, whole=False)
+        for _ in range(2):
+            assert [int(batch[0, 0]) for batch in share] == [BATCH * number for number in range(rank, 6, 2)]
+        assert total == 6
+
+
+def test_validation_data_that_is_shared_out_already() -> None:
+    def loader(rank: int) -> Any:
+        return DataLoader(
+            Augmented(), 1, sampler=torch.utils.data.DistributedSampler(Augmented(), 2, rank, shuffle=False)
+        )
+
+    shares = [validation_data(loader(rank), rank=rank, size=2, seed=7, whole=False) for rank in range(2)]
+    assert [total for _, total in shares] == [24, 24]  # torch's sampler repeats a record to make them equal
+    assert [[int(batch[0, 0]) for batch in share] for share, _ in shares] == [
+        list(range(0, RECORDS, 2)),
+        [*range(1, RECORDS, 2), 0],
+    ]
+
+
+class LengthLess:
+    def __iter__(self) -> Iterator[Any]:
+        return iter([[0, 1]])
+
+
+@pytest.mark.parametrize(
+    "get",
+    [
+        data_of,
+        lambda loader, **options: validation_data(
+            loader, rank=0, size=1, seed=7, whole=False, method=options["method"]
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    ("loader", "message"),
+    [
+        (lambda: [1, 2], r"build_it\(\) returned \[1, 2\]; expected a det_torch.DataLoader"),
+        (lambda: DataLoader(Augmented(), 32, drop_last=True), "length 0: 23 records, batch_size 32, drop_last True"),
+        (lambda: DataLoader(Augmented(), batch_sampler=LengthLess()), "without a length; add __len__"),
+    ],
+)
+def test_what_cannot_be_read_is_told(get: Any, loader: Any, message: str) -> None:
+    with pytest.raises(InvalidTrial, match=message):
+        get(loader(), method="build_it")
+
+
+Point = namedtuple("Point", "x y")
+CPU = torch.device("cpu")
+
+
+class TestToDevice:
+    def test_what_is_moved_keeps_its_structure(self) -> None:
+        batch = {"a": [torch.ones(2), (np.arange(3), "name", None)], "b": Point(np.float32([1, 2]), {"c": 3})}
+        moved = to_device(batch, torch.device("meta"))
+        assert moved["a"][0].device.type == moved["a"][1][0].device.type == moved["b"].x.device.type == "meta"
+        assert type(moved["b"]) is Point
+        assert moved["a"][1][1:] == ("name", None)
+        assert moved["b"].y == {"c": 3}
+        assert type(moved["a"][1]) is tuple
+
+    def test_a_packed_sequence(self) -> None:
+        packed = pack_sequence([torch.ones(3), torch.ones(2)])
+        moved = to_device([packed], torch.device("meta"))[0]
+        assert type(moved) is type(packed)
+        assert moved.data.device.type == "meta"
+        assert torch.equal(moved.batch_sizes, packed.batch_sizes)
+
+    def test_batches_of_other_libraries_move_themselves(self) -> None:
+        class Batch:
+            def to(self, device: torch.device) -> str:
+                return f"on {device}"
+
+        assert to_device((Batch(),), CPU) == ("on cpu",)
+
+    @pytest.mark.parametrize("array", [np.arange(4)[::-1], np.broadcast_to(np.float64(2), (3,)), np.array([True])])
+    def test_numeric_arrays_become_tensors(self, array: Any) -> None:
+        moved = to_device(array, CPU)
+        assert moved.numpy().dtype == array.dtype
+        assert moved.tolist() == array.tolist()
+
+    def test_other_arrays_stay(self) -> None:
+        names = np.array(["a", "b"])
+        assert to_device(names, CPU) is names
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    def test_from_pinned_memory_to_the_gpu_and_back(self) -> None:
+        numbers = torch.arange(1 << 20)
+        moved = to_device(numbers.pin_memory(), torch.device("cuda"))
+        assert torch.equal(to_device(moved, CPU), numbers)
+
+
+class SharesOutItself(PyTorchTrial):
+    """Repeats and skips in its own loader, as trials do that switch det's reading off."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        context.experimental.disable_dataset_reproducibility_checks()
+        self.seen: list[Any] = []
+
+    def build_model(self) -> torch.nn.Module:
+        return torch.nn.Linear(1, 1)
+
+    def optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), 0.1)
+
+    def train_batch(self, batch: Any, model: torch.nn.Module, epoch_idx: int, batch_idx: int) -> torch.Tensor:
+        self.seen.append(batch.flatten().tolist())
+        return model(batch).sum()
+
+    def evaluate_batch(self, batch: Any, model: torch.nn.Module) -> dict[str, Any]:
+        return {"first": batch[0]}
+
+    def build_training_data_loader(self) -> DataLoader[Any]:
+        order = samplers.RepeatBatchSampler(BatchSampler(SequentialSampler(range(5)), 2, drop_last=False))
+        skipping = samplers.SkipBatchSampler(order, self.context.get_initial_batch())
+        return DataLoader(torch.arange(5.0).reshape(5, 1), batch_sampler=skipping)
+
+    def build_validation_data_loader(self) -> DataLoader[Any]:
+        return DataLoader(torch.tensor([[7.0]]))
+
+
+def test_loaders_may_do_everything_themselves(make_context: Any, tmp_path: Path) -> None:
+    adapter = PyTorchAdapter(trial := SharesOutItself(context := make_context()), context)
+    adapter.train(4, lambda: False)
+    assert trial.seen == [[0, 1], [2, 3], [4], [0, 1]]
+    assert adapter.validate(lambda: False) == {"first": [7.0]}
+    adapter.snapshot()(tmp_path)
+    resumed = PyTorchAdapter(trial := SharesOutItself(context := make_context()), context, first_batch=4)
+    resumed.load(tmp_path, batches_trained=4)
+    resumed.train(2, lambda: False)
+    assert trial.seen == [[2, 3], [4]]

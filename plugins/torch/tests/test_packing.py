@@ -1,0 +1,151 @@
+"""State as users keep it goes through a file that loads safely, and comes back as it was."""
+
+from __future__ import annotations
+
+import enum
+import math
+import random
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from det_torch._packing import pack, unpack
+from torch import nn
+
+from det_core.errors import InvalidTrial
+
+
+def through_a_file(value: Any, directory: Path) -> Any:
+    torch.save(pack({"state": value}), directory / "state.pth")
+    return unpack(torch.load(directory / "state.pth", weights_only=True))["state"]
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Equal, with equal types all the way down."""
+    assert type(found) is type(expected)
+    if isinstance(expected, (np.ndarray, np.generic)):
+        assert (found.dtype, found.shape, found.strides) == (expected.dtype, expected.shape, expected.strides)
+        assert found.tobytes() == expected.tobytes()
+    elif isinstance(expected, torch.Tensor):
+        assert found.dtype == expected.dtype and torch.equal(found, expected)
+    elif isinstance(expected, dict):
+        assert getattr(found, "default_factory", None) is getattr(expected, "default_factory", None)
+        assert_same(list(found), list(expected))
+        assert_same(list(found.values()), list(expected.values()))
+    elif isinstance(expected, (list, tuple, deque)):
+        assert len(found) == len(expected) and getattr(found, "maxlen", None) == getattr(expected, "maxlen", None)
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    elif isinstance(expected, float) and math.isnan(expected):
+        assert math.isnan(found)
+    else:
+        assert found == expected
+
+
+STATES: list[Any] = [
+    np.float64(0.1),
+    np.float32(np.nan),
+    np.int8(-3),
+    np.uint64(2**64 - 1),
+    np.bool_(True),
+    np.float16(0.5),
+    np.complex64(1 + 2j),
+    np.arange(6, dtype=np.uint16).reshape(2, 3),
+    np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    np.zeros((0, 3)),
+    np.array(1.5),
+    (1, (2.0, None), [True, "x"], b"\0y", bytearray(b"z"), 1 - 2j, 10**400, math.inf, math.nan),
+    {1, "a", (2, None)},
+    {np.int64(1), frozenset({2, 3})},
+    frozenset({Path("a"), np.float64(0.5)}),
+    deque([1, np.float32(2), deque()], maxlen=7),
+    OrderedDict([("b", np.int64(1)), ("a", 2)]),
+    defaultdict(list, {"a": [np.float64(1)], "b": []}),
+    defaultdict(None, {1: defaultdict(int, x=2)}),
+    Counter("hello"),
+    Counter({np.int64(3): 2}),
+    Path("/data/set"),
+    {(1, "a"): 1, None: 2, 0.5: 3, np.int64(4): (np.arange(2),), frozenset("x"): 5, Path("p"): 6},
+    {"det.type": "deque", "value": [1], "argument": None},
+    {"a": {"det.type": np.int64(1)}, 2: []},
+    (torch.arange(3), torch.Size([2]), torch.bfloat16, torch.device("cpu")),
+    np.random.RandomState(3).get_state(),
+    np.random.default_rng(3).bit_generator.state,
+    random.Random(3).getstate(),
+]
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
+def test_comes_back_as_it_was(state: Any, tmp_path: Path) -> None:
+    assert_same(through_a_file(state, tmp_path), state)
+    assert_same(through_a_file({"deep": [(state,)]}, tmp_path), {"deep": [(state,)]})
+    assert_same(unpack(unpack(pack(pack(state)))), state)
+
+
+@pytest.mark.parametrize("array", [np.arange(4)[::-1], np.frombuffer(bytes(8), np.int32), np.arange(9)[::2]])
+def test_arrays_that_torch_cannot_share(array: Any, tmp_path: Path) -> None:
+    assert np.array_equal(through_a_file(array, tmp_path), array)
+
+
+def test_what_loads_safely_is_not_touched() -> None:
+    class Net(nn.Sequential):
+        pass
+
+    weights = Net(nn.BatchNorm1d(2)).state_dict()
+    state = {"weights": weights, "parameter": nn.Parameter(torch.ones(2)), "steps": (1, {2, 3}), "best": [0.5]}
+    assert pack(state) is state
+    assert unpack(state) is state
+
+
+def test_tensors_are_passed_by_reference() -> None:
+    tensor, array = torch.zeros(2), np.zeros(2)
+    packed = pack({"tensor": tensor, "array": array})
+    tensor[0], array[0] = 1, 2
+    assert packed["tensor"] is tensor
+    assert packed["array"]["value"].tolist() == [2, 0]
+
+
+def test_the_versions_in_a_modules_state_survive(tmp_path: Path) -> None:
+    weights = nn.BatchNorm1d(2).state_dict()
+    versions = weights._metadata
+    weights["extra"] = np.float64(1)
+    found = through_a_file(weights, tmp_path)
+    assert found._metadata == versions
+    assert type(found["extra"]) is np.float64
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+Point = namedtuple("Point", "x y")
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (
+            {"ema": {"shadow": object()}},
+            r"^callbacks\.ema\.shadow is a builtins\.object, which a checkpoint cannot hold",
+        ),
+        ({"ema": [1, (Colour.RED,)]}, r"^callbacks\.ema\[1\]\[0\] is a test_packing\.Colour, .*an Enum's \.name"),
+        ({"my ema": {2: Point(1, 2)}}, r"^callbacks\['my ema'\]\[2\] is a test_packing\.Point"),
+        ({"ema": {Colour.RED: 1}}, r"^callbacks\.ema\[<Colour\.RED: 1>\] is a test_packing\.Colour"),
+        ({"ema": {Colour.RED}}, r"^callbacks\.ema\[<Colour\.RED: 1>\] is a test_packing\.Colour"),
+        ({"ema": deque([np.str_("x")])}, r"^callbacks\.ema\[0\] is a numpy\.str_ \(.*\), which"),
+        ({"ema": np.array(["x"])}, r"^callbacks\.ema is a numpy\.ndarray \(.*numpy\.str_"),
+        ({"ema": np.array([object()])}, r"^callbacks\.ema is a numpy\.ndarray \(.*numpy\.object_"),
+        ({"ema": np.zeros(1, ">f4")}, r"^callbacks\.ema is a numpy\.ndarray \("),
+        (
+            {"ema": defaultdict(lambda: 0)},
+            r"^callbacks\.ema is a collections\.defaultdict \(its default_factory is <fun",
+        ),
+        ({"ema": nn.Linear(1, 1)}, r"^callbacks\.ema is a torch\.nn\.modules\.linear\.Linear"),
+    ],
+)
+def test_other_types_are_refused_by_their_place(state: Any, message: str) -> None:
+    with pytest.raises(InvalidTrial, match=message.replace("test_packing", __name__.replace(".", r"\."))):
+        pack({"callbacks": state})

@@ -1,0 +1,104 @@
+"""What a trial writes for TensorBoard is stored, and TensorBoard reads it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from det_torch._tensorboard import Tensorboard, TorchWriter
+
+from det_core import core
+from det_core.errors import InvalidTrial
+
+pytest.importorskip("tensorboard")
+
+
+def scalars(directory: Path) -> dict[str, list[tuple[int, float]]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(directory))
+    accumulator.Reload()
+    return {
+        tag: [(event.step, event.value) for event in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]
+    }
+
+
+def stored(storage: Path) -> list[Path]:
+    return sorted(path for path in storage.glob("*/tensorboard/experiment/*/trial/*/**/*") if path.is_file())
+
+
+@pytest.mark.parametrize("mode", core.TensorboardMode)
+def test_what_is_written_is_stored(mode: Any, tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path, tensorboard_mode=mode) as context:
+        board = Tensorboard(context.train)
+        assert board.writer is board.writer
+        assert board.path == context.train.get_tensorboard_path()
+        (board.path / "host.1.pt.trace.json").write_text("{}")
+        points = [(step, step / 2) for step in range(500)]  # more than its thread writes meanwhile
+        for step, value in points:
+            board.writer.add_scalar("x", value, step)
+        board.upload()
+        if mode is core.TensorboardMode.MANUAL:
+            assert scalars(stored(tmp_path)[0].parent)["x"] == points
+        board.writer.add_scalar("x", 2.0, 500)
+        board.close()
+    files = stored(tmp_path)
+    assert scalars(files[0].parent)["x"] == [*points, (500, 2.0)]
+    assert "host.1.pt.trace.json" in [file.name for file in files]
+
+
+def test_no_writer_no_event_file(tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path, tensorboard_mode=core.TensorboardMode.MANUAL) as context:
+        board = Tensorboard(context.train)
+        board.upload()
+        board.close()
+    assert stored(tmp_path) == []
+
+
+def test_traces_of_a_profiler_are_stored(tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path, tensorboard_mode=core.TensorboardMode.MANUAL) as context:
+        board = Tensorboard(context.train)
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU],
+            on_trace_ready=torch.profiler.tensorboard_trace_handler(str(board.path), worker_name="w"),
+        ):
+            torch.ones(2).sum()
+        board.close()
+    (trace,) = stored(tmp_path)
+    assert trace.name.startswith("w.") and trace.name.endswith(".pt.trace.json")
+    assert "aten::sum" in trace.read_text()
+
+
+def test_other_ranks_store_traces_under_names_of_their_own_and_no_curves(tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path, tensorboard_mode=core.TensorboardMode.MANUAL) as context:
+        context.train._tensorboard._rank = 1
+        board = Tensorboard(context.train)
+        board.writer.add_scalar("x", 1.0, 1)
+        (board.path / "plugins").mkdir()
+        (board.path / "plugins/w.pt.trace.json").write_text("{}")
+        board.close()
+    (trace,) = stored(tmp_path)
+    assert trace.parts[-2:] == ("plugins", "rank1.w.pt.trace.json")
+
+
+def test_the_older_name_of_the_writer(tmp_path: Path) -> None:
+    with pytest.raises(InvalidTrial, match="in a trial that det runs"):
+        TorchWriter().writer  # noqa: B018
+    with core.init(checkpoint_storage=tmp_path) as context:
+        board = Tensorboard(context.train)
+        assert TorchWriter().writer is board.writer
+        board.close()
+    with pytest.raises(InvalidTrial, match="in a trial that det runs"):
+        TorchWriter().writer  # noqa: B018
+
+
+def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with core.init(checkpoint_storage=tmp_path) as context:
+        board = Tensorboard(context.train)
+        with pytest.raises(InvalidTrial, match="install it: pip install tensorboard"):
+            board.writer  # noqa: B018
+        board.close()

@@ -1,0 +1,170 @@
+"""Which files of a context directory are packed, and that they come out as they went in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from det_core.config import parse_config
+from det_core.core.context_dir import context_files
+from det_core.errors import DetError
+from det_core.interfaces.tracking import State, TrackingStore
+from det_core.runner import ExperimentRunner, submit
+from det_core.runner._context_dir import pack, unpack
+
+CONFIG = {
+    "entrypoint": "test -f train.py",
+    "searcher": {"name": "single", "metric": "loss"},
+    "max_restarts": 0,
+}
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """A context directory with one script."""
+    directory = tmp_path / "code"
+    write(directory / "train.py", "train")
+    return directory
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def link(path: Path, target: str | Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+
+
+def unpacked(code: Path, tmp_path: Path) -> dict[str, str]:
+    """What is in the copy that a runner would make: name -> text."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    unpack(pack(code), copy)
+    assert not [path for path in copy.rglob("*") if path.is_symlink()]
+    return {str(path.relative_to(copy)): path.read_text() for path in copy.rglob("*") if path.is_file()}
+
+
+def test_links_to_files_become_files(code: Path, tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "shared.py", "shared")
+    link(code / "inside.py", "train.py")
+    link(code / "absolute.py", tmp_path / "elsewhere" / "shared.py")
+    link(code / "package" / "relative.py", "../../elsewhere/shared.py")
+    link(code / "dangling.py", "nowhere")
+    link(code / "itself.py", "itself.py")
+    assert unpacked(code, tmp_path) == {
+        "train.py": "train",
+        "inside.py": "train",
+        "absolute.py": "shared",
+        "package/relative.py": "shared",
+    }
+
+
+def test_links_to_directories_become_directories(code: Path, tmp_path: Path) -> None:
+    write(tmp_path / "library" / "part" / "a.py", "a")
+    link(code / "library", tmp_path / "library")
+    link(code / "part", "library/part")
+    assert unpacked(code, tmp_path) == {"train.py": "train", "library/part/a.py": "a", "part/a.py": "a"}
+
+
+def test_links_in_circles_end(code: Path, tmp_path: Path) -> None:
+    write(tmp_path / "library" / "a.py", "a")
+    link(code / "here", ".")
+    link(code / "up", "..")
+    link(code / "library", tmp_path / "library")
+    link(tmp_path / "library" / "back", code)
+    link(tmp_path / "library" / "again", "../library")
+    link(tmp_path / "entrance", code)
+    (code / ".detignore").write_text("up\n")
+    expected = {".detignore": "up\n", "train.py": "train", "library/a.py": "a"}
+    assert unpacked(tmp_path / "entrance", tmp_path) == expected
+
+
+def test_hard_links_are_files_of_their_own(code: Path, tmp_path: Path) -> None:
+    os.link(code / "train.py", code / "again.py")
+    assert unpacked(code, tmp_path) == {"train.py": "train", "again.py": "train"}
+
+
+def test_secrets_are_hidden_behind_links_too(code: Path, tmp_path: Path) -> None:
+    write(tmp_path / "const.yaml", "key: hunter2\r\n")
+    link(code / "linked.yaml", tmp_path / "const.yaml")
+    link(code / "config", "linked.yaml")
+    (tmp_path / "copy").mkdir()
+    unpack(pack(code, lambda text: text.replace("hunter2", "reference")), tmp_path / "copy")
+    for name in ("linked.yaml", "config"):
+        assert (tmp_path / "copy" / name).read_bytes() == b"key: reference\r\n"
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        ("", {"data/a.bin", "data/deep/b.bin", "keep/.cache/c", "train.py"}),
+        ("data/", {"keep/.cache/c", "train.py"}),
+        ("/data\n.cache", {"train.py"}),
+        ("*.bin\n# a remark", {"keep/.cache/c", "train.py"}),
+        ("*\n!*.py\n!b.bin", {"train.py", "data/deep/b.bin"}),
+    ],
+)
+def test_what_detignore_names_is_left_out(code: Path, patterns: str, expected: set[str]) -> None:
+    for name in ("data/a.bin", "data/deep/b.bin", "keep/.cache/c", "__pycache__/x.pyc", "sub/.git/HEAD", ".venv/x"):
+        write(code / name, "")
+    (code / ".detignore").write_text(patterns)
+    names = list(context_files(code))
+    assert names == sorted(names)
+    assert set(names) - {".detignore"} == expected
+
+
+def test_an_ignored_directory_is_not_even_looked_into(code: Path, tmp_path: Path) -> None:
+    link(code / "data", tmp_path / "data")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file").touch()
+    (code / ".detignore").write_text("data\n")
+    seen: list[Path] = []
+    iterdir = Path.iterdir
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "iterdir", lambda path: seen.append(path) or iterdir(path))  # type: ignore[func-returns-value]
+        assert list(context_files(code)) == [".detignore", "train.py"]
+    assert seen == [code]
+
+
+def test_the_record_in_the_context_directory_is_left_out(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = code / "out" / "det"
+    write(home / "checkpoints" / "uuid" / "weights", "")
+    write(home / "det.db", "")
+    write(code / "out" / "notes.txt", "")
+    link(code / "record.db", home / "det.db")
+    link(code / "checkpoints", home / "checkpoints")
+    monkeypatch.setenv("DET_HOME", str(home))
+    assert list(context_files(code)) == ["out/notes.txt", "train.py"]
+
+
+def test_code_below_the_record_is_taken(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_HOME", str(code.parent))
+    write(code / "sub" / "a.py", "")
+    assert list(context_files(code)) == ["sub/a.py", "train.py"]
+
+
+def test_code_among_the_record_is_refused(
+    store: TrackingStore, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link(tmp_path / "entrance", code)
+    monkeypatch.setenv("DET_HOME", str(tmp_path / "entrance"))
+    with pytest.raises(DetError, match=r"code' is DET_HOME, where det keeps its record; give a directory with your"):
+        submit(store, parse_config(CONFIG), code)
+    assert store.experiments() == []
+
+
+@pytest.mark.integration
+def test_the_record_is_not_read_while_it_is_open(store: TrackingStore, det_home: Path) -> None:
+    write(det_home.parent / "train.py", "train")
+    experiment = submit(store, parse_config(CONFIG), det_home.parent)
+    # Who opens and closes the database file drops this process's locks on it, and the next to leave takes its log away.
+    leave = "import sys, sqlite3; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM trials'); c.close()"
+    subprocess.run([sys.executable, "-c", leave, det_home / "det.db"], check=True)
+    assert (det_home / "det.db-wal").exists()
+    assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED

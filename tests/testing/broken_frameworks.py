@@ -1,0 +1,328 @@
+"""Frameworks with one defect each, and the tests of the suite that catch it. Run by test_framework.py."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import random
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import ClassVar
+
+import det_core
+from det_core.core import Context
+from det_core.interfaces.framework import Metrics
+from det_core.specs import FrameworkSpec
+from det_core.testing.framework import FrameworkCompliance
+from det_core.trial import TrialContext, TrialLoop
+
+sys.path.append(str(Path(__file__).parents[2] / "examples" / "framework_plugin"))
+
+from det_descent import DescentAdapter
+from test_descent import Line, TestDescent
+
+FILE = "descent.json"
+
+
+def never() -> bool:
+    return False
+
+
+class Sound(DescentAdapter):
+    """What the others are without their defect."""
+
+
+class TrainsWholeEpochs(Sound):
+    def train(self, batches: int, stop: Callable[[], bool]) -> list[Metrics]:
+        return super().train(-(-batches // self.batches_per_epoch) * self.batches_per_epoch, stop)
+
+
+class TellsRecordsPerSlot(Sound):
+    @property
+    def records_per_batch(self) -> int:
+        return 1
+
+
+class TellsTheMeanOfAChunk(Sound):
+    def train(self, batches: int, stop: Callable[[], bool]) -> list[Metrics]:
+        return super().train(batches, stop)[-1:]
+
+
+class TellsOtherTypes(Sound):
+    def train_batch(self) -> Metrics:
+        metrics = super().train_batch()
+        return {**metrics, "exact": Fraction(1, 2)}
+
+
+class SkipsTheFirstReport(Sound):
+    def train(self, batches: int, stop: Callable[[], bool]) -> list[Metrics]:
+        return super().train(batches if self.batch else 2 * batches, stop)
+
+
+class LearnsItsLength(Sound):
+    @property
+    def batches_per_epoch(self) -> int:
+        return super().batches_per_epoch if self.batch < 5 else 6
+
+
+class HasNoRecords(Sound):
+    @property
+    def records_per_batch(self) -> int:
+        return 0
+
+
+class DrawsFromTheSystem(Sound):
+    def generator(self, purpose: str) -> random.Random:
+        return random.SystemRandom() if purpose == "validation" else super().generator(purpose)
+
+
+class SeedsByHash(Sound):
+    def generator(self, purpose: str) -> random.Random:
+        return random.Random(hash(f"{self.seed} {purpose}"))
+
+
+class IgnoresTheSeed(Sound):
+    def generator(self, purpose: str) -> random.Random:
+        return random.Random(purpose)
+
+
+class ValidatesWithItsGenerator(Sound):
+    def generator(self, purpose: str) -> random.Random:
+        return self.random if purpose == "validation" else super().generator(purpose)
+
+
+class ValidatesWithAverages(Sound):
+    """And puts the weights back only when it is done."""
+
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        kept, self.weights = self.weights, [weight / 2 for weight in self.weights]
+        metrics = super().validate(stop)
+        if metrics is not None:
+            self.weights = kept
+        return metrics
+
+
+class StaysUntilTheReport(Sound):
+    def train(self, batches: int, stop: Callable[[], bool]) -> list[Metrics]:
+        return super().train(batches, never)
+
+
+class DropsTheLastBatch(Sound):
+    def train(self, batches: int, stop: Callable[[], bool]) -> list[Metrics]:
+        rows = super().train(batches, stop)
+        return rows[:-1] if stop() else rows
+
+
+class ValidatesToTheEnd(Sound):
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        metrics = super().validate(never)
+        return None if stop() else metrics
+
+
+class TellsHalfAValidation(Sound):
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        return super().validate(stop) or {"validation_loss": 0.0}
+
+
+class PassesOverErrors(Sound):
+    def train_batch(self) -> Metrics:
+        with suppress(Exception):
+            return super().train_batch()
+        return {"records": []}
+
+
+class PassesOverErrorsOfValidation(Sound):
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        with suppress(Exception):
+            return super().validate(stop)
+        return {"validation_loss": 1e9}
+
+
+class HidesTheBatch(Sound):
+    def train_batch(self) -> Metrics:
+        logging.disable()
+        try:
+            return super().train_batch()
+        finally:
+            logging.disable(logging.NOTSET)
+
+
+class LeavesAThread(Sound):
+    def __init__(self, trial: Line) -> None:
+        super().__init__(trial)
+        threading.Thread(target=threading.Event().wait, args=(20,), daemon=True).start()
+
+
+class ForgetsTheGenerator(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        kept = self.random.getstate()
+        super().load(path, batches_trained=batches_trained)
+        self.random.setstate(kept)
+
+
+class ForgetsTheMomentum(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        self.velocity = [0.0 for _ in self.velocity]
+
+
+class ForgetsWhatIsNotReported(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        self.steepest = 0.0
+
+
+class SkipsABatch(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained and batches_trained + 1)
+
+
+class RepeatsTheEpoch(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        self.batch -= self.batch % self.batches_per_epoch
+
+
+class RoundsWeights(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        self.weights = [round(weight, 7) for weight in self.weights]
+
+
+class RefersToItself(Sound):
+    def snapshot(self) -> Callable[[Path], None]:
+        return lambda path: DescentAdapter.snapshot(self)(path)
+
+
+class PassesOverFullDisks(Sound):
+    def snapshot(self) -> Callable[[Path], None]:
+        write = super().snapshot()
+
+        def careless(path: Path) -> None:
+            with suppress(OSError):
+                write(path)
+
+        return careless
+
+
+class StartsCold(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        if batches_trained:
+            super().load(path, batches_trained=batches_trained)
+
+
+class ContinuesTheOther(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained or 5)
+
+
+class SaysNothing(Sound):
+    def metadata(self) -> Metrics:
+        return {}
+
+
+class Pickles(Sound):
+    def snapshot(self) -> Callable[[Path], None]:
+        write = super().snapshot()
+
+        def pickled(path: Path) -> None:
+            write(path)
+            state = OrderedDict(json.loads((path / FILE).read_text()))
+            (path / "descent.pickle").write_bytes(pickle.dumps(state))
+
+        return pickled
+
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        pickle.loads((path / "descent.pickle").read_bytes())
+        super().load(path, batches_trained=batches_trained)
+
+
+class IsHeavy(Sound):
+    """As this module is: it imports pytest."""
+
+
+class ClaimsAll(Sound):
+    """See `det_choose_framework`."""
+
+
+class CannotBeShown(Sound):
+    """See `det_frameworks`."""
+
+
+CAUGHT_BY: dict[type[Sound], list[str]] = {
+    TrainsWholeEpochs: ["trains_as_long_as_asked[batches]"],
+    TellsRecordsPerSlot: ["trains_as_long_as_asked[records]"],
+    LearnsItsLength: ["lengths_are_positive_and_constant"],
+    HasNoRecords: ["lengths_are_positive_and_constant"],
+    TellsTheMeanOfAChunk: ["every_batch_has_metrics"],
+    TellsOtherTypes: ["metrics_and_metadata_are_plain"],
+    SkipsTheFirstReport: ["reports_come_when_they_are_due"],
+    DrawsFromTheSystem: ["the_same_seed_trains_the_same"],
+    SeedsByHash: ["killed_is_as_if_undisturbed"],
+    IgnoresTheSeed: ["another_seed_trains_otherwise"],
+    ValidatesWithItsGenerator: ["validation_does_not_change_training"],
+    ValidatesWithAverages: ["a_validation_cut_short_does_not_change_training"],
+    StaysUntilTheReport: ["leaves_after_the_batch"],
+    DropsTheLastBatch: ["leaves_after_the_batch", "resumed_is_as_if_undisturbed[once]"],
+    ValidatesToTheEnd: ["leaves_between_two_batches_of_a_validation"],
+    TellsHalfAValidation: ["leaves_between_two_batches_of_a_validation"],
+    PassesOverErrors: ["errors_of_the_trial_are_raised[training]"],
+    PassesOverErrorsOfValidation: ["errors_of_the_trial_are_raised[validation]"],
+    HidesTheBatch: ["errors_come_with_the_batch"],
+    LeavesAThread: ["nothing_runs_on[failed]"],
+    ForgetsTheGenerator: ["resumed_is_as_if_undisturbed[once]"],
+    ForgetsTheMomentum: ["resumed_is_as_if_undisturbed[once]"],
+    ForgetsWhatIsNotReported: ["resumed_is_as_if_undisturbed[after every batch]"],
+    SkipsABatch: ["resumed_is_as_if_undisturbed[once]"],
+    RepeatsTheEpoch: ["resumed_is_as_if_undisturbed[four times]"],
+    RoundsWeights: ["resumed_is_as_if_undisturbed[once]"],
+    RefersToItself: ["a_snapshot_stays_as_it_was_taken"],
+    PassesOverFullDisks: ["a_failed_write_makes_no_checkpoint"],
+    StartsCold: ["a_warm_start_takes_the_weights"],
+    ContinuesTheOther: ["a_warm_start_begins_with_the_first_batch"],
+    SaysNothing: ["metadata_tells_framework_and_format"],
+    Pickles: ["loading_runs_no_code"],
+    IsHeavy: ["the_plugin_is_light"],
+    ClaimsAll: ["the_plugin_claims_only_its_own_trials"],
+    CannotBeShown: ["the_lines_that_load_a_checkpoint_are_python"],
+}
+
+
+@det_core.hookimpl
+def det_frameworks() -> Iterator[FrameworkSpec]:
+    for name in NAMES:
+        loading = "json.load(open '{path}')" if name == "CannotBeShown" else ""
+        yield FrameworkSpec(name=name, target=f"{__name__}:run_trial", loading=loading)
+
+
+@det_core.hookimpl
+def det_choose_framework(mro: Sequence[str]) -> str:
+    name = mro[0].rpartition(".")[2].removesuffix("Trial")
+    return name if name in NAMES else "ClaimsAll"
+
+
+def run_trial(trial_class: type[Line], core: Context) -> None:
+    context = TrialContext.from_core(core)
+    adapter = globals()[trial_class.__name__.removesuffix("Trial")]
+    TrialLoop(adapter(trial_class(context)), core, context).run()
+
+
+class _Compliance(FrameworkCompliance):
+    plugin = __name__
+    hyperparameters: ClassVar = TestDescent.hyperparameters
+    weights = TestDescent.weights
+
+
+NAMES = [adapter.__name__ for adapter in CAUGHT_BY]
+for _name in NAMES:
+    globals()[f"{_name}Trial"] = type(f"{_name}Trial", (Line,), {"__module__": __name__})
+    globals()[f"Test{_name}"] = type(
+        f"Test{_name}", (_Compliance,), {"__module__": __name__, "trial_class": globals()[f"{_name}Trial"]}
+    )
+del TestDescent

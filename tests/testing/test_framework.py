@@ -1,0 +1,54 @@
+"""The suite for frameworks can fail: each of its tests catches a framework with a defect."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from det_core.testing.framework import FrameworkCompliance
+from det_core.trial import Trial
+from tests.testing.broken_frameworks import CAUGHT_BY
+
+ROOT = Path(__file__).parents[2]
+BROKEN = "tests/testing/broken_frameworks.py"
+
+CAUGHT = [(framework.__name__, test) for framework, tests in CAUGHT_BY.items() for test in tests]
+
+
+@pytest.fixture(scope="module")
+def failed() -> set[tuple[str, str]]:
+    """Run the tests that should fail; returns those that did, as (framework, test)."""
+    chosen = [f"{BROKEN}::Test{framework}::test_{test}" for framework, test in CAUGHT]
+    command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider", *chosen]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    return set(re.findall(r"^FAILED \S+::Test(\w+)::test_(.+?)(?: - .*)?$", ran.stdout, re.MULTILINE))
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize(("framework", "test"), CAUGHT)
+def test_a_defect_is_caught(failed: set[tuple[str, str]], framework: str, test: str) -> None:
+    assert (framework, test) in failed
+
+
+def test_every_test_of_the_suite_catches_something() -> None:
+    tests = {name for name in dir(FrameworkCompliance) if name.startswith("test_")}
+    assert {f"test_{test.partition('[')[0]}" for _, test in CAUGHT} == tests
+
+
+def test_what_is_missing_is_told() -> None:
+    class Local(Trial):
+        pass
+
+    mine = type("TestMine", (FrameworkCompliance,), {})
+    with pytest.raises(AssertionError, match="TestMine must say trial_class"):
+        mine._trial_class()
+    with pytest.raises(NotImplementedError, match=r"TestMine must override weights\(path\)"):
+        mine().weights(ROOT)
+    with pytest.raises(AssertionError, match="Local is defined inside of a function.*move it to the top"):
+        type("TestMine", (FrameworkCompliance,), {"trial_class": Local})._trial_class()

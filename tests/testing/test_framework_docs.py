@@ -1,0 +1,72 @@
+"""What docs/frameworks.md shows works: the framework is installed, trains an experiment, and passes the suite."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from det_core.testing.framework import FrameworkCompliance
+from tests.testing.documents import first_column, snippets
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "framework_plugin"
+DOCUMENT = ROOT / "docs" / "frameworks.md"
+(CONFIG,) = snippets(DOCUMENT, "yaml")
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run a module with the example installed, as pip does, beside its test and the document's config."""
+    directory = tmp_path_factory.mktemp("docs")
+    source, site, code = directory / "source", directory / "site", directory / "code"
+    for place, names in {source: ("det_descent.py", "pyproject.toml"), code: ("test_descent.py",)}.items():
+        place.mkdir()
+        for name in names:
+            (place / name).write_text((EXAMPLE / name).read_text())
+    (code / "const.yaml").write_text(CONFIG)
+
+    def run(*arguments: str | Path) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(site), "DET_HOME": str(directory / "home")}
+        command = [sys.executable, "-m", *arguments]
+        ran = subprocess.run(command, cwd=code, env=environment, capture_output=True, text=True, timeout=180)
+        return f"{ran.stdout}{ran.stderr}\nexit code {ran.returncode}"
+
+    installed = run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", site, source)
+    assert installed.endswith("exit code 0"), installed
+    return run
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_the_framework_passes_the_suite(run: Run) -> None:
+    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_descent.py")
+    assert re.search(r"^\d+ passed, 1 skipped in ", told, re.MULTILINE), told  # `loading`
+
+
+@pytest.mark.integration
+def test_the_config_trains_with_it(run: Run) -> None:
+    assert "det-descent" in run("det_core.cli", "plugins", "list")
+    assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
+    told = run("det_core.cli", "run", "const.yaml")
+    assert told.endswith("exit code 0"), told
+    assert "batch 20/20" in told
+
+
+@pytest.mark.parametrize("language", ["python", "toml"])
+def test_the_document_shows_the_example(language: str) -> None:
+    example = "\n".join(path.read_text() for path in EXAMPLE.iterdir() if path.is_file())
+    assert [code for code in snippets(DOCUMENT, language) if code not in example] == []
+
+
+def test_everything_that_the_class_says_is_in_the_table() -> None:
+    suite = [base for base in FrameworkCompliance.__mro__ if base.__module__.startswith("det_core.testing")]
+    declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
+    assert first_column(DOCUMENT) == declared | {"weights"}
