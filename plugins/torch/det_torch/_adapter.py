@@ -182,10 +182,12 @@ class PyTorchAdapter(TrialAdapter):
         validation = self._trial.build_validation_data_loader()
         if self._context._data_as_is:
             return AsItIs(training), validation
-        place = {"rank": self._context.distributed.rank, "size": self._context.distributed.size}
+        rank, size = self._context.distributed.rank, self._context.distributed.size
         epoch, whole = self._context.config.records_per_epoch, self._steps.full_dataset
-        stream = training_data(training, **place, seed=self._seed("training data"), records_per_epoch=epoch)
-        batches, _ = validation_data(validation, **place, seed=self._seed("validation data"), whole=whole)
+        seed = self._seed("training data")
+        stream = training_data(training, rank=rank, size=size, seed=seed, records_per_epoch=epoch)
+        seed = self._seed("validation data")
+        batches, _ = validation_data(validation, rank=rank, size=size, seed=seed, whole=whole)
         return stream, batches
 
     def _training_mode(self) -> None:
