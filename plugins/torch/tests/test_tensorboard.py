@@ -44,10 +44,19 @@ def test_what_is_written_is_stored(mode: Any, tmp_path: Path) -> None:
         if mode is core.TensorboardMode.MANUAL:
             assert scalars(stored(tmp_path)[0].parent)["x"] == points
         board.writer.add_scalar("x", 2.0, 500)
+        board.upload()
         board.close()
     files = stored(tmp_path)
     assert scalars(files[0].parent)["x"] == [*points, (500, 2.0)]
     assert "host.1.pt.trace.json" in [file.name for file in files]
+
+
+def test_closing_alone_stores_nothing(tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path, tensorboard_mode=core.TensorboardMode.MANUAL) as context:
+        board = Tensorboard(context.train)
+        board.writer.add_scalar("x", 1.0, 1)
+        board.close()
+    assert stored(tmp_path) == []
 
 
 def test_no_writer_no_event_file(tmp_path: Path) -> None:
@@ -66,6 +75,7 @@ def test_traces_of_a_profiler_are_stored(tmp_path: Path) -> None:
             on_trace_ready=torch.profiler.tensorboard_trace_handler(str(board.path), worker_name="w"),
         ):
             torch.ones(2).sum()
+        board.upload()
         board.close()
     (trace,) = stored(tmp_path)
     assert trace.name.startswith("w.") and trace.name.endswith(".pt.trace.json")
@@ -79,6 +89,7 @@ def test_other_ranks_store_traces_under_names_of_their_own_and_no_curves(tmp_pat
         board.writer.add_scalar("x", 1.0, 1)
         (board.path / "plugins").mkdir()
         (board.path / "plugins/w.pt.trace.json").write_text("{}")
+        board.upload()
         board.close()
     (trace,) = stored(tmp_path)
     assert trace.parts[-2:] == ("plugins", "rank1.w.pt.trace.json")

@@ -1,0 +1,146 @@
+"""Every hook of a callback through a whole trial: in which order, with what, and in which thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from det_torch import Batch, DataLoader, PyTorchCallback, PyTorchTrial, PyTorchTrialContext, Trainer, init
+from torch.utils.data import TensorDataset
+
+
+class Recorder(PyTorchCallback):
+    """Notes every call; every hook is one of its attributes."""
+
+    def __init__(self, hooks: set[str]) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        for hook in hooks:
+            setattr(self, hook, self._noting(hook))
+
+    def _noting(self, hook: str) -> Callable[..., None]:
+        def note(self: Recorder, *args: Any) -> None:
+            assert threading.current_thread() is threading.main_thread()
+            kept = (
+                sorted(arg) if isinstance(arg, dict) else len(arg) if isinstance(arg, list) else arg for arg in args
+            )
+            self.calls.append((hook, *kept))
+
+        return note.__get__(self)
+
+
+HOOKS = {name for name in vars(PyTorchCallback) if name.startswith("on_")}
+DIRECTORY = {"on_checkpoint_write_end", "on_checkpoint_end"}
+
+
+class Trial(PyTorchTrial):
+    hooks = HOOKS
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.model = context.wrap_model(torch.nn.Linear(1, 1))
+        self.sgd = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), 0.1))
+        self.recorder = Recorder(self.hooks)
+
+    def build_callbacks(self) -> dict[str, PyTorchCallback]:
+        return {"recorder": self.recorder}
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        loss = self.model(batch[0]).sum()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.sgd)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch: Any) -> Any:
+        return {"validation_loss": self.model(batch[0]).mean()}
+
+    def build_training_data_loader(self) -> Any:
+        self.recorder.calls.append(("loaders",))
+        return DataLoader(TensorDataset(torch.ones(6, 1)), batch_size=2)
+
+    def build_validation_data_loader(self) -> Any:
+        return DataLoader(TensorDataset(torch.ones(6, 1)), batch_size=2)
+
+
+class WithoutDirectory(Trial):
+    hooks = HOOKS - DIRECTORY
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
+
+
+def train(trial_class: type[Trial], length: int, latest: str | None = None) -> list[tuple[Any, ...]]:
+    with init() as context:
+        trial = trial_class(context)
+        Trainer(trial, context).fit(
+            max_length=Batch(length),
+            validation_period=Batch(3),
+            reporting_period=Batch(3),
+            checkpoint_policy="all",
+            latest_checkpoint=latest,
+        )
+    return trial.recorder.calls
+
+
+STATE = ["callbacks", "data", "gradients", "lr_schedulers_state_dict", "models_state_dict"]
+STATE += ["optimizers_state_dict", "reducers", "rng_state"]
+VALIDATION = [
+    ("on_validation_start",),
+    ("on_validation_epoch_start",),
+    ("on_validation_epoch_end", 3),
+    ("on_validation_end", ["validation_loss"]),
+]
+EPOCH = ("on_training_workload_end", ["loss"], 3)
+
+
+def test_the_order_of_all_hooks() -> None:
+    calls = train(Trial, 4)
+    uploads = [call[1] for call in calls if call[0] == "on_checkpoint_upload_end"]
+    written = [call[1] for call in calls if call[0] == "on_checkpoint_write_end"]
+    assert len(uploads) == len(set(uploads)) == 2
+    assert [Path(path).name for path in written] == uploads, "the directory is the checkpoint's"
+
+    def checkpoint(number: int) -> list[tuple[Any, ...]]:
+        ends = [("on_checkpoint_end", written[number]), ("on_checkpoint_write_end", written[number])]
+        return [("on_checkpoint_save_start", STATE), *ends, ("on_checkpoint_upload_end", uploads[number])]
+
+    assert calls == [
+        ("on_trial_startup", 0, None),
+        ("loaders",),
+        ("on_training_start",),
+        ("on_training_epoch_start", 0),
+        ("on_training_epoch_end", 0),
+        EPOCH,
+        *VALIDATION,
+        *checkpoint(0),
+        ("on_training_epoch_start", 1),
+        ("on_training_workload_end", ["loss"], 1),
+        *VALIDATION,
+        *checkpoint(1),
+        ("on_trial_shutdown",),
+    ]
+
+
+def test_a_resumed_trial_is_told_where_it_begins() -> None:
+    saved = next(call[1] for call in train(Trial, 3) if call[0] == "on_checkpoint_upload_end")
+    calls = train(Trial, 5, latest=saved)
+    assert calls[:5] == [
+        ("on_trial_startup", 3, saved),
+        ("loaders",),
+        ("on_checkpoint_load_start", [*STATE, "scaler_state_dict"]),
+        ("on_training_start",),
+        ("on_training_epoch_start", 1),
+    ]
+
+
+def test_without_hooks_that_get_the_directory_it_is_written_behind() -> None:
+    calls = [call[0] for call in train(WithoutDirectory, 6)]
+    assert calls.count("on_checkpoint_upload_end") == 2
+    first = calls.index("on_checkpoint_save_start")
+    assert calls[first + 1] == "on_training_epoch_start", "training went on"
+    assert calls[-2:] == ["on_checkpoint_upload_end", "on_trial_shutdown"], "the last one was waited for"
