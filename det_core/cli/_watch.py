@@ -34,6 +34,7 @@ class Watcher:
         self.total = configured_batches(self.experiment)
         """How many batches there will be; None while unknown."""
         self._estimates = self.total is None
+        self._estimate = 0
         self._cursors: dict[int, _Cursor] = {}
 
     def poll(self) -> list[News]:
@@ -42,9 +43,12 @@ class Watcher:
         self.experiment = self.store.experiment(self.experiment.id)
         self.trials = self.store.trials(self.experiment.id)
         if self._estimates and self.experiment.progress not in (0, before):
-            # Steps are recorded before the progress that they make, so no estimate is too low.
+            # Steps are recorded before the progress that they make, and estimates in between are too high, each by
+            # another number.
             estimate = round(self.steps / self.experiment.progress)
-            self.total = min(self.total or estimate, estimate)
+            if estimate == self._estimate:
+                self.total = estimate
+            self._estimate = estimate
         news = [one for trial in self.trials for one in self._news(trial)]
         return sorted(news, key=lambda one: one.time or self.experiment.start_time)
 

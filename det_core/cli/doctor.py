@@ -1,0 +1,52 @@
+"""``det doctor``: whether an experiment can run here, found out before it does."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from det_core.cli._command import JSON, add_arguments, argument
+from det_core.cli._output import print_json, table
+from det_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from det_core.cli._checks import Finding
+
+_ARGUMENTS = (
+    argument("config", type=Path, nargs="?", metavar="CONFIG", help="the experiment config that shall run here"),
+    JSON,
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add_arguments(parser, _ARGUMENTS)
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    findings = list(_findings(args.config))
+    ok = all(finding.ok for finding in findings)
+    if args.json:
+        print_json({"ok": ok, "checks": findings})
+    else:
+        rows = ((one.check, "ok" if one.ok else "failed", one.detail) for one in findings)
+        print(table(("check", "result", "detail"), rows))
+    return 0 if ok else 1
+
+
+def _findings(path: Path | None) -> Iterator[Finding]:
+    from det_core.cli._checks import Finding, examine
+    from det_core.config import load_config
+
+    config = None
+    if path is not None:
+        try:
+            config = load_config(path)
+        except ConfigError as error:
+            yield Finding(check="config", ok=False, detail="; ".join(str(error).splitlines()))
+        else:
+            yield Finding(check="config", ok=True, detail=str(path))
+    yield from examine(config)
