@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -26,6 +27,9 @@ from det_torch._styles import steps_of
 from det_torch._trial import PyTorchTrial
 
 _log = logging.getLogger("det.torch")
+
+_BEFORE_VALIDATION = ("on_validation_start", "on_validation_epoch_start")
+"""Hooks that run again if a validation is left and begun anew."""
 
 
 class PyTorchAdapter(TrialAdapter):
@@ -129,12 +133,13 @@ class PyTorchAdapter(TrialAdapter):
         self._evaluates = True
         for model in self._context.models:
             model.eval()
-        before = pack(self._callbacks.state_dict(), "callbacks")
+        before = deepcopy(self._callbacks.state_dict()) if any(map(self._callbacks.has, _BEFORE_VALIDATION)) else None
         # Generators of its own: a run that validates once more, or less, trains the same.
         with forked(self._seed("validation")), self._noting_errors("validation"):
             metrics = self._validated(stop)
-        if metrics is None:  # it will be validated again, from the beginning
-            self._callbacks.load_state_dict(unpack(before))
+        if metrics is None:
+            if before is not None:
+                self._callbacks.load_state_dict(before)
             return None
         self._callbacks.call("on_validation_end", metrics)
         self._store_tensorboard()

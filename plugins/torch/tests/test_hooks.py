@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from det_torch import Batch, DataLoader, PyTorchCallback, PyTorchTrial, PyTorchTrialContext, Trainer, init
+from det_torch._adapter import PyTorchAdapter
 from torch.utils.data import TensorDataset
 
 
@@ -144,3 +145,31 @@ def test_without_hooks_that_get_the_directory_it_is_written_behind() -> None:
     first = calls.index("on_checkpoint_save_start")
     assert calls[first + 1] == "on_training_epoch_start", "training went on"
     assert calls[-2:] == ["on_checkpoint_upload_end", "on_trial_shutdown"], "the last one was waited for"
+
+
+class Counted(PyTorchCallback):
+    def __init__(self) -> None:
+        self.starts = torch.zeros(())
+
+    def on_validation_start(self) -> None:
+        self.starts += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"starts": self.starts}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.starts = state_dict["starts"]
+
+
+def test_a_validation_that_was_left_counts_once(make_context: Any) -> None:
+    class Counting(Trial):
+        def build_callbacks(self) -> dict[str, PyTorchCallback]:
+            self.counted = Counted()
+            return {"counted": self.counted}
+
+    trial = Counting(context := make_context())
+    adapter = PyTorchAdapter(trial, context)
+    assert adapter.validate(lambda: True) is None
+    assert trial.counted.starts == 0
+    assert adapter.validate(lambda: False)
+    assert trial.counted.starts == 1
