@@ -148,6 +148,10 @@ def det_choose_framework(mro: Sequence[str]) -> str | None:
 def det_choose_backend(framework: str, environ: Mapping[str, str]) -> str | None:
     """Name the backend that suits this environment, when the config names none.
 
+    Args:
+        framework: whose trials it has to adapt; "" where the trial's code is not loaded yet, as in the runner.
+        environ: the environment of the process that asks.
+
     Example::
 
         @det_core.hookimpl

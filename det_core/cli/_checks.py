@@ -10,12 +10,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from det_core import __version__
 from det_core.core import default_storage, open_block
-from det_core.errors import DetError, LaunchError
+from det_core.errors import DetError, LaunchError, RecordNotFound
 from det_core.launch import backends
 from det_core.launch._lines import Lines
 from det_core.launch._ports import free_ports
@@ -69,7 +70,8 @@ def _plugins(_: ExperimentConfig | None) -> str:
 
 def _record(_: ExperimentConfig | None) -> str:
     with open_store(wait=10) as store:
-        store.release_lease(0, "doctor")  # writes, and changes nothing
+        with suppress(RecordNotFound):  # it got as far as a write that would change nothing
+            store.release_lease(0, "doctor")
         return store.url
 
 
@@ -87,7 +89,9 @@ def _slots(config: ExperimentConfig | None) -> str:
     slots, wanted = found or launcher.slots, config.resources.slots_per_trial if config else 1
     if wanted > slots:
         more = "" if found else ", or set launcher: {type: local, slots: N}"
-        raise LaunchError(f"the trial needs {wanted} and this machine has {slots}; lower resources.slots_per_trial{more}")
+        raise LaunchError(
+            f"the trial needs {wanted} and this machine has {slots}; lower resources.slots_per_trial{more}"
+        )
     return f"{slots}, of which a trial uses {max(wanted, 1)}; {found} GPUs"
 
 

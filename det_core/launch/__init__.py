@@ -1,1 +1,1 @@
-"""Where the processes of a trial start: the local launcher and the worker's entry point."""
+"""Where the processes of a trial start: the local launcher, a backend's workers, and their entry point."""

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -19,19 +18,17 @@ from det_core.core import agent_channel
 from det_core.core._info import INFO_DIR
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Allocation, LaunchRequest
-from det_core.launch import _guard
 from det_core.launch._environment import too_long, variables
+from det_core.launch._guarded import Guarded
 from det_core.launch._lines import RANK_TEMPLATE, Lines
 
 _PATIENCE = 10.0
-"""Seconds for threads and killed processes to end."""
+"""Seconds for threads to end."""
 _CHUNK = 1 << 16
 
 
 class Agent(Allocation):
     """Runs the processes of one launch on this node, under a guard that leaves none behind.
-
-    They are a session of their own, so that a Ctrl-C in the terminal reaches the runner alone.
 
     Args:
         lock: a file descriptor that all of them inherit.
@@ -50,18 +47,17 @@ class Agent(Allocation):
                 path.touch(0o600)
                 path.write_text(json.dumps(content))
             self._listen()
-            self._process, self._to_guard = self._start(request, lock)
+            self._processes = Guarded(
+                request.argv, self._environment(request), cwd=request.cwd, inherit=[lock], output=subprocess.PIPE
+            )
         except OSError as error:
             self._server.close()
             shutil.rmtree(self._directory)
             raise LaunchError(f"cannot start {request.argv[0]!r} in {request.cwd}: {error}") from error
-        self._readers = [self._follow(name, stream) for name, stream in self._streams()]
+        self._readers = [self._follow(name, stream) for name, stream in self._processes.streams]
 
     def wait(self, timeout: float) -> int | None:
-        try:
-            return self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
+        return self._processes.wait(timeout)
 
     def preempt(self) -> None:
         with self._clients_lock:
@@ -70,17 +66,10 @@ class Agent(Allocation):
                 _tell(client)
 
     def kill(self) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has ended
-            os.write(self._to_guard, b"!")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE)
-        with contextlib.suppress(ProcessLookupError):  # a guard that somebody killed has left its group behind
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(_PATIENCE)
+        self._processes.kill()
 
     def close(self) -> None:
-        self.kill()
-        os.close(self._to_guard)
+        self._processes.close()
         for reader in self._readers:
             reader.join(_PATIENCE)
         self._server.close()
@@ -105,28 +94,6 @@ class Agent(Allocation):
                 if self._preempting:
                     _tell(client)
 
-    def _start(self, request: LaunchRequest, lock: int) -> tuple[subprocess.Popen[bytes], int]:
-        """The guard, and the end of a pipe on which it hears from this process."""
-        guard = [sys.executable, "-I", "-S", _guard.__file__]
-        for_guard, to_guard = os.pipe()
-        try:
-            process = subprocess.Popen(
-                [*guard, str(for_guard), *request.argv],
-                cwd=request.cwd,
-                env=self._environment(request),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                pass_fds=(lock, for_guard),
-            )
-        except OSError:
-            os.close(to_guard)
-            raise
-        finally:
-            os.close(for_guard)
-        return process, to_guard
-
     def _environment(self, request: LaunchRequest) -> dict[str, str]:
         described = variables(request.info)
         for name in too_long(described):
@@ -143,10 +110,6 @@ class Agent(Allocation):
             INFO_DIR: str(self._directory),
             agent_channel.SOCKET: str(self._directory / "agent.sock"),
         }
-
-    def _streams(self) -> list[tuple[str, IO[bytes]]]:
-        assert self._process.stdout and self._process.stderr
-        return [("stdout", self._process.stdout), ("stderr", self._process.stderr)]
 
     def _follow(self, name: str, stream: IO[bytes]) -> threading.Thread:
         def read() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 from det_core import core
 from det_core.errors import ConfigError, InvalidExperimentException, InvalidTrial, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
+from det_core.launch import _verdict, backends
 from det_core.plugins import registry
 from det_core.specs import Spec
 from det_core.trial import Trial, load_trial_class
@@ -19,13 +21,24 @@ _HOPELESS = (ConfigError, InvalidExperimentException, InvalidTrial, PluginError)
 def main() -> int:
     """Train the trial that the cluster info describes; the process's exit code."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(name)s: %(message)s")
+    rank = None
     try:
-        with core.init() as context:
+        distributed = backends.meet() if backends.NAME in os.environ else None
+        rank = distributed.rank if distributed else None
+        with _verdict.present(rank or 0), core.init(distributed=distributed) as context:
             trial_class = load_trial_class(str(context.config.entrypoint))
             registry().load(_framework_of(trial_class))(trial_class, context)
     except _HOPELESS as error:
         print(error, file=sys.stderr)  # noqa: T201
+        _verdict.leave(rank, EXIT_DO_NOT_RESTART, str(error))
         return EXIT_DO_NOT_RESTART
+    except SystemExit as stop:
+        if stop.code:
+            _verdict.leave(rank, 1, f"it exited with {stop.code!r}")
+        raise
+    except Exception as error:
+        _verdict.leave(rank, 1, f"{type(error).__name__}: {error}")
+        raise
     return 0
 
 

@@ -47,6 +47,7 @@ _COMMANDS = {
     "checkpoint": "list, describe and download checkpoints",
     "config": "check experiment configs",
     "plugins": "list and check plugins",
+    "doctor": "check that an experiment can run here",
 }
 
 

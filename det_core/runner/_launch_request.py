@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 from det_core.config import ExperimentConfig, is_command
 from det_core.interfaces.launcher import LaunchRequest
 from det_core.interfaces.tracking import Checkpoint, Run, TrackingStore, Trial
+from det_core.launch import backends
 from det_core.launch.local import gpus
 from det_core.tracking.secret_files import fill
 
@@ -25,7 +27,7 @@ def launch_request(
     context_dir: Path,
     log: Callable[[int | None, str, str], None],
 ) -> LaunchRequest:
-    """The request for a run that starts from the checkpoint ``latest``."""
+    """The request for a run that starts from the checkpoint ``latest``. Raises as `det_core.launch.backends.choose`."""
     environment = config.environment.environment_variables.for_device("cuda" if gpus() else "cpu")
     return LaunchRequest(
         name=f"trial-{trial.id}",
@@ -44,7 +46,9 @@ def launch_request(
 def _argv(config: ExperimentConfig) -> Sequence[str]:
     entrypoint = config.entrypoint
     if entrypoint is None or not is_command(entrypoint):
-        return [sys.executable, "-m", "det_core.launch.worker"]
+        backend, worker = backends.choose(config, None, os.environ), ["-m", "det_core.launch.worker"]
+        start = ["-m", "det_core.launch", backend.name, "--"] if backend else []
+        return [sys.executable, *start, *worker]
     return ["/bin/sh", "-c", entrypoint] if isinstance(entrypoint, str) else entrypoint
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import getpass
+import os
 from pathlib import Path
 
-from det_core.config import ExperimentConfig, is_command, parse_config, replace_texts
+from det_core.config import ExperimentConfig, parse_config, replace_texts
 from det_core.core import default_storage, open_block
 from det_core.errors import InvalidExperimentException
 from det_core.interfaces.tracking import Experiment, TrackingStore
+from det_core.launch import backends
 from det_core.runner._context_dir import pack
 from det_core.runner._warm_start import check_stored, source_checkpoint
 from det_core.tracking.secret_files import fill, keep, references
@@ -31,11 +33,7 @@ def submit(
         raise InvalidExperimentException(
             "the config has no entrypoint; for example: entrypoint: model_def:MyTrial, or entrypoint: python3 train.py"
         )
-    if config.resources.slots_per_trial > 1 and not is_command(config.entrypoint):
-        raise InvalidExperimentException(
-            f"resources.slots_per_trial is {config.resources.slots_per_trial}, and this release trains the trial class "
-            f"{config.entrypoint!r} on one process: use 1, or a command that starts the workers, such as torchrun"
-        )
+    backends.choose(config, None, os.environ)
     complete = fill(config.dump())
     if complete.get("checkpoint_storage") is None:
         complete["checkpoint_storage"] = default_storage()

@@ -15,9 +15,10 @@ from typing import cast
 from det_core import events
 from det_core.config import ExperimentConfig, LauncherConfig, is_command
 from det_core.core import EarlyExitReason
-from det_core.errors import InvalidExperimentException, LaunchError
+from det_core.errors import InvalidExperimentException, LaunchError, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher
 from det_core.interfaces.tracking import Checkpoint, Run, State, TrackingStore, Trial
+from det_core.launch._verdict import REASON
 from det_core.plugins import emit, registry
 from det_core.runner._launch_request import launch_request
 from det_core.runner._lease import Lease
@@ -71,7 +72,7 @@ class TrialRunner:
             run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease.holder)
             try:
                 code, error = self._run_once(launcher, trial, run)
-            except (LaunchError, InvalidExperimentException) as failure:
+            except (LaunchError, PluginError, InvalidExperimentException) as failure:
                 return Ended(Outcome.FAILED, str(failure))
             run = self.store.run(trial.id, run.run_id)
             if run.early_exit == EarlyExitReason.INVALID_HP.value:  # workers that waited for that one may have failed
@@ -112,6 +113,13 @@ class TrialRunner:
     def _run_once(self, launcher: Launcher, trial: Trial, run: Run) -> tuple[int, str]:
         latest = self._latest_checkpoint(trial.id)
         logs = LogWriter(self.store, run)
+        reasons: list[str] = []
+
+        def log(rank: int | None, stdtype: str, text: str) -> None:
+            if text.startswith(REASON):
+                reasons.append(text.removeprefix(REASON))
+            logs.add(rank, stdtype, text)
+
         start = f"checkpoint {latest.uuid} after {latest.steps_completed} batches" if latest else "the beginning"
         logs.add(None, "det", f"run {run.run_id} of trial {trial.id} starts from {start}")
         emit(
@@ -127,7 +135,7 @@ class TrialRunner:
                 latest,
                 store=self.store,
                 context_dir=self.context_dir,
-                log=logs.add,
+                log=log,
             )
         )
         try:
@@ -138,7 +146,8 @@ class TrialRunner:
         how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
         logs.add(None, "det", f"run {run.run_id} of trial {trial.id} {how}")
         logs.flush(now=True)
-        return code, logs.error if code > 0 and logs.error else f"the worker {how}"
+        told = [*reasons, logs.error] if code > 0 else []
+        return code, next(filter(None, told), f"the worker {how}")
 
     def _watch(self, allocation: Allocation, logs: LogWriter) -> int:
         """Wait for the end, passing on requests to leave."""

@@ -57,7 +57,7 @@ def test_the_config_trains_with_it(run: Run) -> None:
     assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
     told = run("det_core.cli", "run", "const.yaml")
     assert told.endswith("exit code 0"), told
-    assert "batch 20/20" in told
+    assert "trial 1: batch 20 " in told
 
 
 @pytest.mark.parametrize("language", ["python", "toml"])

@@ -1,0 +1,80 @@
+"""Starts a command under the guard."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from det_core.launch import _guard
+
+_PATIENCE = 10.0
+"""Seconds for killed processes to end."""
+
+
+class Guarded:
+    """A command in a session of its own, where a Ctrl-C in the terminal does not reach it; all of it ends with it.
+
+    Args:
+        inherit: file descriptors that all processes keep open.
+        output: where both of its streams go, as `subprocess.Popen` takes it.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        cwd: Path | None = None,
+        inherit: Sequence[int] = (),
+        output: int | None = None,
+    ) -> None:
+        for_guard, self._to_guard = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", _guard.__file__, str(for_guard), *argv],
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                pass_fds=(*inherit, for_guard),
+            )
+        except OSError:
+            os.close(self._to_guard)
+            raise
+        finally:
+            os.close(for_guard)
+
+    @property
+    def streams(self) -> list[tuple[str, IO[bytes]]]:
+        """What it prints, if ``output`` is a pipe."""
+        assert self._process.stdout and self._process.stderr
+        return [("stdout", self._process.stdout), ("stderr", self._process.stderr)]
+
+    def wait(self, timeout: float) -> int | None:
+        """Its exit code (negative = a signal), or None if it still runs after that many seconds."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """End all processes at once and wait for them."""
+        with contextlib.suppress(BrokenPipeError):  # it has ended
+            os.write(self._to_guard, b"!")
+        self.wait(_PATIENCE)
+        with contextlib.suppress(ProcessLookupError):  # a guard that somebody killed has left its group behind
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(_PATIENCE)
+
+    def close(self) -> None:
+        """End what is left."""
+        self.kill()
+        os.close(self._to_guard)

@@ -1,0 +1,133 @@
+"""All workers of one node, from their start by the backend to the end of the last."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from det_core.errors import LaunchError
+from det_core.interfaces.backend import Backend, Place
+from det_core.launch import _verdict, backends
+from det_core.launch._guarded import Guarded
+from det_core.launch._lines import RANK_TEMPLATE
+from det_core.launch._ports import free_ports
+
+PATIENCE = 8.0
+"""Seconds from the first worker's failure until the others are killed, unless the backend ends them before."""
+_TICK = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """This node among those of a trial.
+
+    Args:
+        hosts: the address of every node; the chief's is first.
+        node: index of this one.
+        slots: workers on each.
+        port: free on the chief's node, as is the one after it; None = found, which takes that there is one node.
+    """
+
+    hosts: Sequence[str]
+    node: int
+    slots: int
+    port: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.node < len(self.hosts):
+            raise LaunchError(f"the node is {self.node}; expected an index of {', '.join(self.hosts)}, from 0")
+        if self.slots < 1:
+            raise LaunchError(f"the slots are {self.slots}; expected 1 or more on each node")
+        if self.port is not None and not 0 < self.port < (1 << 16) - 1:
+            raise LaunchError(f"the port is {self.port}; expected 1 to 65534")
+        if len(self.hosts) > 1 and self.port is None:
+            raise LaunchError("several nodes must agree on a port; give the same --port P, free on the first of them")
+        if len(self.hosts) > 1 and "DET_COMM_KEY" not in os.environ:
+            raise LaunchError(
+                "several nodes must share a secret, so that no stranger joins; set DET_COMM_KEY to the same 32 or "
+                "more random characters on each, for example those that `openssl rand -hex 32` prints"
+            )
+
+    def run(self, name: str, backend: Backend, worker: Sequence[str], env: Mapping[str, str]) -> int:
+        """Start the workers and wait for their end.
+
+        All of them end within 10 s of the failure or death of one that `det_core.launch.worker` runs in, others as
+        soon as the backend's launcher sees it. What this process is ended by ends them all.
+
+        Args:
+            env: what workers shall know besides.
+
+        Returns:
+            0, or an exit code other than 0: where a worker told why it failed, that worker's, which is printed.
+
+        Raises:
+            LaunchError: they cannot be started.
+        """
+        with tempfile.TemporaryDirectory(prefix="det-node-") as scratch:
+            directory, notes = Path(scratch, "backend"), Path(scratch, "verdicts")
+            directory.mkdir()
+            notes.mkdir()
+            with self._ports() as (port, meeting):
+                place = Place(hosts=self.hosts, node=self.node, slots=self.slots, port=port, directory=directory)
+                start = backend.start(place, worker)
+            environment = {**self._environment(meeting), _verdict.DIRECTORY: str(notes), backends.NAME: name}
+            # Whoever started this process may wait for the end of all that inherit a lock.
+            command = Guarded(start.argv, {**os.environ, **environment, **env, **start.env}, inherit=_inherited())
+            with closing(command):
+                code = _wait(command, notes)
+            return _judge(code, notes)
+
+    @contextmanager
+    def _ports(self) -> Iterator[tuple[int, int]]:
+        if self.port is not None:
+            yield self.port, self.port + 1
+            return
+        with free_ports(2) as (port, meeting):
+            yield port, meeting
+
+    def _environment(self, meeting: int) -> dict[str, str]:
+        """What all workers need, whatever starts them."""
+        threads = max(1, len(os.sched_getaffinity(0)) // self.slots)
+        return {
+            backends.CHIEF: self.hosts[0],
+            backends.PORT: str(meeting),
+            "DET_COMM_KEY": os.environ.get("DET_COMM_KEY") or secrets.token_hex(32),
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(threads),
+            "PYTHONUNBUFFERED": "1",
+            "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": RANK_TEMPLATE,
+        }
+
+
+def _wait(command: Guarded, notes: Path) -> int:
+    kill_at: float | None = None
+    while (code := command.wait(_TICK)) is None:
+        if kill_at is None and _verdict.look(notes):
+            kill_at = time.monotonic() + PATIENCE
+        if kill_at and time.monotonic() > kill_at:
+            command.kill()
+    return code
+
+
+def _judge(code: int, notes: Path) -> int:
+    _verdict.look(notes)
+    verdict = _verdict.read(notes)
+    if verdict is None:
+        return code if code >= 0 else 128 - code
+    print(f"{_verdict.REASON}{verdict}", file=sys.stderr, flush=True)  # noqa: T201
+    return verdict.code
+
+
+def _inherited() -> list[int]:
+    found = []
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one that lists them
+            if os.get_inheritable(int(path.name)):
+                found.append(int(path.name))
+    return [descriptor for descriptor in found if descriptor > 2]

@@ -1,0 +1,94 @@
+"""How a job ends when a worker does not end well, or somebody ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from det_core.testing.backend._launch import Launch
+from det_core.testing.backend._suite import BackendSuite, Start, told
+
+_SECONDS = 10.0
+"""From the failure of one worker to the end of all."""
+
+_WAITING = """
+tell(os.getpid())
+if rank == {guilty}:
+    time.sleep(1000)
+workers.allgather(None)
+"""
+_ASLEEP = """
+stray = __import__("subprocess").Popen(["sleep", "1000"], start_new_session=True)
+tell(os.getpid())
+workers.allgather(None)
+time.sleep(1000)
+"""
+_EXITS = "workers.allgather(None)\nif rank == {guilty}: sys.exit(7)\n"
+_RAISES = """
+tell(None)
+workers.allgather(None)
+if rank == {guilty}:
+    raise RuntimeError("a defect in rank {guilty}")
+workers.allgather(None)
+"""
+_GUILTY = pytest.mark.parametrize("guilty", [0, -1], ids=["chief", "last"])
+
+
+class Ends(BackendSuite):
+    """No worker is left alone, no failure goes unnoticed, no process stays."""
+
+    @_GUILTY
+    def test_a_worker_that_exits_with_an_error_fails_the_job(self, start: Start, guilty: int) -> None:
+        launch = start(_EXITS.format(guilty=guilty % self.slots))
+        assert launch.wait() != 0, launch.output()
+        launch.assert_nothing_is_left()
+
+    @_GUILTY
+    def test_a_worker_that_raises_ends_all_and_says_why(self, start: Start, guilty: int) -> None:
+        rank = guilty % self.slots
+        launch = start(_RAISES.format(guilty=rank))
+        launch.wait_for(self.slots)
+        _assert_failed_in_time(launch, time.monotonic())
+        raised = f"RuntimeError: a defect in rank {rank}"
+        assert launch.lines("stderr").count((rank, raised)) == 1, launch.output()
+
+    @_GUILTY
+    @pytest.mark.parametrize("script", [_WAITING, _ASLEEP], ids=["waiting", "asleep"])
+    def test_a_killed_worker_ends_all(self, start: Start, script: str, guilty: int) -> None:
+        launch = start(script.format(guilty=guilty % self.slots))
+        launch.wait_for(self.slots)
+        time.sleep(0.3)
+        began = time.monotonic()
+        os.kill(told(launch)[guilty], signal.SIGKILL)
+        _assert_failed_in_time(launch, began)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_who_starts_it_can_end_it(self, start: Start, number: int) -> None:
+        launch = start(_ASLEEP)
+        launch.wait_for(self.slots)
+        began = time.monotonic()
+        launch.process.send_signal(number)
+        assert launch.wait(_SECONDS) == 128 + number
+        launch.assert_nothing_is_left()
+        assert time.monotonic() - began < _SECONDS
+
+    def test_a_killed_launcher_leaves_nothing(self, start: Start) -> None:
+        """The process that the backend's own command line started."""
+        launch = start(_ASLEEP)
+        launch.wait_for(self.slots)
+        began = time.monotonic()
+        (guard,) = psutil.Process(launch.process.pid).children()
+        (launcher,) = guard.children()
+        launcher.kill()
+        _assert_failed_in_time(launch, began)
+
+
+def _assert_failed_in_time(launch: Launch, began: float) -> None:
+    code = launch.wait(_SECONDS)
+    assert code != 0, launch.output()
+    launch.assert_nothing_is_left()
+    assert time.monotonic() - began < _SECONDS + 1

@@ -1,0 +1,129 @@
+"""One start of a script by ``python -m det_core.launch``, and what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from det_core.launch._lines import Lines
+
+SECRET = "0123456789abcdef" * 4
+MARK = "DET_COMPLIANCE_MARK"
+"""Environment variable that all processes of one launch have."""
+HEAD = """
+import json, os, signal, sys, time
+from pathlib import Path
+from det_core.launch import backends
+OUT = Path(os.environ["OUT"])
+workers = backends.meet()
+rank = workers.rank
+def tell(value):
+    partial = OUT / f"{rank}.partial"
+    partial.write_text(json.dumps(value))
+    partial.rename(OUT / f"{rank}.json")
+"""
+"""Begins every script."""
+_TICK = 0.02
+
+
+class Launch:
+    """Its workers write what they `tell` into ``out``.
+
+    Args:
+        node: ``--hosts``, ``--node`` and ``--port``, where it is one of several nodes.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        script: str,
+        *,
+        slots: int,
+        options: Mapping[str, Any],
+        env: Mapping[str, str],
+        limit: float,
+        arguments: Sequence[str] = (),
+        node: Sequence[str] = (),
+    ) -> None:
+        self.mark, self._limit = uuid.uuid4().hex, limit
+        self.directory = directory / self.mark
+        self.out = Path(env.get("OUT", self.directory / "out"))
+        self.out.mkdir(parents=True, exist_ok=True)
+        (self.directory / "code").mkdir(parents=True)
+        (self.directory / "code" / "script.py").write_text(HEAD + script)
+        given = [f"--option={key}={json.dumps(value)}" for key, value in options.items()]
+        command = ["-m", "det_core.launch", name, f"--slots={slots}", *given, *node, "--", "script.py", *arguments]
+        with (self.directory / "stdout").open("wb") as stdout, (self.directory / "stderr").open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=self.directory / "code",
+                env={**env, MARK: self.mark, "OUT": str(self.out)},
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Its exit code."""
+        try:
+            return self.process.wait(self._limit if seconds is None else seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end within {seconds or self._limit:g} s; {self.output()}") from None
+
+    def wait_for(self, count: int) -> None:
+        """Until that many workers have told something."""
+        deadline = time.monotonic() + self._limit
+        while len(list(self.out.glob("*.json"))) < count:
+            assert self.process.poll() is None, f"it ended before {count} workers told something; {self.output()}"
+            assert time.monotonic() < deadline, f"not {count} workers within {self._limit:g} s; {self.output()}"
+            time.sleep(_TICK)
+
+    def succeed(self) -> None:
+        code = self.wait()
+        assert code == 0, f"exit code {code}; {self.output()}"
+
+    def lines(self, stream: str) -> list[tuple[int | None, str]]:
+        """(rank, text) of each line on ``stdout`` or ``stderr``, as the agent would log them."""
+        split = Lines()
+        content = (self.directory / stream).read_bytes()
+        return [*split.feed(content), *split.feed(b"")] if content else []
+
+    def output(self) -> str:
+        """Everything it printed, for messages."""
+        return "\n".join(f"{name}:\n{(self.directory / name).read_text()}" for name in ("stdout", "stderr"))
+
+    def left(self) -> list[str]:
+        """The processes of this launch that still live."""
+        return [str(process) for process in psutil.process_iter() if self._is_ours(process)]
+
+    def assert_nothing_is_left(self, seconds: float = 1.0) -> None:
+        deadline = time.monotonic() + seconds
+        while left := self.left():
+            assert time.monotonic() < deadline, f"still alive: {left}"
+            time.sleep(_TICK)
+
+    def close(self) -> None:
+        """End whatever is left."""
+        for process in psutil.process_iter():
+            if self._is_ours(process):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self.process.wait(self._limit)
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return process.pid != os.getpid() and process.environ().get(MARK) == self.mark
+        except psutil.Error:  # gone, or another user's
+            return False

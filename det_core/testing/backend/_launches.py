@@ -1,0 +1,87 @@
+"""What workers get and give while all goes well."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+
+from det_core.launch._ports import free_ports
+from det_core.testing.backend._suite import BackendSuite, Start, told
+
+_RANKS = """
+from dataclasses import asdict
+tell(asdict(backends.current()[1].ranks()))
+"""
+_TALK = """
+everybody = workers.allgather(["from", rank])
+chief = workers.broadcast(f"chief of {workers.size}" if rank == 0 else None)
+gathered = workers.gather(rank * 10)
+tell([everybody, chief, gathered])
+"""
+_SURROUNDINGS = """
+tell([os.environ["COLOR"], os.getcwd(), sys.argv[1:], os.environ["OMP_NUM_THREADS"]])
+"""
+_OUTPUT = r"""
+for number in range(100):
+    print("line", number, "of", rank)
+print("complaint of", rank, file=sys.stderr)
+print("\u00e9" * 5000)
+"""
+_ODD = ("--slots=9", "a b", "", "$HOME", "--", "*")
+
+
+class Launches(BackendSuite):
+    """Ranks, messages, surroundings, output."""
+
+    @pytest.mark.parametrize("slots", [1, 3])
+    def test_every_worker_has_a_rank_of_its_own(self, start: Start, slots: int) -> None:
+        launch = start(_RANKS, slots=slots)
+        launch.succeed()
+        alike = {"size": slots, "local_size": slots, "cross_rank": 0, "cross_size": 1}
+        assert told(launch) == [{"rank": rank, "local_rank": rank, **alike} for rank in range(slots)]
+
+    def test_workers_talk(self, start: Start) -> None:
+        launch = start(_TALK)
+        launch.succeed()
+        everybody, chief = [["from", rank] for rank in range(self.slots)], f"chief of {self.slots}"
+        gathered = [rank * 10 for rank in range(self.slots)]
+        assert told(launch) == [[everybody, chief, None if rank else gathered] for rank in range(self.slots)]
+
+    def test_workers_get_environment_directory_and_arguments(self, start: Start) -> None:
+        launch = start(_SURROUNDINGS, arguments=_ODD, env={"COLOR": "r e d", "OMP_NUM_THREADS": "3"})
+        launch.succeed()
+        assert told(launch) == [["r e d", str(launch.directory / "code"), list(_ODD), "3"]] * self.slots
+
+    def test_lines_carry_the_rank_that_printed_them(self, start: Start) -> None:
+        launch = start(_OUTPUT)
+        launch.succeed()
+        out, err = launch.lines("stdout"), launch.lines("stderr")
+        for rank in range(self.slots):
+            lines = [f"line {number} of {rank}" for number in range(100)]
+            assert [text for its, text in out if its == rank] == [*lines, "\u00e9" * 5000]
+            assert (rank, f"complaint of {rank}") in err
+
+    def test_two_launches_at_once_do_not_meet(self, start: Start) -> None:
+        launches = [start(_TALK + "time.sleep(1)"), start(_TALK + "time.sleep(1)", slots=self.slots + 1)]
+        for launch in launches:
+            launch.succeed()
+        assert [len(told(launch)) for launch in launches] == [self.slots, self.slots + 1]
+
+    def test_two_nodes_are_one_job(self, start: Start) -> None:
+        if not self.several_nodes:
+            pytest.skip("several_nodes is False")
+        with free_ports(1) as (port,):
+            pass
+        hosts = ["--hosts=127.0.0.1,127.0.0.2", f"--port={port}"]
+        nodes = [start(_RANKS + "workers.allgather(rank)", node=[*hosts, f"--node={node}"]) for node in (0, 1)]
+        for launch in nodes:
+            launch.succeed()
+        ranks = list(chain.from_iterable(told(launch) for launch in nodes))
+        size = 2 * self.slots
+        assert [one["rank"] for one in sorted(ranks, key=lambda one: one["rank"])] == list(range(size))
+        for node, launch in enumerate(nodes):
+            alike = {"size": size, "local_size": self.slots, "cross_rank": node, "cross_size": 2}
+            assert all(alike.items() <= one.items() for one in told(launch))
+            assert sorted(one["local_rank"] for one in told(launch)) == list(range(self.slots))
+        assert {one["cross_rank"] for one in ranks if one["rank"] == 0} == {0}

@@ -1,0 +1,119 @@
+"""Workers that this file starts itself: a whole distributed backend in one file.
+
+Install it with ``pip install ./examples/backend_plugin`` and select it in a config::
+
+    resources:
+      slots_per_trial: 2
+    distributed:
+      backend: ring
+
+or start a script with it: ``python -m det_core.launch ring --slots 2 -- train.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from pydantic import BaseModel, Field
+
+import det_core
+from det_core.errors import LaunchError
+from det_core.interfaces.backend import Backend, Place, Ranks, Start
+from det_core.specs import BackendSpec
+
+NAMES = ("RING_NODE", "RING_NODES", "RING_SLOTS", "RING_LOCAL")
+
+
+@det_core.hookimpl
+def det_backends() -> Iterator[BackendSpec]:
+    yield BackendSpec(name="ring", target="det_ring:Ring", config_model="det_ring:RingConfig")
+
+
+class RingConfig(BaseModel):
+    grace: float = Field(default=3.0, ge=0)
+    """Seconds between SIGTERM and SIGKILL for the others when a worker has failed."""
+
+
+class Ring(Backend):
+    def __init__(self, config: RingConfig) -> None:
+        self._config = config
+
+    def start(self, place: Place, worker: Sequence[str]) -> Start:
+        numbers = (place.node, len(place.hosts), place.slots)
+        return Start(
+            argv=[sys.executable, "-m", "det_ring", str(self._config.grace), *worker],
+            env=dict(zip(NAMES, map(str, numbers), strict=False)),
+        )
+
+    def ranks(self) -> Ranks:
+        try:
+            node, nodes, slots, local = (int(os.environ[name]) for name in NAMES)
+        except KeyError as missing:
+            raise LaunchError(
+                f"{missing} is not in the environment; start the script with: "
+                "python -m det_core.launch ring --slots 2 -- train.py"
+            ) from None
+        return Ranks(
+            rank=node * slots + local,
+            size=nodes * slots,
+            local_rank=local,
+            local_size=slots,
+            cross_rank=node,
+            cross_size=nodes,
+        )
+
+
+def main(grace: float, worker: Sequence[str]) -> int:
+    """What `Ring.start` starts: the launcher of this backend."""
+    node, slots = int(os.environ["RING_NODE"]), int(os.environ["RING_SLOTS"])
+    workers, relays = [], []
+    for local in range(slots):
+        env = {**os.environ, "RING_LOCAL": str(local)}
+        process = subprocess.Popen(worker, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        workers.append(process)
+        for source, target in ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer)):
+            relays.append(threading.Thread(target=relay, args=(node * slots + local, source, target), daemon=True))
+            relays[-1].start()
+    code = wait(workers, grace)
+    deadline = time.monotonic() + 1  # a process that a worker left behind keeps its streams open
+    for thread in relays:
+        thread.join(timeout=max(0.0, deadline - time.monotonic()))
+    return code
+
+
+def relay(rank: int, source: BinaryIO, target: BinaryIO) -> None:
+    """Pass lines on, each with its rank before it."""
+    for line in source:
+        target.write(b"[rank=%d] %s\n" % (rank, line.rstrip(b"\n")))
+        target.flush()
+
+
+def wait(workers: Sequence[subprocess.Popen[bytes]], grace: float) -> int:
+    """Until all have ended; the code of the first that failed, after which the others are ended."""
+    while True:
+        codes = [worker.poll() for worker in workers]
+        failed = [code for code in codes if code]
+        if failed:
+            break
+        if None not in codes:
+            return 0
+        time.sleep(0.05)
+    for worker in workers:
+        worker.terminate()
+    deadline = time.monotonic() + grace
+    for worker in workers:
+        try:
+            worker.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            worker.kill()
+    return failed[0] if failed[0] > 0 else 128 - failed[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))

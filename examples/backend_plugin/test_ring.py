@@ -1,0 +1,12 @@
+"""The plugin passes det's own suite: ``pip install 'det-core[testing]'``, then ``pytest test_ring.py``."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from det_core.testing.backend import BackendCompliance
+
+
+class TestRing(BackendCompliance):
+    plugin = "det_ring"
+    options: ClassVar = {"grace": 1.0}

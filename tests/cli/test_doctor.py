@@ -1,0 +1,82 @@
+"""``det doctor``: what it finds, and what it says to do."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Det
+
+pytestmark = pytest.mark.integration
+
+CONFIG = "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n"
+CHECKS = ["python", "plugins", "record", "storage", "slots", "host name", "ports", "backend", "rehearsal"]
+
+
+def failed(det: Det, *argv: object) -> dict[str, str]:
+    """The checks that failed and what they say."""
+    result = det("doctor", *argv, "--json")
+    assert result.json["ok"] is (result.code == 0)
+    assert [one["check"] for one in result.json["checks"] if one["check"] != "config"] == CHECKS
+    return {one["check"]: one["detail"] for one in result.json["checks"] if not one["ok"]}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Any:
+    def write(text: str) -> Path:
+        path = tmp_path / "const.yaml"
+        path.write_text(CONFIG + text)
+        return path
+
+    return write
+
+
+@pytest.mark.usefixtures("only_det_core")
+def test_all_is_well(det: Det, config: Any) -> None:
+    assert failed(det) == failed(det, config("")) == {}
+    rows = det("doctor", config("")).out.splitlines()
+    assert [row.split("  ")[0].strip() for row in rows] == ["CHECK", "config", *CHECKS]
+
+
+@pytest.mark.usefixtures("only_det_core")
+def test_what_a_config_needs_is_missing(det: Det, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("det_core.cli._checks.gpus", lambda: 0)
+    found = failed(
+        det,
+        config(
+            "resources: {slots_per_trial: 3}\n"
+            "checkpoint_storage: {type: directory, container_path: /dev/null/checkpoints}\n"
+        ),
+    )
+    assert found.keys() == {"storage", "slots", "backend", "rehearsal"}
+    assert "cannot write checkpoints under /dev/null" in found["storage"]
+    assert "set launcher: {type: local, slots: N}" in found["slots"]
+    assert "pip install det-torch-distributed" in found["backend"]
+
+
+@pytest.mark.usefixtures("only_det_core")
+def test_a_wrong_config_does_not_hide_the_rest(det: Det, config: Any) -> None:
+    found = failed(det, config("slots: 3\n"))
+    assert list(found) == ["config"]
+    assert "const.yaml:3: slots: unknown key" in found["config"]
+    assert det("doctor", "missing.yaml").code == 1
+
+
+@pytest.mark.usefixtures("only_det_core")
+def test_a_host_without_a_name_and_a_record_that_cannot_be_written(
+    det: Det, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "no-such-host.invalid")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DET_HOME", str(tmp_path / "file" / "home"))
+    found = failed(det)
+    assert "`127.0.0.1 no-such-host.invalid` to /etc/hosts" in found["host name"]
+    assert "Set DET_HOME to a directory of yours" in found["record"]

@@ -1,0 +1,134 @@
+"""Which backend starts a trial, and what its workers find."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import importlib_metadata
+import pytest
+
+from det_core.config import parse_config
+from det_core.errors import ConfigError, InvalidExperimentException, LaunchError, PluginError
+from det_core.launch import backends
+from det_core.plugins import hookimpl, registry
+from det_core.specs import BackendSpec
+
+Install = Callable[..., None]
+
+
+class Plugin:
+    """A distribution of its own."""
+
+    def __init__(self, *specs: BackendSpec, answer: str | None = None) -> None:
+        self._specs, self._answer = specs, answer
+
+    @hookimpl
+    def det_backends(self) -> Iterator[BackendSpec]:
+        yield from self._specs
+
+    @hookimpl
+    def det_choose_backend(self, framework: str, environ: dict[str, str]) -> str | None:
+        return self._answer and environ.get(self._answer)
+
+
+def backend(name: str, **adapters: str) -> BackendSpec:
+    return BackendSpec(name=name, target="builtins:dict", adapters=adapters)
+
+
+@pytest.fixture
+def install(only_det_core: None, monkeypatch: pytest.MonkeyPatch) -> Install:
+    def install(*specs: BackendSpec, answer: str | None = None) -> None:
+        ours = importlib_metadata.entry_points(group="det")
+        plugin = importlib_metadata.EntryPoint("theirs", "theirs", "det")
+        monkeypatch.setattr(importlib_metadata.EntryPoint, "load", _load(Plugin(*specs, answer=answer)))
+        monkeypatch.setattr("importlib_metadata.entry_points", lambda group: [*ours, plugin])
+        registry.cache_clear()
+
+    return install
+
+
+def _load(plugin: Plugin) -> Callable[[importlib_metadata.EntryPoint], Any]:
+    load = importlib_metadata.EntryPoint.load
+    return lambda entry_point: plugin if entry_point.name == "theirs" else load(entry_point)
+
+
+def config(slots: int = 2, **changes: Any) -> Any:
+    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
+    return parse_config({"entrypoint": "m:T", "searcher": searcher, "resources": {"slots_per_trial": slots}, **changes})
+
+
+def chosen(settings: Any, framework: str | None = None, **environ: str) -> str | None:
+    spec = backends.choose(settings, framework, environ)
+    return spec and spec.name
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"slots": 1}, {"slots": 0}, {"slots": 2, "entrypoint": "python3 train.py"}, {"slots": 1, "distributed": {}}],
+)
+def test_none_where_none_is_needed(install: Install, settings: dict[str, Any]) -> None:
+    install(backend("one"))
+    assert chosen(config(**settings)) is None
+
+
+def test_the_one_that_the_config_names(install: Install) -> None:
+    install(backend("one"), backend("two"))
+    assert chosen(config(distributed={"backend": "two"})) == "two"
+    assert chosen(config(slots=1, distributed={"backend": "two"})) == "two"
+
+
+def test_the_only_one_that_is_installed(install: Install) -> None:
+    install(backend("one", toy="m:A"))
+    assert chosen(config(distributed={"timeout": 5})) == "one"
+    assert chosen(config(), "toy") == "one"
+    with pytest.raises(InvalidExperimentException, match="no distributed backend that adapts 'keras' is installed"):
+        chosen(config(), "keras")
+
+
+def test_the_only_one_that_adapts_the_framework(install: Install) -> None:
+    install(backend("one", toy="m:A"), backend("two", keras="m:A"))
+    assert chosen(config(), "keras") == "two"
+
+
+def test_several_are_a_question(install: Install) -> None:
+    install(backend("one"), backend("two"), answer="THEIR_BACKEND")
+    with pytest.raises(InvalidExperimentException, match=r"installed: one, two; .* distributed: \{backend: one\}"):
+        chosen(config())
+    assert chosen(config(), THEIR_BACKEND="two") == "two"
+
+
+@pytest.mark.usefixtures("only_det_core")
+def test_none_installed_names_the_commands() -> None:
+    with pytest.raises(
+        InvalidExperimentException, match="pip install det-torch-distributed or pip install det-horovod"
+    ):
+        chosen(config())
+    with pytest.raises(ConfigError, match="pip install det-deepspeed"):
+        config(distributed={"backend": "deepspeed"})
+
+
+def test_an_adapter_is_loaded_or_says_what_there_is(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(backend("one", toy="os.path:join", broken="no.such:module"))
+    with pytest.raises(LaunchError, match=r"not started by a distributed backend.*python -m det_core\.launch"):
+        backends.adapter("toy")
+    monkeypatch.setenv(backends.NAME, "one")
+    assert backends.adapter("toy").__name__ == "join"
+    with pytest.raises(InvalidExperimentException, match="adapts broken, toy, and the trial's framework is 'keras'"):
+        backends.adapter("keras")
+    with pytest.raises(PluginError, match="adapter of backend 'one' to 'broken' does not load: no.such:module"):
+        backends.adapter("broken")
+
+
+def test_options_come_from_the_environment(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert backends.current() is None
+    model = BackendSpec(name="one", target="builtins:list", config_model="det_core.launch.local:LocalConfig")
+    install(model)
+    monkeypatch.setenv(backends.NAME, "one")
+    monkeypatch.setenv(backends.OPTIONS, json.dumps({"slots": 7, "timeout": 3}))
+    found = backends.current()
+    assert found
+    assert (found[0], dict(found[1])) == ("one", {"slots": 7})  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match="distributed.*slots"):
+        backends.parse_options("one", {"slots": -1})

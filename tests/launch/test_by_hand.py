@@ -1,0 +1,106 @@
+"""``python -m det_core.launch``: what it asks for, and the errors of whoever starts it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from det_core.launch import _node
+from det_core.launch._ports import free_ports
+
+pytestmark = pytest.mark.integration
+
+RING = Path(__file__).parents[2] / "examples" / "backend_plugin"
+Start = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Run it with the ring installed; a script is given as text."""
+    info = tmp_path / "site" / "det_ring-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-ring\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[det]\nring = det_ring\n")
+
+    def start(*arguments: str, script: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "train.py").write_text(script)
+        path = os.pathsep.join([str(info.parent), str(RING)])
+        command = [sys.executable, "-m", "det_core.launch", *arguments, "--", "train.py"]
+        environment = {**os.environ, "PYTHONPATH": path, **env}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+
+    return start
+
+
+NODES = ("--hosts=127.0.0.1,127.0.0.2",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("horovod",), "to install it: pip install det-horovod"),
+        (("rink",), "did you mean 'ring'?"),
+        (("ring", "--option=grade=1"), "did you mean 'grace'?"),
+        (("ring", "--option=grace=-1"), "distributed: grace: got -1; expected 0.0 or more"),
+        (("ring", "--option=grace"), "expected KEY=VALUE"),
+        (("ring", "--slots=0"), "expected 1 or more"),
+        (("ring", *NODES, "--node=2", "--port=1"), "expected an index of 127.0.0.1, 127.0.0.2"),
+        (("ring", *NODES, "--port=1"), "which node is this?"),
+        (("ring", "--port=65535"), "expected 1 to 65534"),
+        (("ring", *NODES, "--node=0"), "give the same --port P"),
+        (("ring", *NODES, "--node=0", "--port=1"), "set DET_COMM_KEY to the same"),
+    ],
+)
+def test_a_wrong_command_line_is_told(start: Start, arguments: tuple[str, ...], words: str) -> None:
+    ran = start(*arguments)
+    assert ran.returncode != 0
+    assert words in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_threads_are_shared_among_workers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    ran = start("ring", "--slots=2", script="import os; print(os.environ['OMP_NUM_THREADS'])")
+    expected = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert sorted(ran.stdout.splitlines()) == [f"[rank={rank}] {expected}" for rank in (0, 1)]
+
+
+FAILS = """
+import os, sys, time
+from det_core.launch import _verdict, backends
+workers = backends.meet()
+if workers.rank == 1:
+    _verdict.leave(1, 78, "InvalidTrial: no such thing")
+    {then}
+time.sleep(1000)
+"""
+
+
+def test_a_worker_that_told_why_it_failed_is_believed(start: Start) -> None:
+    ran = start("ring", "--slots=2", script=FAILS.format(then="sys.exit(1)"))
+    assert ran.returncode == 78
+    assert ran.stderr.splitlines()[-1] == "det: the workers failed: rank 1: InvalidTrial: no such thing"
+
+
+@pytest.mark.slow
+def test_a_launcher_that_waits_on_is_ended_in_time(start: Start) -> None:
+    began = time.monotonic()
+    ran = start("ring", "--slots=2", script=FAILS.format(then="pass"))
+    assert ran.returncode == 78
+    assert _node.PATIENCE < time.monotonic() - began < _node.PATIENCE + 5
+
+
+def test_ports_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    with free_ports(2) as (one, other), socket.socket() as taken:
+        assert one != other
+        with pytest.raises(OSError, match="in use"):
+            taken.bind(("127.0.0.1", one))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", one))

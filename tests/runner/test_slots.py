@@ -1,0 +1,212 @@
+"""Trials on several slots, on a backend that is installed as a stranger's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.errors import InvalidExperimentException
+from det_core.interfaces.tracking import Experiment, State, TrackingStore
+from det_core.plugins import registry
+from det_core.plugins._known import DISTRIBUTIONS
+from det_core.runner import ExperimentRunner, start_detached
+
+from ..waiting import is_alive, wait_for
+
+pytestmark = pytest.mark.integration
+
+Submit = Callable[..., Experiment]
+RING = Path(__file__).parents[2] / "examples" / "backend_plugin" / "det_ring.py"
+TWO = {"resources": {"slots_per_trial": 2}, "launcher": {"type": "local", "slots": 2}}
+AVERAGED = """
+def on_batch(self, batch):
+    workers = self.context.distributed
+    self.weight = sum(workers.allgather(self.weight)) / workers.size
+"""
+
+
+@pytest.fixture
+def only_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No backend of ours, whether it is installed or not."""
+    monkeypatch.setenv("DET_DISABLE_PLUGINS", ",".join(DISTRIBUTIONS["backend"].values()))
+    registry.cache_clear()
+
+
+@pytest.fixture
+def ring(toy_framework: Path, monkeypatch: pytest.MonkeyPatch, only_theirs: None) -> None:
+    info = toy_framework / "det_ring-1.0.dist-info"
+    info.mkdir()
+    shutil.copy(RING, toy_framework)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-ring\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[det]\nring = det_ring\n")
+    monkeypatch.delitem(sys.modules, "det_ring", raising=False)
+    registry.cache_clear()
+
+
+@pytest.fixture
+def on_two_slots(ring: None, new_experiment: Submit) -> Submit:
+    return lambda body, **changes: new_experiment(body, **{**TWO, **changes})
+
+
+def run(store: TrackingStore, experiment: Experiment) -> State:
+    try:
+        return ExperimentRunner(store, experiment.id).run()
+    finally:
+        for trial in store.trials(experiment.id):
+            print(*(f"[{line.rank}] {line.log}" for line in store.logs(trial.id)), sep="\n")  # shown if the test fails
+
+
+def the_trial(store: TrackingStore, experiment: Experiment) -> Any:
+    (trial,) = store.trials(experiment.id)
+    return trial
+
+
+def history(store: TrackingStore, experiment: Experiment) -> list[Any]:
+    reports = store.metrics(the_trial(store, experiment).id)
+    return [(one.group, one.steps_completed, one.metrics, one.batch_metrics) for one in reports]
+
+
+def logs(store: TrackingStore, experiment: Experiment) -> list[tuple[int, str]]:
+    return [(line.rank, line.log) for line in store.logs(the_trial(store, experiment).id)]
+
+
+def test_two_slots_train_as_one_does(store: TrackingStore, new_experiment: Submit, on_two_slots: Submit) -> None:
+    alone = new_experiment(AVERAGED)
+    assert run(store, alone) is State.COMPLETED
+    both = on_two_slots(AVERAGED + "    if batch == 7: print('I am', workers.rank, 'of', workers.size)")
+    assert run(store, both) is State.COMPLETED
+    assert history(store, both) == history(store, alone)
+    assert {(rank, f"I am {rank} of 2") for rank in (0, 1)} <= set(logs(store, both))
+
+
+@pytest.mark.parametrize("guilty", [0, 1])
+def test_the_first_failure_is_the_reason_and_names_its_rank(
+    store: TrackingStore, on_two_slots: Submit, guilty: int
+) -> None:
+    raising = f"    if batch == 7 and workers.rank == {guilty}: raise RuntimeError('a defect')"
+    experiment = on_two_slots(AVERAGED + raising, max_restarts=0)
+    assert run(store, experiment) is State.ERROR
+    assert store.experiment(experiment.id).error == f"rank {guilty}: RuntimeError: a defect"
+    assert logs(store, experiment).count((guilty, "RuntimeError: a defect")) == 1
+
+
+def test_a_worker_that_exits_is_the_reason(store: TrackingStore, on_two_slots: Submit) -> None:
+    experiment = on_two_slots(AVERAGED + "    if workers.rank == 1: raise SystemExit(3)", max_restarts=0)
+    assert run(store, experiment) is State.ERROR
+    assert store.experiment(experiment.id).error == "rank 1: it exited with 3"
+
+
+def test_a_killed_worker_is_the_reason(store: TrackingStore, on_two_slots: Submit) -> None:
+    killed = "    if batch == 7 and workers.rank == 1: os.kill(os.getpid(), signal.SIGKILL)"
+    experiment = on_two_slots(AVERAGED + killed, max_restarts=0)
+    assert run(store, experiment) is State.ERROR
+    assert str(store.experiment(experiment.id).error).startswith("rank 1: the process died")
+
+
+def test_what_no_restart_mends_is_not_started_again(store: TrackingStore, on_two_slots: Submit) -> None:
+    experiment = on_two_slots("pass", entrypoint="model_def:Nothing")
+    assert run(store, experiment) is State.ERROR
+    assert "has no 'Nothing'" in str(store.experiment(experiment.id).error)
+    assert the_trial(store, experiment).run_id == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guilty", [0, 1])
+def test_sigkill_of_one_worker_changes_nothing(
+    store: TrackingStore, new_experiment: Submit, on_two_slots: Submit, tmp_path: Path, guilty: int
+) -> None:
+    mark = tmp_path / "mark"
+    killed = f"""
+    mark = Path({str(mark)!r})
+    if batch == 23 and workers.rank == {guilty} and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    periods = {"min_checkpoint_period": {"batches": 9}}
+    calm, disturbed = new_experiment(AVERAGED, **periods), on_two_slots(AVERAGED + killed, **periods)
+    assert run(store, calm) is run(store, disturbed) is State.COMPLETED
+    assert the_trial(store, disturbed).restarts == 1
+    assert history(store, disturbed) == history(store, calm)
+
+
+@pytest.mark.slow
+def test_all_workers_leave_together(
+    store: TrackingStore, new_experiment: Submit, on_two_slots: Submit, tmp_path: Path
+) -> None:
+    slowly = f"    Path({str(tmp_path)!r}, f'at_{{workers.rank}}').touch()\n    time.sleep(0.05)"
+    calm, paused = new_experiment(AVERAGED), on_two_slots(AVERAGED + slowly, max_restarts=0)
+    assert run(store, calm) is State.COMPLETED
+
+    def pause() -> None:
+        wait_for(lambda: len(list(tmp_path.glob("at_*"))) == 2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=pause, daemon=True).start()
+    assert run(store, paused) is State.PAUSED
+    assert run(store, paused) is State.COMPLETED
+    assert (the_trial(store, paused).run_id, the_trial(store, paused).restarts) == (2, 0)
+    assert history(store, paused) == history(store, calm)
+
+
+def test_a_kill_ends_all_workers(store: TrackingStore, on_two_slots: Submit, tmp_path: Path) -> None:
+    body = (
+        f"def on_batch(self, batch):\n    Path({str(tmp_path)!r}, f'pid_{{os.getpid()}}').touch()\n    time.sleep(60)"
+    )
+    experiment = on_two_slots(body)
+
+    def kill() -> None:
+        wait_for(lambda: len(list(tmp_path.glob("pid_*"))) == 2)
+        store.set_experiment_state(experiment.id, State.STOPPING_KILLED)
+
+    threading.Thread(target=kill, daemon=True).start()
+    assert run(store, experiment) is State.CANCELED
+    assert not any(is_alive(int(path.name.removeprefix("pid_"))) for path in tmp_path.glob("pid_*"))
+
+
+@pytest.mark.slow
+def test_no_worker_outlives_the_runner(store: TrackingStore, on_two_slots: Submit, tmp_path: Path) -> None:
+    mark = f"Path({str(tmp_path)!r}, f'pid_{{os.getpid()}}').touch()"
+    experiment = on_two_slots(f"def on_batch(self, batch):\n    {mark}\n    time.sleep(60)")
+    start_detached(store, experiment.id)
+    wait_for(lambda: len(list(tmp_path.glob("pid_*"))) == 2)
+    pids = [int(path.name.removeprefix("pid_")) for path in tmp_path.glob("pid_*")]
+    os.kill(int(str(store.lease_holder(experiment.id)).rsplit(":", 3)[1]), signal.SIGKILL)
+    wait_for(lambda: not any(map(is_alive, pids)), seconds=12)
+
+
+def test_invalid_hyperparameters_of_one_worker_end_the_trial(store: TrackingStore, on_two_slots: Submit) -> None:
+    experiment = on_two_slots(AVERAGED + "    if workers.rank == 1: raise det.InvalidHP('too deep')")
+    assert run(store, experiment) is State.COMPLETED
+    trial = the_trial(store, experiment)
+    assert (trial.run_id, store.run(trial.id, 1).early_exit) == (1, "EXITED_REASON_INVALID_HP")
+
+
+def test_one_slot_on_a_backend(store: TrackingStore, on_two_slots: Submit) -> None:
+    experiment = on_two_slots(AVERAGED, resources={"slots_per_trial": 1}, distributed={"backend": "ring", "grace": 1})
+    assert run(store, experiment) is State.COMPLETED
+
+
+@pytest.mark.usefixtures("only_theirs")
+def test_several_slots_without_a_backend_say_what_to_install(new_experiment: Submit) -> None:
+    with pytest.raises(
+        InvalidExperimentException, match="slots_per_trial is 2, and no .* pip install det-torch-distributed"
+    ):
+        new_experiment(**TWO)
+
+
+def test_an_uninstalled_backend_fails_the_trial(
+    store: TrackingStore, on_two_slots: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = on_two_slots("pass")
+    monkeypatch.setenv("DET_DISABLE_PLUGINS", "det-ring," + os.environ["DET_DISABLE_PLUGINS"])
+    registry.cache_clear()
+    assert run(store, experiment) is State.ERROR
+    assert "no distributed backend is installed" in str(store.experiment(experiment.id).error)

@@ -1,0 +1,117 @@
+"""Backends with one defect each, and the tests of the suite that catch it. Run by test_backend.py, not by itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import det_core
+from det_core.interfaces.backend import Place, Ranks, Start
+from det_core.specs import BackendSpec
+from det_core.testing.backend import BackendCompliance
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "backend_plugin"
+sys.path[:0] = [path for path in (str(EXAMPLE), str(Path(__file__).parent)) if path not in sys.path]
+
+from det_ring import Ring  # noqa: E402
+
+
+class ReversesLocalRanks(Ring):
+    def ranks(self) -> Ranks:
+        ranks = super().ranks()
+        return replace(ranks, local_rank=ranks.local_size - 1 - ranks.local_rank)
+
+
+class ForgetsNodes(Ring):
+    def ranks(self) -> Ranks:
+        ranks = super().ranks()
+        return replace(ranks, rank=ranks.local_rank, size=ranks.local_size, cross_rank=0, cross_size=1)
+
+
+class AlwaysTheOnlyOne(Ring):
+    def ranks(self) -> Ranks:
+        return Ranks(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
+
+
+class ClearsTheEnvironment(Ring):
+    def start(self, place: Place, worker: Sequence[str]) -> Start:
+        start = super().start(place, worker)
+        return replace(start, env={**start.env, "COLOR": ""})
+
+
+class UsesAShell(Ring):
+    def start(self, place: Place, worker: Sequence[str]) -> Start:
+        start = super().start(place, worker)
+        return replace(start, argv=["/bin/sh", "-c", " ".join(start.argv)])
+
+
+class Patched(Ring):
+    """Its launcher runs the ring's with some lines before it."""
+
+    patch: ClassVar[str]
+
+    def start(self, place: Place, worker: Sequence[str]) -> Start:
+        code = f"import sys, time, det_ring\n{self.patch}\nsys.exit(det_ring.main(1.0, sys.argv[1:]))"
+        return replace(super().start(place, worker), argv=[sys.executable, "-c", code, *worker])
+
+
+class HidesRanks(Patched):
+    patch = "det_ring.relay = lambda rank, source, target: [target.write(line) for line in source]"
+
+
+class CutsLines(Patched):
+    patch = "det_ring.relay = lambda r, s, t: [t.write(b'[rank=%d] %s\\n' % (r, l[:1000].strip())) for l in s]"
+
+
+class MixesStreams(Patched):
+    patch = "sys.stderr = sys.stdout"
+
+
+class HidesFailures(Patched):
+    patch = "wait = det_ring.wait; det_ring.wait = lambda *arguments: wait(*arguments) and 0"
+
+
+class WaitsForEverybody(Patched):
+    patch = "det_ring.wait = lambda workers, grace: max(abs(worker.wait()) for worker in workers)"
+
+
+class PrintsTwice(Patched):
+    patch = "relay = det_ring.relay; det_ring.relay = lambda r, s, t: relay(r, (l for l in s for _ in '12'), t)"
+
+
+CAUGHT_BY: dict[type[Ring], list[str]] = {
+    ReversesLocalRanks: ["every_worker_has_a_rank_of_its_own"],
+    ForgetsNodes: ["two_nodes_are_one_job"],
+    AlwaysTheOnlyOne: ["workers_talk", "two_launches_at_once_do_not_meet", "a_process_of_somebody_else_has_no_rank"],
+    ClearsTheEnvironment: ["workers_get_environment_directory_and_arguments"],
+    UsesAShell: ["workers_get_environment_directory_and_arguments"],
+    HidesRanks: ["lines_carry_the_rank_that_printed_them"],
+    CutsLines: ["lines_carry_the_rank_that_printed_them"],
+    MixesStreams: ["lines_carry_the_rank_that_printed_them"],
+    HidesFailures: ["a_worker_that_exits_with_an_error_fails_the_job", "a_worker_that_raises_ends_all_and_says_why"],
+    WaitsForEverybody: ["a_killed_worker_ends_all[asleep-last]"],
+    PrintsTwice: ["a_worker_that_raises_ends_all_and_says_why"],
+}
+
+
+@det_core.hookimpl
+def det_backends() -> Iterator[BackendSpec]:
+    for backend in CAUGHT_BY:
+        yield BackendSpec(
+            name=backend.__name__,
+            target=f"broken_backends:{backend.__name__}",
+            config_model="det_ring:RingConfig",
+        )
+
+
+class _Compliance(BackendCompliance):
+    plugin = "broken_backends"
+    limit = 20.0
+
+
+for _backend in CAUGHT_BY:
+    _name = _backend.__name__
+    globals()[f"Test{_name}"] = type(f"Test{_name}", (_Compliance,), {"name": _name})

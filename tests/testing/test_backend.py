@@ -1,0 +1,34 @@
+"""The suite for backends can fail: its tests catch backends with a defect."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.testing.broken_backends import CAUGHT_BY
+
+ROOT = Path(__file__).parents[2]
+BROKEN = "tests/testing/broken_backends.py"
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def failed() -> set[tuple[str, str]]:
+    """Run the tests that should fail; returns those that did, as (backend, test)."""
+    chosen = [f"{BROKEN}::Test{one.__name__}::test_{test}" for one, tests in CAUGHT_BY.items() for test in tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider", *chosen]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    return set(re.findall(r"^FAILED \S+::Test(\w+)::test_(\w+)", ran.stdout, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("backend", "test"), [(one.__name__, test) for one, tests in CAUGHT_BY.items() for test in tests]
+)
+def test_a_defect_is_caught(failed: set[tuple[str, str]], backend: str, test: str) -> None:
+    assert (backend, test.partition("[")[0]) in failed

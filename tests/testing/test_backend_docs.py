@@ -1,0 +1,86 @@
+"""What docs/backends.md shows works: the backend is installed, starts workers, and passes the suite."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from det_core.testing.backend import BackendCompliance
+from tests.testing.documents import first_column, snippets
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "backend_plugin"
+DOCUMENT = ROOT / "docs" / "backends.md"
+(CONFIG,) = snippets(DOCUMENT, "yaml")
+EXPERIMENT = "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n" + CONFIG
+SCRIPT = """
+from det_core import core
+from det_core.launch import backends
+with core.init(distributed=backends.meet()) as context:
+    print("one of", context.distributed.size)
+"""
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run a module with the example installed, as pip does, beside its test and the document's config."""
+    directory = tmp_path_factory.mktemp("docs")
+    source, site, code = directory / "source", directory / "site", directory / "code"
+    for place, names in {source: ("det_ring.py", "pyproject.toml"), code: ("test_ring.py",)}.items():
+        place.mkdir()
+        for name in names:
+            (place / name).write_text((EXAMPLE / name).read_text())
+    (code / "const.yaml").write_text(EXPERIMENT)
+    (code / "train.py").write_text(SCRIPT)
+
+    def run(*arguments: str | Path) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(site), "DET_HOME": str(directory / "home")}
+        command = [sys.executable, "-m", *arguments]
+        ran = subprocess.run(command, cwd=code, env=environment, capture_output=True, text=True, timeout=240)
+        return f"{ran.stdout}{ran.stderr}\nexit code {ran.returncode}"
+
+    installed = run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", site, source)
+    assert installed.endswith("exit code 0"), installed
+    return run
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_the_backend_passes_the_suite(run: Run) -> None:
+    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_ring.py")
+    assert re.search(r"^\d+ passed in ", told, re.MULTILINE), told
+
+
+@pytest.mark.integration
+def test_a_config_selects_it_and_the_doctor_starts_it(run: Run) -> None:
+    assert "backend ring" in run("det_core.cli", "plugins", "list")
+    told = run("det_core.cli", "doctor", "const.yaml")
+    assert told.endswith("exit code 0"), told
+    assert re.search(r"^rehearsal +ok +ring: rank 0 on \S+, rank 1 on \S+$", told, re.MULTILINE), told
+
+
+@pytest.mark.integration
+def test_a_script_is_started_by_hand(run: Run) -> None:
+    told = run("det_core.launch", "ring", "--slots=2", "--", "train.py")
+    assert told.endswith("exit code 0"), told
+    assert re.findall(r"^\[rank=\d\] one of 2$", told, re.MULTILINE) != []
+
+
+@pytest.mark.parametrize("language", ["python", "toml"])
+def test_the_document_shows_the_example(language: str) -> None:
+    example = "\n".join(path.read_text() for path in EXAMPLE.iterdir() if path.is_file())
+    assert [code for code in snippets(DOCUMENT, language) if code not in example] == []
+
+
+def test_everything_that_the_class_says_is_in_the_table() -> None:
+    suite = [base for base in BackendCompliance.__mro__ if base.__module__.startswith("det_core.testing")]
+    declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
+    assert first_column(DOCUMENT) == declared
