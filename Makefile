@@ -6,10 +6,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 CORE_TESTS := tests
 TORCH_TESTS := plugins/torch/tests
+DISTRIBUTED_TESTS := plugins/torch_distributed/tests
 S3_TESTS := plugins/storage_s3/tests
 GCS_TESTS := plugins/storage_gcs/tests
-PACKAGES := pyproject.toml plugins/torch/pyproject.toml plugins/storage_s3/pyproject.toml plugins/storage_gcs/pyproject.toml
-SOURCES := det_core plugins/torch plugins/storage_s3 plugins/storage_gcs tests benchmarks examples
+PACKAGES := pyproject.toml plugins/torch/pyproject.toml plugins/torch_distributed/pyproject.toml plugins/storage_s3/pyproject.toml plugins/storage_gcs/pyproject.toml
+SOURCES := det_core plugins/torch plugins/torch_distributed plugins/storage_s3 plugins/storage_gcs tests benchmarks examples
 
 .PHONY: demo test unit soak lint bench debian clean
 
@@ -19,12 +20,14 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev debian
 	$(BIN)/pytest $(CORE_TESTS)
 	$(BIN)/pytest $(TORCH_TESTS)
+	$(BIN)/pytest $(DISTRIBUTED_TESTS)
 	$(BIN)/pytest $(S3_TESTS)
 	$(BIN)/pytest $(GCS_TESTS)
 
 unit: $(VENV)/.dev
 	$(BIN)/pytest -q -m "not integration and not slow" $(CORE_TESTS)
 	$(BIN)/pytest -q -m "not integration and not slow" $(TORCH_TESTS)
+	$(BIN)/pytest -q -m "not integration and not slow" $(DISTRIBUTED_TESTS)
 	$(BIN)/pytest -q -m "not integration and not slow" $(S3_TESTS)
 	$(BIN)/pytest -q -m "not integration and not slow" $(GCS_TESTS)
 
@@ -38,7 +41,7 @@ soak: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/mypy det_core plugins/torch/det_torch plugins/storage_s3/det_storage_s3 plugins/storage_gcs/det_storage_gcs
+	$(BIN)/mypy det_core plugins/torch/det_torch plugins/torch_distributed/det_torch_distributed plugins/storage_s3/det_storage_s3 plugins/storage_gcs/det_storage_gcs
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
@@ -77,7 +80,7 @@ $(VENV)/.demo: $(VENV)/.torch $(PACKAGES)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/pip install -q -e '.[dev,postgresql]' -e 'plugins/torch[dev]' -e 'plugins/storage_s3[dev]' -e 'plugins/storage_gcs[dev]'
+	$(BIN)/pip install -q -e '.[dev,postgresql]' -e 'plugins/torch[dev]' -e plugins/torch_distributed -e 'plugins/storage_s3[dev]' -e 'plugins/storage_gcs[dev]'
 	touch $@
 
 clean:

@@ -19,6 +19,9 @@ class TrialAdapter(ABC):
     """One process's share of one trial. Called from one thread, in this order::
 
     load?  started  ( train*  reduced  reported  |  validate  |  snapshot  |  saved )*  close
+
+    With several workers, each has an adapter, and all of them get the same calls between the same batches, so that
+    any of these methods may exchange something. What `close` does is up to each by itself: others may have failed.
     """
 
     @property
@@ -43,7 +46,7 @@ class TrialAdapter(ABC):
         An error of the trial's code is raised, after a log line that says ``batch N``.
 
         Returns:
-            One mapping of plain JSON-able values per batch trained, in order.
+            One mapping of plain JSON-able values per batch trained, in order: of this worker's share.
         """
 
     @abstractmethod
@@ -53,16 +56,16 @@ class TrialAdapter(ABC):
         It must leave nothing behind that training would notice, finished or not.
 
         Returns:
-            The reduced metrics, as plain JSON-able values; None if it left early.
+            The metrics reduced over all workers, the same on each, as plain JSON-able values; None if it left early.
         """
 
     @abstractmethod
     def snapshot(self) -> Callable[[Path], None]:
-        """Take everything that `load` needs for an exact continuation.
+        """Take everything that `load` needs for an exact continuation, of all workers.
 
         Returns:
-            Writes it into the directory, once. With `writes_behind` it runs while training goes on, so it must hold
-            copies; the next snapshot is taken only after it returned.
+            Writes it into the directory, once; called on the chief only. With `writes_behind` it runs while training
+            goes on, so it must hold copies; the next snapshot is taken only after it returned.
         """
 
     @abstractmethod
@@ -80,11 +83,11 @@ class TrialAdapter(ABC):
         """The checkpoint, if there is one, was loaded; training begins."""
 
     def reduced(self) -> Metrics:
-        """Training metrics that are not means over batches, over all batches since the last call; plain values."""
+        """Training metrics that are not means over batches, over all batches of all workers since the last call."""
         return {}
 
     def reported(self, metrics: Metrics, batch_metrics: Sequence[Metrics]) -> None:
-        """Training metrics were reported: the means with `reduced`, and those of each batch."""
+        """Training metrics were reported: the means with `reduced`, and those of each batch, over all workers."""
 
     def saved(self, storage_id: str) -> None:
         """A checkpoint became complete, at the latest when the next one begins or training ends."""

@@ -25,6 +25,8 @@ def main() -> int:
     try:
         distributed = backends.meet() if backends.NAME in os.environ else None
         rank = distributed.rank if distributed else None
+        if rank:
+            logging.getLogger("det").setLevel(logging.WARNING)  # the chief speaks for all
         with _verdict.present(rank or 0), core.init(distributed=distributed) as context:
             trial_class = load_trial_class(str(context.config.entrypoint))
             registry().load(_framework_of(trial_class))(trial_class, context)

@@ -16,6 +16,7 @@ from typing import Any
 
 import det_core
 from det_core.core import Context, EarlyExitReason
+from det_core.core._together import everyone
 from det_core.core.context_dir import context_files
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
@@ -56,6 +57,9 @@ class _Left(Exception):
 class TrialLoop:
     """Trains one trial from its latest checkpoint to its end, or until it is asked to leave.
 
+    With several workers each has a loop, and they do the same between the same batches; only the chief reports and
+    saves. Their metrics of a batch become one: the mean over the workers.
+
     Resuming is exact: every boundary is a function of the number of batches, and a checkpoint
     between two reports carries the metrics that the next report will cover.
 
@@ -83,7 +87,8 @@ class TrialLoop:
         self._checkpointed_at = -1
         # Listed at the start: later the directory has what training wrote, too.
         self._code = list(context_files(Path.cwd())) if self._plan.checkpoint_code else []
-        self._saver = Saver(core.checkpoint, adapter.saved)
+        self._ranks = everyone(core.distributed)
+        self._saver = Saver(core.checkpoint, adapter.saved, self._ranks)
         self._schedule = Schedule.of(self._plan, adapter)
 
     def run(self) -> None:
@@ -99,12 +104,14 @@ class TrialLoop:
         with ExitStack() as ending:
             ending.callback(self._adapter.close)
             ending.callback(self._saver.close)
+            self._agree()
             self._restore()
             self._adapter.started()
             try:
                 yield from self._until_the_end()
             except _Left:
                 self._checkpoint_once()
+            self._saver.wait()
 
     def _until_the_end(self) -> Iterator[int]:
         progress, schedule = self._progress, self._schedule
@@ -126,7 +133,26 @@ class TrialLoop:
     def trained(self, batch_metrics: Sequence[Metrics]) -> None:
         """Take note of the batches just trained, oldest first."""
         self._progress.batches_trained += len(batch_metrics)
-        self._progress.unreported += map(dict, batch_metrics)
+        self._progress.unreported += self._united(batch_metrics)
+
+    def _united(self, batch_metrics: Sequence[Metrics]) -> Sequence[dict[str, Any]]:
+        """One mapping per batch, the same on all workers."""
+        own = list(map(dict, batch_metrics))
+        if self._core.distributed.size == 1:
+            return own
+        of_ranks: list[list[dict[str, Any]]] = self._core.distributed.allgather(own)
+        if not self._core.config.optimizations.average_training_metrics:
+            return of_ranks[0]
+        return [unite(rows) for rows in zip(*of_ranks, strict=True)]
+
+    def _agree(self) -> None:
+        """Before a worker with more data than others would wait for them forever."""
+        schedules = self._ranks.allgather(self._schedule)
+        if any(schedule != schedules[0] for schedule in schedules):
+            raise InvalidTrial(
+                f"the workers would train and validate at different batches: {schedules}; give all of them data of one "
+                "length, or the lengths in batches"
+            )
 
     def _stop(self) -> bool:
         # With several workers all must leave at the same batch, so there they ask at boundaries only.
@@ -139,21 +165,24 @@ class TrialLoop:
             self._validate_once()
         if self._schedule.checkpoints_at(batch):
             self._checkpoint_once()
-        self._core.train.report_progress(min(batch / self._schedule.length, 1.0))
+        if self._ranks.is_chief:
+            self._core.train.report_progress(min(batch / self._schedule.length, 1.0))
 
     def _report(self) -> None:
         rows = self._progress.unreported
         metrics = {**average(rows), **self._adapter.reduced()}
-        self._core.train.report_training_metrics(self._progress.batches_trained, metrics, rows)
+        if self._ranks.is_chief:
+            self._core.train.report_training_metrics(self._progress.batches_trained, metrics, rows)
         self._progress.unreported = []
         self._adapter.reported(metrics, rows)
 
     def _leaves(self) -> bool:
-        if self._context.get_stop_requested():
+        if any(self._ranks.allgather(self._context.get_stop_requested())):
             _log.info("the trial asked to stop after %d batches", self._progress.batches_trained)
             self._checkpoint_once()
             self._saver.wait()
-            self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
+            if self._ranks.is_chief:
+                self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
             return True
         if self._core.preempt.should_preempt():
             self._checkpoint_once()
@@ -169,8 +198,9 @@ class TrialLoop:
         metrics = self._adapter.validate(self._stop)
         if metrics is None:
             raise _Left
-        improved = self._is_best(metrics)
-        self._core.train.report_validation_metrics(batch, metrics)
+        improved = self._ranks.by_chief(lambda: self._is_best(metrics))
+        if self._ranks.is_chief:
+            self._core.train.report_validation_metrics(batch, metrics)
         self._progress.validated_at = batch
         policy = self._plan.checkpoint_policy
         if batch and (policy == "all" or (policy == "best" and improved)):
@@ -232,8 +262,14 @@ def _write(write: Callable[[Path], None], state: str, code: Sequence[str], path:
         shutil.copyfile(name, copy)
 
 
+def unite(of_ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The metrics of one batch from those of each worker: means of numbers, else what the first worker says."""
+    first = {name: value for metrics in reversed(of_ranks) for name, value in metrics.items()}
+    return {**first, **average(of_ranks)}
+
+
 def average(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The mean of every numeric metric over the batches that have it; others are left out."""
+    """The mean of every numeric metric over the mappings that have it; others are left out."""
     values: dict[str, list[float]] = {}
     for metrics in batch_metrics:
         for name, value in metrics.items():

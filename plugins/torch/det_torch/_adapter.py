@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from det_core.core._distributed import single_process
+from det_core.core._together import everyone
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_torch import _checkpoint, _description, _reading
 from det_torch._callback import Callbacks
@@ -22,6 +24,7 @@ from det_torch._metrics import settle, training_metrics, validation_metrics
 from det_torch._packing import pack, unpack
 from det_torch._random import derive_seed, forked, set_rng_state
 from det_torch._reducer import reduce_metrics
+from det_torch._slots import SLOTS, in_turn, own_state, seed_slot
 from det_torch._staging import Staging
 from det_torch._styles import steps_of
 from det_torch._trial import PyTorchTrial
@@ -76,6 +79,7 @@ class PyTorchAdapter(TrialAdapter):
         self._moved = context.to_device if context._moves_batches else _as_is
         self._staging = Staging()
         context._epoch_len = self._training.batches_per_epoch
+        seed_slot(context.distributed, context.get_trial_seed(), 0)
 
     @property
     def batches_per_epoch(self) -> int | None:
@@ -90,6 +94,7 @@ class PyTorchAdapter(TrialAdapter):
         return not self._callbacks.has("on_checkpoint_write_end")  # which runs on the main thread
 
     def started(self) -> None:
+        self._context._backend.begin()
         self._callbacks.call("on_training_start")
         if self._context._profiler is not None:
             self._ending.enter_context(self._context._profiler)
@@ -97,6 +102,7 @@ class PyTorchAdapter(TrialAdapter):
     def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
         self._training_mode()
         context, train_batch, profiler = self._context, self._steps.train_batch, self._context._profiler
+        backend = context._backend
         data, call = self._batches or self._begin_reading(None), self._callbacks.call
         rows: list[dict[str, Any]] = []
         with self._noting_errors("training"):
@@ -105,7 +111,7 @@ class PyTorchAdapter(TrialAdapter):
                 epoch, ends = context.current_train_epoch(), context.is_epoch_end()
                 if context.is_epoch_start():
                     call("on_training_epoch_start", epoch)
-                with context._autocast():
+                with backend.batch(updates=context._updates()), context._autocast():
                     rows.append(training_metrics(train_batch(batch, epoch, context._batch_idx)))
                 context._end_batch()
                 if ends:
@@ -131,6 +137,7 @@ class PyTorchAdapter(TrialAdapter):
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
         self._evaluates = True
+        self._context._backend.share_buffers()
         for model in self._context.models:
             model.eval()
         before = deepcopy(self._callbacks.state_dict()) if any(map(self._callbacks.has, _BEFORE_VALIDATION)) else None
@@ -146,14 +153,23 @@ class PyTorchAdapter(TrialAdapter):
         return metrics
 
     def snapshot(self) -> Callable[[Path], None]:
-        state = {
-            **_checkpoint.collect(self._context),
+        self._context._backend.share_buffers()
+        distributed = self._context.distributed
+        own = {
+            **_checkpoint.collect_own(self._context),
             "callbacks": self._callbacks.state_dict(),
             "reducers": self._context._reducers.state_dict(),
             "data": self._training.state(),
         }
+        others = distributed.gather(self._staging.copy(pack(own, "checkpoint")) if distributed.rank else None)
+        if others is None:
+            return _written_by_the_chief
+        state = {**_checkpoint.collect(self._context), **own}
         self._callbacks.call("on_checkpoint_save_start", state)
-        return partial(self._write, self._staging.copy(pack(state, "checkpoint")))
+        packed = dict(pack(state, "checkpoint"))
+        if len(others) > 1:
+            packed[SLOTS] = others[1:]
+        return partial(self._write, self._staging.copy(packed))
 
     def saved(self, storage_id: str) -> None:
         self._callbacks.call("on_checkpoint_upload_end", storage_id)
@@ -167,6 +183,8 @@ class PyTorchAdapter(TrialAdapter):
         if batches_trained == 0:  # another trial's checkpoint
             _checkpoint.restore_weights(self._context, state)
             return
+        state = own_state(state, self._context.distributed)
+        seed_slot(self._context.distributed, self._context.get_trial_seed(), batches_trained)
         _checkpoint.restore(self._context, state)
         self._callbacks.load_state_dict(state.get("callbacks", {}))
         self._context._reducers.load_state_dict(state.get("reducers", []))
@@ -215,17 +233,33 @@ class PyTorchAdapter(TrialAdapter):
         by_batch = not self._steps.full_dataset
         if by_batch:
             self._callbacks.call("on_validation_epoch_start")
-        reducers = self._context._reducers
+        reducers, distributed = self._context._reducers, self._context.distributed
         with reducers.validating():
-            with torch.no_grad(), self._context._autocast():
-                rows = list(takewhile(lambda _: not stop(), self._evaluate()))
-            if stop():
+            if not by_batch:
+                return everyone(distributed).by_chief(partial(self._validated_whole, stop))
+            own_rows = self._rows(stop)
+            if own_rows is None:
                 return None
-            settle(rows)
-            if by_batch:
-                self._callbacks.call("on_validation_epoch_end", rows)
-            own = reduce_metrics(rows, self._trial.evaluation_reducer()) if by_batch else rows[0]
-            return {**own, **reducers.reduce(self._context.distributed, training=False, taken=own)}
+            rows = in_turn(distributed.allgather(own_rows))
+            self._callbacks.call("on_validation_epoch_end", rows)
+            metrics = reduce_metrics(rows, self._trial.evaluation_reducer())
+            return {**metrics, **reducers.reduce(distributed, training=False, taken=metrics)}
+
+    def _validated_whole(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
+        """On the chief alone, by ``evaluate_full_dataset``."""
+        rows = self._rows(stop)
+        if rows is None:
+            return None
+        return {**rows[0], **self._context._reducers.reduce(single_process(), training=False, taken=rows[0])}
+
+    def _rows(self, stop: Callable[[], bool]) -> list[dict[str, Any]] | None:
+        """What the trial's evaluation returned, time for time, as plain values; None if it left early."""
+        with torch.no_grad(), self._context._autocast():
+            rows = list(takewhile(lambda _: not stop(), self._evaluate()))
+        if stop():
+            return None
+        settle(rows)
+        return rows
 
     def _write(self, state: dict[str, Any], path: Path) -> None:
         _checkpoint.write(state, path, safetensors=self._trial.safetensors)
@@ -266,3 +300,7 @@ class PyTorchAdapter(TrialAdapter):
 
 def _as_is(batch: Any) -> Any:
     return batch
+
+
+def _written_by_the_chief(_: Path) -> None:
+    raise AssertionError("only the chief writes checkpoints")

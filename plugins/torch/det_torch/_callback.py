@@ -86,7 +86,7 @@ class PyTorchCallback:
         """After a validation, with the metrics that are reported."""
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
-        """Before a checkpoint is written; ``checkpoint`` is what its file will hold, and may be changed."""
+        """On the chief, before a checkpoint is written; ``checkpoint``, what its file will hold, may be changed."""
 
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any] | None) -> None:
         """Before anything is restored from ``checkpoint``, what its file holds; None if the trial begins anew."""

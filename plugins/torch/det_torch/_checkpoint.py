@@ -20,21 +20,25 @@ FILE = "state_dict.pth"
 
 
 def collect(context: PyTorchTrialContext) -> dict[str, Any]:
-    """The state of everything that the context wraps, and of the random number generators; tensors by reference."""
-    with uncompiled(context.models) as models:
+    """The state of everything that the context wraps, the same on all slots; tensors by reference."""
+    with uncompiled(context._bare_models) as models:
         weights = [model.state_dict() for model in models]
-        # There are some only amid a window of aggregation, or where the trial zeroes them itself.
-        gradients = [_gradients(model) for model in models]
-    state = {
+    state: dict[str, Any] = {
         "models_state_dict": weights,
         "optimizers_state_dict": [optimizer.state_dict() for optimizer in context.optimizers],
         "lr_schedulers_state_dict": [scheduler.state_dict() for scheduler in context.lr_schedulers],
-        "gradients": gradients,
-        "rng_state": rng_state(),
     }
     if context._scaler:
         state["scaler_state_dict"] = context._scaler.state_dict()
     return state
+
+
+def collect_own(context: PyTorchTrialContext) -> dict[str, Any]:
+    """What each slot has of its own; tensors by reference."""
+    with uncompiled(context._bare_models) as models:
+        # There are some only amid a window of aggregation, or where the trial zeroes them itself.
+        gradients = [_gradients(model) for model in models]
+    return {"gradients": gradients, "rng_state": rng_state()}
 
 
 def write(state: dict[str, Any], path: Path, *, safetensors: bool = False) -> None:
@@ -62,7 +66,7 @@ def restore(context: PyTorchTrialContext, state: Mapping[str, Any]) -> None:
     check_count("LR schedulers", context.lr_schedulers, state["lr_schedulers_state_dict"])
     for scheduler, saved in zip(context.lr_schedulers, state["lr_schedulers_state_dict"], strict=True):
         scheduler.load_state_dict(saved)
-    with uncompiled(context.models) as models:
+    with uncompiled(context._bare_models) as models:
         for model, gradients in zip(models, state.get("gradients", ()), strict=False):  # old checkpoints have none
             for name, parameter in model.named_parameters():
                 gradient = gradients.get(name)
@@ -74,7 +78,7 @@ def restore(context: PyTorchTrialContext, state: Mapping[str, Any]) -> None:
 def restore_models(context: PyTorchTrialContext, state: Mapping[str, Any]) -> None:
     """Put the weights back, and nothing else."""
     check_count("models", context.models, state["models_state_dict"])
-    with uncompiled(context.models) as models:
+    with uncompiled(context._bare_models) as models:
         for model, saved in zip(models, state["models_state_dict"], strict=True):
             model.load_state_dict(saved)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler as TorchScheduler
@@ -18,6 +19,7 @@ from det_torch._amp import ClipGrads, MixedPrecision
 from det_torch._experimental import PyTorchExperimentalContext
 from det_torch._lr_scheduler import LRScheduler
 from det_torch._metric_reducer import MetricReducer, ReducerSet
+from det_torch.backend import TorchBackend
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -39,11 +41,14 @@ class PyTorchTrialContext(TrialContext):
     def __init__(self, **place: Any) -> None:
         super().__init__(**place)
         self.models: list[torch.nn.Module] = []
-        """Everything that `wrap_model` was given, in that order."""
+        """Everything that `wrap_model` returned, in that order."""
+        self._bare_models: list[torch.nn.Module] = []
+        """What it was given for them, and what checkpoints hold."""
         self.optimizers: list[torch.optim.Optimizer] = []
         self.lr_schedulers: list[LRScheduler] = []
         self.device = self._choose_device()
         """Where this slot trains."""
+        self._backend = TorchBackend()
         optimizations = self.config.optimizations
         self._aggregation = optimizations.aggregation_frequency
         self._average_gradients = optimizations.average_aggregated_gradients
@@ -71,12 +76,13 @@ class PyTorchTrialContext(TrialContext):
         It may be what ``torch.compile`` returned; checkpoints are the same with and without.
 
         Returns:
-            The model to use from now on.
+            The model to call from now on; with several slots it may be a wrapper, without the model's own attributes.
         """
         _check_type("wrap_model", model, torch.nn.Module, "torch.nn.Module")
         model = model.to(self.device)
-        self.models.append(model)
-        return model
+        self._bare_models.append(model)
+        self.models.append(self._backend.wrap_model(model))
+        return cast("_Model", self.models[-1])
 
     def wrap_optimizer(
         self,
@@ -91,7 +97,7 @@ class PyTorchTrialContext(TrialContext):
             optimizer: any; `step_optimizer` will step it.
             backward_passes_per_step: calls of `backward` before each `step_optimizer`, >= 1. Their gradients add up
                 and are never divided by this number: divide the losses if you want their mean.
-            fp16_compression: whether slots may exchange gradients as float16. One slot exchanges none.
+            fp16_compression: whether slots may exchange gradients as float16, whatever the config says.
             average_aggregated_gradients: for this optimizer, instead of the config's.
 
         Returns:
@@ -103,9 +109,10 @@ class PyTorchTrialContext(TrialContext):
                 f"backward_passes_per_step is {backward_passes_per_step!r}; expected an integer of at least 1"
             )
         average = self._average_gradients if average_aggregated_gradients is None else average_aggregated_gradients
-        self._divisors[optimizer] = self._aggregation if average else 1
-        self.optimizers.append(optimizer)
-        return optimizer
+        compression = fp16_compression or self.config.optimizations.gradient_compression
+        self.optimizers.append(self._backend.wrap_optimizer(optimizer, fp16_compression=compression))
+        self._divisors[self.optimizers[-1]] = self._aggregation if average else 1
+        return cast("_Optimizer", self.optimizers[-1])
 
     def wrap_lr_scheduler(
         self, lr_scheduler: _Scheduler, step_mode: LRScheduler.StepMode, frequency: int = 1
@@ -194,10 +201,8 @@ class PyTorchTrialContext(TrialContext):
         create_graph: bool = False,
     ) -> None:
         """Add the loss's gradients to those of the parameters; arguments as for ``torch.Tensor.backward``."""
-        if self._amp:
-            self._amp.backward(loss, gradient, retain_graph, create_graph)
-        else:
-            loss.backward(gradient, retain_graph, create_graph)  # type: ignore[no-untyped-call]
+        backward: Callable[..., Any] = partial(self._amp.backward, loss) if self._amp else loss.backward
+        self._backend.backward(loss, partial(backward, gradient, retain_graph, create_graph))
 
     def step_optimizer(
         self,
@@ -234,10 +239,8 @@ class PyTorchTrialContext(TrialContext):
                 )
             if not self._updates():
                 return
-        if self._amp:
-            self._amp.step(optimizer, divisor, clip_grads)
-        else:
-            _amp.step(optimizer, divisor, clip_grads, scaler)
+        step = self._amp.step if self._amp else partial(_amp.step, scaler=scaler)
+        self._backend.step(optimizer, partial(step, optimizer, divisor, clip_grads))
         if auto_zero_grads:
             optimizer.zero_grad()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from det_core.core import Context
 from det_core.trial import TrialLoop
 from det_torch import _description
@@ -10,6 +12,7 @@ from det_torch._context import PyTorchTrialContext
 from det_torch._random import seed_all
 from det_torch._tensorboard import Tensorboard
 from det_torch._trial import PyTorchTrial
+from det_torch.backend import backend_of
 
 
 def run_trial(trial_class: type[PyTorchTrial], core_context: Context) -> None:
@@ -17,11 +20,12 @@ def run_trial(trial_class: type[PyTorchTrial], core_context: Context) -> None:
     seed_all(core_context.trial.trial_seed)
     context = PyTorchTrialContext.from_core(core_context)
     context._tensorboard = Tensorboard(core_context.train)
-    adapter = PyTorchAdapter(
-        trial_class(context),
-        context,
-        description=_description.describe(trial_class, core_context),
-        first_batch=core_context.trial.steps_completed,
-        latest=core_context.info.latest_checkpoint if core_context.info else None,
-    )
-    TrialLoop(adapter, core_context, context).run()
+    with closing(backend_of(context)) as context._backend:
+        adapter = PyTorchAdapter(
+            trial_class(context),
+            context,
+            description=_description.describe(trial_class, core_context),
+            first_batch=core_context.trial.steps_completed,
+            latest=core_context.info.latest_checkpoint if core_context.info else None,
+        )
+        TrialLoop(adapter, core_context, context).run()

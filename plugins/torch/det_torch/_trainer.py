@@ -20,6 +20,7 @@ from det_torch._random import derive_seed, seed_all
 from det_torch._tensorboard import Tensorboard
 from det_torch._trial import PyTorchTrial
 from det_torch._units import Batch, TrainUnit
+from det_torch.backend import backend_of, meet
 
 _log = logging.getLogger("det.torch")
 
@@ -57,7 +58,8 @@ def init(
         hparams: hyperparameters by name, JSON-able. In an experiment they add to the config's, which stay as they are.
         exp_conf: keys of an experiment config for when the script runs by itself; those of an experiment replace it.
             Everything random follows from its ``reproducibility.experiment_seed``, by default another one each time.
-        distributed: of one worker.
+        distributed: this worker among the others, who train by the backend that ``DET_BACKEND`` names. None: the
+            workers that ``python -m det_core.launch`` started, else this process alone.
         aggregation_frequency: batches per step of the optimizers, >= 1; 1 = as the config says.
         enable_tensorboard_logging: whether metrics are written for TensorBoard and its files stored.
 
@@ -65,19 +67,15 @@ def init(
         The context to make the trial with.
 
     Raises:
-        ValueError: an argument is not as described.
+        ValueError: an argument is not as described, or several workers have no backend.
         ConfigError: ``exp_conf`` is wrong.
     """
-    if distributed is not None and distributed.size > 1:
-        raise ValueError(
-            f"distributed has {distributed.size} workers, but det_torch trains on one slot so far; several come with a "
-            "distributed backend. Leave the argument out and start one process"
-        )
     if type(aggregation_frequency) is not int or aggregation_frequency < 1:
         raise ValueError(f"aggregation_frequency is {aggregation_frequency!r}; expected an integer of at least 1")
     mode = core.TensorboardMode.AUTO if enable_tensorboard_logging else core.TensorboardMode.MANUAL
     given = dict(exp_conf or {})
     config = _config(given, hparams or {}, aggregation_frequency)
+    distributed = meet(distributed)
     with (
         core.init(distributed=distributed, tensorboard_mode=mode, config=config) as run,
         closing(Tensorboard(run.train)) as tensorboard,
@@ -92,10 +90,11 @@ def init(
             context._aggregation = aggregation_frequency
         context._tensorboard = tensorboard
         context.set_enable_tensorboard_logging(enable_tensorboard_logging)
-        try:
-            yield context
-        finally:
-            context._core = None
+        with closing(backend_of(context)) as context._backend:
+            try:
+                yield context
+            finally:
+                context._core = None
 
 
 class Trainer:

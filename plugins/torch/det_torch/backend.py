@@ -1,0 +1,116 @@
+"""What a distributed backend does to the training of a `PyTorchTrial`: the contract of its adapters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from det_core.core import DistributedContext
+from det_core.launch import backends
+from det_core.plugins import registry
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from det_torch._context import PyTorchTrialContext
+
+_NOTHING = nullcontext()
+
+
+class TorchBackend:
+    """How the slots of a trial train as one. As it is, for one slot; adapters override what differs for theirs.
+
+    An adapter is what ``BackendSpec.adapters["pytorch"]`` names: a subclass. On every slot it is constructed as
+    ``adapter(context, options)`` before the trial is, and called in this order::
+
+        ( wrap_model | wrap_optimizer )*  begin  ( batch( backward* step* )  |  share_buffers )*  close
+
+    All slots call all methods alike, except for `close`. det by itself shares out the data, puts the metrics of slots
+    together, lets the chief alone write checkpoints, and restores them on every slot.
+    """
+
+    def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
+        """The model that the trial will call; ``model`` is on ``context.device``, and remains what checkpoints hold."""
+        return model
+
+    def wrap_optimizer(self, optimizer: torch.optim.Optimizer, *, fp16_compression: bool) -> torch.optim.Optimizer:
+        """The optimizer that the trial will step.
+
+        Args:
+            fp16_compression: whether gradients of its parameters may be exchanged as float16, by the trial's wish or
+                the config's ``optimizations.gradient_compression``.
+        """
+        return optimizer
+
+    def begin(self) -> None:
+        """Make weights and buffers those of the chief. Checkpoints are restored by now, and training begins."""
+
+    def batch(self, *, updates: bool) -> AbstractContextManager[Any]:
+        """What each ``train_batch`` runs in.
+
+        Args:
+            updates: whether optimizers step in it; if not, gradients of this slot alone are to add up.
+        """
+        return _NOTHING
+
+    def backward(self, loss: torch.Tensor, run: Callable[[], Any]) -> None:
+        """Add the gradients of ``loss``, by ``run()``, which scales it for mixed precision if det does that."""
+        run()
+
+    def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any]) -> None:
+        """Step, by ``run()``: it divides the gradients, clips them and steps, so they must be those of all slots."""
+        run()
+
+    def share_buffers(self) -> None:
+        """Make buffers those of the chief, such as running means: a validation or a checkpoint follows."""
+
+    def close(self) -> None:
+        """Training has ended, well or not; other slots may be gone."""
+
+
+def backend_of(context: PyTorchTrialContext) -> TorchBackend:
+    """The adapter of the backend that started this process; the base class for one slot that none started.
+
+    Raises:
+        LaunchError: there are several slots, and no backend started them.
+        InvalidExperimentException: the backend does not adapt PyTorchTrial.
+        PluginError, ConfigError: it does not load, or its options are wrong.
+    """
+    if context.distributed.size == 1 and backends.NAME not in os.environ:
+        return TorchBackend()
+    adapter: Callable[[PyTorchTrialContext, BaseModel], TorchBackend] = backends.adapter("pytorch")
+    return adapter(context, backends.parse_options(os.environ[backends.NAME], backends.block()))
+
+
+def meet(distributed: DistributedContext | None) -> DistributedContext | None:
+    """The workers that a script trains with, checked before any of them waits for another.
+
+    Args:
+        distributed: as the script gave it.
+
+    Returns:
+        The same; without one, those that ``python -m det_core.launch`` started. None: this process is alone.
+
+    Raises:
+        ValueError: there are several, and no backend is chosen.
+    """
+    if distributed is None and backends.NAME in os.environ and backends.CHIEF in os.environ:
+        return backends.meet()
+    installed = ", ".join(registry().names("backend")) or "none; for one: pip install det-torch-distributed"
+    remedy = f"start it with: python -m det_core.launch BACKEND --slots 2 -- train.py (installed backends: {installed})"
+    if distributed is None and os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ValueError(
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, so this script has other workers, but init() got no "
+            "distributed=; pass core.DistributedContext.from_torch_distributed() and set DET_BACKEND to a backend's "
+            f"name, or {remedy}"
+        )
+    if distributed is not None and distributed.size > 1 and backends.NAME not in os.environ:
+        raise ValueError(
+            f"distributed has {distributed.size} workers, but without a distributed backend det_torch trains on one "
+            f"slot; set DET_BACKEND to a backend's name, or {remedy}"
+        )
+    return distributed

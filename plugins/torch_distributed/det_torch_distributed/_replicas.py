@@ -1,0 +1,95 @@
+"""A `PyTorchTrial` whose every slot has the whole model, and exchanges gradients with the others."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from det_torch import PyTorchTrialContext
+from det_torch.backend import TorchBackend
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from det_core.launch import backends
+from det_torch_distributed._options import Options
+
+_FOREVER = timedelta(days=365)
+_TRANSPORTS = {"cuda": "nccl"}
+"""Device type -> what its tensors travel by; elsewhere gloo."""
+_PARAMETERS = inspect.signature(DistributedDataParallel).parameters
+_KEEP_BUFFERS: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers": False  # its name before
+}
+"""Sharing them before every forward pass would cost an exchange, and break losses of two passes."""
+
+
+class Replicas(TorchBackend):
+    """DistributedDataParallel over the process group of torch.distributed, which it makes unless the script has."""
+
+    def __init__(self, context: PyTorchTrialContext, options: Options) -> None:
+        self._device = context.device
+        self._find_unused = options.find_unused_parameters
+        self._models: list[torch.nn.Module] = []
+        self._replicas: list[DistributedDataParallel] = []
+        self._compressed: set[DistributedDataParallel] = set()
+        self._owns_group = not dist.is_initialized()
+        if self._owns_group:
+            seconds = backends.block().get("timeout")
+            dist.init_process_group(
+                _TRANSPORTS.get(self._device.type, "gloo"),
+                timeout=timedelta(seconds=seconds) if seconds else _FOREVER,
+                device_id=self._device if self._device.type == "cuda" else None,
+            )
+
+    def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
+        self._models.append(model)
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            return model  # there is nothing to exchange, which DDP refuses
+        replica = DistributedDataParallel(
+            model,
+            device_ids=[self._device] if self._device.type == "cuda" else None,
+            find_unused_parameters=self._find_unused,
+            **_KEEP_BUFFERS,
+        )
+        self._replicas.append(replica)
+        return replica
+
+    def wrap_optimizer(self, optimizer: torch.optim.Optimizer, *, fp16_compression: bool) -> torch.optim.Optimizer:
+        if fp16_compression:
+            trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            for replica in self._replicas:
+                if replica not in self._compressed and any(id(weight) in trained for weight in replica.parameters()):
+                    replica.register_comm_hook(None, fp16_compress_hook)
+                    self._compressed.add(replica)
+        return optimizer
+
+    def begin(self) -> None:
+        _broadcast(weight.detach() for model in self._models for weight in model.parameters())
+        self.share_buffers()
+
+    def batch(self, *, updates: bool) -> AbstractContextManager[Any]:
+        return nullcontext() if updates else self._without_exchange()
+
+    @contextmanager
+    def _without_exchange(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for replica in self._replicas:
+                stack.enter_context(replica.no_sync())
+            yield
+
+    def share_buffers(self) -> None:
+        _broadcast(buffer for model in self._models for buffer in model.buffers())
+
+    def close(self) -> None:
+        if self._owns_group:
+            dist.destroy_process_group()
+
+
+def _broadcast(tensors: Iterator[torch.Tensor]) -> None:
+    for tensor in tensors:
+        dist.broadcast(tensor, src=0)

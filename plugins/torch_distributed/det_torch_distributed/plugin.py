@@ -1,0 +1,19 @@
+"""How det-torch-distributed joins det. Light: importing this module does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import det_core
+from det_core.specs import BackendSpec
+
+
+@det_core.hookimpl
+def det_backends() -> Iterator[BackendSpec]:
+    yield BackendSpec(
+        name="torch_distributed",
+        target="det_torch_distributed._torchrun:Torchrun",
+        config_model="det_torch_distributed._options:Options",
+        adapters={"pytorch": "det_torch_distributed._replicas:Replicas"},
+        install="pip install torch, then pip install det-torch-distributed",
+    )

@@ -1,0 +1,57 @@
+"""What starts the workers, without starting them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from det_torch_distributed._options import Options
+from det_torch_distributed._torchrun import Torchrun
+
+from det_core.config import DistributedConfig
+from det_core.errors import LaunchError
+from det_core.interfaces.backend import Place, Ranks
+from det_core.plugins import registry
+
+ENVIRONMENT = {
+    "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+}  # fmt: skip
+
+
+def test_ranks_are_those_that_torchrun_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    expected = Ranks(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2)
+    assert Torchrun(Options()).ranks() == expected
+    monkeypatch.delenv("GROUP_RANK")
+    with pytest.raises(LaunchError, match=r"GROUP_RANK.*python -m det_core.launch torch_distributed"):
+        Torchrun(Options()).ranks()
+
+
+def test_every_node_gets_the_same_rendezvous(tmp_path: Path) -> None:
+    starts = []
+    for node in range(2):
+        place = Place(hosts=["10.0.0.1", "10.0.0.2"], node=node, slots=3, port=2345, directory=tmp_path)
+        starts.append(Torchrun(Options()).start(place, ["python3", "train.py"]))
+    assert [option for option in starts[0].argv if option not in starts[1].argv] == ["--node-rank=0"]
+    assert starts[0].argv[-3:] == ["--no-python", "python3", "train.py"]
+    assert {"--master-addr=10.0.0.1", "--master-port=2345", "--nnodes=2", "--max-restarts=0"} <= set(starts[0].argv)
+    assert not starts[0].env
+
+
+def test_options_are_checked() -> None:
+    block = {"backend": "torch_distributed", "find_unused_parameters": True}
+    options = DistributedConfig.model_validate(block).options
+    assert options == Options(find_unused_parameters=True)
+    with pytest.raises(ValueError, match="find_unused"):
+        DistributedConfig.model_validate({"backend": "torch_distributed", "find_unused": True})
+
+
+def test_the_plugin_is_light() -> None:
+    program = "import sys, det_torch_distributed.plugin as p; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+    spec = registry().find("backend", "torch_distributed")
+    assert registry().load(spec) is Torchrun
