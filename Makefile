@@ -4,44 +4,40 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-CORE_TESTS := tests
-TORCH_TESTS := plugins/torch/tests
-DISTRIBUTED_TESTS := plugins/torch_distributed/tests
-S3_TESTS := plugins/storage_s3/tests
-GCS_TESTS := plugins/storage_gcs/tests
-PACKAGES := pyproject.toml plugins/torch/pyproject.toml plugins/torch_distributed/pyproject.toml plugins/storage_s3/pyproject.toml plugins/storage_gcs/pyproject.toml
-SOURCES := det_core plugins/torch plugins/torch_distributed plugins/storage_s3 plugins/storage_gcs tests benchmarks examples
+PLUGINS := torch torch_distributed horovod deepspeed storage_s3 storage_gcs
+PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
+SOURCES := det_core $(PLUGINS:%=plugins/%) tests benchmarks examples
+# One pytest process per distribution.
+pytest_plugins = set -e; for plugin in $(PLUGINS); do $(BIN)/pytest $(1) plugins/$$plugin/tests; done
 
-.PHONY: demo test unit soak lint bench debian clean
+.PHONY: demo test test-core test-plugins unit soak lint bench debian clean
 
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
 
-test: $(VENV)/.dev debian
-	$(BIN)/pytest $(CORE_TESTS)
-	$(BIN)/pytest $(TORCH_TESTS)
-	$(BIN)/pytest $(DISTRIBUTED_TESTS)
-	$(BIN)/pytest $(S3_TESTS)
-	$(BIN)/pytest $(GCS_TESTS)
+# The tests of det-core mostly wait, so those of the plugins run beside them.
+test: $(VENV)/.horovod
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-core test-plugins
+
+test-core: $(VENV)/.horovod
+	$(BIN)/pytest tests
+
+test-plugins: $(VENV)/.horovod
+	$(call pytest_plugins)
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -q -m "not integration and not slow" $(CORE_TESTS)
-	$(BIN)/pytest -q -m "not integration and not slow" $(TORCH_TESTS)
-	$(BIN)/pytest -q -m "not integration and not slow" $(DISTRIBUTED_TESTS)
-	$(BIN)/pytest -q -m "not integration and not slow" $(S3_TESTS)
-	$(BIN)/pytest -q -m "not integration and not slow" $(GCS_TESTS)
+	$(BIN)/pytest -q -m "not integration and not slow" tests
+	$(call pytest_plugins,-q -m "not integration and not slow")
 
 # The same campaigns as in the tests, with their full count of seeds.
-soak: $(VENV)/.dev
-	DET_SOAK=1 $(BIN)/pytest -m campaign $(CORE_TESTS)
-	DET_SOAK=1 $(BIN)/pytest -m campaign $(TORCH_TESTS)
-	DET_SOAK=1 $(BIN)/pytest -m campaign $(S3_TESTS)
-	DET_SOAK=1 $(BIN)/pytest -m campaign $(GCS_TESTS)
+soak: $(VENV)/.horovod
+	DET_SOAK=1 $(BIN)/pytest -m campaign tests
+	export DET_SOAK=1; $(call pytest_plugins,-m campaign)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/mypy det_core plugins/torch/det_torch plugins/torch_distributed/det_torch_distributed plugins/storage_s3/det_storage_s3 plugins/storage_gcs/det_storage_gcs
+	$(BIN)/mypy det_core $(foreach plugin,$(PLUGINS),plugins/$(plugin)/det_$(plugin))
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
@@ -53,21 +49,22 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/object_store.py
 	$(BIN)/python benchmarks/trainers.py
 	$(BIN)/python benchmarks/checkpoint_stall.py
+	$(BIN)/python benchmarks/slots.py
 	$(BIN)/python benchmarks/first_call.py
 
-# Debian packages for the tests' servers and namespaces; the tests start their own, so the package shall not start one.
+# Debian packages for the tests' servers, namespaces and compilers; the tests start their own, so the package shall not start one.
 # Without apt or root those tests skip and say so; never in CI.
 debian:
 	@if ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 && command -v ip >/dev/null && \
-		command -v radosgw >/dev/null; then :; \
+		command -v radosgw >/dev/null && command -v cmake >/dev/null && command -v g++ >/dev/null; then :; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		mkdir -p /etc/postgresql-common && \
 		{ [ -e /etc/postgresql-common/createcluster.conf ] || \
 			echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf; } && \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-			-o Dpkg::Options::=--force-confold postgresql iproute2 \
+			-o Dpkg::Options::=--force-confold postgresql iproute2 cmake g++ make \
 			ceph-common ceph-mgr ceph-mon ceph-osd radosgw >/dev/null; \
-	else echo "postgresql, iproute2 and ceph are not all installed and cannot be here: their tests will skip"; fi
+	else echo "postgresql, iproute2, ceph, cmake and g++ are not all installed and cannot be here: their tests will skip"; fi
 
 # torch first and alone: a range would let pip choose a build of several GB.
 $(VENV)/.torch:
@@ -80,8 +77,13 @@ $(VENV)/.demo: $(VENV)/.torch $(PACKAGES)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/pip install -q -e '.[dev,postgresql]' -e 'plugins/torch[dev]' -e plugins/torch_distributed -e 'plugins/storage_s3[dev]' -e 'plugins/storage_gcs[dev]'
+	$(BIN)/pip install -q -e '.[dev,postgresql]' $(PLUGINS:%=-e 'plugins/%[dev]')
 	touch $@
+
+# Compiled in some minutes, once: the wheel is kept. Without a compiler its tests skip and say so; never in CI.
+$(VENV)/.horovod: $(VENV)/.dev | debian
+	$(BIN)/python -m det_horovod.build --wheels .cache/wheels && touch $@ || \
+		{ [ -z "$$CI" ] && echo "Horovod cannot be built here: its tests will skip"; }
 
 clean:
 	rm -rf $(VENV) .cache

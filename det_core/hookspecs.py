@@ -66,7 +66,7 @@ def det_backends() -> Iterable[specs.BackendSpec]:
         def det_backends():
             yield BackendSpec(
                 name="horovod",
-                target="det_horovod._launch:HorovodRun",
+                target="det_horovod._backend:Horovod",
                 adapters={"pytorch": "det_horovod._torch:HorovodTorch"},
             )
     """

@@ -36,7 +36,12 @@ class TrialAdapter(ABC):
 
     @property
     def writes_behind(self) -> bool:
-        """Whether what `snapshot` returns may run in another thread while training goes on."""
+        """Whether what `snapshot` returns may run in another thread while training goes on; not if `sharded`."""
+        return False
+
+    @property
+    def sharded(self) -> bool:
+        """Whether every worker writes a part of each checkpoint, rather than the chief all of it."""
         return False
 
     @abstractmethod
@@ -64,8 +69,10 @@ class TrialAdapter(ABC):
         """Take everything that `load` needs for an exact continuation, of all workers.
 
         Returns:
-            Writes it into the directory, once; called on the chief only. With `writes_behind` it runs while training
-            goes on, so it must hold copies; the next snapshot is taken only after it returned.
+            Writes it into the directory, once. Called on the chief only, or, if `sharded`, on all workers at once, on
+            each with a directory of its own; the checkpoint has the files of all, whose names must differ. With
+            `writes_behind` it runs while training goes on, so it must hold copies; the next snapshot is taken only
+            after it returned.
         """
 
     @abstractmethod

@@ -14,6 +14,8 @@ from det_core.interfaces.objects import Transient
 
 T = TypeVar("T")
 
+_jitter = random.Random()  # noqa: S311  # a trial's own generator must not move
+
 
 @dataclass(frozen=True)
 class Patience:
@@ -64,7 +66,7 @@ class Attempts:
             try:
                 return request()
             except Transient as error:
-                reason, wait = error, error.after or pause * random.uniform(0.5, 1)  # noqa: S311
+                reason, wait = error, error.after or pause * _jitter.uniform(0.5, 1)
             if time.monotonic() - began > self._patience.total or tried == self._patience.tries:
                 break
             if self._stopped.wait(min(wait, self._patience.longest)):

@@ -230,8 +230,13 @@ class TrialLoop:
             return
         self._saver.wait()  # the snapshot reuses what the one before was written from
         metadata = {"steps_completed": batch, "det_version": det_core.__version__, **self._adapter.metadata()}
-        write = partial(_write, self._adapter.snapshot(), json.dumps(asdict(self._progress)), self._code)
-        self._saver.save(metadata, write, behind=self._adapter.writes_behind)
+        write = self._adapter.snapshot()
+        if self._core.distributed.rank == 0:
+            write = partial(_write, write, json.dumps(asdict(self._progress)), self._code)
+        if self._adapter.sharded:
+            self._saver.save_shards(metadata, write)
+        else:
+            self._saver.save(metadata, write, behind=self._adapter.writes_behind)
         self._checkpointed_at = batch
 
     def _restore(self) -> None:

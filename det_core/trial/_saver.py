@@ -31,6 +31,12 @@ class Saver:
         self._behind = False
         """Whether the chief is storing one, or has not told yet how that ended."""
 
+    def save_shards(self, metadata: Mapping[str, Any], write: Callable[[Path], None]) -> None:
+        """Store what ``write`` writes on all ranks."""
+        with self._checkpoint.store_path(metadata, shard=True) as (path, storage_id):
+            write(path)
+        self._saved(storage_id)
+
     def save(self, metadata: Mapping[str, Any], write: Callable[[Path], None], *, behind: bool) -> None:
         """Store what the chief's ``write`` writes; if its ``behind`` is true, this returns at once.
 

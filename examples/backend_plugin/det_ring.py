@@ -32,7 +32,13 @@ NAMES = ("RING_NODE", "RING_NODES", "RING_SLOTS", "RING_LOCAL")
 
 @det_core.hookimpl
 def det_backends() -> Iterator[BackendSpec]:
-    yield BackendSpec(name="ring", target="det_ring:Ring", config_model="det_ring:RingConfig")
+    yield BackendSpec(
+        name="ring",
+        target="det_ring:Ring",
+        config_model="det_ring:RingConfig",
+        adapters={"pytorch": "det_ring_torch:RingTorch"},
+        install="pip install det-torch",
+    )
 
 
 class RingConfig(BaseModel):

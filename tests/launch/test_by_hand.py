@@ -45,7 +45,6 @@ NODES = ("--hosts=127.0.0.1,127.0.0.2",)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("horovod",), "to install it: pip install det-horovod"),
         (("rink",), "did you mean 'ring'?"),
         (("ring", "--option=grade=1"), "did you mean 'grace'?"),
         (("ring", "--option=grace=-1"), "distributed: grace: got -1; expected 0.0 or more"),

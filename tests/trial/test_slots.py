@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from det_core.config import Length
 from det_core.core import Context, DistributedContext
 from det_core.errors import InvalidTrial, RankFailed
 from det_core.interfaces.framework import Metrics, TrialAdapter
-from det_core.trial import Plan, TrialContext, TrialLoop
+from det_core.trial import Plan, Progress, TrialContext, TrialLoop
 from det_core.trial._loop import unite
 
 SIZE = 2
@@ -28,6 +29,7 @@ class Share(TrialAdapter):
     batches_per_epoch: int = 5
     records_per_batch = 1
     writes_behind = True
+    sharded: bool = False
 
     def __init__(self, context: TrialContext, on_batch: Callable[[Share], None], on_write: Callable[[], None]) -> None:
         self.context, self.rank = context, context.distributed.rank
@@ -49,9 +51,9 @@ class Share(TrialAdapter):
 
     def snapshot(self) -> Callable[[Path], None]:
         def write(path: Path) -> None:
-            assert self.rank == 0
+            assert self.sharded or self.rank == 0
             self.on_write()
-            (path / "count").write_text(str(self.count))
+            (path / f"count_{self.rank}").write_text(str(self.count))
 
         return write
 
@@ -86,7 +88,9 @@ def train(
         port = 20000 + os.getpid() % 20000
         distributed = DistributedContext(**ranks, size=SIZE, local_size=SIZE, cross_size=1, pub_port=port, timeout=20)
         try:
-            own = replace(core, distributed=distributed)
+            checkpoint = copy(core.checkpoint)
+            checkpoint._distributed = distributed
+            own = replace(core, distributed=distributed, checkpoint=checkpoint)
             context = TrialContext.from_core(own)
             shares[rank] = Share(context, on_batch, on_write)
             on_start(shares[rank])
@@ -137,6 +141,35 @@ def test_an_error_of_the_writer_is_raised_by_all(core: Context) -> None:
     assert isinstance(other, RankFailed)
     assert "rank 0: OSError: no space left" in str(other)
     assert not shares[0].saved_ids
+
+
+def test_shards_of_all_make_one_checkpoint(core: Context) -> None:
+    def sharded(share: Share) -> None:
+        share.sharded = True
+
+    shares, errors = train(core, on_start=sharded)
+    assert errors == [None, None]
+    assert steps(core) == [5, 10]
+    assert shares[0].saved_ids == shares[1].saved_ids
+    with core.checkpoint.restore_path(shares[0].saved_ids[-1]) as path:
+        assert [(path / f"count_{rank}").read_text() for rank in range(SIZE)] == ["10", "10"]
+        assert Progress.read(path).batches_trained == 10
+
+
+def test_an_error_of_one_shard_is_raised_by_all(core: Context) -> None:
+    def sharded(share: Share) -> None:
+        share.sharded = True
+        share.on_write = full if share.rank else share.on_write
+
+    def full() -> None:
+        raise OSError("no space left")
+
+    shares, (chief, other) = train(core, on_start=sharded)
+    assert isinstance(other, OSError)
+    assert isinstance(chief, RankFailed)
+    assert "rank 1: OSError: no space left" in str(chief)
+    assert not shares[0].saved_ids
+    assert not steps(core)
 
 
 def test_workers_with_data_of_different_lengths_are_refused(core: Context) -> None:

@@ -69,6 +69,7 @@ class PyTorchAdapter(TrialAdapter):
         self._callbacks = Callbacks(trial.build_callbacks())
         self._ending.enter_context(self._callbacks.running(first_batch, latest))
         self._steps = steps_of(trial, context)
+        context._backend.ready()
         context._initial_batch = first_batch
         self._training, self._validation = self._data()
         self._ending.callback(self._training.close)
@@ -92,6 +93,10 @@ class PyTorchAdapter(TrialAdapter):
     @property
     def writes_behind(self) -> bool:
         return not self._callbacks.has("on_checkpoint_write_end")  # which runs on the main thread
+
+    @property
+    def sharded(self) -> bool:
+        return self._context._backend.sharded
 
     def started(self) -> None:
         self._context._backend.begin()
@@ -142,7 +147,8 @@ class PyTorchAdapter(TrialAdapter):
             model.eval()
         before = deepcopy(self._callbacks.state_dict()) if any(map(self._callbacks.has, _BEFORE_VALIDATION)) else None
         # Generators of its own: a run that validates once more, or less, trains the same.
-        with forked(self._seed("validation")), self._noting_errors("validation"):
+        evaluation = self._context._backend.evaluation()
+        with evaluation, forked(self._seed("validation")), self._noting_errors("validation"):
             metrics = self._validated(stop)
         if metrics is None:
             if before is not None:
@@ -163,7 +169,7 @@ class PyTorchAdapter(TrialAdapter):
         }
         others = distributed.gather(self._staging.copy(pack(own, "checkpoint")) if distributed.rank else None)
         if others is None:
-            return _written_by_the_chief
+            return self._context._backend.save
         state = {**_checkpoint.collect(self._context), **own}
         self._callbacks.call("on_checkpoint_save_start", state)
         packed = dict(pack(state, "checkpoint"))
@@ -178,14 +184,14 @@ class PyTorchAdapter(TrialAdapter):
         return _reading.batches_trained(path, trust=self._trust)
 
     def load(self, path: Path, *, batches_trained: int) -> None:
-        state = unpack(_reading.read(path, trust=self._trust))
+        state = unpack(_reading.read(path, trust=self._trust, shards=not self.sharded))
         self._callbacks.call("on_checkpoint_load_start", state)
         if batches_trained == 0:  # another trial's checkpoint
-            _checkpoint.restore_weights(self._context, state)
+            _checkpoint.restore_weights(self._context, state, path)
             return
         state = own_state(state, self._context.distributed)
         seed_slot(self._context.distributed, self._context.get_trial_seed(), batches_trained)
-        _checkpoint.restore(self._context, state)
+        _checkpoint.restore(self._context, state, path)
         self._callbacks.load_state_dict(state.get("callbacks", {}))
         self._context._reducers.load_state_dict(state.get("reducers", []))
         self._context._batch_idx = self._context._initial_batch = batches_trained
@@ -194,7 +200,7 @@ class PyTorchAdapter(TrialAdapter):
             set_rng_state(state["rng_state"])
 
     def metadata(self) -> Mapping[str, Any]:
-        weights = "safetensors" if self._trial.safetensors else "pickle"
+        weights = "safetensors" if self._trial.safetensors and not self.sharded else "pickle"
         return {"framework": f"torch-{torch.__version__}", "format": weights, "trial_framework": "pytorch"}
 
     def close(self) -> None:
@@ -262,6 +268,8 @@ class PyTorchAdapter(TrialAdapter):
         return rows
 
     def _write(self, state: dict[str, Any], path: Path) -> None:
+        if self.sharded:
+            self._context._backend.save(path)
         _checkpoint.write(state, path, safetensors=self._trial.safetensors)
         if self._description:
             _description.write(self._description, path)
@@ -300,7 +308,3 @@ class PyTorchAdapter(TrialAdapter):
 
 def _as_is(batch: Any) -> Any:
     return batch
-
-
-def _written_by_the_chief(_: Path) -> None:
-    raise AssertionError("only the chief writes checkpoints")

@@ -20,14 +20,14 @@ FILE = "state_dict.pth"
 
 
 def collect(context: PyTorchTrialContext) -> dict[str, Any]:
-    """The state of everything that the context wraps, the same on all slots; tensors by reference."""
-    with uncompiled(context._bare_models) as models:
-        weights = [model.state_dict() for model in models]
+    """The state of everything that the context wraps and slots have alike; tensors by reference."""
     state: dict[str, Any] = {
-        "models_state_dict": weights,
-        "optimizers_state_dict": [optimizer.state_dict() for optimizer in context.optimizers],
-        "lr_schedulers_state_dict": [scheduler.state_dict() for scheduler in context.lr_schedulers],
+        "lr_schedulers_state_dict": [scheduler.state_dict() for scheduler in context.lr_schedulers]
     }
+    if not context._backend.sharded:
+        with uncompiled(context._bare_models) as models:
+            state["models_state_dict"] = [model.state_dict() for model in models]
+        state["optimizers_state_dict"] = [optimizer.state_dict() for optimizer in context.optimizers]
     if context._scaler:
         state["scaler_state_dict"] = context._scaler.state_dict()
     return state
@@ -35,10 +35,11 @@ def collect(context: PyTorchTrialContext) -> dict[str, Any]:
 
 def collect_own(context: PyTorchTrialContext) -> dict[str, Any]:
     """What each slot has of its own; tensors by reference."""
+    if context._backend.sharded:
+        return {"rng_state": rng_state()}
     with uncompiled(context._bare_models) as models:
         # There are some only amid a window of aggregation, or where the trial zeroes them itself.
-        gradients = [_gradients(model) for model in models]
-    return {"gradients": gradients, "rng_state": rng_state()}
+        return {"gradients": [_gradients(model) for model in models], "rng_state": rng_state()}
 
 
 def write(state: dict[str, Any], path: Path, *, safetensors: bool = False) -> None:
@@ -47,7 +48,7 @@ def write(state: dict[str, Any], path: Path, *, safetensors: bool = False) -> No
     Raises:
         InvalidTrial: some state is of a type that ``torch.load(weights_only=True)`` would refuse.
     """
-    if safetensors:
+    if safetensors and "models_state_dict" in state:
         for number, weights in enumerate(state.pop("models_state_dict")):
             _write_safetensors(weights, path / f"model_{number}.safetensors")
     contextvars.copy_context().run(_save, state, path / FILE)
@@ -58,21 +59,19 @@ def write(state: dict[str, Any], path: Path, *, safetensors: bool = False) -> No
         )
 
 
-def restore(context: PyTorchTrialContext, state: Mapping[str, Any]) -> None:
-    """Put everything back except for the random number generators."""
-    restore_weights(context, state)
-    for optimizer, saved in zip(context.optimizers, state["optimizers_state_dict"], strict=True):
-        optimizer.load_state_dict(saved)
+def restore(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path) -> None:
+    """Put everything back except for the random number generators; ``path`` is the checkpoint's directory."""
+    _restore_training(context, state, path, continues=True)
     check_count("LR schedulers", context.lr_schedulers, state["lr_schedulers_state_dict"])
     for scheduler, saved in zip(context.lr_schedulers, state["lr_schedulers_state_dict"], strict=True):
         scheduler.load_state_dict(saved)
-    with uncompiled(context._bare_models) as models:
-        for model, gradients in zip(models, state.get("gradients", ()), strict=False):  # old checkpoints have none
-            for name, parameter in model.named_parameters():
-                gradient = gradients.get(name)
-                parameter.grad = None if gradient is None else gradient.to(parameter.device)
     if context._scaler and state.get("scaler_state_dict"):
         context._scaler.load_state_dict(state["scaler_state_dict"])
+
+
+def restore_weights(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path) -> None:
+    """Start from another trial: its weights and momenta, with this trial's learning rates and other options."""
+    _restore_training(context, state, path, continues=False)
 
 
 def restore_models(context: PyTorchTrialContext, state: Mapping[str, Any]) -> None:
@@ -83,12 +82,26 @@ def restore_models(context: PyTorchTrialContext, state: Mapping[str, Any]) -> No
             model.load_state_dict(saved)
 
 
-def restore_weights(context: PyTorchTrialContext, state: Mapping[str, Any]) -> None:
-    """Start from another trial: its weights and momenta, with this trial's learning rates and other options."""
+def put_back(context: PyTorchTrialContext, state: Mapping[str, Any], *, continues: bool) -> None:
+    """Put models and optimizers back, and gradients if the same trial ``continues``; else optimizers keep options."""
     restore_models(context, state)
     check_count("optimizers", context.optimizers, state["optimizers_state_dict"])
     for optimizer, saved in zip(context.optimizers, state["optimizers_state_dict"], strict=True):
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": saved["state"]})
+        optimizer.load_state_dict(saved if continues else {**optimizer.state_dict(), "state": saved["state"]})
+    if not continues:
+        return
+    with uncompiled(context._bare_models) as models:
+        for model, gradients in zip(models, state.get("gradients", ()), strict=False):  # old checkpoints have none
+            for name, parameter in model.named_parameters():
+                gradient = gradients.get(name)
+                parameter.grad = None if gradient is None else gradient.to(parameter.device)
+
+
+def _restore_training(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path, *, continues: bool) -> None:
+    if context._backend.sharded:
+        context._backend.restore(path, state, continues=continues)
+    else:
+        put_back(context, state, continues=continues)
 
 
 def _gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:

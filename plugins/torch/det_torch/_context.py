@@ -240,7 +240,7 @@ class PyTorchTrialContext(TrialContext):
             if not self._updates():
                 return
         step = self._amp.step if self._amp else partial(_amp.step, scaler=scaler)
-        self._backend.step(optimizer, partial(step, optimizer, divisor, clip_grads))
+        self._backend.step(optimizer, partial(step, optimizer, divisor, clip_grads), clips=clip_grads is not None)
         if auto_zero_grads:
             optimizer.zero_grad()
 

@@ -12,17 +12,21 @@ from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
 from det_torch._layouts import to_ours
 from det_torch._unpickling import load_plain, load_tensors
 
+SHARDS = "shards"
+"""The directory of a checkpoint that has its models and optimizers, if slots wrote them in parts (`_shards`)."""
+
 # The newest place first; model.pth, a whole model as code, is none of them.
 _PLACES = ("state_dict.pth", "determined/state_dict.pth", "pedl/state_dict.pth", "checkpoint.pt")
 _COUNTS = ("steps_completed", "batches_trained", "latest_batch")
 
 
-def read(path: Path, *, trust: bool = False) -> dict[str, Any]:
+def read(path: Path, *, trust: bool = False, shards: bool = True) -> dict[str, Any]:
     """The state that a checkpoint holds, on the CPU and in det's layout.
 
     Args:
         path: the checkpoint's directory.
         trust: run what the files bring along, if they hold more than values.
+        shards: put together models, optimizers and gradients that slots wrote in parts; else leave these out.
 
     Returns:
         ``models_state_dict``, ``optimizers_state_dict``, ``lr_schedulers_state_dict``: one state each, in the order of
@@ -39,7 +43,12 @@ def read(path: Path, *, trust: bool = False) -> dict[str, Any]:
     if not places:
         raise CheckpointNotFound(f"{path} is no checkpoint of a PyTorchTrial: it has none of {', '.join(_PLACES)}")
     state = to_ours(load_tensors(places[0], trust=trust))
-    if "models_state_dict" not in state:
+    if (path / SHARDS).is_dir():
+        if shards:
+            from det_torch import _shards  # with what it imports, which few checkpoints need
+
+            state |= _shards.read(path, trust=trust)
+    elif "models_state_dict" not in state:
         state["models_state_dict"] = _safetensors(path)
     return state
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
+import torch
+
 from det_core.core import DistributedContext
 from det_torch._random import derive_seed, seed_all
 
@@ -31,8 +33,9 @@ def seed_slot(distributed: DistributedContext, seed: int, batch: int) -> None:
 def own_state(state: Mapping[str, Any], distributed: DistributedContext) -> Mapping[str, Any]:
     """A checkpoint's state as this slot continues from it.
 
-    On another number of slots the chief's part is everybody's, except for its random numbers, and a stream of data is
-    read again from the trial's begin, since its place was counted in batches of another size.
+    On another number of slots everybody gets the mean of the gradients that were saved amid a window of aggregation; of
+    the rest the chief's part is everybody's, except for its random numbers, and a stream of data is read again from the
+    trial's begin, since its place was counted in batches of another size.
     """
     others: Sequence[Mapping[str, Any]] = state.get(SLOTS, ())
     saved, rank = len(others) + 1, distributed.rank
@@ -40,7 +43,17 @@ def own_state(state: Mapping[str, Any], distributed: DistributedContext) -> Mapp
         return {**state, **others[rank - 1]} if rank else state
     if rank == 0:
         _log.info("the checkpoint is of %d slots and continues on %d", saved, distributed.size)
-    return {**state, "data": None, "rng_state": None if rank else state.get("rng_state")}
+    gradients = _means([state.get("gradients", ()), *(other["gradients"] for other in others)])
+    return {**state, "gradients": gradients, "data": None, "rng_state": None if rank else state.get("rng_state")}
+
+
+def _means(of_slots: Sequence[Sequence[Mapping[str, torch.Tensor]]]) -> list[dict[str, torch.Tensor]]:
+    """Of each model's gradients; a slot without one had none to add."""
+    means = []
+    for of_model in zip(*of_slots, strict=True):
+        names = dict.fromkeys(chain.from_iterable(of_model))
+        means.append({name: sum(own[name] for own in of_model if name in own) / len(of_slots) for name in names})
+    return means
 
 
 def in_turn(of_slots: Sequence[Sequence[Any]]) -> list[Any]:

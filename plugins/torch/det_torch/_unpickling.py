@@ -15,7 +15,7 @@ import re
 import struct
 import sys
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from pickle import load as load  # with Unpickler, what torch.load expects of a pickle module
 from typing import IO, Any
@@ -31,11 +31,11 @@ _VALUES_OF_TORCH = re.compile(
     r"torch\.(cuda\.|sparse\.|storage\.)*\w*(Storage|Tensor)|torch\.(Size|device|bool|[a-z]+\d\w*)|torch\._utils\._rebuild_\w+"
     r"|torch\.nn\.parameter\.Parameter|torch\.serialization\._get_layout|_codecs\.encode|collections\.Counter"
 )
-# What readers of pickles and archives raise on nonsense.
-_DAMAGE = (
+DAMAGE = (
     *(pickle.UnpicklingError, struct.error, zipfile.BadZipFile),
     *(EOFError, RuntimeError, ValueError, LookupError, TypeError, AssertionError),
 )
+"""What readers of pickles and archives raise on nonsense."""
 _MISSING = (ImportError, AttributeError)
 
 
@@ -62,14 +62,17 @@ def load_tensors(path: Path, *, trust: bool) -> Any:
         if trust:
             return torch.load(path, map_location="cpu", weights_only=False, pickle_module=sys.modules[__name__])
         return _load_values(path)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise CheckpointCorrupt(f"{path} cannot be read as a file of torch.save: {error}") from error
     except _MISSING as error:
         raise _needs_code(path, error) from error
 
 
-def load_plain(path: Path, *, trust: bool) -> Any:
+def load_plain(path: Path, *, trust: bool, known: Mapping[str, Any] = {}) -> Any:
     """A pickle of numbers, strings and containers.
+
+    Args:
+        known: path -> a type or function that it may name besides, and which does no more than build a value.
 
     Raises:
         UntrustedCheckpoint: it holds more than that, and is not trusted.
@@ -77,10 +80,10 @@ def load_plain(path: Path, *, trust: bool) -> Any:
     """
     try:
         with path.open("rb") as file:
-            return (Unpickler if trust else _PlainUnpickler)(file).load()
+            return (Unpickler(file) if trust else _PlainUnpickler(file, known)).load()
     except _Refused as refused:
         raise _untrusted(path, refused.args) from None
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise CheckpointCorrupt(f"{path} cannot be read as a pickle: {error}") from error
     except _MISSING as error:
         raise _needs_code(path, error) from error
@@ -106,8 +109,15 @@ class _Refused(Exception):
 
 
 class _PlainUnpickler(pickle.Unpickler):
+    def __init__(self, file: IO[bytes], known: Mapping[str, Any]) -> None:
+        super().__init__(file)
+        self._known = known
+
     def find_class(self, module: str, name: str) -> Any:
-        raise _Refused(f"{module}.{name}")
+        path = f"{module}.{name}"
+        if path not in self._known:
+            raise _Refused(path)
+        return self._known[path]
 
 
 def _load_values(path: Path) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,11 +28,16 @@ class TorchBackend:
     An adapter is what ``BackendSpec.adapters["pytorch"]`` names: a subclass. On every slot it is constructed as
     ``adapter(context, options)`` before the trial is, and called in this order::
 
-        ( wrap_model | wrap_optimizer )*  begin  ( batch( backward* step* )  |  share_buffers )*  close
+        ( wrap_model | wrap_optimizer )*  ready  restore?  begin
+        ( batch( backward* step* )  |  share_buffers  ( evaluation | save )? )*  close
 
     All slots call all methods alike, except for `close`. det by itself shares out the data, puts the metrics of slots
-    together, lets the chief alone write checkpoints, and restores them on every slot.
+    together, lets the chief alone write checkpoints, and restores them on every slot; unless the adapter is `sharded`.
     """
+
+    sharded = False
+    """Whether models and optimizers are spread over the slots. Their part of checkpoints, gradients included, is then
+    what `save` writes on every slot, and they are restored by `restore`."""
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
         """The model that the trial will call; ``model`` is on ``context.device``, and remains what checkpoints hold."""
@@ -45,6 +51,27 @@ class TorchBackend:
                 the config's ``optimizations.gradient_compression``.
         """
         return optimizer
+
+    def ready(self) -> None:
+        """All is wrapped. Checkpoints are restored next, if there is one."""
+
+    def restore(self, path: Path, state: Mapping[str, Any], *, continues: bool) -> None:
+        """Restore models and optimizers, if `sharded`, from a checkpoint of any number of slots.
+
+        Args:
+            path: its directory, with what `save` wrote on all slots, or without, if it was not `sharded`.
+            state: what else was saved; with ``models_state_dict`` and ``optimizers_state_dict`` if it was not.
+            continues: whether the same trial goes on; else the optimizers keep the learning rates and other options
+                that they have, and take over their states only.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is sharded and must override restore()")
+
+    def save(self, path: Path) -> None:
+        """Write this slot's part of models, optimizers and gradients, if `sharded`, into a directory of its own.
+
+        Checkpoints have the files of all slots, so their names must differ.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is sharded and must override save()")
 
     def begin(self) -> None:
         """Make weights and buffers those of the chief. Checkpoints are restored by now, and training begins."""
@@ -61,12 +88,20 @@ class TorchBackend:
         """Add the gradients of ``loss``, by ``run()``, which scales it for mixed precision if det does that."""
         run()
 
-    def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any]) -> None:
-        """Step, by ``run()``: it divides the gradients, clips them and steps, so they must be those of all slots."""
+    def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any], *, clips: bool) -> None:
+        """Step, by ``run()``: it divides the gradients, clips them and steps, so they must be those of all slots.
+
+        Args:
+            clips: whether the trial clips gradients in it; an adapter that cannot run that refuses it.
+        """
         run()
 
     def share_buffers(self) -> None:
         """Make buffers those of the chief, such as running means: a validation or a checkpoint follows."""
+
+    def evaluation(self) -> AbstractContextManager[Any]:
+        """What a validation runs in. Slots may call models different numbers of times there, or only the chief does."""
+        return _NOTHING
 
     def close(self) -> None:
         """Training has ended, well or not; other slots may be gone."""

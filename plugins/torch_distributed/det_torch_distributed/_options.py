@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
 
 class Options(BaseModel):
@@ -12,3 +16,18 @@ class Options(BaseModel):
 
     find_unused_parameters: bool = False
     """Whether some batches may use a part of a model's parameters only; costs a walk over the graph in each."""
+    sharding: Literal["none", "fsdp"] = "none"
+    """Whether each slot has the whole of models and optimizers, or a part, by FSDP2."""
+    units: list[str] = Field(default_factory=list)
+    """With ``fsdp``: names of the classes of modules whose parameters are gathered and freed together."""
+    param_dtype: Precision | None = None
+    """With ``fsdp``: what forward and backward passes compute in; null: as the parameters are."""
+    reduce_dtype: Precision | None = None
+    """With ``fsdp``: what gradients are exchanged in; null: as ``param_dtype``."""
+
+    @model_validator(mode="after")
+    def _check_sharding(self) -> Options:
+        other = {"find_unused_parameters"} if self.sharding == "fsdp" else {"units", "param_dtype", "reduce_dtype"}
+        if wrong := sorted(key for key in other if getattr(self, key)):
+            raise ValueError(f"{', '.join(wrong)} has no meaning with `sharding: {self.sharding}`; remove it")
+        return self

@@ -5,27 +5,35 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from det_torch import PyTorchTrialContext
 from det_torch.backend import TorchBackend
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from det_core.launch import backends
+from det_torch_distributed._group import Group, broadcast
 from det_torch_distributed._options import Options
 
-_FOREVER = timedelta(days=365)
-_TRANSPORTS = {"cuda": "nccl"}
-"""Device type -> what its tensors travel by; elsewhere gloo."""
 _PARAMETERS = inspect.signature(DistributedDataParallel).parameters
 _KEEP_BUFFERS: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers": False  # its name before
 }
 """Sharing them before every forward pass would cost an exchange, and break losses of two passes."""
+
+
+class _Replica(DistributedDataParallel):
+    """One that a trial may freeze for a while, as adversaries do.
+
+    A forward pass that no backward pass follows would leave DDP waiting for gradients, and it would exchange those of
+    the next batch even if they only add up.
+    """
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        trains = any(parameter.requires_grad for parameter in self.module.parameters())
+        forward = super().forward if trains else self.module
+        return forward(*inputs, **kwargs)
 
 
 class Replicas(TorchBackend):
@@ -37,20 +45,13 @@ class Replicas(TorchBackend):
         self._models: list[torch.nn.Module] = []
         self._replicas: list[DistributedDataParallel] = []
         self._compressed: set[DistributedDataParallel] = set()
-        self._owns_group = not dist.is_initialized()
-        if self._owns_group:
-            seconds = backends.block().get("timeout")
-            dist.init_process_group(
-                _TRANSPORTS.get(self._device.type, "gloo"),
-                timeout=timedelta(seconds=seconds) if seconds else _FOREVER,
-                device_id=self._device if self._device.type == "cuda" else None,
-            )
+        self._group = Group(context.device)
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
         self._models.append(model)
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # there is nothing to exchange, which DDP refuses
-        replica = DistributedDataParallel(
+        replica = _Replica(
             model,
             device_ids=[self._device] if self._device.type == "cuda" else None,
             find_unused_parameters=self._find_unused,
@@ -69,7 +70,7 @@ class Replicas(TorchBackend):
         return optimizer
 
     def begin(self) -> None:
-        _broadcast(weight.detach() for model in self._models for weight in model.parameters())
+        broadcast(weight.detach() for model in self._models for weight in model.parameters())
         self.share_buffers()
 
     def batch(self, *, updates: bool) -> AbstractContextManager[Any]:
@@ -83,13 +84,7 @@ class Replicas(TorchBackend):
             yield
 
     def share_buffers(self) -> None:
-        _broadcast(buffer for model in self._models for buffer in model.buffers())
+        broadcast(buffer for model in self._models for buffer in model.buffers())
 
     def close(self) -> None:
-        if self._owns_group:
-            dist.destroy_process_group()
-
-
-def _broadcast(tensors: Iterator[torch.Tensor]) -> None:
-    for tensor in tensors:
-        dist.broadcast(tensor, src=0)
+        self._group.close()

@@ -14,6 +14,6 @@ def det_backends() -> Iterator[BackendSpec]:
         name="torch_distributed",
         target="det_torch_distributed._torchrun:Torchrun",
         config_model="det_torch_distributed._options:Options",
-        adapters={"pytorch": "det_torch_distributed._replicas:Replicas"},
+        adapters={"pytorch": "det_torch_distributed._adapter:adapter"},
         install="pip install torch, then pip install det-torch-distributed",
     )

@@ -14,15 +14,15 @@ from det_core.tracking import open_store
 pytestmark = pytest.mark.integration
 
 SCRIPT = """
-import det_torch, runpy, sys
+import det_torch
 import torch
+from det_torch.testing.code.model_def import Adversaries
 from torch.nn.parallel import DistributedDataParallel
 
 torch.set_num_threads(1)
-trial_class = runpy.run_path(sys.argv[1])["UserDrives"]
 with det_torch.init(hparams={"global_batch_size": 8}, exp_conf={"searcher": {"metric": "validation_loss"}}) as context:
-    trial = trial_class(context)
-    assert isinstance(trial.model, DistributedDataParallel)
+    trial = Adversaries(context)
+    assert isinstance(trial.maker, DistributedDataParallel)
     det_torch.Trainer(trial, context).fit(max_length=det_torch.Batch(5))
 print(f"rank {context.distributed.rank} trained {context.current_train_batch()}")
 """
@@ -31,9 +31,8 @@ print(f"rank {context.distributed.rank} trained {context.current_train_batch()}"
 def test_init_finds_the_other_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
     (tmp_path / "train.py").write_text(SCRIPT)
-    script = ["train.py", str(Path(__file__).with_name("trials.py"))]
     done = subprocess.run(
-        [sys.executable, "-m", "det_core.launch", "torch_distributed", "--slots", "2", "--", *script],
+        [sys.executable, "-m", "det_core.launch", "torch_distributed", "--slots", "2", "--", "train.py"],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,

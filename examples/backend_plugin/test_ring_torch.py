@@ -1,0 +1,13 @@
+"""The adapter passes det-torch's own suite: ``pip install 'det-core[testing]' det-torch``, then ``pytest``."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from det_torch.testing import AdapterCompliance
+
+
+class TestRingTorch(AdapterCompliance):
+    backend = "ring"
+    options: ClassVar = {"grace": 1.0}
+    compresses = False

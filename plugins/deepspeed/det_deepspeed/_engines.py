@@ -1,0 +1,166 @@
+"""A `PyTorchTrial` on DeepSpeed's engines, one for each of its optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from det_torch import PyTorchTrialContext
+from det_torch._compiled import uncompiled
+from det_torch.backend import TorchBackend
+
+from det_core.errors import InvalidExperimentException, InvalidTrial
+from det_core.launch import backends
+from det_deepspeed import _config, _shards
+from det_deepspeed._options import Options
+from det_deepspeed._part import Part
+
+_FOREVER = timedelta(days=365)
+_TRANSPORTS = {"cuda": "nccl"}
+"""Device type -> what its tensors travel by; elsewhere gloo."""
+
+
+class Front(torch.nn.Module):
+    """What the trial calls: the model, and once there is an engine, the model through it."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = model
+        self.part: Part | None = None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return (self.part.call if self.part else self.module)(*args, **kwargs)
+
+
+class Engines(TorchBackend):
+    """ZeRO over the process group of torch.distributed, which it makes unless the script has."""
+
+    sharded = True
+
+    def __init__(self, context: PyTorchTrialContext, options: Options) -> None:
+        self._context = context
+        self._config = _config.read(options)
+        self._scaling = _config.enabled(self._config, "fp16")
+        self._fronts: list[Front] = []
+        self._parts: dict[torch.optim.Optimizer, Part] = {}
+        self._compression = False
+        self._owns_group = not dist.is_initialized()
+        if self._owns_group:
+            seconds = backends.block().get("timeout")
+            dist.init_process_group(
+                _TRANSPORTS.get(context.device.type, "gloo"),
+                timeout=timedelta(seconds=seconds) if seconds else _FOREVER,
+                device_id=context.device if context.device.type == "cuda" else None,
+            )
+
+    def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
+        self._fronts.append(Front(model))
+        return self._fronts[-1]
+
+    def wrap_optimizer(self, optimizer: torch.optim.Optimizer, *, fp16_compression: bool) -> torch.optim.Optimizer:
+        self._compression |= fp16_compression
+        return optimizer
+
+    def ready(self) -> None:
+        context = self._context
+        config = _config.completed(
+            self._config,
+            per_slot=context.get_per_slot_batch_size(),
+            slots=context.distributed.size,
+            aggregation=context.config.optimizations.aggregation_frequency,
+            compression=self._compression,
+            device=context.device.type,
+        )
+        self._check()
+        fronts = [self._front_of(optimizer) for optimizer in context.optimizers]
+        if len(set(fronts)) < len(fronts):
+            raise InvalidTrial("two wrapped optimizers train the same wrapped model; DeepSpeed needs one of all of it")
+        for front, optimizer in zip(fronts, context.optimizers, strict=True):
+            front.part = self._parts[optimizer] = Part(front.module, optimizer, config)
+
+    def restore(self, path: Path, state: Mapping[str, Any], *, continues: bool) -> None:
+        with self._models() as models:
+            _shards.restore(path, state, models, list(self._parts.values()), continues=continues)
+
+    def save(self, path: Path) -> None:
+        with self._models() as models:
+            _shards.save(path, models, list(self._parts.values()))
+
+    def begin(self) -> None:
+        _broadcast(weight.detach() for front in self._fronts if not front.part for weight in front.parameters())
+        self.share_buffers()
+
+    def backward(self, loss: torch.Tensor, run: Callable[[], Any]) -> None:
+        with ExitStack() as stack:
+            for part in self._parts.values():
+                stack.enter_context(part.backward())
+            if self._scaling:
+                (engine,) = (part.engine for part in self._parts.values())
+                hook = loss.register_hook(lambda gradient: gradient * engine.optimizer.loss_scale)  # type: ignore[no-untyped-call]
+                stack.callback(hook.remove)
+            run()
+
+    def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any], *, clips: bool) -> None:
+        if clips:
+            raise InvalidTrial(
+                "step_optimizer() was given clip_grads, but under DeepSpeed no slot has whole gradients to clip; "
+                "drop it, and set gradient_clipping in ds_config to the largest norm"
+            )
+        self._parts[optimizer].step(self._context._divisors[optimizer])
+
+    def share_buffers(self) -> None:
+        _broadcast(buffer for front in self._fronts for buffer in front.buffers())
+
+    def evaluation(self) -> AbstractContextManager[Any]:
+        stack = ExitStack()
+        for part in self._parts.values():
+            stack.enter_context(part.gathered())
+        return stack
+
+    def close(self) -> None:
+        if self._owns_group:
+            dist.destroy_process_group()
+
+    @contextmanager
+    def _models(self) -> Iterator[list[_shards.Model]]:
+        with ExitStack() as stack:
+            bare = stack.enter_context(uncompiled([front.module for front in self._fronts]))
+            for part in self._parts.values():
+                stack.enter_context(part.thawed())
+            yield [_shards.Model(module, front.part) for module, front in zip(bare, self._fronts, strict=True)]
+
+    def _check(self) -> None:
+        scaler, reduced = self._context._scaler is not None, _config.enabled(self._config, "bf16", "fp16")
+        if scaler or (self._context._amp and reduced):
+            raise InvalidExperimentException(
+                "optimizations.mixed_precision (or use_amp(), or wrap_scaler()) and DeepSpeed both drive mixed "
+                "precision; drop it, and enable bf16 or fp16 in ds_config"
+            )
+        if self._scaling and len(self._context.optimizers) > 1:
+            raise InvalidTrial("fp16 in ds_config scales the loss of one optimizer, and the trial has more; use bf16")
+        own = [name for name in ("optimizer", "scheduler") if self._config.get(name)]
+        if own and self._context.lr_schedulers:
+            raise InvalidTrial(
+                f"the trial wraps a learning rate scheduler, and ds_config has its own {' and '.join(own)}; "
+                "drop the one or the other"
+            )
+
+    def _front_of(self, optimizer: torch.optim.Optimizer) -> Front:
+        trained = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        fronts = [front for front in self._fronts if any(id(weight) in trained for weight in front.parameters())]
+        if len(fronts) != 1:
+            raise InvalidTrial(
+                f"a wrapped {type(optimizer).__name__} trains parameters of {len(fronts)} wrapped models; "
+                "DeepSpeed needs an optimizer of its own for each model that is trained"
+            )
+        return fronts[0]
+
+
+def _broadcast(tensors: Iterable[torch.Tensor]) -> None:
+    for tensor in tensors:
+        dist.broadcast(tensor, src=0)

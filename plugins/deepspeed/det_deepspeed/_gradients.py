@@ -1,0 +1,139 @@
+"""Where DeepSpeed keeps gradients between two steps of an optimizer, as if each slot had them whole."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+from deepspeed.utils import safe_get_full_grad, safe_get_local_grad, safe_set_local_grad
+
+Whole: TypeAlias = Mapping[torch.nn.Parameter, torch.Tensor]
+
+
+class Gradients(ABC):
+    """Of one engine. All slots must call all methods alike.
+
+    Args:
+        optimizer: the engine's, around the one that steps.
+        parameters: those that it trains.
+    """
+
+    def __init__(self, optimizer: Any, parameters: Sequence[torch.nn.Parameter]) -> None:
+        self._optimizer, self._parameters = optimizer, parameters
+
+    @abstractmethod
+    def means(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
+        """What has added up since the last step, as the mean over the slots; nothing right after one."""
+
+    @abstractmethod
+    def put(self, gradients: Whole) -> None:
+        """Let this have added up: the means, or what `own` returned here."""
+
+    @abstractmethod
+    def divide(self, divisor: int) -> None:
+        """Divide what has added up."""
+
+    def own(self) -> dict[torch.nn.Parameter, torch.Tensor]:
+        """What has added up on this slot alone, where slots exchange nothing before they step."""
+        return {}
+
+
+class OfEachSlot(Gradients):
+    """Stages 0 and 1."""
+
+    def means(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
+        yield from ((parameter, mean_of_slots(gradient)) for parameter, gradient in self.own().items())
+
+    def put(self, gradients: Whole) -> None:
+        for parameter, gradient in gradients.items():
+            parameter.grad = gradient.to(parameter)
+
+    def divide(self, divisor: int) -> None:
+        _divide(self.own().values(), divisor)
+
+    def own(self) -> dict[torch.nn.Parameter, torch.Tensor]:
+        return {weight: weight.grad for weight in self._parameters if weight.grad is not None}
+
+
+class InPartitions(Gradients):
+    """Stage 2: each slot has the mean of some, and of two of them it may be a part."""
+
+    def means(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
+        if all(kept is None for kept in self._optimizer.all_grad_tensors.values()):
+            return
+        here = self._here()
+        for parameter in self._parameters:
+            alone = _alone(parameter, here.get(parameter))
+            dist.all_reduce(alone)
+            yield parameter, alone
+
+    def put(self, gradients: Whole) -> None:
+        for number, group in enumerate(self._optimizer.params_in_partition if gradients else ()):
+            self._optimizer.all_grad_tensors[number] = [
+                gradients[weight].to(weight) if weight in gradients else torch.zeros_like(weight) for weight in group
+            ]
+
+    def divide(self, divisor: int) -> None:
+        _divide(self._here().values(), divisor)
+
+    def _here(self) -> dict[torch.nn.Parameter, torch.Tensor]:
+        kept = self._optimizer.all_grad_tensors
+        return {
+            weight: gradient
+            for number, group in enumerate(self._optimizer.params_in_partition)
+            for weight, gradient in zip(group, kept.get(number) or (), strict=False)
+        }
+
+
+class InPieces(Gradients):
+    """Stage 3: each slot has a piece of the mean of each."""
+
+    def means(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
+        if self._optimizer.micro_step_id or self._optimizer._epilogue_ran_this_backward:
+            yield from ((parameter, safe_get_full_grad(parameter)) for parameter in self._parameters)
+
+    def put(self, gradients: Whole) -> None:
+        for parameter, gradient in gradients.items():
+            safe_set_local_grad(parameter, own_piece(parameter, gradient.to(parameter.device)))
+        self._optimizer.micro_step_id = int(bool(gradients))  # whether the next ones are added
+
+    def divide(self, divisor: int) -> None:
+        for parameter in self._parameters:
+            safe_set_local_grad(parameter, safe_get_local_grad(parameter) / divisor)
+
+
+BY_STAGE: dict[int, type[Gradients]] = {0: OfEachSlot, 1: OfEachSlot, 2: InPartitions, 3: InPieces}
+
+
+def mean_of_slots(tensor: torch.Tensor) -> torch.Tensor:
+    """Of one that each slot has its own of, the same on all."""
+    mean = tensor / dist.get_world_size()
+    dist.all_reduce(mean)
+    return mean
+
+
+def own_piece(parameter: Any, value: torch.Tensor) -> torch.Tensor:
+    """At stage 3: this slot's part of a tensor like the parameter, the last one padded."""
+    size = parameter.ds_tensor.numel()
+    piece = torch.zeros(size, dtype=value.dtype, device=value.device)
+    own = value.flatten()[dist.get_rank() * size :][:size]
+    piece[: own.numel()] = own
+    return piece
+
+
+def _divide(gradients: Collection[torch.Tensor], divisor: int) -> None:
+    if gradients:
+        torch._foreach_div_(list(gradients), divisor)
+
+
+def _alone(parameter: Any, gradient: torch.Tensor | None) -> torch.Tensor:
+    """At stage 2: a gradient where it is this slot's, zero elsewhere."""
+    alone = torch.zeros_like(parameter, requires_grad=False)
+    if gradient is not None:
+        address = parameter._hp_mapping.lp_fragment_address
+        own = slice(address.start, address.start + address.numel)
+        alone.view(-1)[own] = gradient.reshape(-1)[own]
+    return alone

@@ -1,0 +1,173 @@
+"""Checkpoints in the layout of `det_torch._shards`, which any number of slots reads, with DeepSpeed or without.
+
+Each tensor is put together on all slots, one after another, and written whole by one of them in turn. DeepSpeed's own
+files would fit the same number of slots only, and are pickles that run what they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from det_torch import _checkpoint, _shards
+from det_torch._layouts import check_count
+from det_torch._packing import unpack
+from det_torch._reading import SHARDS
+from det_torch._unpickling import load_tensors
+
+from det_core.errors import InvalidTrial
+from det_deepspeed._gradients import mean_of_slots
+from det_deepspeed._part import Part
+
+_ENGINES = "engines"
+"""Beside ``models`` and ``optimizers``: what each engine keeps without tensors."""
+
+
+class Model(NamedTuple):
+    """One that the trial wrapped, and what trains it, if anything does."""
+
+    module: torch.nn.Module
+    part: Part | None
+
+
+def save(path: Path, models: Sequence[Model], parts: Sequence[Part]) -> None:
+    """Write this slot's share of models, optimizers, in their order, and gradients."""
+    names = _names(models)
+    tensors = _Shared()
+    values: dict[str, Any] = {"models": [], "optimizers": [], _ENGINES: [part.values() for part in parts]}
+    for number, model in enumerate(models):
+        values["models"].append(_take_model(model, f"models/{number}.", tensors))
+    for number, part in enumerate(parts):
+        values["optimizers"].append(_take_optimizer(part, f"optimizers/{number}/", names, tensors))
+        for parameter, gradient in part.gradients.means():
+            tensors.add(f"gradients/{names[parameter]}", gradient)
+    _shards.store(path, tensors.own, values)
+    own = [_named(part.gradients.own(), names) for part in parts]
+    if any(own):
+        torch.save(own, _own_file(path))
+
+
+def restore(
+    path: Path, state: Mapping[str, Any], models: Sequence[Model], parts: Sequence[Part], *, continues: bool
+) -> None:
+    """Read what all slots wrote, or ``state``, if it was saved without sharding."""
+    if (path / SHARDS).is_dir():
+        state = unpack(_shards.read(path))
+    check_count("models", models, state["models_state_dict"])
+    check_count("optimizers", parts, state["optimizers_state_dict"])
+    for model, saved in zip(models, state["models_state_dict"], strict=True):
+        _put_model(model, saved)
+    for part, saved in zip(parts, state["optimizers_state_dict"], strict=True):
+        part.set_states(saved["state"])
+        if continues:
+            for group, options in zip(part.optimizer.param_groups, saved["param_groups"], strict=True):
+                group.update({key: value for key, value in options.items() if key != "params"})
+    if continues:
+        _put_gradients(path, state, models, parts)
+        _put_values(path, parts)
+
+
+class _Shared:
+    """Tensors that all slots add in the same order, and of which each keeps its share."""
+
+    def __init__(self) -> None:
+        self.own: dict[str, torch.Tensor] = {}
+        self._turns = cycle(range(dist.get_world_size()))
+
+    def add(self, name: str, tensor: torch.Tensor) -> None:
+        if next(self._turns) == dist.get_rank():
+            self.own[name] = tensor.cpu()
+
+
+def _names(models: Sequence[Model]) -> dict[torch.Tensor, str]:
+    return {
+        parameter: f"{number}.{name}"
+        for number, model in enumerate(models)
+        for name, parameter in model.module.named_parameters()
+    }
+
+
+def _take_model(model: Model, prefix: str, tensors: _Shared) -> dict[str, Any]:
+    """Share out its state; what is no tensor is returned."""
+    rest = {}
+    for name, value in model.module.state_dict(keep_vars=True).items():
+        if isinstance(value, torch.nn.Parameter) and model.part:
+            tensors.add(prefix + name, model.part.weight(value))
+        elif isinstance(value, torch.Tensor):
+            tensors.add(prefix + name, value.detach())
+        else:
+            rest[name] = value
+    return rest
+
+
+def _take_optimizer(part: Part, prefix: str, names: Mapping[torch.Tensor, str], tensors: _Shared) -> dict[str, Any]:
+    order = iter(names[parameter] for parameter in part.parameters)
+    groups = [
+        {**{key: value for key, value in group.items() if key != "params"}, "params": list(islice(order, size))}
+        for group, size in zip(part.optimizer.param_groups, part.sizes, strict=True)
+    ]
+    states: dict[str, dict[str, Any]] = {}
+    for parameter, state in part.states():
+        name = names[parameter]
+        states[name] = {key: value for key, value in state.items() if not isinstance(value, torch.Tensor)}
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor):
+                tensors.add(f"{prefix}{name}/{key}", value)
+    return {"param_groups": groups, "state": states}
+
+
+def _put_model(model: Model, saved: Mapping[str, Any]) -> None:
+    if model.part is None:
+        model.module.load_state_dict(saved)
+        return
+    own = model.module.state_dict(keep_vars=True)
+    if wrong := own.keys() ^ saved.keys():
+        raise InvalidTrial(
+            f"the checkpoint and the model differ in {', '.join(sorted(wrong))}; "
+            "it can only continue with the code that saved it"
+        )
+    for name, value in own.items():
+        if isinstance(value, torch.nn.Parameter):
+            model.part.set_weight(value, saved[name])
+        elif isinstance(value, torch.Tensor):
+            value.copy_(saved[name])
+
+
+def _put_gradients(path: Path, state: Mapping[str, Any], models: Sequence[Model], parts: Sequence[Part]) -> None:
+    whole = {
+        f"{number}.{name}": gradient
+        for number, gradients in enumerate(state.get("gradients", ()))
+        for name, gradient in gradients.items()
+    }
+    sharded, file = (path / SHARDS).is_dir(), _own_file(path)
+    own = load_tensors(file, trust=False) if file.is_file() else [{} for _ in parts]
+    names = _names(models)
+    for part, exact in zip(parts, own, strict=True):
+        saved = {weight: whole[names[weight]] for weight in part.parameters if names[weight] in whole}
+        if part.stage < 2:
+            saved |= {weight: exact[names[weight]] for weight in saved if names[weight] in exact}
+        elif not sharded:
+            saved = {weight: mean_of_slots(gradient.to(weight.device)) for weight, gradient in saved.items()}
+        part.gradients.put(saved)
+
+
+def _put_values(path: Path, parts: Sequence[Part]) -> None:
+    file = path / SHARDS / _checkpoint.FILE
+    saved = load_tensors(file, trust=False).get(_ENGINES) if file.is_file() else None
+    for part, values in zip(parts, unpack(saved or ()), strict=False):
+        part.set_values(values)
+
+
+def _own_file(path: Path) -> Path:
+    """Gradients as this slot has them, for the same number of slots: another one continues with their mean."""
+    return path / SHARDS / f"gradients_{dist.get_rank()}_of_{dist.get_world_size()}.pth"
+
+
+def _named(
+    gradients: Mapping[torch.nn.Parameter, torch.Tensor], names: Mapping[torch.Tensor, str]
+) -> dict[str, torch.Tensor]:
+    return {names[parameter]: gradient for parameter, gradient in gradients.items()}

@@ -1,0 +1,19 @@
+"""How det-deepspeed joins det. Light: importing this module does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import det_core
+from det_core.specs import BackendSpec
+
+
+@det_core.hookimpl
+def det_backends() -> Iterator[BackendSpec]:
+    yield BackendSpec(
+        name="deepspeed",
+        target="det_deepspeed._launcher:Launcher",
+        config_model="det_deepspeed._options:Options",
+        adapters={"pytorch": "det_deepspeed._adapter:adapter"},
+        install="pip install torch, then pip install det-deepspeed",
+    )

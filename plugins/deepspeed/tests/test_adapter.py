@@ -1,0 +1,16 @@
+"""The suite for adapters to `PyTorchTrial`, at the stage that has everything in pieces."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+from det_torch.testing import AdapterCompliance
+
+pytestmark = pytest.mark.usefixtures("deepspeed")
+
+
+class TestStage3(AdapterCompliance):
+    backend = "deepspeed"
+    options: ClassVar[dict[str, Any]] = {"ds_config": {"zero_optimization": {"stage": 3}}}
+    clips = False  # by DeepSpeed alone

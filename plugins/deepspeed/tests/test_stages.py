@@ -1,0 +1,26 @@
+"""All ways of DeepSpeed to train, in one start of two slots."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures("deepspeed")]
+
+
+def test_every_stage_trains_what_one_slot_does_and_continues_exactly(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("stages.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "det_core.launch", "deepspeed", "--slots", "2", "--", str(script), str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = [f"[rank={rank}] {way} is right" for rank in range(2) for way in ("stage 0", "stage 3", "clipped")]
+    assert set(told) <= set(done.stdout.splitlines())

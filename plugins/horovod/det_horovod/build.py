@@ -1,0 +1,215 @@
+"""Builds Horovod for the frameworks of this environment and installs it: ``python -m det_horovod.build``.
+
+Horovod has no wheels, and its newest release does not compile as it is against today's PyTorch, whose headers need a
+newer C++ than the one it asks for. Here a wrapper around the compiler says so. The wheel is kept, and built again only
+for other versions of anything that it was compiled against.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import platformdirs
+import psutil
+
+VERSION = "0.28.1"
+FRAMEWORKS = {"torch": "PYTORCH", "tensorflow": "TENSORFLOW"}
+"""Module -> its name in Horovod's build."""
+
+_SETTINGS = {"HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1", "HOROVOD_WITHOUT_MXNET": "1"}
+_TOOLS = ("cmake", "make", "g++")
+_BACKEND = ("setuptools>=70.1", "packaging")
+"""What builds the wheel. It is not installed here, where it might be another version than others need."""
+_COMPILER = """#!/bin/bash
+set -- "${@/#-std=c++14/-std=c++20}"
+exec %s "${@/#-std=gnu++14/-std=c++20}"
+"""
+_MEMORY_OF_A_COMPILER = 2 << 30
+_PERCENT = re.compile(r"\[ *(\d+)%\]")
+_SECONDS_TO_BUILD = 3600.0
+_SECONDS_TO_INSTALL = 300.0
+_LAST_LINES = 30
+
+
+class BuildError(Exception):
+    """What is missing, or went wrong, and what to do."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Build or find the wheel, and install it; the exit code."""
+    parser = argparse.ArgumentParser("python -m det_horovod.build", description="Build and install Horovod.")
+    kept = platformdirs.user_cache_path("det") / "wheels"
+    parser.add_argument("--wheels", type=Path, default=kept, metavar="DIR", help=f"keeps what was built ({kept})")
+    try:
+        provide(parser.parse_args(argv).wheels.absolute())
+    except BuildError as error:
+        _say(error)
+        return 1
+    return 0
+
+
+def provide(wheels: Path) -> None:
+    """Install Horovod for this environment, built unless ``wheels`` has it.
+
+    Raises:
+        BuildError: it cannot be built, or does not work.
+    """
+    frameworks = versions()
+    directory = wheels / key(frameworks)
+    if not (found := list(directory.glob("*.whl"))):
+        found = [build(directory, frameworks)]
+    _say(f"installing {found[0]}")
+    _pip("install", "--no-deps", "--force-reinstall", str(found[0]), limit=_SECONDS_TO_INSTALL)
+    for module in frameworks:
+        program = f"import horovod.{module} as hvd; hvd.init(); assert hvd.size() == 1; hvd.shutdown()"
+        try:
+            _run([sys.executable, "-c", program], limit=_SECONDS_TO_INSTALL)
+        except BuildError as error:
+            raise BuildError(
+                f"{error}\nhorovod.{module} does not work; to build it again, remove {directory}"
+            ) from error
+    _say(f"Horovod {VERSION} works with {', '.join(frameworks)}")
+
+
+def versions() -> dict[str, str]:
+    """The frameworks that are installed, and their versions.
+
+    Raises:
+        BuildError: there is none.
+    """
+    distributions = importlib.metadata.packages_distributions()
+    found = {
+        module: importlib.metadata.version(distributions[module][0]) for module in FRAMEWORKS if module in distributions
+    }
+    if not found:
+        raise BuildError("neither PyTorch nor TensorFlow is installed here; install what you train with, then repeat")
+    return found
+
+
+def key(frameworks: Mapping[str, str]) -> str:
+    """Names a directory of wheels by all that they depend on."""
+    parts = [f"horovod-{VERSION}", sys.implementation.cache_tag, *(f"{name}-{of}" for name, of in frameworks.items())]
+    settings = json.dumps(_settings(frameworks), sort_keys=True).encode()
+    return "-".join([*parts, hashlib.sha256(settings).hexdigest()[:8]])
+
+
+def build(directory: Path, frameworks: Mapping[str, str]) -> Path:
+    """Compile; the wheel in ``directory``, beside the log.
+
+    Raises:
+        BuildError: a tool is missing, or it failed.
+    """
+    if missing := [tool for tool in _TOOLS if shutil.which(tool, path=_path()) is None]:
+        raise BuildError(
+            f"there is no {' and no '.join(missing)} here; on Debian or Ubuntu: apt-get install -y cmake make g++"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    jobs = max(1, min(len(os.sched_getaffinity(0)), psutil.virtual_memory().available // _MEMORY_OF_A_COMPILER))
+    _say(f"building Horovod {VERSION} for {', '.join(frameworks)} with {jobs} jobs, which takes minutes")
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        _pip(
+            # Without pip's own cache, which would give a wheel that was built for another framework.
+            *("wheel", "-v", "--no-cache-dir", "--no-build-isolation", "--no-deps", "--no-binary=horovod"),
+            *(f"--wheel-dir={scratch}", f"horovod=={VERSION}"),
+            limit=_SECONDS_TO_BUILD,
+            env={**_settings(frameworks), **_tools(Path(scratch)), "MAKEFLAGS": f"-j{jobs}"},
+            log=directory / "build.log",
+        )
+        (wheel,) = Path(scratch).glob("*.whl")
+        return wheel.replace(directory / wheel.name)
+
+
+def _tools(scratch: Path) -> dict[str, str]:
+    """Provide what builds; the environment that leads there."""
+    compiler, packages = scratch / "g++", scratch / "packages"
+    compiler.write_text(_COMPILER % os.environ.get("CXX", "g++"))
+    compiler.chmod(0o755)
+    _pip("install", "--target", str(packages), *_BACKEND, limit=_SECONDS_TO_INSTALL)
+    return {
+        "CXX": str(compiler),
+        "PATH": _path(),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH")])),
+        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # CMake 4 has forgotten what older ones would do
+    }
+
+
+def _settings(frameworks: Mapping[str, str]) -> dict[str, str]:
+    """Horovod's, of which users may set others, such as HOROVOD_GPU_OPERATIONS."""
+    choices = {
+        f"HOROVOD_WITH{'' if module in frameworks else 'OUT'}_{name}": "1" for module, name in FRAMEWORKS.items()
+    }
+    return {
+        **_SETTINGS,
+        **choices,
+        **{name: value for name, value in os.environ.items() if name.startswith("HOROVOD_")},
+    }
+
+
+def _path() -> str:
+    """Where tools are found, those of this environment first."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def _pip(*arguments: str, limit: float, env: Mapping[str, str] | None = None, log: Path | None = None) -> None:
+    _run([sys.executable, "-m", "pip", *arguments], limit=limit, env=env, log=log)
+
+
+def _run(
+    command: Sequence[str], *, limit: float, env: Mapping[str, str] | None = None, log: Path | None = None
+) -> None:
+    """Run to the end, with the percentages that it prints as progress.
+
+    Raises:
+        BuildError: it failed or took longer than ``limit`` seconds; has the last lines that it printed.
+    """
+    lines: list[str] = []
+    environment = {**os.environ, **(env or {})}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        killer = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
+        killer.start()
+        try:
+            _follow(process, lines)
+            code = process.wait()
+        finally:
+            killer.cancel()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    if log:
+        log.write_text("".join(lines))
+    if code:
+        kept = f"; all of its output is in {log}" if log else ""
+        last = "".join(lines[-_LAST_LINES:])
+        raise BuildError(f"{last}\n{' '.join(command[:5])} ... failed with {code} within {limit:.0f} s{kept}")
+
+
+def _follow(process: subprocess.Popen[str], lines: list[str]) -> None:
+    shown = 0
+    for line in process.stdout or ():
+        lines.append(line)
+        if (match := _PERCENT.search(line)) and int(match[1]) >= shown + 5:
+            shown = int(match[1])
+            _say(f"{shown} %")
+
+
+def _say(what: object) -> None:
+    print(f"det_horovod.build: {what}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that compilers end, too
+    sys.exit(main(sys.argv[1:]))

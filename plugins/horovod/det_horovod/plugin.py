@@ -1,0 +1,18 @@
+"""How det-horovod joins det. Light: importing this module imports neither Horovod nor a framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import det_core
+from det_core.specs import BackendSpec
+
+
+@det_core.hookimpl
+def det_backends() -> Iterator[BackendSpec]:
+    yield BackendSpec(
+        name="horovod",
+        target="det_horovod._backend:Horovod",
+        adapters={"pytorch": "det_horovod._torch:HorovodTorch"},
+        install="pip install det-horovod, then python -m det_horovod.build",
+    )

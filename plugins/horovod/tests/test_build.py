@@ -1,0 +1,101 @@
+"""The script that builds Horovod, without building it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from det_horovod import build
+
+FRAMEWORKS = {"torch": "2.13.0+cpu", "tensorflow": "2.15.1"}
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would be run. Instead, nothing is, except that the build leaves a wheel."""
+    seen: list[Any] = []
+
+    def run(command: list[str], **options: Any) -> None:
+        seen.append((command[1:], options))
+        for option in command:
+            if option.startswith("--wheel-dir="):
+                Path(option.partition("=")[2], "horovod-0.28.1-cp311-cp311-linux_x86_64.whl").touch()
+
+    monkeypatch.setattr(build, "_run", run)
+    monkeypatch.setattr(build, "versions", lambda: FRAMEWORKS)
+    monkeypatch.setattr(shutil, "which", lambda tool, path: tool)
+    return seen
+
+
+def test_it_builds_once_and_installs_what_it_has(commands: list[Any], tmp_path: Path) -> None:
+    assert build.main(["--wheels", str(tmp_path)]) == 0
+    _, (building, options), (installing, _), *tries = commands
+    assert {"wheel", "--no-cache-dir", "--no-build-isolation", "horovod==0.28.1"} <= set(building)
+    wanted = {"HOROVOD_WITH_PYTORCH": "1", "HOROVOD_WITH_TENSORFLOW": "1", "HOROVOD_WITH_GLOO": "1"}
+    assert wanted.items() <= options["env"].items()
+    (wheel,) = tmp_path.glob("*/*.whl")
+    assert installing[-1] == str(wheel)
+    assert [program.split()[1] for (_, program), _ in tries] == ["horovod.torch", "horovod.tensorflow"]
+
+    commands.clear()
+    assert build.main(["--wheels", str(tmp_path)]) == 0
+    assert commands[0][0][1:] == ["pip", "install", "--no-deps", "--force-reinstall", str(wheel)]
+    assert len(commands) == 3
+
+
+def test_a_wheel_is_for_what_it_was_built_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {build.key(FRAMEWORKS), build.key({"torch": "2.13.0+cpu"}), build.key({**FRAMEWORKS, "torch": "2.14.0"})}
+    monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
+    keys.add(build.key(FRAMEWORKS))
+    assert len(keys) == 4
+    assert all(f"horovod-0.28.1-{sys.implementation.cache_tag}-torch-2.1" in key for key in keys)
+
+
+def test_frameworks_are_the_installed_ones(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert build.versions()["torch"] == importlib.metadata.version("torch")
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", dict)
+    assert build.main([]) == 1
+    assert "neither PyTorch nor TensorFlow is installed" in capsys.readouterr().err
+
+
+def test_missing_tools_are_named(
+    commands: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda tool, path: None if tool != "make" else tool)
+    assert build.main(["--wheels", str(tmp_path)]) == 1
+    assert "there is no cmake and no g++ here" in capsys.readouterr().err
+    assert not commands
+
+
+def test_the_compiler_gets_the_newer_standard(tmp_path: Path) -> None:
+    wrapper = tmp_path / "g++"
+    wrapper.write_text(build._COMPILER % "echo")
+    wrapper.chmod(0o755)
+    arguments = ["-std=c++14", "-std=gnu++14", "-std=c++11", "-DNAME=a b", "x-std=c++14.cc"]
+    printed = subprocess.run([str(wrapper), *arguments], capture_output=True, text=True, check=True).stdout
+    assert printed == "-std=c++20 -std=c++20 -std=c++11 -DNAME=a b x-std=c++14.cc\n"
+
+
+def test_a_failure_tells_the_last_lines_and_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = "print('[ 52%] Building'); print('[ 53%] Building'); print('no such header'); raise SystemExit(3)"
+    with pytest.raises(build.BuildError, match=r"(?s)no such header.*failed with 3.*build\.log"):
+        build._run([sys.executable, "-c", program], limit=60, log=tmp_path / "build.log")
+    assert (tmp_path / "build.log").read_text().count("\n") == 3
+    assert capsys.readouterr().err == "det_horovod.build: 52 %\n"
+
+
+def test_what_takes_too_long_is_ended() -> None:
+    with pytest.raises(build.BuildError, match="within 1 s"):
+        build._run([sys.executable, "-c", "import time; time.sleep(60)"], limit=1)

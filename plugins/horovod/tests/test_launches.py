@@ -1,0 +1,13 @@
+"""The suite for backends."""
+
+from __future__ import annotations
+
+import pytest
+
+from det_core.testing.backend import BackendCompliance
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("horovod")]
+
+
+class TestHorovod(BackendCompliance):
+    plugin = "det_horovod.plugin"

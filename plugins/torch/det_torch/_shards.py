@@ -1,0 +1,199 @@
+"""Models and optimizers that slots wrote in parts, by ``torch.distributed.checkpoint`` (DCP).
+
+In the directory `SHARDS` of a checkpoint, DCP's files have tensors only: ``models/0.layer.weight`` is that of the first
+model, under the name that its ``state_dict`` gives it, ``gradients/0.layer.weight`` its gradient, and
+``optimizers/1/0.layer.weight/exp_avg`` what the second optimizer keeps of it. What is no tensor is in `FILE` there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint import metadata as dcp
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter, _StorageInfo
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.serialization import _get_layout
+
+from det_core.errors import CheckpointCorrupt
+from det_torch import _checkpoint
+from det_torch._packing import pack
+from det_torch._reading import SHARDS
+from det_torch._unpickling import DAMAGE, load_plain, load_tensors
+
+Empty: TypeAlias = Callable[[str, torch.Size, torch.dtype], torch.Tensor]
+"""Makes the tensor to read into, of the given name (number of the model, and name in there), full shape and dtype."""
+
+_LISTING = ".metadata"
+_TYPES = (
+    *(dcp.Metadata, dcp.StorageMeta, dcp.MetadataIndex, dcp.TensorStorageMetadata, dcp.ChunkStorageMetadata),
+    *(dcp.TensorProperties, dcp._MEM_FORMAT_ENCODING, _StorageInfo, torch.Size, _get_layout),
+)
+_LISTED = {
+    **{f"{kind.__module__}.{kind.__qualname__}": kind for kind in _TYPES},
+    **{str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)},
+}
+"""What DCP's listing of the tensors names, a pickle."""
+
+
+class _Writer(FileSystemWriter):
+    def storage_meta(self) -> dcp.StorageMeta:
+        return dcp.StorageMeta(save_id=self.save_id)  # without the directory, where the checkpoint will not stay
+
+
+def write(path: Path, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Write this slot's part into the directory of a checkpoint. All of the process group call it at once.
+
+    Args:
+        path: may be a directory of this slot's own.
+        models: not compiled; whose parameters the optimizers train.
+
+    Raises:
+        InvalidTrial: what an optimizer or a model keeps besides tensors could not be loaded safely.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    names: dict[torch.Tensor, str] = {}
+    states = []
+    for number, model in enumerate(models):
+        states.append(_without_tensors(model.state_dict(), f"models/{number}.", tensors))
+        for name, parameter in model.named_parameters():
+            names[parameter] = f"{number}.{name}"
+            if parameter.grad is not None:
+                tensors[f"gradients/{number}.{name}"] = parameter.grad
+    groups = [_named(optimizer, names, f"optimizers/{number}/", tensors) for number, optimizer in enumerate(optimizers)]
+    store(path, tensors, {"models": states, "optimizers": groups})
+
+
+def store(path: Path, tensors: dict[str, torch.Tensor], values: Mapping[str, Any]) -> None:
+    """Do what `write` does, for optimizers that are not torch's.
+
+    Args:
+        tensors: under their names; of a ``DTensor`` each slot writes its part, of any other tensor one slot all of it.
+        values: ``models`` and ``optimizers``, the rest of their states, with names of parameters in place of numbers.
+            Only the chief's are used.
+
+    Raises:
+        InvalidTrial: as `write`.
+    """
+    # The store of checkpoints makes sure by itself that files are on disk.
+    save(tensors, storage_writer=_Writer(path / SHARDS, sync_files=False))
+    if dist.get_rank() == 0:
+        _checkpoint.write(pack(values, "checkpoint"), path / SHARDS)
+
+
+def _empty(_: str, size: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(size, dtype=dtype)
+
+
+def read(path: Path, *, trust: bool = False, empty: Empty = _empty) -> dict[str, Any]:
+    """What all slots wrote, or of each tensor the part that ``empty`` asks for, without talking to other processes.
+
+    Args:
+        path: the checkpoint's directory.
+        trust: as for `det_torch._reading.read`.
+        empty: by default a tensor has all of it, on the CPU.
+
+    Returns:
+        ``models_state_dict``, ``optimizers_state_dict`` and ``gradients``, as checkpoints without shards have them.
+
+    Raises:
+        CheckpointCorrupt: a file is damaged or missing.
+        UntrustedCheckpoint: reading it could run code, and ``trust`` is false.
+    """
+    directory = path / SHARDS
+    try:
+        values = load_tensors(directory / _checkpoint.FILE, trust=trust)
+        listing = load_plain(directory / _LISTING, trust=trust, known=_LISTED)
+        _check(listing)
+        entries = listing.state_dict_metadata.items()
+        tensors = {key: empty(_name(key), entry.size, entry.properties.dtype) for key, entry in entries}
+        _fill(tensors, listing, directory)
+        return _assembled(tensors, values)
+    except (*DAMAGE, AttributeError, FileNotFoundError) as error:
+        raise CheckpointCorrupt(f"{directory} is damaged, or lacks files of some slots: {error}") from error
+
+
+def _without_tensors(
+    state: MutableMapping[str, Any], prefix: str, tensors: dict[str, torch.Tensor]
+) -> MutableMapping[str, Any]:
+    """A copy without its tensors, which are put among the others."""
+    rest = copy(state)
+    for name, value in state.items():
+        if isinstance(value, torch.Tensor):
+            tensors[prefix + name] = rest.pop(name)
+    return rest
+
+
+def _named(
+    optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str], prefix: str, tensors: dict[str, torch.Tensor]
+) -> dict[str, Any]:
+    """An optimizer's state without tensors, with names of parameters for their numbers."""
+    saved = optimizer.state_dict()
+    order = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
+    return {
+        "param_groups": [{**group, "params": [order[i] for i in group["params"]]} for group in saved["param_groups"]],
+        "state": {
+            order[number]: _without_tensors(state, f"{prefix}{order[number]}/", tensors)
+            for number, state in saved["state"].items()
+        },
+    }
+
+
+def _numbered(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """`_named` undone: the layout of ``Optimizer.state_dict``."""
+    names = [name for group in saved["param_groups"] for name in group["params"]]
+    numbers = {name: number for number, name in enumerate(names)}
+    return {
+        "state": {numbers[name]: state for name, state in saved["state"].items()},
+        "param_groups": [{**g, "params": [numbers[name] for name in g["params"]]} for g in saved["param_groups"]],
+    }
+
+
+def _name(key: str) -> str:
+    kind, _, rest = key.partition("/")
+    return rest.split("/", 1)[1].rpartition("/")[0] if kind == "optimizers" else rest
+
+
+def _assembled(tensors: Mapping[str, torch.Tensor], values: Mapping[str, Any]) -> dict[str, Any]:
+    models, optimizers = values["models"], values["optimizers"]
+    gradients: list[dict[str, Any]] = [{} for _ in models]
+    by_model = {"models": models, "gradients": gradients}
+    for key, tensor in tensors.items():
+        kind, _, rest = key.partition("/")
+        if kind in by_model:
+            number, _, name = rest.partition(".")
+            by_model[kind][int(number)][name] = tensor
+        else:
+            optimizers[int(rest.partition("/")[0])]["state"][_name(key)][key.rpartition("/")[2]] = tensor
+    return {
+        "models_state_dict": models,
+        "optimizers_state_dict": [_numbered(saved) for saved in optimizers],
+        "gradients": gradients,
+    }
+
+
+def _check(listing: Any) -> None:
+    """Before DCP's reader follows it, which would load what is no tensor as a pickle, from anywhere."""
+    for key, entry in listing.state_dict_metadata.items():
+        if not isinstance(entry, dcp.TensorStorageMetadata):
+            raise ValueError(f"{key} is listed as a {type(entry).__name__}; expected tensors only")
+        if sum(math.prod(chunk.sizes) for chunk in entry.chunks) != math.prod(entry.size):
+            raise ValueError(f"the parts of {key} are not those of a tensor of shape {tuple(entry.size)}")
+    for place in listing.storage_data.values():
+        if Path(place.relative_path).name != place.relative_path:
+            raise ValueError(f"{place.relative_path!r} is no name of a file of the checkpoint")
+
+
+def _fill(tensors: dict[str, torch.Tensor], listing: dcp.Metadata, directory: Path) -> None:
+    # What torch.distributed.checkpoint.load does, less reading the listing by itself, unsafely, and talking to others.
+    planner, reader = DefaultLoadPlanner(), FileSystemReader(directory)
+    planner.set_up_planner(tensors, listing, is_coordinator=True)
+    reader.set_up_storage_reader(listing, is_coordinator=True)
+    plan = planner.finish_plan(reader.prepare_local_plan(planner.create_local_plan()))
+    reader.read_data(plan, planner).wait()

@@ -1,0 +1,50 @@
+"""Slots killed at random."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+
+from det_torch.testing._job import BATCHES, Failure
+from det_torch.testing._jobs import ADVERSARIES, ONE_MODEL, Jobs
+from det_torch.testing._suite import AdapterSuite
+
+SEEDS = range(50 if os.environ.get("DET_SOAK") else 2)
+
+
+def draw(seed: int) -> tuple[str, dict[str, Any], list[Failure]]:
+    """A trial, keys of its config, and when which slot is killed."""
+    chance = random.Random(seed)  # noqa: S311
+    batches = sorted(chance.sample(range(1, BATCHES), chance.randint(1, 2)))
+    kills = [Failure("kill", chance.randrange(2), at) for at in batches]
+    keys = {
+        "data": {
+            "kind": chance.choice(["table", "augmented", "stream"]),
+            "workers": chance.choice([0, 2]),
+            "dropout": chance.choice([0.0, 0.3]),
+        },
+        "optimizations": {"aggregation_frequency": chance.choice([1, 2, 3])},
+        "min_checkpoint_period": {"batches": chance.choice([1, 2, 3, 5])},
+        "scheduling_unit": chance.choice([1, 4, 7]),
+    }
+    return (ONE_MODEL, ADVERSARIES)[seed % 2], keys, kills
+
+
+class Campaign(AdapterSuite):
+    """Whatever happens when, the end is the same."""
+
+    @pytest.mark.integration
+    @pytest.mark.slow
+    @pytest.mark.campaign
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_random_kills(self, jobs: Jobs, seed: int) -> None:
+        trial, keys, kills = draw(seed)
+        undisturbed, killed = (jobs.make(trial, **keys) for _ in range(2))
+        undisturbed.start(2)
+        for kill in kills:
+            assert killed.run(2, kill) != 0, killed.output()
+        killed.start(2).ended()
+        self.assert_same(killed, undisturbed.ended())

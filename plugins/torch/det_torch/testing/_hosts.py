@@ -1,0 +1,82 @@
+"""Two hosts, each a network namespace with a name, an address and a hosts file of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from det_torch.testing._job import Node
+from det_torch.testing._jobs import ONE_MODEL, Jobs
+from det_torch.testing._suite import AdapterSuite
+
+_ADDRESSES = ("10.213.78.1", "10.213.78.2")
+_PORT = 29500  # a namespace has all ports for itself
+_ENTER = 'mount --bind "$1" /etc/hosts && hostname "$0" && shift && exec "$@"'
+
+
+class Hosts(AdapterSuite):
+    """Slots on several hosts."""
+
+    @pytest.mark.integration
+    @pytest.mark.slow
+    def test_two_hosts(self, jobs: Jobs, tmp_path: Path) -> None:
+        """One slot on each is as two slots on one."""
+        if not self.hosts:
+            pytest.skip("hosts is False")
+        job, on_one_host = jobs.make(ONE_MODEL), jobs.undisturbed(ONE_MODEL, 2)
+        with _two_hosts(tmp_path / "hosts") as nodes:
+            job.start(1, nodes=nodes).ended()
+        self.assert_same(job, on_one_host.ended())
+
+
+@contextmanager
+def _two_hosts(file: Path) -> Iterator[list[Node]]:
+    """How to launch on each; they share the file system, and a wire."""
+    lacking = [program for program in ("ip", "unshare") if not shutil.which(program)]
+    if os.getuid() != 0 or lacking:
+        _cannot(f"two hosts are network namespaces, which need root, iproute2 and util-linux; missing: {lacking}")
+    names = [f"det-{uuid.uuid4().hex[:6]}" for _ in _ADDRESSES]
+    hosts = {"localhost": "127.0.0.1", **dict(zip(names, _ADDRESSES, strict=True))}
+    enter = ["unshare", "--mount", "--uts", "sh", "-c", _ENTER]
+    file.write_text("".join(f"{address} {name}\n" for name, address in hosts.items()))
+    try:
+        _join(names)
+        yield [
+            Node(
+                prefix=["ip", "netns", "exec", name, *enter, name, str(file)],
+                arguments=[f"--hosts={','.join(names)}", f"--node={index}", f"--port={_PORT}"],
+            )
+            for index, name in enumerate(names)
+        ]
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+def _join(names: list[str]) -> None:
+    first, second = names
+    try:
+        for name in names:
+            _ip("netns", "add", name)
+        _ip("link", "add", "eth0", "netns", first, "type", "veth", "peer", "name", "eth0", "netns", second)
+        for name, address in zip(names, _ADDRESSES, strict=True):
+            _ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
+            for device in ("eth0", "lo"):
+                _ip("-n", name, "link", "set", device, "up")
+    except subprocess.CalledProcessError as error:
+        _cannot(f"this kernel or container has no network namespaces with a wire: {error.stderr.strip()}")
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+def _cannot(reason: str) -> None:
+    (pytest.fail if "CI" in os.environ else pytest.skip)(reason)

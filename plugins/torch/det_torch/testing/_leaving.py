@@ -1,0 +1,38 @@
+"""Slots that fail, are killed, or ask to leave; what is left is a checkpoint to continue from."""
+
+from __future__ import annotations
+
+import pytest
+
+from det_torch.testing._job import BATCHES, Failure
+from det_torch.testing._jobs import ADVERSARIES, ONE_MODEL, Jobs
+from det_torch.testing._suite import AdapterSuite
+
+
+class Leaving(AdapterSuite):
+    """All slots end together, and go on as if nothing had happened."""
+
+    @pytest.mark.integration
+    @pytest.mark.slow
+    def test_failed_and_resumed_is_as_if_undisturbed(self, jobs: Jobs) -> None:
+        """Weights, momenta, gradients amid aggregation, every slot's random numbers and callbacks."""
+        job, undisturbed = jobs.make(ADVERSARIES), jobs.undisturbed(ADVERSARIES, 2)
+        for failure in (Failure("raise", 1, 5), Failure("kill", 0, 8), Failure("leave", 1, 10)):
+            assert (job.run(2, failure) == 0) == (failure.how == "leave"), job.output()
+            assert 0 < job.steps() < BATCHES
+        assert "ArithmeticError: rank 1 fails on purpose" in job.output()
+        self.assert_same(job.start(2).ended(), undisturbed.ended())
+
+    @pytest.mark.integration
+    def test_a_stop_that_one_slot_requests_stops_all(self, jobs: Jobs) -> None:
+        """On two slots amid a training on one, if that can be."""
+        job = jobs.make(ONE_MODEL)
+        if self.resizes:
+            job.train_here(Failure("leave", 0, 4))
+        job.start(2, Failure("stop", 1, 9)).ended()
+        assert job.steps() == 12
+        assert "the trial asked to stop after 12 batches" in job.output()
+        if self.resizes:
+            job.train_here()
+            assert job.steps() == BATCHES
+            self.assert_close(job, jobs.undisturbed(ONE_MODEL, 1))

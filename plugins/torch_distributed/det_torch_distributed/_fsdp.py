@@ -1,0 +1,144 @@
+"""A `PyTorchTrial` whose models and optimizers are spread over the slots."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from det_torch import PyTorchTrialContext, _checkpoint, _shards
+from det_torch._compiled import uncompiled
+from det_torch._packing import unpack
+from det_torch._reading import SHARDS
+from det_torch.backend import TorchBackend
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from det_core.errors import InvalidTrial
+from det_torch_distributed._group import Group, broadcast
+from det_torch_distributed._options import Options
+from det_torch_distributed._parts import cut, like
+from det_torch_distributed._units import units
+
+_log = logging.getLogger("det.torch")
+
+
+class Shards(TorchBackend):
+    """FSDP2 over the process group of torch.distributed, which it makes unless the script has."""
+
+    sharded = True
+
+    def __init__(self, context: PyTorchTrialContext, options: Options) -> None:
+        self._context = context
+        self._unit_names = options.units
+        self._classes: set[str] = set()
+        """Names of those of all modules, which FSDP changes."""
+        self._policy = MixedPrecisionPolicy(
+            param_dtype=_dtype(options.param_dtype), reduce_dtype=_dtype(options.reduce_dtype)
+        )
+        self._group = Group(context.device)
+        self._mesh = init_device_mesh(context.device.type, (dist.get_world_size(),))
+        self._roots: list[FSDPModule] = []
+        self._inner: list[FSDPModule] = []
+        """The units below them."""
+
+    def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
+        with uncompiled([model]) as (bare,):
+            self._classes |= {type(module).__name__ for module in bare.modules()}
+            broadcast(weight.detach() for weight in bare.parameters())
+            sharded = [
+                fully_shard(unit, mesh=self._mesh, mp_policy=self._policy) for unit in units(bare, self._unit_names)
+            ]
+        # By itself FSDP prefetches in the reverse order of all forward passes before, validation's included, of which
+        # slots may have had different numbers. The first unit names itself, for an empty list means that.
+        for unit, before in zip(sharded, sharded[:1] + sharded, strict=False):
+            unit.set_modules_to_backward_prefetch([before])
+        self._inner += sharded[:-1]
+        self._roots.append(sharded[-1])
+        return model
+
+    def wrap_optimizer(self, optimizer: torch.optim.Optimizer, *, fp16_compression: bool) -> torch.optim.Optimizer:
+        if fp16_compression:
+            _log.warning(
+                "gradients are not compressed with `sharding: fsdp`; to exchange them as float16 set "
+                "`reduce_dtype: float16` beside it"
+            )
+        return optimizer
+
+    def ready(self) -> None:
+        if missing := set(self._unit_names) - self._classes:
+            raise InvalidTrial(
+                f"distributed.units has {', '.join(sorted(missing))}, which is no class of a module of the trial; "
+                f"their classes are {', '.join(sorted(self._classes))}"
+            )
+        known = {parameter for model in self._context._bare_models for parameter in model.parameters()}
+        for optimizer in self._context.optimizers:
+            if any(parameter not in known for group in optimizer.param_groups for parameter in group["params"]):
+                raise InvalidTrial(
+                    f"{type(optimizer).__name__} trains parameters that no wrapped model has: wrap_model() replaces "
+                    "them with `sharding: fsdp`; make the optimizer of the parameters of what wrap_model() returned"
+                )
+
+    def restore(self, path: Path, state: Mapping[str, Any], *, continues: bool) -> None:
+        parts = self._parts()
+        if (path / SHARDS).is_dir():
+            saved = unpack(_shards.read(path, empty=partial(like, parts)))
+        else:
+            saved = cut(self._context, state, parts)
+        _checkpoint.put_back(self._context, {**state, **saved}, continues=continues)
+
+    def save(self, path: Path) -> None:
+        with uncompiled(self._context._bare_models) as models:
+            _shards.write(path, models, self._context.optimizers)
+
+    def begin(self) -> None:
+        self.share_buffers()
+
+    # Gradients are exchanged in all batches: FSDP would keep whole ones in between, where no checkpoint finds them.
+
+    def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any], *, clips: bool) -> None:
+        run()
+        # A forward pass without a backward pass has left a root gathered, with weights from before the step.
+        for root in self._roots:
+            root.reshard()
+
+    def share_buffers(self) -> None:
+        broadcast(buffer for model in self._context._bare_models for buffer in model.buffers())
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """With all weights on all slots."""
+        for unit in self._inner:
+            unit.set_reshard_after_forward(False, recurse=False)
+        for unit in (*self._inner, *self._roots):
+            unit.reshard()
+            unit.unshard()
+        try:
+            yield
+        finally:
+            for unit in self._inner:
+                unit.set_reshard_after_forward(True, recurse=False)
+            for unit in (*self._inner, *self._roots):
+                unit.reshard()
+
+    def close(self) -> None:
+        self._group.close()
+
+    def _parts(self) -> dict[str, torch.Tensor]:
+        """This slot's part of all parameters and buffers."""
+        with uncompiled(self._context._bare_models) as models:
+            return {
+                f"{number}.{name}": part
+                for number, model in enumerate(models)
+                for name, part in model.state_dict().items()
+            }
+
+
+def _dtype(name: str | None) -> torch.dtype | None:
+    dtype: torch.dtype | None = getattr(torch, name) if name else None
+    return dtype

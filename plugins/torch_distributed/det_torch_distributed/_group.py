@@ -1,0 +1,43 @@
+"""The process group of torch.distributed that the slots of a trial are in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from det_core.launch import backends
+
+_FOREVER = timedelta(days=365)
+_TRANSPORTS = {"cuda": "nccl"}
+"""Device type -> what its tensors travel by; elsewhere gloo."""
+
+
+class Group:
+    """That of the script, if it made one; else it is made, and lasts until `close`.
+
+    Args:
+        device: where this slot trains.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._owned = not dist.is_initialized()
+        if self._owned:
+            seconds = backends.block().get("timeout")
+            dist.init_process_group(
+                _TRANSPORTS.get(device.type, "gloo"),
+                timeout=timedelta(seconds=seconds) if seconds else _FOREVER,
+                device_id=device if device.type == "cuda" else None,
+            )
+
+    def close(self) -> None:
+        if self._owned:
+            dist.destroy_process_group()
+
+
+def broadcast(tensors: Iterable[torch.Tensor]) -> None:
+    """Give all slots the values that the chief has."""
+    for tensor in tensors:
+        dist.broadcast(tensor, src=0)

@@ -1,0 +1,50 @@
+"""Which modules of a model FSDP gathers and frees by themselves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+
+from torch import nn
+
+_MANY = 1_000_000
+"""Parameters of a block that is worth an exchange of its own."""
+_WITHOUT_FORWARD = (nn.ModuleList, nn.ModuleDict)
+
+
+def units(model: nn.Module, names: Collection[str]) -> list[nn.Module]:
+    """The model's units in the order in which they should compute, and the model itself last.
+
+    Args:
+        names: of the classes whose modules are units. Without any: the blocks in each ``nn.ModuleList``, or where the
+            model has none in each ``nn.Sequential``, of a million parameters or more.
+    """
+    modules = dict.fromkeys(_postorder(model))
+    chosen = {module for module in modules if type(module).__name__ in names} if names else _blocks([*modules, model])
+    return [module for module in modules if module in chosen and not _shares(module, model)] + [model]
+
+
+def _postorder(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        yield from _postorder(child)
+        yield child
+
+
+def _blocks(modules: Collection[nn.Module]) -> set[nn.Module]:
+    kind = nn.ModuleList if any(isinstance(module, nn.ModuleList) for module in modules) else nn.Sequential
+    blocks = {child for module in modules if isinstance(module, kind) for child in module.children()}
+    return {block for block in blocks if _size(block) >= _MANY and not isinstance(block, _WITHOUT_FORWARD)}
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _shares(unit: nn.Module, model: nn.Module) -> bool:
+    """Whether a module outside of the unit has one of its parameters, which would no longer be the same one."""
+    owners = defaultdict(set)
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            owners[parameter].add(module)
+    inside = set(unit.modules())
+    return any(not owners[parameter] <= inside for parameter in unit.parameters())

@@ -1,0 +1,223 @@
+"""On each of two slots: what `Shards` does, looked at from inside. As a program it says which of its checks passed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from det_torch import PyTorchTrialContext, _checkpoint, _reading
+from det_torch_distributed._fsdp import Shards
+from det_torch_distributed._options import Options
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+from det_core.config import parse_config
+from det_core.errors import InvalidTrial
+from det_core.launch import backends
+
+RANK = int(os.environ.get("RANK", "0"))
+CONFIG = {
+    "entrypoint": "none:None",
+    "hyperparameters": {"global_batch_size": 4},
+    "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
+}
+
+
+class Tied(nn.Module):
+    """Reads and writes with one weight; the block between is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.write = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+        self.write.weight = self.read.weight
+        self.block: Any = torch.compile(nn.Linear(4, 4), backend="eager")
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.write(self.block(self.read(words)).tanh())  # type: ignore[no-any-return]
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+def data() -> torch.Tensor:
+    return torch.rand(2, 4, 3, generator=torch.Generator().manual_seed(1))[RANK]
+
+
+class Trainer:
+    """A context, and one model with its optimizer."""
+
+    def __init__(self, model: nn.Module, *, lr: float = 0.1, **options: Any) -> None:
+        self.context = PyTorchTrialContext(
+            config=parse_config(CONFIG), hparams={"global_batch_size": 4}, trial_id=1, experiment_id=1, trial_seed=1,
+            distributed=SLOTS,
+        )  # fmt: skip
+        self.backend = self.context._backend = Shards(self.context, Options(sharding="fsdp", **options))
+        self.model = self.context.wrap_model(model)
+        self.optimizer = self.context.wrap_optimizer(torch.optim.Adam(self.model.parameters(), lr))
+        self.backend.ready()
+
+    def whole(self) -> dict[str, torch.Tensor]:
+        """The weights."""
+        return {name: _whole(value) for name, value in self.model.state_dict().items()}
+
+
+def _whole(value: Any) -> Any:
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def each_slot_has_a_part() -> None:
+    trainer = Trainer(network(), units=["Linear"])
+    assert all(isinstance(weight, DTensor) for weight in trainer.model.parameters())
+    held = sum(weight.to_local().numel() for weight in trainer.model.parameters())  # type: ignore[attr-defined]
+    assert held < 0.7 * sum(weight.numel() for weight in network().parameters())
+    assert sum(isinstance(module, FSDPModule) for module in trainer.model.modules()) == 3
+
+
+def weights_are_the_chiefs() -> None:
+    torch.manual_seed(RANK)
+    model = nn.Linear(3, 2)
+    first = SLOTS.broadcast(model.weight.detach())
+    assert torch.equal(Trainer(model).whole()["weight"], first)
+
+
+def tied_and_compiled_modules_stay_what_they_are() -> None:
+    trainer = Trainer(Tied(), units=["Linear", "Embedding"])
+    trainer.model(torch.tensor([RANK, 2])).square().sum().backward()
+    trainer.context.step_optimizer(trainer.optimizer)
+    assert trainer.model.write.weight is trainer.model.read.weight
+    assert isinstance(trainer.model.block._orig_mod, FSDPModule) and not isinstance(trainer.model.read, FSDPModule)
+    with tempfile.TemporaryDirectory() as own:
+        directory = Path(SLOTS.broadcast(own))
+        trainer.backend.save(directory)
+        dist.barrier()
+        assert {"read.weight", "write.weight", "block.weight", "block.bias"} == set(read(directory))
+        dist.barrier()
+
+
+def a_pass_without_gradients_leaves_no_old_weights() -> None:
+    trainer, inputs = Trainer(network()), data()
+    trainer.model(inputs).square().mean().backward()
+    with torch.no_grad():
+        trainer.model(inputs)
+    trainer.context.step_optimizer(trainer.optimizer)
+    with torch.no_grad():
+        found = trainer.model(inputs)
+    expected = network()
+    expected.load_state_dict(trainer.whole())
+    assert torch.equal(found, expected(inputs))
+
+
+def precision_is_that_of_the_options() -> None:
+    trainer = Trainer(network(), param_dtype="bfloat16", reduce_dtype="float32")
+    outputs = trainer.model(data())
+    outputs.square().mean().backward()
+    assert outputs.dtype == torch.bfloat16
+    assert {weight.dtype for weight in trainer.model.parameters()} == {torch.float32}
+
+
+def what_cannot_be_trained_is_refused() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    trainer = Trainer(model)
+    trainer.context.wrap_optimizer(optimizer)
+    with pytest.raises(InvalidTrial, match=r"SGD trains parameters .* make the optimizer of the parameters of what"):
+        trainer.backend.ready()
+    with pytest.raises(InvalidTrial, match="distributed.units has Block, .* classes are Linear, Sequential, Tanh"):
+        Trainer(network(), units=["Block"])
+
+
+def a_whole_checkpoint_is_taken_over_amid_aggregation() -> None:
+    """Each slot has gradients of its own in there, of which FSDP has the mean."""
+    one, inputs = network(), data()
+    optimizer = torch.optim.Adam(one.parameters(), 0.3)
+    for _ in range(2):
+        one(torch.ones(1, 3)).square().mean().backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    saved = {"models_state_dict": [one.state_dict()], "optimizers_state_dict": [optimizer.state_dict()]}
+    saved = deepcopy({**saved, "lr_schedulers_state_dict": []})
+    one(inputs).square().mean().backward()
+    saved["gradients"] = [{name: weight.grad.clone() for name, weight in one.named_parameters()}]  # type: ignore[union-attr]
+    for weight in one.parameters():
+        dist.all_reduce(weight.grad)
+        weight.grad /= 2  # type: ignore[operator]
+    optimizer.step()
+
+    trainer = Trainer(network(), units=["Linear"])
+    _checkpoint.restore(trainer.context, saved, Path("/nowhere"))
+    trainer.optimizer.step()
+    torch.testing.assert_close(trainer.whole(), dict(one.state_dict()))
+
+    other = Trainer(network(), lr=0.01)
+    _checkpoint.restore_weights(other.context, saved, Path("/nowhere"))
+    assert other.optimizer.param_groups[0]["lr"] == 0.01
+    assert all(weight.grad is None for weight in other.model.parameters())
+    (kept, *_) = other.optimizer.state.values()
+    assert isinstance(kept["exp_avg"], DTensor)
+    expected = saved["optimizers_state_dict"][0]["state"][0]["exp_avg"]
+    assert torch.equal(_whole(kept["exp_avg"]), expected)
+
+
+def what_was_saved_is_restored() -> None:
+    """By slots, for this trial or another, and by one process with all of it."""
+    trainer = Trainer(network(), units=["Linear"])
+    for step in (True, False):
+        trainer.model(data()).square().mean().backward()
+        if step:
+            trainer.context.step_optimizer(trainer.optimizer)
+    with tempfile.TemporaryDirectory() as own:
+        directory = Path(SLOTS.broadcast(own))
+        trainer.backend.save(directory)
+        dist.barrier()
+        torch.testing.assert_close(read(directory), trainer.whole(), rtol=0, atol=0)
+        twin, other = Trainer(network()), Trainer(network(), lr=0.01)
+        twin.backend.restore(directory, {}, continues=True)
+        other.backend.restore(directory, {}, continues=False)
+        dist.barrier()
+    assert other.optimizer.param_groups[0]["lr"] == 0.01
+    assert all(weight.grad is None for weight in other.model.parameters())
+    for one in (trainer, twin):
+        one.optimizer.step()
+    torch.testing.assert_close(twin.whole(), trainer.whole(), rtol=0, atol=0)
+
+
+def read(directory: Path) -> Any:
+    if RANK == 0:
+        torch.save({"rng_state": {"random": None}}, directory / _checkpoint.FILE)
+    dist.barrier()
+    return _reading.read(directory)["models_state_dict"][0]
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    check.__name__: check
+    for check in (
+        each_slot_has_a_part,
+        weights_are_the_chiefs,
+        tied_and_compiled_modules_stay_what_they_are,
+        a_pass_without_gradients_leaves_no_old_weights,
+        precision_is_that_of_the_options,
+        what_cannot_be_trained_is_refused,
+        a_whole_checkpoint_is_taken_over_amid_aggregation,
+        what_was_saved_is_restored,
+    )
+}
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    SLOTS = backends.meet()
+    for name, check in CHECKS.items():
+        check()
+        print(f"{name} passed", flush=True)
+    SLOTS.close()
+    dist.destroy_process_group()
