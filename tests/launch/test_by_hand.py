@@ -93,7 +93,7 @@ def test_a_launcher_that_waits_on_is_ended_in_time(start: Start) -> None:
     began = time.monotonic()
     ran = start("ring", "--slots=2", script=FAILS.format(then="pass"))
     assert ran.returncode == 78
-    assert _node.PATIENCE < time.monotonic() - began < _node.PATIENCE + 5
+    assert _node.PATIENCE < time.monotonic() - began < _node.PATIENCE + 20
 
 
 def test_ports_are_held(monkeypatch: pytest.MonkeyPatch) -> None:

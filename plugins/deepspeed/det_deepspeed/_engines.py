@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from det_torch import PyTorchTrialContext
 from det_torch._compiled import uncompiled
 from det_torch.backend import TorchBackend
+from det_torch.process_group import ProcessGroup, broadcast
 
 from det_core.errors import InvalidExperimentException, InvalidTrial
-from det_core.launch import backends
 from det_deepspeed import _config, _shards
 from det_deepspeed._options import Options
 from det_deepspeed._part import Part
-
-_FOREVER = timedelta(days=365)
-_TRANSPORTS = {"cuda": "nccl"}
-"""Device type -> what its tensors travel by; elsewhere gloo."""
 
 
 class Front(torch.nn.Module):
@@ -49,14 +43,7 @@ class Engines(TorchBackend):
         self._fronts: list[Front] = []
         self._parts: dict[torch.optim.Optimizer, Part] = {}
         self._compression = False
-        self._owns_group = not dist.is_initialized()
-        if self._owns_group:
-            seconds = backends.block().get("timeout")
-            dist.init_process_group(
-                _TRANSPORTS.get(context.device.type, "gloo"),
-                timeout=timedelta(seconds=seconds) if seconds else _FOREVER,
-                device_id=context.device if context.device.type == "cuda" else None,
-            )
+        self._group = ProcessGroup(context.device)
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
         self._fronts.append(Front(model))
@@ -92,7 +79,7 @@ class Engines(TorchBackend):
             _shards.save(path, models, list(self._parts.values()))
 
     def begin(self) -> None:
-        _broadcast(weight.detach() for front in self._fronts if not front.part for weight in front.parameters())
+        broadcast(weight.detach() for front in self._fronts if not front.part for weight in front.parameters())
         self.share_buffers()
 
     def backward(self, loss: torch.Tensor, run: Callable[[], Any]) -> None:
@@ -114,7 +101,7 @@ class Engines(TorchBackend):
         self._parts[optimizer].step(self._context._divisors[optimizer])
 
     def share_buffers(self) -> None:
-        _broadcast(buffer for front in self._fronts for buffer in front.buffers())
+        broadcast(buffer for front in self._fronts for buffer in front.buffers())
 
     def evaluation(self) -> AbstractContextManager[Any]:
         stack = ExitStack()
@@ -123,8 +110,7 @@ class Engines(TorchBackend):
         return stack
 
     def close(self) -> None:
-        if self._owns_group:
-            dist.destroy_process_group()
+        self._group.close()
 
     @contextmanager
     def _models(self) -> Iterator[list[_shards.Model]]:
@@ -159,8 +145,3 @@ class Engines(TorchBackend):
                 "DeepSpeed needs an optimizer of its own for each model that is trained"
             )
         return fronts[0]
-
-
-def _broadcast(tensors: Iterable[torch.Tensor]) -> None:
-    for tensor in tensors:
-        dist.broadcast(tensor, src=0)

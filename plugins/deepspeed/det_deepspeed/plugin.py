@@ -12,7 +12,7 @@ from det_core.specs import BackendSpec
 def det_backends() -> Iterator[BackendSpec]:
     yield BackendSpec(
         name="deepspeed",
-        target="det_deepspeed._launcher:Launcher",
+        target="det_torch.torchrun:Torchrun",
         config_model="det_deepspeed._options:Options",
         adapters={"pytorch": "det_deepspeed._adapter:adapter"},
         install="pip install torch, then pip install det-deepspeed",

@@ -1,4 +1,4 @@
-"""What starts the workers, without starting them."""
+"""How it joins det, without starting anything."""
 
 from __future__ import annotations
 
@@ -7,38 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from det_deepspeed._launcher import Launcher
 from det_deepspeed._options import Options
 
 from det_core.config import DistributedConfig
-from det_core.errors import LaunchError
-from det_core.interfaces.backend import Place, Ranks
 from det_core.plugins import registry
-
-ENVIRONMENT = {
-    "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1",
-    "GROUP_WORLD_SIZE": "2",
-}  # fmt: skip
-
-
-def test_ranks_are_those_that_torchrun_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    expected = Ranks(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2)
-    assert Launcher(Options()).ranks() == expected
-    monkeypatch.setenv("GROUP_RANK", "first")
-    with pytest.raises(LaunchError, match=r"python -m det_core.launch deepspeed"):
-        Launcher(Options()).ranks()
-
-
-def test_every_node_gets_the_same_rendezvous(tmp_path: Path) -> None:
-    starts = []
-    for node in range(2):
-        place = Place(hosts=["10.0.0.1", "10.0.0.2"], node=node, slots=3, port=2345, directory=tmp_path)
-        starts.append(Launcher(Options()).start(place, ["python3", "train.py"]))
-    assert [option for option in starts[0].argv if option not in starts[1].argv] == ["--node-rank=0"]
-    assert {"--master-addr=10.0.0.1", "--master-port=2345", "--nnodes=2", "--max-restarts=0"} <= set(starts[0].argv)
-    assert not starts[0].env
 
 
 def test_options_are_a_file_or_a_block_and_checked() -> None:
@@ -53,8 +25,11 @@ def test_options_are_a_file_or_a_block_and_checked() -> None:
 
 
 def test_the_plugin_is_light() -> None:
-    program = (
-        "import sys, det_deepspeed.plugin, det_deepspeed._launcher; assert not {'torch', 'deepspeed'} & {*sys.modules}"
-    )
+    program = "import sys, det_deepspeed.plugin; assert not {'torch', 'deepspeed'} & {*sys.modules}"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
-    assert registry().load(registry().find("backend", "deepspeed")) is Launcher
+
+
+def test_torchrun_starts_the_workers() -> None:
+    """As for torch_distributed, whose tests are about that."""
+    launchers = [registry().load(registry().find("backend", name)) for name in ("deepspeed", "torch_distributed")]
+    assert launchers[0] is launchers[1]

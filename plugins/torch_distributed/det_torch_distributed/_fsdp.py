@@ -16,11 +16,11 @@ from det_torch._compiled import uncompiled
 from det_torch._packing import unpack
 from det_torch._reading import SHARDS
 from det_torch.backend import TorchBackend
+from det_torch.process_group import ProcessGroup, broadcast
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from det_core.errors import InvalidTrial
-from det_torch_distributed._group import Group, broadcast
 from det_torch_distributed._options import Options
 from det_torch_distributed._parts import cut, like
 from det_torch_distributed._units import units
@@ -41,7 +41,7 @@ class Shards(TorchBackend):
         self._policy = MixedPrecisionPolicy(
             param_dtype=_dtype(options.param_dtype), reduce_dtype=_dtype(options.reduce_dtype)
         )
-        self._group = Group(context.device)
+        self._group = ProcessGroup(context.device)
         self._mesh = init_device_mesh(context.device.type, (dist.get_world_size(),))
         self._roots: list[FSDPModule] = []
         self._inner: list[FSDPModule] = []

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from det_torch import PyTorchTrialContext
 from det_torch.backend import TorchBackend
+from det_torch.process_group import ProcessGroup, broadcast
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from det_torch_distributed._group import Group, broadcast
 from det_torch_distributed._options import Options
 
 _PARAMETERS = inspect.signature(DistributedDataParallel).parameters
@@ -45,7 +45,7 @@ class Replicas(TorchBackend):
         self._models: list[torch.nn.Module] = []
         self._replicas: list[DistributedDataParallel] = []
         self._compressed: set[DistributedDataParallel] = set()
-        self._group = Group(context.device)
+        self._group = ProcessGroup(context.device)
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
         self._models.append(model)

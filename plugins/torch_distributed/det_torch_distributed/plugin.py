@@ -12,7 +12,7 @@ from det_core.specs import BackendSpec
 def det_backends() -> Iterator[BackendSpec]:
     yield BackendSpec(
         name="torch_distributed",
-        target="det_torch_distributed._torchrun:Torchrun",
+        target="det_torch.torchrun:Torchrun",
         config_model="det_torch_distributed._options:Options",
         adapters={"pytorch": "det_torch_distributed._adapter:adapter"},
         install="pip install torch, then pip install det-torch-distributed",

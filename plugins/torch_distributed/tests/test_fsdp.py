@@ -1,4 +1,4 @@
-"""FSDP: the suite that every adapter has to pass, and what it does not look at."""
+"""FSDP: the suite that every adapter has to pass, but for kills at random and hosts, and what it does not look at."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from det_torch.testing import AdapterCompliance
+from det_torch.testing._leaving import Leaving
+from det_torch.testing._training import Training
 from det_torch_distributed._options import Options
 from det_torch_distributed._units import units
 from torch import nn
@@ -18,12 +19,11 @@ from torch import nn
 PROGRAM = Path(__file__).with_name("sharded.py")
 
 
-class TestShards(AdapterCompliance):
+class TestShards(Training, Leaving):
     backend = "torch_distributed"
     options: ClassVar = {"sharding": "fsdp", "units": ["Linear"]}
     tolerance = 1e-6
     compresses = False
-    hosts = False  # as for TestReplicas
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from det_torch.torchrun import Torchrun
 from det_torch_distributed._options import Options
-from det_torch_distributed._torchrun import Torchrun
 
 from det_core.config import DistributedConfig
 from det_core.errors import LaunchError
@@ -27,7 +27,7 @@ def test_ranks_are_those_that_torchrun_sets(monkeypatch: pytest.MonkeyPatch) -> 
     expected = Ranks(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2)
     assert Torchrun(Options()).ranks() == expected
     monkeypatch.delenv("GROUP_RANK")
-    with pytest.raises(LaunchError, match=r"GROUP_RANK.*python -m det_core.launch torch_distributed"):
+    with pytest.raises(LaunchError, match=r"GROUP_RANK.*python -m det_core.launch BACKEND"):
         Torchrun(Options()).ranks()
 
 
@@ -51,7 +51,7 @@ def test_options_are_checked() -> None:
 
 
 def test_the_plugin_is_light() -> None:
-    program = "import sys, det_torch_distributed.plugin as p; assert 'torch' not in sys.modules"
+    program = "import sys, det_torch_distributed.plugin, det_torch.torchrun; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
     spec = registry().find("backend", "torch_distributed")
     assert registry().load(spec) is Torchrun

@@ -1,4 +1,4 @@
-"""The suite for backends."""
+"""torchrun passes the suite that every backend has to pass."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from det_core.testing.backend import BackendCompliance
 pytestmark = pytest.mark.integration
 
 
-class TestLauncher(BackendCompliance):
-    plugin = "det_deepspeed.plugin"
+class TestTorchrun(BackendCompliance):
+    plugin = "det_torch_distributed.plugin"

@@ -1,14 +1,17 @@
-"""torchrun as it starts the workers of a trial."""
+"""torchrun as it starts the workers of a trial, for backends that meet by torch.distributed."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from det_core.errors import LaunchError
 from det_core.interfaces.backend import Backend, Place, Ranks, Start
-from det_torch_distributed._options import Options
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 _SECONDS_TO_LEAVE = 5
 """For the other workers, once one failed; then they are killed."""
@@ -26,7 +29,7 @@ _RANKS = {
 class Torchrun(Backend):
     """Starts workers by ``python -m torch.distributed.run``, which must be given the same on all nodes."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: BaseModel) -> None:
         """The options concern the training only."""
 
     def start(self, place: Place, worker: Sequence[str]) -> Start:
@@ -54,5 +57,5 @@ class Torchrun(Backend):
         except (KeyError, ValueError) as error:
             raise LaunchError(
                 f"torchrun did not start this process: {error} of {', '.join(_RANKS.values())} is not set to a number; "
-                "start it with: python -m det_core.launch torch_distributed --slots 2 -- script.py"
+                "start it with: python -m det_core.launch BACKEND --slots 2 -- script.py"
             ) from error

@@ -15,7 +15,7 @@ _TRANSPORTS = {"cuda": "nccl"}
 """Device type -> what its tensors travel by; elsewhere gloo."""
 
 
-class Group:
+class ProcessGroup:
     """That of the script, if it made one; else it is made, and lasts until `close`.
 
     Args:
