@@ -7,32 +7,30 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PLUGINS := torch torch_distributed horovod deepspeed storage_s3 storage_gcs
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := det_core $(PLUGINS:%=plugins/%) tests benchmarks examples
-# One pytest process per distribution.
-pytest_plugins = set -e; for plugin in $(PLUGINS); do $(BIN)/pytest $(1) plugins/$$plugin/tests; done
+# One pytest process per distribution: test-core, test-torch, ...
+SUITES := torch_distributed horovod deepspeed core torch storage_s3 storage_gcs
+tests_of = $(if $(filter core,$(1)),tests,plugins/$(1)/tests)
 
-.PHONY: demo test test-core test-plugins unit soak lint bench debian clean
+.PHONY: demo test unit soak lint bench debian clean
 
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
 
-# The tests of det-core mostly wait, so those of the plugins run beside them.
+# Tests wait more than they compute, so two suites run side by side.
 test: $(VENV)/.horovod
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-core test-plugins
+	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(SUITES:%=test-%)
 
-test-core: $(VENV)/.horovod
-	$(BIN)/pytest tests
-
-test-plugins: $(VENV)/.horovod
-	$(call pytest_plugins)
+test-%:
+	$(BIN)/pytest $(call tests_of,$*)
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -q -m "not integration and not slow" tests
-	$(call pytest_plugins,-q -m "not integration and not slow")
+	set -e; for tests in $(foreach suite,$(SUITES),$(call tests_of,$(suite))); do \
+		$(BIN)/pytest -q -m "not integration and not slow" $$tests; done
 
 # The same campaigns as in the tests, with their full count of seeds.
 soak: $(VENV)/.horovod
-	DET_SOAK=1 $(BIN)/pytest -m campaign tests
-	export DET_SOAK=1; $(call pytest_plugins,-m campaign)
+	export DET_SOAK=1; set -e; for tests in $(foreach suite,$(SUITES),$(call tests_of,$(suite))); do \
+		$(BIN)/pytest -m campaign $$tests; done
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)

@@ -40,6 +40,9 @@ class Recording(TorchBackend):
         self.calls.append(("wrap_optimizer", fp16_compression))
         return optimizer
 
+    def ready(self) -> None:
+        self.calls.append("ready")
+
     def begin(self) -> None:
         self.calls.append("begin")
 
@@ -53,12 +56,18 @@ class Recording(TorchBackend):
         self.calls.append("backward")
         run()
 
-    def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any]) -> None:
-        self.calls.append("step")
+    def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any], *, clips: bool) -> None:
+        self.calls.append(("step", clips))
         run()
 
     def share_buffers(self) -> None:
         self.calls.append("share")
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        self.calls.append("evaluation")
+        yield
+        self.calls.append("end")
 
 
 class Framework(PyTorchTrial):
@@ -95,19 +104,20 @@ def test_the_order_of_calls(make_context: Callable[..., PyTorchTrialContext], mi
     adapter.train(2, never)
     assert backend.calls == [
         ("wrap_optimizer", True),
+        "ready",
         "begin",
         ("batch", False),
         "backward",
         "end",
         ("batch", True),
         "backward",
-        "step",
+        ("step", False),
         "end",
     ]
     adapter.validate(never)
     adapter.snapshot()(tmp_path)
     adapter.close()
-    assert backend.calls[-2:] == ["share", "share"]
+    assert backend.calls[-4:] == ["share", "evaluation", "end", "share"]
     state = torch.load(tmp_path / "state_dict.pth", weights_only=True)
     assert list(state["models_state_dict"][0]) == ["weight", "bias"], "as the model was given, not as it was wrapped"
     assert "slots" not in state
