@@ -22,28 +22,22 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from trainers import BATCH_SIZE, Turns, dataset, loss_of, optimizer_of
-from trainers import build as build_small
+import trainers
+from trainers import BATCH_SIZE, Turns, build, dataset, loss_of, optimizer_of
 
 GOAL = 1.05
 """Time per batch of det over that by hand, or less."""
 BATCHES = 100
 """Per round, and per report of det."""
 ROUNDS = {"step-mlp": 50, "step-cnn": 50, "start": 7, "scaling": 25}
+KINDS = {"step-mlp": "wide", "step-cnn": "cnn"}
+"""Case -> the model that it trains."""
 PATIENCE = 120.0
 """Seconds for a start, or a round."""
 LAUNCHERS = {
     "by hand": [Path(sys.executable).with_name("torchrun"), "--standalone", "--nproc-per-node", "2"],
     "det": [sys.executable, "-m", "det_core.launch", "torch_distributed", "--slots", "2", "--"],
 }
-
-
-def build(kind: str) -> Any:
-    from torch import nn
-
-    if kind == "cnn":
-        return build_small("cnn")
-    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
 
 
 def by_hand(kind: str, turn: Callable[[], None]) -> None:
@@ -69,32 +63,7 @@ def by_hand(kind: str, turn: Callable[[], None]) -> None:
 
 
 def det(kind: str, turn: Callable[[], None]) -> None:
-    import det_torch
-
-    class Trial(det_torch.PyTorchTrial):
-        def __init__(self, context: Any) -> None:
-            self.context = context
-            self.model = context.wrap_model(build(kind))
-            self.optimizer = context.wrap_optimizer(optimizer_of(self.model))
-
-        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-            turn()
-            loss = loss_of(self.model, batch)
-            self.context.backward(loss)
-            self.context.step_optimizer(self.optimizer)
-            return {"loss": loss}
-
-        def evaluate_batch(self, batch: Any) -> Any:
-            return {"validation_loss": loss_of(self.model, batch)}
-
-        def build_training_data_loader(self) -> Any:
-            return det_torch.DataLoader(dataset(), batch_size=BATCH_SIZE, shuffle=True)
-
-        build_validation_data_loader = build_training_data_loader
-
-    with det_torch.init() as context:
-        trainer = det_torch.Trainer(Trial(context), context)
-        trainer.fit(max_length=det_torch.Batch(10**9), reporting_period=det_torch.Batch(BATCHES))
+    trainers.det(kind, BATCHES, turn)
 
 
 TRAINERS = {"by hand": by_hand, "det": det}
@@ -176,7 +145,7 @@ def spread(ratios: Sequence[float]) -> str:
 
 
 def step(case: str, directory: Path) -> None:
-    times = take_turns([Contender(name, case.removeprefix("step-"), directory) for name in TRAINERS], ROUNDS[case])
+    times = take_turns([Contender(name, KINDS[case], directory) for name in TRAINERS], ROUNDS[case])
     print(f"\n{case}, 2 slots: {ROUNDS[case]} rounds of {BATCHES} batches; goal: {GOAL}")
     for name, of_rounds in zip(TRAINERS, times, strict=True):
         ratios = [time / base for time, base in zip(of_rounds, times[0], strict=True)]
@@ -187,7 +156,7 @@ def start(case: str, directory: Path) -> None:
     found: dict[str, list[float]] = {name: [] for name in TRAINERS}
     for _ in range(ROUNDS[case]):
         for name, times in found.items():
-            contender = Contender(name, "mlp", directory)
+            contender = Contender(name, "wide", directory)
             contender.close()
             times.append(contender.first_batch)
     print("\nstart of the launcher to the first batch, 2 slots")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,6 +19,9 @@ from det_core.plugins import registry, resolve
 from det_core.plugins._known import DISTRIBUTIONS
 from det_core.specs import BackendSpec
 from det_core.tracking.secret_files import fill
+
+if TYPE_CHECKING:
+    from det_core.trial import TrialContext
 
 NAME = "DET_BACKEND"
 """Environment variable of workers: the name of the backend that started them."""
@@ -97,6 +100,22 @@ def current() -> tuple[str, Backend] | None:
     """
     name = os.environ.get(NAME)
     return (name, open_backend(name, parse_options(name, block()))) if name else None
+
+
+def adapt(framework: str, context: TrialContext, alone: Callable[[], Any]) -> Any:
+    """The adapter of the backend that started this process to a framework, made for one trial.
+
+    Args:
+        alone: makes what stands for it where no backend did, for one slot.
+
+    Raises:
+        LaunchError: there are several slots, and no backend started them.
+        InvalidExperimentException: the backend does not adapt this framework.
+        PluginError, ConfigError: it does not load, or its options are wrong.
+    """
+    if context.distributed.size == 1 and NAME not in os.environ:
+        return alone()
+    return adapter(framework)(context, parse_options(os.environ[NAME], block()))
 
 
 def adapter(framework: str) -> Any:

@@ -36,11 +36,36 @@ def launch_request(
         env={**fill(environment), "DET_COMM_KEY": secrets.token_hex(32)},
         slots=max(config.resources.slots_per_trial, 1),
         log=log,
-        info={
-            "cluster.json": _cluster(store, trial, run, latest),
-            "trial.json": _trial(config, trial, run, latest),
-        },
+        info=run_info(store, config.dump(), trial, run, latest),
     )
+
+
+def run_info(
+    store: TrackingStore, config: Mapping[str, Any], trial: Trial, run: Run, latest: Checkpoint | None
+) -> dict[str, dict[str, Any]]:
+    """What `LaunchRequest.info` holds for a run that starts from the checkpoint ``latest``: file -> content."""
+    continues = latest is not None and latest.trial_id == trial.id
+    return {
+        "cluster.json": {
+            "master_url": store.url,
+            "cluster_id": store.cluster_id,
+            "agent_id": "local",
+            "task_id": trial.task_id,
+            "task_type": "TRIAL",
+            "allocation_id": run.allocation_id,
+            "session_token": "",
+            "latest_checkpoint": latest.uuid if latest else None,
+        },
+        "trial.json": {
+            "trial_id": trial.id,
+            "experiment_id": trial.experiment_id,
+            "trial_seed": trial.seed,
+            "hparams": trial.hparams,
+            "config": config,
+            "steps_completed": latest.steps_completed if latest and continues else 0,
+            "trial_run_id": run.run_id,
+        },
+    }
 
 
 def _argv(config: ExperimentConfig) -> Sequence[str]:
@@ -50,29 +75,3 @@ def _argv(config: ExperimentConfig) -> Sequence[str]:
         start = ["-m", "det_core.launch", backend.name, "--"] if backend else []
         return [sys.executable, *start, *worker]
     return ["/bin/sh", "-c", entrypoint] if isinstance(entrypoint, str) else entrypoint
-
-
-def _cluster(store: TrackingStore, trial: Trial, run: Run, latest: Checkpoint | None) -> Mapping[str, Any]:
-    return {
-        "master_url": store.url,
-        "cluster_id": store.cluster_id,
-        "agent_id": "local",
-        "task_id": trial.task_id,
-        "task_type": "TRIAL",
-        "allocation_id": run.allocation_id,
-        "session_token": "",
-        "latest_checkpoint": latest.uuid if latest else None,
-    }
-
-
-def _trial(config: ExperimentConfig, trial: Trial, run: Run, latest: Checkpoint | None) -> Mapping[str, Any]:
-    continues = latest is not None and latest.trial_id == trial.id
-    return {
-        "trial_id": trial.id,
-        "experiment_id": trial.experiment_id,
-        "trial_seed": trial.seed,
-        "hparams": trial.hparams,
-        "config": config.dump(),
-        "steps_completed": latest.steps_completed if latest and continues else 0,
-        "trial_run_id": run.run_id,
-    }

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, Trial
+from det_core.testing._lacking import lacking
 from det_core.tracking import open_store
 
 BINARIES = Path("/usr/lib/postgresql/15/bin")
@@ -27,7 +28,7 @@ def server() -> Iterator[str]:
     """The socket directory of a PostgreSQL server."""
     psycopg = pytest.importorskip("psycopg") if "CI" not in os.environ else __import__("psycopg")
     if not (BINARIES / "postgres").exists():
-        (pytest.fail if "CI" in os.environ else pytest.skip)(f"no PostgreSQL in {BINARIES}")
+        lacking(f"no PostgreSQL in {BINARIES}")
     directory = tempfile.mkdtemp(prefix="det-pg-")
     who: dict[str, Any] = {}
     if os.getuid() == 0:  # which PostgreSQL refuses

@@ -132,10 +132,11 @@ def test_a_stop_requested_on_one_worker_stops_all(core: Context) -> None:
     assert steps(core) == [4]
 
 
-def test_an_error_of_the_writer_is_raised_by_all(core: Context) -> None:
-    def full() -> None:
-        raise OSError("no space left")
+def full() -> None:
+    raise OSError("no space left")
 
+
+def test_an_error_of_the_writer_is_raised_by_all(core: Context) -> None:
     shares, (chief, other) = train(core, on_write=full)
     assert isinstance(chief, OSError)
     assert isinstance(other, RankFailed)
@@ -160,9 +161,6 @@ def test_an_error_of_one_shard_is_raised_by_all(core: Context) -> None:
     def sharded(share: Share) -> None:
         share.sharded = True
         share.on_write = full if share.rank else share.on_write
-
-    def full() -> None:
-        raise OSError("no space left")
 
     shares, (chief, other) = train(core, on_start=sharded)
     assert isinstance(other, OSError)

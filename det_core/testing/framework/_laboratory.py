@@ -24,6 +24,8 @@ from det_core.core.agent_channel import SOCKET
 from det_core.interfaces.framework import TrialAdapter
 from det_core.interfaces.tracking import Checkpoint, TrackingStore
 from det_core.plugins import resolve
+from det_core.testing._exact import exact
+from det_core.testing._run import begin_run
 from det_core.testing.framework._course import Incident, course
 from det_core.testing.framework._witness import Witness, witnessed
 from det_core.tracking import open_store
@@ -97,7 +99,7 @@ class Laboratory:
         witness: Callable[[TrialAdapter], Witness] = Witness,
     ) -> None:
         """Run the trial from its latest checkpoint, or from another trial's."""
-        self._start(trial_id, latest)
+        begin_run(self.store, trial_id, self._directory, latest=latest)
         with self._environment(), witnessed(witness) as self._witnesses, course(incidents) as met:
             self.counts = met.counts
             with core.init() as context:
@@ -105,7 +107,7 @@ class Laboratory:
 
     def train_elsewhere(self, trial_id: int, *incidents: Incident) -> tuple[int, str]:
         """As `train`, in a process of its own; returns its exit code and what it said."""
-        self._start(trial_id, None)
+        begin_run(self.store, trial_id, self._directory)
         request = {
             "file": inspect.getfile(self._trial_class),
             "module": self._trial_class.__module__,
@@ -154,41 +156,3 @@ class Laboratory:
             get_cluster_info.cache_clear()
             yield
         get_cluster_info.cache_clear()
-
-    def _start(self, trial_id: int, latest: str | None) -> None:
-        """What a runner does before it launches."""
-        trial = self.store.trial(trial_id)
-        run = self.store.start_run(trial_id, allocation_id=str(uuid.uuid4()))
-        own = self.checkpoints(trial_id)
-        cluster: dict[str, Any] = {
-            "master_url": self.store.url,
-            "slot_ids": [],
-            "allocation_id": run.allocation_id,
-            "latest_checkpoint": own[-1].uuid if own else latest,
-            "cluster_id": self.store.cluster_id,
-            **dict.fromkeys(("agent_id", "task_id", "session_token"), ""),
-        }
-        place = {
-            "trial_id": trial_id,
-            "experiment_id": trial.experiment_id,
-            "trial_run_id": run.run_id,
-            "trial_seed": trial.seed,
-            "hparams": trial.hparams,
-            "config": self.store.experiment(trial.experiment_id).config,
-            "steps_completed": trial.steps_completed,
-        }
-        (self._directory / "cluster.json").write_text(json.dumps(cluster))
-        (self._directory / "trial.json").write_text(json.dumps(place))
-
-
-def exact(value: Any) -> Any:
-    """The same, but so that == tells every bit: of floats, and of arrays that have ``tobytes``."""
-    if isinstance(value, float):
-        return value.hex()
-    if isinstance(value, Mapping):
-        return {key: exact(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [exact(item) for item in value]
-    if hasattr(value, "tobytes") and hasattr(value, "dtype"):
-        return str(value.dtype), tuple(value.shape), value.tobytes()
-    return value

@@ -16,13 +16,14 @@ import torch
 from det_core.core._distributed import single_process
 from det_core.core._together import everyone
 from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.trial.generators import derive_seed
 from det_torch import _checkpoint, _description, _reading
 from det_torch._callback import Callbacks
 from det_torch._context import PyTorchTrialContext
 from det_torch._data import AsItIs, Stream, training_data, validation_data
 from det_torch._metrics import settle, training_metrics, validation_metrics
 from det_torch._packing import pack, unpack
-from det_torch._random import derive_seed, forked, set_rng_state
+from det_torch._random import forked, set_rng_state
 from det_torch._reducer import reduce_metrics
 from det_torch._slots import SLOTS, in_turn, own_state, seed_slot
 from det_torch._staging import Staging

@@ -292,8 +292,6 @@ def to_device(data: Any, device: torch.device) -> Any:
     if isinstance(data, (torch.Tensor, PackedSequence)):
         # Towards the CPU, nothing would wait for the copy before its values are used.
         return cast(Any, data).to(device, non_blocking=device.type != "cpu")
-    if type(data) is list:  # what torch's own collation makes
-        return [to_device(value, device) for value in data]
     if hasattr(data, "to"):  # the batches of other libraries
         return data.to(device)
     if isinstance(data, dict):

@@ -8,7 +8,6 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
-import torch
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from det_core.errors import CheckpointCorrupt, InvalidTrial
@@ -91,7 +90,7 @@ def _rng(saved: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {
         **state,
         "random": [version, list(words), gauss],
-        "np": [str(name), torch.from_numpy(np.asarray(keys, np.int64)), *rest],
+        "np": [str(name), np.asarray(keys).tolist(), *rest],
     }
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from det_core.core import DistributedContext
-from det_torch._random import derive_seed, seed_all
+from det_core.trial.generators import derive_seed
+from det_torch._random import seed_all
 
 SLOTS = "slots"
 """In a checkpoint's state: the parts of all slots but the chief's, whose part is the state itself."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from det_core.core import TensorboardMode, TrainContext
+from det_core.core import TrainContext
 from det_core.errors import InvalidTrial
+from det_core.trial import tensorboard
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -49,8 +50,7 @@ class Tensorboard:
         """
         if self._writer is not None:
             self._writer.flush()
-        if self._train._tensorboard.mode is TensorboardMode.MANUAL:
-            self._train.upload_tensorboard_files(self._is_wanted, _name_with_rank)
+        tensorboard.upload(self._train)
 
     def close(self) -> None:
         """Close the writer."""
@@ -60,10 +60,6 @@ class Tensorboard:
             self._writer = None
         if _of_this_process is self:
             _of_this_process = None
-
-    def _is_wanted(self, path: Path) -> bool:
-        """Of the other ranks only what is not in event files, which would draw every curve once per rank."""
-        return self._train._tensorboard._rank == 0 or "tfevents" not in path.name
 
 
 _of_this_process: Tensorboard | None = None
@@ -92,8 +88,3 @@ def _writer_class() -> type[SummaryWriter]:
             f"the TensorBoard writer needs the package tensorboard ({error}); install it: pip install tensorboard"
         ) from error
     return SummaryWriter
-
-
-def _name_with_rank(path: Path, rank: int) -> PurePath:
-    """Profilers of several ranks may write files of one name."""
-    return path.with_name(f"rank{rank}.{path.name}") if rank else path

@@ -13,10 +13,11 @@ from det_core import core
 from det_core.config import ExperimentConfig, Length, Unit
 from det_core.errors import InvalidTrial
 from det_core.trial import Period, Plan, Progress, TrialLoop
+from det_core.trial.generators import derive_seed
 from det_torch import _description, _reading
 from det_torch._adapter import PyTorchAdapter
 from det_torch._context import PyTorchTrialContext
-from det_torch._random import derive_seed, seed_all
+from det_torch._random import seed_all
 from det_torch._tensorboard import Tensorboard
 from det_torch._trial import PyTorchTrial
 from det_torch._units import Batch, TrainUnit

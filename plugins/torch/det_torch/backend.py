@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -15,8 +15,6 @@ from det_core.launch import backends
 from det_core.plugins import registry
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from det_torch._context import PyTorchTrialContext
 
 _NOTHING = nullcontext()
@@ -108,17 +106,8 @@ class TorchBackend:
 
 
 def backend_of(context: PyTorchTrialContext) -> TorchBackend:
-    """The adapter of the backend that started this process; the base class for one slot that none started.
-
-    Raises:
-        LaunchError: there are several slots, and no backend started them.
-        InvalidExperimentException: the backend does not adapt PyTorchTrial.
-        PluginError, ConfigError: it does not load, or its options are wrong.
-    """
-    if context.distributed.size == 1 and backends.NAME not in os.environ:
-        return TorchBackend()
-    adapter: Callable[[PyTorchTrialContext, BaseModel], TorchBackend] = backends.adapter("pytorch")
-    return adapter(context, backends.parse_options(os.environ[backends.NAME], backends.block()))
+    """The adapter of the backend that started this process. Raises as `det_core.launch.backends.adapt`."""
+    return cast("TorchBackend", backends.adapt("pytorch", context, TorchBackend))
 
 
 def meet(distributed: DistributedContext | None) -> DistributedContext | None:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from det_torch import PyTorchTrialContext
 
 from det_core.config import parse_config
 from det_core.core._distributed import single_process
+from det_core.testing._exact import exact
 
 CONFIG: dict[str, Any] = {
     "name": "test",
@@ -61,14 +61,4 @@ def fingerprint() -> Callable[[Any], Any]:
 
 
 def _fingerprint(value: Any) -> Any:
-    if isinstance(value, Path):
-        return _fingerprint(torch.load(value / "state_dict.pth", weights_only=True))
-    if isinstance(value, torch.Tensor):
-        return str(value.dtype), tuple(value.shape), value.detach().numpy().tobytes()
-    if isinstance(value, float):
-        return np.float64(value).tobytes()
-    if isinstance(value, dict):
-        return {key: _fingerprint(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_fingerprint(item) for item in value]
-    return value
+    return exact(torch.load(value / "state_dict.pth", weights_only=True) if isinstance(value, Path) else value)

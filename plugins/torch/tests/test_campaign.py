@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import torch
 
 from det_core.config import parse_config
 from det_core.interfaces.tracking import TrackingStore
+from det_core.testing._run import begin_run
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign]
@@ -86,30 +85,7 @@ class Life:
 
     def start(self, kill_after: int = 0) -> None:
         """Train from the latest checkpoint on; another process has to have ended."""
-        trial, run = (
-            self.store.trial(self.trial_id),
-            self.store.start_run(self.trial_id, allocation_id=str(uuid.uuid4())),
-        )
-        saved = [row for row in self.store.checkpoints(trial_id=self.trial_id) if row.state.name == "COMPLETED"]
-        names = ("cluster_id", "agent_id", "task_id", "session_token")
-        cluster = {
-            **dict.fromkeys(names, ""),
-            "master_url": self.store.url,
-            "slot_ids": [],
-            "allocation_id": run.allocation_id,
-            "latest_checkpoint": saved[-1].uuid if saved else None,
-        }
-        place = {
-            "trial_id": trial.id,
-            "experiment_id": trial.experiment_id,
-            "trial_run_id": run.run_id,
-            "trial_seed": 5,
-            "hparams": trial.hparams,
-            "config": self.config,
-            "steps_completed": saved[-1].steps_completed if saved else 0,
-        }
-        (self.directory / "cluster.json").write_text(json.dumps(cluster))
-        (self.directory / "trial.json").write_text(json.dumps(place))
+        begin_run(self.store, self.trial_id, self.directory)
         environment = {
             **os.environ,
             "DET_INFO_DIR": str(self.directory),

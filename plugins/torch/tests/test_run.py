@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ import det_core as det
 from det_core.config import load_config, parse_config, sample_hyperparameters
 from det_core.core._info import get_cluster_info
 from det_core.interfaces.tracking import TrackingStore
+from det_core.testing._run import begin_run
 from det_core.tracking import open_store
 from det_core.trial import load_trial_class
 
@@ -77,26 +76,7 @@ def train(store: TrackingStore, tmp_path: Path) -> Train:
         if trial_id is None:
             experiment = store.create_experiment(config=config)
             trial_id = store.create_trial(experiment.id, hparams=hparams, seed=5).id
-        trial = store.trial(trial_id)
-        run = store.start_run(trial_id, allocation_id=str(uuid.uuid4()))
-        saved = store.checkpoints(trial_id=trial_id)
-        names = ("cluster_id", "agent_id", "task_id", "session_token")
-        cluster = {
-            "master_url": store.url,
-            "slot_ids": [],
-            "allocation_id": run.allocation_id,
-            **dict.fromkeys(names, ""),
-        }
-        place = {
-            "trial_id": trial_id,
-            "experiment_id": trial.experiment_id,
-            "trial_run_id": run.run_id,
-            "trial_seed": 5,
-        }
-        latest = {"latest_checkpoint": saved[-1].uuid if saved else None}
-        rest = {"hparams": hparams, "config": config, "steps_completed": 0}
-        (tmp_path / "cluster.json").write_text(json.dumps({**cluster, **latest}))
-        (tmp_path / "trial.json").write_text(json.dumps({**place, **rest}))
+        begin_run(store, trial_id, tmp_path)
         get_cluster_info.cache_clear()
         with det.core.init() as core:
             run_trial(trial_class, core)

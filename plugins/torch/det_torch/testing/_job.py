@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from det_core import core
 from det_core.config import parse_config
 from det_core.core._info import INFO_DIR, get_cluster_info
 from det_core.interfaces.tracking import Checkpoint, TrackingStore
+from det_core.testing._run import begin_run
 from det_torch._run import run_trial
 from det_torch.testing.code import model_def
 
@@ -87,7 +86,7 @@ class Job:
 
     def train_here(self, failure: Failure | None = None) -> Job:
         """On one slot, in this process, from the latest checkpoint on."""
-        self._describe()
+        begin_run(self._store, self.trial_id, self._directory)
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self._environment(failure).items():
                 patch.setenv(name, value)
@@ -103,7 +102,7 @@ class Job:
         Args:
             slots: on each node.
         """
-        self._describe()
+        begin_run(self._store, self.trial_id, self._directory)
         self._processes.clear()
         environment = {**os.environ, **self._environment(failure)}
         for node in nodes:
@@ -201,30 +200,6 @@ class Job:
             INFO_DIR: str(self._directory),
             **({"FAIL": f"{failure.how} {failure.rank} {failure.batches}"} if failure else {}),
         }
-
-    def _describe(self) -> None:
-        run = self._store.start_run(self.trial_id, allocation_id=str(uuid.uuid4()))
-        saved = self.checkpoints()
-        cluster: dict[str, Any] = {
-            **dict.fromkeys(("agent_id", "session_token"), ""),
-            "cluster_id": "compliance",
-            "task_id": f"trial-{self.trial_id}",
-            "master_url": self._store.url,
-            "slot_ids": [],
-            "allocation_id": run.allocation_id,
-            "latest_checkpoint": saved[-1].uuid if saved else None,
-        }
-        trial = {
-            "trial_id": self.trial_id,
-            "experiment_id": self._store.trial(self.trial_id).experiment_id,
-            "trial_run_id": run.run_id,
-            "trial_seed": SEED,
-            "hparams": self._hparams,
-            "config": self._config,
-            "steps_completed": saved[-1].steps_completed if saved else 0,
-        }
-        (self._directory / "cluster.json").write_text(json.dumps(cluster))
-        (self._directory / "trial.json").write_text(json.dumps(trial))
 
 
 @contextmanager

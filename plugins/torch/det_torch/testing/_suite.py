@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from det_core.testing._exact import exact
 from det_core.testing._suite import Suite
 from det_torch import _reading
 from det_torch.testing._job import Job
@@ -60,21 +61,8 @@ class AdapterSuite(Suite):
         """Everything, to the last bit; of an adapter that is not ``exact`` what does not depend on weights."""
         if self.exact:
             for (name, mine), theirs in zip(one.outcome().items(), other.outcome().values(), strict=True):
-                assert bits(mine) == bits(theirs), f"{name} differ"
+                assert exact(mine) == exact(theirs), f"{name} differ"
         else:
             self.assert_close(one, other)
             assert one.steps_of_reports() == other.steps_of_reports()
             assert one.own() == other.own()
-
-
-def bits(value: Any) -> Any:
-    """Equal results = bitwise equal values."""
-    if isinstance(value, torch.Tensor):
-        return str(value.dtype), tuple(value.shape), value.numpy().tobytes()
-    if isinstance(value, float):
-        return value.hex()
-    if isinstance(value, Mapping):
-        return {key: bits(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [bits(item) for item in value]
-    return value

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from det_core.testing._exact import exact
 from det_torch.testing._job import BATCHES, REPORTS
 from det_torch.testing._jobs import ADVERSARIES, ONE_MODEL, Jobs
-from det_torch.testing._suite import AdapterSuite, bits
+from det_torch.testing._suite import AdapterSuite
 
 EACH_TRIAL = pytest.mark.parametrize("trial", [ONE_MODEL, ADVERSARIES])
 
@@ -34,7 +35,7 @@ class Training(AdapterSuite):
     def test_validation_is_of_all_data_once(self, jobs: Jobs, trial: str) -> None:
         """Before training it is the same to the last bit."""
         two, one = (jobs.undisturbed(trial, slots).ended().metrics("validation") for slots in (2, 1))
-        assert bits(one[0]) == bits(two[0])
+        assert exact(one[0]) == exact(two[0])
         assert [steps for steps, *_ in two] == [0, 7, BATCHES]
         for (_, expected, _), (_, metrics, _) in zip(one, two, strict=True):
             assert metrics["seen"] == 11

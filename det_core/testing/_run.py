@@ -1,0 +1,25 @@
+"""Runs of trials without a runner."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+from det_core.interfaces.tracking import CheckpointState, TrackingStore
+from det_core.runner._launch_request import run_info
+
+
+def begin_run(store: TrackingStore, trial_id: int, directory: Path, *, latest: str | None = None) -> None:
+    """What a runner does before it launches: the files that a worker finds by ``DET_INFO_DIR``.
+
+    The run starts from the trial's latest checkpoint; ``latest`` is another trial's, for one that has none.
+    """
+    trial = store.trial(trial_id)
+    run = store.start_run(trial_id, allocation_id=str(uuid.uuid4()))
+    own = store.checkpoints(trial_id=trial_id, states=[CheckpointState.COMPLETED])
+    start = own[-1] if own else store.checkpoint(latest) if latest else None
+    info = run_info(store, store.experiment(trial.experiment_id).config, trial, run, start)
+    info["cluster.json"]["slot_ids"] = []
+    for name, content in info.items():
+        (directory / name).write_text(json.dumps(content))
