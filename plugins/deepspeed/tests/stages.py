@@ -173,6 +173,22 @@ def check(way: Way, path: Path) -> None:
         torch.testing.assert_close(several, one, atol=1e-6, rtol=1e-6)
 
 
+def check_another_trials(path: Path) -> None:
+    """Its weights and the states of its optimizers are taken over; learning rates and gradients are not."""
+    for way in (WAYS["stage 1"], WAYS["stage 3"]):
+        continued, begun = Engines(way).restore(path), Engines(way)
+        parts = list(begun.parts.values())
+        for part in parts:
+            part.optimizer.param_groups[0]["lr"] = 0.5
+        _shards.restore(path, {}, begun.models, parts, continues=False)
+        torch.testing.assert_close(begun.weights(), continued.weights(), atol=0, rtol=0)
+        for part, other in zip(parts, continued.parts.values(), strict=True):
+            assert part.optimizer.param_groups[0]["lr"] == 0.5
+            states, expected = ([state for _, state in of.states()] for of in (part, other))
+            assert states and any(states)
+            torch.testing.assert_close(states, expected, atol=0, rtol=0)
+
+
 class Evil:
     """Makes a directory where somebody unpickles it."""
 
@@ -202,6 +218,8 @@ def main(directory: Path) -> None:
     for number, (name, way) in enumerate(WAYS.items()):
         check(way, directory / str(number))
         print(f"{name} is right", flush=True)
+    check_another_trials(directory / "1")
+    print("another trial's is right", flush=True)
     check_screening(directory / "1")
     refusals.check()
     dist.destroy_process_group()

@@ -22,5 +22,6 @@ def test_every_stage_trains_what_one_slot_does_and_continues_exactly(tmp_path: P
         timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    told = [f"[rank={rank}] {way} is right" for rank in range(2) for way in ("stage 0", "stage 3", "clipped")]
+    checked = ("stage 0", "stage 3", "clipped", "another trial's")
+    told = [f"[rank={rank}] {what} is right" for rank in range(2) for what in checked]
     assert set(told) <= set(done.stdout.splitlines())
