@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = {
     "original": ("determined==0.38.1", "setuptools<81"),  # it imports pkg_resources
+    "search": ("-e", str(ROOT), "onnxruntime>=1.20,<2", "optuna>=4,<5"),
     "stores": ("awscli>=1.40,<2", "obstore>=0.8"),
     "trainers": (
         "torch==2.13.0",
@@ -19,7 +21,7 @@ REQUIREMENTS = {
         "tensorboard>=2.18",
     ),
 }
-HOME = Path(__file__).resolve().parent.parent / ".cache"
+HOME = ROOT / ".cache"
 
 
 def programs(name: str) -> Path:

@@ -63,7 +63,11 @@ class LauncherSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchMethodSpec(Spec):
-    """``target(config, hyperparameters, seed)`` makes an `interfaces.search_method.SearchMethod`."""
+    """``target(config, hyperparameters, seed)`` makes an `interfaces.search_method.SearchMethod`.
+
+    Its config model may have ``check_hyperparameters(hyperparameters)``, which raises a ``PydanticCustomError`` for
+    what it cannot search.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from det_core.config._block import Block as Block
+from det_core.config._block import Count as Count
+from det_core.config._block import Flag as Flag
+from det_core.config._block import Number as Number
 from det_core.config._block import Positive as Positive
 from det_core.config._entrypoint import is_command as is_command
 from det_core.config._experiment import ExperimentConfig as ExperimentConfig
+from det_core.config._grid import grid_axes as grid_axes
+from det_core.config._grid import grid_points as grid_points
 from det_core.config._hyperparameters import Hyperparameter as Hyperparameter
+from det_core.config._hyperparameters import explore_hyperparameters as explore_hyperparameters
 from det_core.config._hyperparameters import sample_hyperparameters as sample_hyperparameters
 from det_core.config._length import Length as Length
 from det_core.config._length import PositiveLength as PositiveLength
@@ -28,12 +34,15 @@ from det_core.config._secrets import texts as texts
 __all__ = [
     "Block",
     "CheckpointStorageConfig",
+    "Count",
     "DistributedConfig",
     "ExperimentConfig",
+    "Flag",
     "Hyperparameter",
     "LauncherConfig",
     "Length",
     "MASK",
+    "Number",
     "Positive",
     "PositiveLength",
     "SearcherConfig",
@@ -41,6 +50,9 @@ __all__ = [
     "Unit",
     "config_schema",
     "explain_block",
+    "explore_hyperparameters",
+    "grid_axes",
+    "grid_points",
     "is_command",
     "load_config",
     "map_text",

@@ -104,6 +104,14 @@ class ExperimentConfig(Block):
             raise ValidationError.from_exception_data(cls.__name__, [missing])
         return block
 
+    @field_validator("searcher")
+    @classmethod
+    def _searches_these_hyperparameters(cls, block: SearcherConfig, info: ValidationInfo) -> SearcherConfig:
+        check = getattr(block.options, "check_hyperparameters", None)
+        if check and "hyperparameters" in info.data:
+            check(info.data["hyperparameters"])
+        return block
+
     @field_validator("distributed")
     @classmethod
     def _agrees_with_the_rest(cls, block: DistributedConfig | None, info: ValidationInfo) -> DistributedConfig | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -25,7 +25,14 @@ from typing_extensions import TypeAliasType
 from det_core.config._block import Block, Number, Positive, Whole
 
 
-class Const(Block):
+class _Fixed(Block):
+    """Not a number to scale."""
+
+    def scale(self, value: Any, factor: float) -> Any:
+        return value
+
+
+class Const(_Fixed):
     """Always the same value. A bare literal means this."""
 
     type: Literal["const"] = "const"
@@ -34,8 +41,11 @@ class Const(Block):
     def sample(self, rng: random.Random) -> Any:
         return self.val
 
+    def points(self) -> Sequence[Any]:
+        return (self.val,)
 
-class Categorical(Block):
+
+class Categorical(_Fixed):
     """One of ``vals``, all equally likely."""
 
     type: Literal["categorical"]
@@ -43,6 +53,9 @@ class Categorical(Block):
 
     def sample(self, rng: random.Random) -> Any:
         return rng.choice(self.vals)
+
+    def points(self) -> Sequence[Any]:
+        return self.vals
 
 
 class _Range(Block):
@@ -62,6 +75,13 @@ class _Range(Block):
             )
         return maxval
 
+    def _spread(self, count: int) -> Sequence[float]:
+        """``count`` numbers, evenly from minval to maxval; their middle if it is one."""
+        if count == 1:
+            return [self.minval + (self.maxval - self.minval) / 2]
+        step = (self.maxval - self.minval) / (count - 1)
+        return [*(self.minval + place * step for place in range(count - 1)), self.maxval]
+
 
 class Int(_Range):
     """A whole number between minval and maxval, both included."""
@@ -73,6 +93,17 @@ class Int(_Range):
     def sample(self, rng: random.Random) -> int:
         return rng.randint(self.minval, self.maxval)
 
+    def scale(self, value: int, factor: float) -> int:
+        scaled = math.ceil(value * factor) if factor > 1 else math.floor(value * factor)
+        return min(max(scaled, self.minval), self.maxval)
+
+    def points(self) -> Sequence[int]:
+        count = min(_counted(self), self.maxval - self.minval + 1)
+        gaps = count - 1
+        if gaps == 0:
+            return [_divide(self.minval + self.maxval, 2)]
+        return [_divide(self.minval * (gaps - place) + self.maxval * place, gaps) for place in range(count)]
+
 
 class Double(_Range):
     """A number between minval and maxval."""
@@ -81,6 +112,12 @@ class Double(_Range):
 
     def sample(self, rng: random.Random) -> float:
         return rng.uniform(self.minval, self.maxval)
+
+    def scale(self, value: float, factor: float) -> float:
+        return min(max(value * factor, self.minval), self.maxval)
+
+    def points(self) -> Sequence[float]:
+        return self._spread(_counted(self))
 
 
 class Log(_Range):
@@ -104,6 +141,25 @@ class Log(_Range):
 
     def sample(self, rng: random.Random) -> float:
         return float(self.base ** rng.uniform(self.minval, self.maxval))
+
+    def scale(self, value: float, factor: float) -> float:
+        low, high = sorted((float(self.base**self.minval), float(self.base**self.maxval)))
+        return min(max(value * factor, low), high)
+
+    def points(self) -> Sequence[float]:
+        return [float(self.base**exponent) for exponent in self._spread(_counted(self))]
+
+
+def _counted(choice: _Range) -> int:
+    if choice.count is None:
+        raise PydanticCustomError("grid", "expected a `count` of points, which a grid needs; add it")
+    return choice.count
+
+
+def _divide(number: int, by: int) -> int:
+    """The nearest whole number; halves go away from zero."""
+    nearest = (2 * abs(number) + by) // (2 * by)
+    return nearest if number >= 0 else -nearest
 
 
 Choice = Const | Categorical | Int | Double | Log
@@ -147,7 +203,12 @@ def sample_hyperparameters(hyperparameters: Mapping[str, Any], rng: random.Rando
         hyperparameters: ``ExperimentConfig.hyperparameters``, or the same as a config holds it.
         rng: where the choices come from; the same state gives the same values.
     """
-    return _sample(_ADAPTER.validate_python(hyperparameters), rng)
+    return _sample(space_of(hyperparameters), rng)
+
+
+def space_of(hyperparameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Nested mappings of choices, from the same as a config holds it."""
+    return _ADAPTER.validate_python(hyperparameters)
 
 
 def _sample(space: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
@@ -157,3 +218,34 @@ def _sample(space: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
         for name in sorted(space)
     }
     return {name: chosen[name] for name in space}
+
+
+def explore_hyperparameters(
+    hyperparameters: Mapping[str, Any],
+    chosen: Mapping[str, Any],
+    rng: random.Random,
+    *,
+    resample_probability: float,
+    perturb_factor: float,
+) -> dict[str, Any]:
+    """Values near those of another trial, as population based training tries them.
+
+    Args:
+        hyperparameters: as of `sample_hyperparameters`.
+        chosen: the other trial's.
+        rng: where the choices come from.
+        resample_probability: of each value to be sampled anew, 0 to 1.
+        perturb_factor: every other number is multiplied by 1 plus or minus this, within its range.
+    """
+    factors = (1 - perturb_factor, 1 + perturb_factor)
+
+    def explore(space: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        changed = {name: change(space[name], values[name]) for name in sorted(space)}
+        return {name: changed[name] for name in space}
+
+    def change(choice: Any, value: Any) -> Any:
+        if isinstance(choice, Mapping):
+            return explore(choice, value)
+        return choice.sample(rng) if rng.random() < resample_probability else choice.scale(value, rng.choice(factors))
+
+    return explore(space_of(hyperparameters), chosen)

@@ -31,13 +31,23 @@ def det_launchers() -> Iterator[LauncherSpec]:
     )
 
 
+_SEARCH_METHODS = {
+    "single": "independent:Single",
+    "random": "independent:Random",
+    "grid": "independent:Grid",
+    "async_halving": "asha:AsyncHalving",
+    "adaptive_asha": "asha:AdaptiveAsha",
+    "pbt": "pbt:Pbt",
+    "custom": "custom:Custom",
+}
+"""Name -> module and the stem of its classes."""
+
+
 @hookimpl
 def det_search_methods() -> Iterator[SearchMethodSpec]:
-    yield SearchMethodSpec(
-        name="single",
-        target="det_core.search.single:SingleSearch",
-        config_model="det_core.search.single:SingleConfig",
-    )
+    for name, place in _SEARCH_METHODS.items():
+        target = f"det_core.search.{place}"
+        yield SearchMethodSpec(name=name, target=f"{target}Search", config_model=f"{target}Config")
 
 
 _COMMANDS = {
@@ -46,6 +56,7 @@ _COMMANDS = {
     "trial": "look at trials",
     "checkpoint": "list, describe and download checkpoints",
     "config": "check experiment configs",
+    "preview-search": "say which trials a search will train, and for how long",
     "plugins": "list and check plugins",
     "doctor": "check that an experiment can run here",
 }
@@ -54,4 +65,4 @@ _COMMANDS = {
 @hookimpl
 def det_commands() -> Iterator[CommandSpec]:
     for name, text in _COMMANDS.items():
-        yield CommandSpec(name=name, target=f"det_core.cli.{name}:configure", help=text)
+        yield CommandSpec(name=name, target=f"det_core.cli.{name.replace('-', '_')}:configure", help=text)

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import cast
 
 from det_core import events
 from det_core.config import parse_config
@@ -15,11 +14,12 @@ from det_core.core import open_block
 from det_core.errors import DetError, ExperimentBusy, StaleRun
 from det_core.interfaces.search_method import Action, Create, SearchMethod, Train
 from det_core.interfaces.tracking import REQUESTS, State, TrackingStore, Trial
-from det_core.plugins import emit, registry
+from det_core.plugins import emit
 from det_core.runner._context_dir import unpack
 from det_core.runner._lease import Lease
 from det_core.runner._requests import Requests
 from det_core.runner._trial import Ended, Outcome, TrialRunner
+from det_core.search.method import comparable, open_method
 from det_core.storage import check
 from det_core.tracking.secret_files import fill
 
@@ -99,14 +99,14 @@ class ExperimentRunner:
                 context_dir=Path(context_dir),
                 tick=tick,
             )
-            method = self._search_method()
             known = {trial.request_id: trial for trial in self._store.trials(self._experiment.id)}
-            todo = deque(method.start())
-            while todo:
-                follow_ups = self._perform(todo.popleft(), method, known, runner)
-                if requests.current:
-                    return REQUESTS[requests.current]
-                todo.extend(follow_ups)
+            with open_method(self._config, Path(context_dir)) as method:
+                todo = deque(method.start())
+                while todo:
+                    follow_ups = self._perform(todo.popleft(), method, known, runner)
+                    if requests.current:
+                        return REQUESTS[requests.current]
+                    todo.extend(follow_ups)
         return State.ERROR if self._error else State.COMPLETED
 
     def _perform(
@@ -145,7 +145,8 @@ class ExperimentRunner:
             emit(events.TrialFinished(experiment_id=trial.experiment_id, trial_id=trial.id, state=state.value))
         self._error = ended.error or self._error
         if ended.outcome is Outcome.COMPLETED:
-            return method.on_validation(action.request_id, action.length, self._searcher_metric(trial))
+            metric = comparable(self._searcher_metric(trial), smaller_is_better=self._config.searcher.smaller_is_better)
+            return method.on_validation(action.request_id, action.length, metric)
         if ended.outcome is Outcome.INTERRUPTED:
             return []
         return method.on_exit(action.request_id, ended.outcome.value)
@@ -158,12 +159,6 @@ class ExperimentRunner:
         metric = self._config.searcher.metric
         values = [report.metrics.get(metric) for report in self._store.metrics(trial.id, group="validation")]
         return float(values[-1]) if values and isinstance(values[-1], Real) else float("nan")
-
-    def _search_method(self) -> SearchMethod:
-        block = self._config.searcher
-        target = registry().load(registry().find("search_method", block.name))
-        seed = self._config.reproducibility.experiment_seed
-        return cast("SearchMethod", target(block.options, self._config.hyperparameters, seed))
 
     def _check_storage(self) -> None:
         check(open_block(self._config.dump()["checkpoint_storage"]))

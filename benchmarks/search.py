@@ -1,0 +1,258 @@
+"""How soon search methods find good hyperparameters, and how many trials they keep up with; nothing is trained.
+
+Quality: trials come from the LCBench surrogate of YAHPO Gym (github.com/slds-lmu/yahpo_data), which predicts accuracy
+and time per epoch; 8 workers in simulated time, 6 tasks x 3 seeds. R is the time of a typical full training of the
+task. The question is when a method first has the accuracy that random search has after 8 R. Beside det's methods:
+Optuna's TPE with its Hyperband pruner, told after every epoch.
+
+    python benchmarks/search.py [DIRECTORY]    of the surrogate's files; default: $LCBENCH
+"""
+
+from __future__ import annotations
+
+import heapq
+import importlib.util
+import itertools
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from environments import programs
+
+from det_core.config import parse_config, sample_hyperparameters
+from det_core.interfaces.search_method import SearchMethod
+from det_core.search.method import open_method
+from det_core.search.simulate import Outcome, simulate
+
+TASKS = ("3945", "126026", "167168", "168868", "189873", "189906")
+SEEDS = 3
+"""Of each task; no two runs begin with the same trials."""
+WORKERS = 8
+EPOCHS = 52
+LIMIT = 8
+"""Full trainings, one after the other, that each worker has time for."""
+
+# In the order in which the surrogate takes them.
+SPACE: dict[str, Any] = {
+    "batch_size": {"type": "log", "base": 2, "minval": 4, "maxval": 9},
+    "learning_rate": {"type": "log", "base": 10, "minval": -4, "maxval": -1},
+    "momentum": {"type": "double", "minval": 0.1, "maxval": 0.99},
+    "weight_decay": {"type": "double", "minval": 1e-5, "maxval": 0.1},
+    "num_layers": {"type": "int", "minval": 1, "maxval": 5},
+    "max_units": {"type": "log", "base": 2, "minval": 6, "maxval": 10},
+    "max_dropout": {"type": "double", "minval": 0, "maxval": 1},
+}
+WHOLE = ("batch_size", "max_units")
+HALVING = {"max_trials": 4096, "max_concurrent_trials": WORKERS}
+METHODS: dict[str, dict[str, Any]] = {
+    "random": {"name": "random", **HALVING},
+    "async_halving, 4 rungs": {"name": "async_halving", "num_rungs": 4, **HALVING},
+    "async_halving, stop_once": {"name": "async_halving", "num_rungs": 4, "stop_once": True, **HALVING},
+    **{f"adaptive_asha, {mode}": {"name": "adaptive_asha", "mode": mode, **HALVING} for mode in
+       ("standard", "aggressive", "conservative")},
+}  # fmt: skip
+
+Curve = tuple[list[float], list[float]]
+"""Accuracy in percent after each epoch, and seconds until then."""
+
+
+class Surrogate:
+    """What training on one task would give."""
+
+    def __init__(self, directory: Path, task: str) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(str(directory / "model.onnx"), options)
+        self._task = json.loads((directory / "encoding.json").read_text())["OpenML_task_id"][task]
+        self._known: dict[str, Curve] = {}
+        rng = random.Random(0)
+        self.full = statistics.median(self.curve(sample_hyperparameters(SPACE, rng))[1][-1] for _ in range(50))
+        """Seconds of a typical full training."""
+
+    def curve(self, hparams: Mapping[str, Any]) -> Curve:
+        import numpy as np
+
+        key = repr(sorted(hparams.items()))
+        if key not in self._known:
+            names = (
+                "batch_size",
+                "learning_rate",
+                "momentum",
+                "weight_decay",
+                "num_layers",
+                "max_units",
+                "max_dropout",
+            )
+            row = [round(hparams[name]) if name in WHOLE else hparams[name] for name in names]
+            continuous = np.array([[epoch, *row] for epoch in range(1, EPOCHS + 1)], np.float32)
+            task = np.full((EPOCHS, 1), self._task, np.int32)
+            (predicted,) = self._session.run(None, {"x_cat": task, "x_cont": continuous})
+            seconds = np.maximum.accumulate(np.maximum(predicted[:, 0], 1e-3))
+            self._known[key] = predicted[:, 1].tolist(), seconds.tolist()
+        return self._known[key]
+
+
+Found = Iterator[tuple[float, float]]
+"""(second, accuracy) of every result, in order of time."""
+
+
+@contextmanager
+def method_of(searcher: Mapping[str, Any], seed: int) -> Iterator[SearchMethod]:
+    config = parse_config(
+        {
+            "entrypoint": "model:Trial",
+            "searcher": {"metric": "accuracy", "max_length": {"epochs": EPOCHS}, **searcher},
+            "hyperparameters": SPACE,
+            "reproducibility": {"experiment_seed": seed},
+        }
+    )
+    with open_method(config, Path()) as method:
+        yield method
+
+
+def det(searcher: Mapping[str, Any], surrogate: Surrogate, seed: int) -> Found:
+    def train(trial: int, hparams: Mapping[str, Any], start: int, length: int | None) -> Outcome:
+        accuracy, seconds = surrogate.curve(hparams)
+        end = length or EPOCHS
+        return Outcome(seconds[end - 1] - (seconds[start - 1] if start else 0), -accuracy[end - 1])
+
+    with method_of(searcher, seed) as method:
+        for result in simulate(method, train, WORKERS):
+            yield result.time, -result.outcome.metric
+
+
+def optuna(surrogate: Surrogate, seed: int) -> Found:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=optuna.pruners.HyperbandPruner(min_resource=1, max_resource=EPOCHS, reduction_factor=4),
+    )
+
+    def begin() -> tuple[Any, Curve]:
+        trial = study.ask()
+        return trial, surrogate.curve(
+            {
+                "batch_size": trial.suggest_int("batch_size", 16, 512, log=True),
+                "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True),
+                "momentum": trial.suggest_float("momentum", 0.1, 0.99),
+                "weight_decay": trial.suggest_float("weight_decay", 1e-5, 0.1),
+                "num_layers": trial.suggest_int("num_layers", 1, 5),
+                "max_units": trial.suggest_int("max_units", 64, 1024, log=True),
+                "max_dropout": trial.suggest_float("max_dropout", 0, 1),
+            }
+        )
+
+    started = itertools.count()
+    running: list[tuple[float, int, int, Any, Curve]] = []
+
+    def train(now: float, epoch: int, trial: Any, curve: Curve) -> None:
+        """One epoch of it, from now on."""
+        seconds = curve[1]
+        duration = seconds[epoch - 1] - (seconds[epoch - 2] if epoch > 1 else 0)
+        heapq.heappush(running, (now + duration, next(started), epoch, trial, curve))
+
+    for _ in range(WORKERS):
+        train(0, 1, *begin())
+    while True:
+        now, _, epoch, trial, curve = heapq.heappop(running)
+        accuracy = curve[0][epoch - 1]
+        yield now, accuracy
+        trial.report(accuracy, epoch)
+        if epoch < EPOCHS and not trial.should_prune():
+            train(now, epoch + 1, trial, curve)
+            continue
+        if epoch < EPOCHS:
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        else:
+            study.tell(trial, accuracy)
+        train(now, 1, *begin())
+
+
+def reached(found: Found, target: float, limit: float) -> float:
+    """The second at which an accuracy is reached; infinite if not before the limit."""
+    for second, accuracy in found:
+        if second > limit:
+            break
+        if accuracy >= target:
+            return second
+    return float("inf")
+
+
+def best(found: Found, limit: float) -> float:
+    """The best accuracy up to that second."""
+    accuracies = []
+    for second, accuracy in found:
+        if second > limit:
+            break
+        accuracies.append(accuracy)
+    return max(accuracies)
+
+
+def quality(directory: Path) -> None:
+    contenders: dict[str, Callable[[Surrogate, int], Found]] = {
+        name: lambda surrogate, seed, searcher=searcher: det(searcher, surrogate, seed)
+        for name, searcher in METHODS.items()
+    }
+    contenders["Optuna TPE + Hyperband"] = optuna
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for number, task in enumerate(TASKS):
+        surrogate = Surrogate(directory, task)
+        limit = LIMIT * surrogate.full
+        for seed in range(number * SEEDS, (number + 1) * SEEDS):
+            target = best(contenders["random"](surrogate, seed), limit)
+            for name, contender in contenders.items():
+                times[name].append(reached(contender(surrogate, seed), target, limit) / surrogate.full)
+    print(f"{'R until as good as random at 8 R':33}{'quartile':>9}{'median':>9}{'quartile':>9}{'8 R / median':>14}")
+    for name, values in times.items():
+        low, middle, high = (sorted(values)[round(part * (len(values) - 1))] for part in (0.25, 0.5, 0.75))
+        print(f"{name:33}{low:9.2f}{middle:9.2f}{high:9.2f}{LIMIT / middle:13.1f}x")
+    print(f"inf: not within {LIMIT} R; {len(TASKS) * SEEDS} runs each")
+
+
+def scale() -> None:
+    import psutil
+
+    trials = 10_000
+    searcher = {"name": "adaptive_asha", "max_trials": trials, "max_concurrent_trials": 64}
+    before = psutil.Process().memory_info().rss
+    start = time.process_time()
+    events = 0
+    with method_of(searcher, 1) as method:
+        chance = lru_cache(None)(lambda trial: random.Random(trial).random())
+        for _ in simulate(method, lambda trial, _, begin, end: Outcome((end or 1) - begin, chance(trial)), 64):
+            events += 1
+        seconds = time.process_time() - start
+        start = time.process_time()
+        state = json.dumps(method.state())
+        print(f"{trials} trials of adaptive_asha: {events} results, {events / seconds:.0f} per CPU second,")
+        print(f"{(psutil.Process().memory_info().rss - before) / 2**20:.0f} MiB more memory; a snapshot of", end=" ")
+        print(f"{len(state) / 2**20:.1f} MiB takes {1000 * (time.process_time() - start):.0f} ms\n")
+
+
+def main() -> None:
+    if importlib.util.find_spec("onnxruntime") is None:
+        python = programs("search") / "python"
+        os.execv(python, [str(python), *sys.argv])
+    scale()
+    directory = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("LCBENCH")
+    if directory:
+        quality(Path(directory))
+    else:
+        print("quality is left out: give the directory with LCBench's model.onnx and encoding.json, or set LCBENCH")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""``det preview-search``: which trials a search will train, and for how long; nothing is started or recorded."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from det_core.cli._command import JSON, add_arguments, argument
+from det_core.cli._output import count, facts, print_json, table
+from det_core.cli.run import read_config
+from det_core.errors import DetError
+
+if TYPE_CHECKING:
+    from det_core.config import ExperimentConfig
+    from det_core.search.simulate import Outcome, Training
+
+_ARGUMENTS = (
+    argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML"),
+    JSON,
+)
+_MOST_ORDERS = 100_000
+_TO_CHANGE = {
+    "single": "max_length",
+    "random": "max_trials and max_length; adaptive_asha trains poor trials for less",
+    "grid": "the counts of the hyperparameters, and max_length",
+    "async_halving": "max_trials; more num_rungs or a higher divisor stop more trials early",
+    "adaptive_asha": "max_trials; mode aggressive or more max_rungs stop more trials early, conservative fewer",
+    "pbt": "population_size, num_rounds and length_per_round",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """What a simulation with random metrics came to."""
+
+    searcher: str
+    trials: int
+    at_once: int
+    unit: str | None
+    lengths: Sequence[Mapping[str, int | None]]
+    """How many trials train how long, the shortest first; None = as long as their command likes."""
+    total: int | None
+    full_trainings: float | None
+    outline: Sequence[str]
+    grid: Mapping[str, int]
+    """Hyperparameter -> its points, if the search is a grid."""
+    to_change: str
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add_arguments(parser, _ARGUMENTS)
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    preview = _preview(read_config(args.config), args.config.parent)
+    if args.json:
+        print_json(preview)
+    else:
+        print(_text(preview))
+    return 0
+
+
+def _preview(config: ExperimentConfig, directory: Path) -> Preview:
+    from det_core.config import grid_axes
+    from det_core.search.method import open_method
+    from det_core.search.simulate import simulate
+
+    lengths: dict[int, int | None] = {}
+    at_once = 0
+    with open_method(config, directory) as method:
+        outline = method.outline()
+        for number, result in enumerate(simulate(method, _by_chance(config), slots=_MOST_ORDERS)):
+            if number == _MOST_ORDERS:
+                raise DetError(
+                    f"the search has not ended after {number} orders to train; does the method ever close one?"
+                )
+            at_once = max(at_once, result.at_once)
+            lengths[result.request_id] = result.length
+    known = [length for length in lengths.values() if length is not None]
+    total = sum(known) if len(known) == len(lengths) else None
+    block = config.searcher
+    full = block.max_length.value if block.max_length else max(known, default=0)
+    return Preview(
+        searcher=block.name,
+        trials=len(lengths),
+        at_once=at_once,
+        unit=block.unit.value if block.unit else None,
+        lengths=[
+            {"trials": trials, "length": length}
+            for length, trials in sorted(Counter(lengths.values()).items(), key=lambda item: item[0] or 0)
+        ],
+        total=total,
+        full_trainings=total / full if total and full else None,
+        outline=outline,
+        grid=grid_axes(config.hyperparameters) if block.name == "grid" else {},
+        to_change=_TO_CHANGE.get(block.name, ""),
+    )
+
+
+def _by_chance(config: ExperimentConfig) -> Training:
+    """Trains any trial at once, to a metric of its own that chance gives it."""
+    from det_core.search.sampling import generator
+    from det_core.search.simulate import Outcome
+
+    def train(trial: int, hparams: Mapping[str, Any], start: int, length: int | None) -> Outcome:
+        metric = generator(config.reproducibility.experiment_seed, "preview", trial).random()
+        return Outcome(seconds=(length or 1) - start, metric=metric)
+
+    return train
+
+
+def _text(preview: Preview) -> str:
+    unit = preview.unit or ""
+    rows = [
+        (row["trials"], "until they end" if row["length"] is None else f"{row['length']} {unit}")
+        for row in preview.lengths
+    ]
+    full = preview.full_trainings
+    details = {
+        "at once": count(preview.at_once, "trial"),
+        "in all": preview.total
+        and f"{preview.total} {unit}".rstrip() + (f", {full:.1f} full trainings" if full else ""),
+        "grid": " x ".join(f"{points} {name}" for name, points in preview.grid.items()),
+        "to change it": preview.to_change,
+    }
+    return "\n".join(
+        (
+            f"{preview.searcher}: {count(preview.trials, 'trial')}",
+            *preview.outline,
+            "",
+            table(("trials", "train for"), rows),
+            "",
+            facts(details),
+            "Simulated with random metrics; nothing was started.",
+        )
+    )

@@ -1,0 +1,201 @@
+"""Asynchronous successive halving: in one bracket, or in several with more and less patience."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+from typing_extensions import Self
+
+from det_core.config import Block, Count, Flag, Number, Positive, PositiveLength
+from det_core.interfaces.search_method import INVALID_HP, WORST, Action, Close, Create, SearchMethod, Train
+from det_core.search._brackets import fewest_rungs, most_rungs, rung_lengths, shares, trials_per_bracket
+from det_core.search._rungs import PROMOTION, STOP_ONCE, Bracket
+from det_core.search.sampling import REPLACED_PER_TRIAL, Sampler
+
+
+class HalvingConfig(Block):
+    """What both methods take.
+
+    ``budget`` is what release 0.12 had instead of ``max_trials``: how long all trials train together.
+    """
+
+    max_length: PositiveLength
+    max_trials: Positive | None = None
+    budget: PositiveLength | None = None
+    divisor: Annotated[Number, Field(gt=1)] = 4.0
+    max_concurrent_trials: Count = 16
+    """0 = as many as it takes for one trial to reach the top of each bracket."""
+    stop_once: Flag = False
+    """Stop a trial for good at the first rung where it is not among the best; do not wait for others."""
+
+    @model_validator(mode="after")
+    def _says_how_many(self) -> Self:
+        if self.budget is None and self.max_trials is None:
+            missing = InitErrorDetails(type="missing", loc=("max_trials",), input={})
+            raise ValidationError.from_exception_data(type(self).__name__, [missing])
+        if self.budget and (self.max_trials or self.budget.unit != self.max_length.unit):
+            message = "expected either max_trials, or a budget in the unit of max_length; correct or remove the budget"
+            raise PydanticCustomError("conflict", message)
+        return self
+
+    @abstractmethod
+    def rungs(self, max_trials: int) -> list[int]:
+        """How many rungs each bracket has, the most first."""
+
+    def trials(self) -> int:
+        """How many trials there are in all: given, or as many as the budget is for."""
+        if self.max_trials or not self.budget:
+            return self.max_trials or 0
+        budget = self.budget.value
+        return max(bisect(range(1, budget + 1), budget, key=self._work), 1)
+
+    def brackets(self, max_trials: int) -> list[Bracket]:
+        """The brackets for that number of trials in all."""
+        rungs = self.rungs(max_trials)
+        rule = STOP_ONCE if self.stop_once else PROMOTION
+        return [
+            Bracket(rung_lengths(self.max_length.value, count, self.divisor), trials, self.divisor, rule)
+            for count, trials in zip(rungs, trials_per_bracket(max_trials, rungs, self.divisor), strict=False)
+        ]
+
+    def _work(self, max_trials: int) -> int:
+        """How long that number of trials is expected to train together."""
+        return sum(bracket.work({})[1] for bracket in self.brackets(max_trials))
+
+
+class AsyncHalvingConfig(HalvingConfig):
+    num_rungs: Positive
+
+    def rungs(self, max_trials: int) -> list[int]:
+        return [self.num_rungs]
+
+
+class AdaptiveAshaConfig(HalvingConfig):
+    mode: Literal["standard", "aggressive", "conservative"] = "standard"
+    max_rungs: Positive = 5
+    bracket_rungs: tuple[Positive, ...] = ()
+    """How many rungs each bracket has, instead of what mode and max_rungs say."""
+
+    def rungs(self, max_trials: int) -> list[int]:
+        if self.bracket_rungs:
+            return sorted(self.bracket_rungs, reverse=True)
+        most = most_rungs(self.max_rungs, max_length=self.max_length.value, max_trials=max_trials, divisor=self.divisor)
+        return list(range(most, fewest_rungs(self.mode, most) - 1, -1))
+
+
+class AsyncHalvingSearch(SearchMethod):
+    """Trials climb the rungs of their bracket; whenever one ends, its slot goes to the next in line.
+
+    That is the best trial that may go on, else a new one, of the same bracket, else of the others. A trial that
+    failed counts as the worst, and fails again wherever it goes on; one whose hyperparameters cannot work is
+    forgotten and replaced.
+    """
+
+    def __init__(self, config: HalvingConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
+        self._hparams = Sampler(hyperparameters, seed)
+        self._total = config.trials()
+        self.brackets = config.brackets(self._total)
+        self._shares = shares(
+            config.max_concurrent_trials,
+            [bracket.trials for bracket in self.brackets],
+            [len(bracket.rungs) for bracket in self.brackets],
+            config.divisor,
+        )
+        self._at_once = sum(self._shares)
+        self._bracket_of: list[int] = []
+        """Of each trial."""
+        self._training: set[int] = set()
+        self._failed: set[int] = set()
+        self._replaced = 0
+
+    def start(self) -> Sequence[Action]:
+        starts = [min(share, bracket.trials) for share, bracket in zip(self._shares, self.brackets, strict=True)]
+        first = [action for index, count in enumerate(starts) for _ in range(count) for action in self._create(index)]
+        return [*first, *self._fill(0)]
+
+    def on_validation(self, request_id: int, length: int | None, metric: float) -> Sequence[Action]:
+        self._training.discard(request_id)
+        bracket = self._bracket_of[request_id]
+        self.brackets[bracket].report(request_id, metric)
+        return [*self._fill(bracket), *self._close()]
+
+    def on_exit(self, request_id: int, reason: str) -> Sequence[Action]:
+        if request_id not in self._training:  # it waited in a rung
+            self._failed.add(request_id)
+            return []
+        if reason != INVALID_HP or self._replaced >= REPLACED_PER_TRIAL * self._total:
+            self._failed.add(request_id)
+            return self.on_validation(request_id, None, WORST)
+        bracket = self._bracket_of[request_id]
+        self._training.discard(request_id)
+        self._replaced += 1
+        self.brackets[bracket].replace(request_id)
+        return [*self._fill(bracket), *self._close()]
+
+    def progress(self, lengths: Mapping[int, float]) -> float:
+        if self._bracket_of and not self._training:
+            return 1.0
+        work = [bracket.work(lengths) for bracket in self.brackets]
+        return sum(done for done, _ in work) / sum(expected for _, expected in work)
+
+    def outline(self) -> Sequence[str]:
+        return [
+            f"bracket {number}: rungs at {', '.join(str(rung.length) for rung in bracket.rungs)}; "
+            f"{' → '.join(map(str, bracket.expected))} trials"
+            for number, bracket in enumerate(self.brackets, 1)
+        ]
+
+    def state(self) -> Any:
+        return {
+            "bracket_of": list(self._bracket_of),
+            "training": sorted(self._training),
+            "failed": sorted(self._failed),
+            "replaced": self._replaced,
+            "brackets": [bracket.state() for bracket in self.brackets],
+        }
+
+    def restore(self, state: Any) -> None:
+        self._bracket_of = list(state["bracket_of"])
+        self._training, self._failed = set(state["training"]), set(state["failed"])
+        self._replaced = state["replaced"]
+        for bracket, one in zip(self.brackets, state["brackets"], strict=True):
+            bracket.restore(one)
+
+    def _fill(self, first: int) -> Iterator[Action]:
+        """Work for the free slots, of that bracket if it has any."""
+        order = [*range(first, len(self.brackets)), *range(first)]
+        while len(self._training) < self._at_once:
+            work = next(filter(None, map(self._work, order)), None)
+            if work is None:
+                return
+            yield from work
+
+    def _work(self, index: int) -> Sequence[Action]:
+        """One trial of the bracket that goes on or begins; none if it has neither."""
+        bracket = self.brackets[index]
+        while promoted := bracket.promote():
+            request_id, length = promoted
+            if request_id not in self._failed:
+                self._training.add(request_id)
+                return [Train(request_id, length)]
+            bracket.report(request_id, WORST)
+        return self._create(index) if bracket.left else []
+
+    def _create(self, index: int) -> Sequence[Action]:
+        request_id = len(self._bracket_of)
+        self._bracket_of.append(index)
+        self._training.add(request_id)
+        length = self.brackets[index].enter(request_id)
+        return [Create(request_id, self._hparams(request_id)), Train(request_id, length)]
+
+    def _close(self) -> Iterator[Action]:
+        for bracket in self.brackets:
+            yield from (Close(request_id) for request_id in bracket.close() if request_id not in self._failed)
+
+
+AdaptiveAshaSearch = AsyncHalvingSearch

@@ -1,0 +1,128 @@
+"""Trials that know nothing of each other: one, random ones, or the points of a grid."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+from det_core.config import (
+    Block,
+    Count,
+    Positive,
+    PositiveLength,
+    grid_axes,
+    grid_points,
+    sample_hyperparameters,
+)
+from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train
+from det_core.search.sampling import REPLACED_PER_TRIAL, Sampler
+
+MAX_GRID = 2000
+"""Points that a grid may have."""
+
+
+class SingleConfig(Block):
+    max_length: PositiveLength | None = None
+
+
+class RandomConfig(SingleConfig):
+    max_trials: Positive
+    max_concurrent_trials: Count = 16
+    """0 = all at once."""
+
+
+class GridConfig(SingleConfig):
+    max_concurrent_trials: Count = 16
+    """0 = all at once."""
+
+    def check_hyperparameters(self, hyperparameters: Mapping[str, Any]) -> None:
+        """Refuse what has no grid, or one that is too big."""
+        if (size := math.prod(grid_axes(hyperparameters).values())) > MAX_GRID:
+            raise PydanticCustomError(
+                "grid",
+                "expected at most {limit} points and the grid has {size}; lower a count, or search at `name: random`",
+                {"limit": MAX_GRID, "size": size},
+            )
+
+
+class IndependentSearch(SearchMethod):
+    """Trains ``total`` trials to ``max_length``, ``at_once`` of them at a time (0 = all).
+
+    Args:
+        hparams: the hyperparameters of trial 0, 1, 2, ...
+    """
+
+    def __init__(
+        self, config: SingleConfig, hparams: Callable[[int], Mapping[str, Any]], *, total: int, at_once: int
+    ) -> None:
+        self._length = config.max_length.value if config.max_length else None
+        self._hparams = hparams
+        self._total = total
+        self._at_once = at_once or total
+        self._created = 0
+        self._ended: set[int] = set()
+        self._replaced = 0
+
+    def start(self) -> Sequence[Action]:
+        return [action for _ in range(self._at_once) for action in self._next()]
+
+    def on_validation(self, request_id: int, length: int | None, metric: float) -> Sequence[Action]:
+        self._ended.add(request_id)
+        return [Close(request_id), *self._next()]
+
+    def on_exit(self, request_id: int, reason: str) -> Sequence[Action]:
+        self._ended.add(request_id)
+        return list(self._next())
+
+    def progress(self, lengths: Mapping[int, float]) -> float:
+        partly = {key: length for key, length in lengths.items() if key not in self._ended}
+        parts = sum(min(length / self._length, 1) for length in partly.values()) if self._length else 0
+        return min((len(self._ended) + parts) / self._total, 1.0)
+
+    def state(self) -> Any:
+        return {"created": self._created, "ended": sorted(self._ended), "replaced": self._replaced}
+
+    def restore(self, state: Any) -> None:
+        self._created, self._ended, self._replaced = state["created"], set(state["ended"]), state["replaced"]
+
+    def _next(self) -> Iterator[Action]:
+        request_id = self._created
+        if request_id < self._total + self._replaced:
+            self._created += 1
+            yield Create(request_id, self._hparams(request_id))
+            yield Train(request_id, self._length)
+
+
+class SingleSearch(IndependentSearch):
+    """One trial, with hyperparameters sampled from the experiment's seed."""
+
+    def __init__(self, config: SingleConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
+        # As a script that runs by itself, and `TrialContext.from_config`, sample theirs.
+        sampled = sample_hyperparameters(hyperparameters, random.Random(seed))  # noqa: S311
+        super().__init__(config, lambda _: sampled, total=1, at_once=1)
+
+
+class RandomSearch(IndependentSearch):
+    """``max_trials`` random trials; one whose hyperparameters cannot work is replaced and does not count."""
+
+    def __init__(self, config: RandomConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
+        sampler = Sampler(hyperparameters, seed)
+        super().__init__(config, sampler, total=config.max_trials, at_once=config.max_concurrent_trials)
+
+    def on_exit(self, request_id: int, reason: str) -> Sequence[Action]:
+        if reason == INVALID_HP and self._replaced < REPLACED_PER_TRIAL * self._total:
+            self._replaced += 1
+            return list(self._next())
+        return super().on_exit(request_id, reason)
+
+
+class GridSearch(IndependentSearch):
+    """Every point of the grid; the last first, as old experiments did."""
+
+    def __init__(self, config: GridConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
+        points = grid_points(hyperparameters)[::-1]
+        super().__init__(config, points.__getitem__, total=len(points), at_once=config.max_concurrent_trials)

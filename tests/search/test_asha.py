@@ -1,0 +1,126 @@
+"""Promotions on recorded results, worked out by hand: divisor 2, rungs at 1, 2 and 4."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_core.interfaces.search_method import Create, SearchMethod
+
+from .playing import brief, make
+
+HALVING: dict[str, Any] = {"num_rungs": 3, "max_length": 4, "divisor": 2, "max_trials": 6, "max_concurrent_trials": 2}
+
+# trial, length and metric (or the reason of its exit); the actions that follow
+Story = list[tuple[int, int, float | str, str]]
+
+PROMOTIONS: Story = [
+    (0, 1, 0.5, "+2 2:1"),  # the best 0 of 1
+    (1, 1, 0.4, "1:2"),  # the best 1 of 2
+    (2, 1, 0.6, "+3 3:1"),
+    (1, 2, 0.45, "+4 4:1"),
+    (3, 1, 0.3, "3:2"),  # the best 2 of 4
+    (4, 1, 0.7, "+5 5:1"),
+    (3, 2, 0.2, "3:4"),  # the best 1 of 2 on the second rung
+    (5, 1, 0.35, "5:2 -0 -2 -4"),  # the best 3 of 6; that rung gets no more results
+    (3, 4, 0.1, "-3"),
+    (5, 2, 0.5, "-1 -5"),
+]
+DISPLACED: Story = [
+    (0, 1, 0.5, "+2 2:1"),
+    (1, 1, 0.4, "1:2"),
+    (2, 1, 0.3, "2:2"),  # 1 of 3 goes on, and it is this one now
+    (1, 2, 0.1, "+3 3:1"),
+    (2, 2, 0.2, "1:4"),
+]
+FAILURES: Story = [
+    (0, 1, "error", "+2 2:1"),
+    (1, 1, "stopped", "+3 3:1"),  # trial 0 is the best of two failures, fails the second rung likewise
+    (2, 1, 0.5, "2:2"),
+    (3, 1, 0.6, "3:2"),
+    (2, 2, 0.5, "2:4"),
+    (3, 2, 0.4, "3:4"),  # of 3 results, one of which is the failure's, the best goes on
+]
+INVALID: Story = [
+    (0, 1, 0.5, "+2 2:1"),
+    (1, 1, 0.4, "1:2"),
+    (1, 2, "invalid_hp", "+3 3:1"),  # forgotten on the first rung as well, and replaced
+    (2, 1, 0.6, "0:2"),  # so trial 0 is the best of 2
+    (3, 1, "invalid_hp", "+4 4:1"),
+]
+# max_trials 4, one at a time
+STOPPED: Story = [
+    (0, 1, 0.5, "0:2"),  # the first always goes on
+    (0, 2, 0.5, "0:4"),
+    (0, 4, 0.5, "+1 1:1 -0"),
+    (1, 1, 0.6, "+2 2:1 -1"),  # not the best 1 of 2
+    (2, 1, 0.4, "2:2"),
+    (2, 2, 0.7, "+3 3:1 -2"),
+    (3, 1, 0.45, "3:2"),  # of the best 2 of 4
+    (3, 2, 0.6, "-3"),  # not the best 1 of 3
+]
+STORIES: dict[str, tuple[dict[str, Any], str, Story]] = {
+    "promotions": ({}, "+0 0:1 +1 1:1", PROMOTIONS),
+    "displaced": ({}, "+0 0:1 +1 1:1", DISPLACED),
+    "failures": ({}, "+0 0:1 +1 1:1", FAILURES),
+    "invalid": ({}, "+0 0:1 +1 1:1", INVALID),
+    "stop_once": ({"stop_once": True, "max_trials": 4, "max_concurrent_trials": 1}, "+0 0:1", STOPPED),
+}
+
+
+def tell(method: SearchMethod, trial: int, length: int, outcome: float | str) -> str:
+    if isinstance(outcome, str):
+        return brief(method.on_exit(trial, outcome))
+    return brief(method.on_validation(trial, length, outcome))
+
+
+@pytest.mark.parametrize(("options", "start", "story"), STORIES.values(), ids=STORIES)
+def test_recorded(options: dict[str, Any], start: str, story: Story) -> None:
+    method = make("async_halving", **{**HALVING, **options})
+    assert brief(method.start()) == start
+    for trial, length, outcome, actions in story:
+        assert tell(method, trial, length, outcome) == actions, (trial, length, outcome)
+
+
+def test_equal_results_go_on_in_the_order_in_which_they_came() -> None:
+    method = make("async_halving", **{**HALVING, "max_concurrent_trials": 4})
+    method.start()
+    assert [tell(method, trial, 1, 0.5) for trial in (2, 0, 3, 1)] == ["+4 4:1", "2:2", "+5 5:1", "0:2"]
+
+
+def test_a_trial_that_is_killed_while_it_waits_fails_where_it_goes_on() -> None:
+    method = make("async_halving", **HALVING)
+    method.start()
+    tell(method, 0, 1, 0.1)
+    assert tell(method, 0, 1, "error") == ""
+    assert tell(method, 1, 1, 0.2) == "+3 3:1"  # trial 0 would have gone on
+    assert tell(method, 2, 1, 0.9) == "+4 4:1"
+    assert tell(method, 3, 1, 0.15) == "3:2"
+
+
+def test_slots_that_a_bracket_cannot_use_go_to_the_others() -> None:
+    method = make("adaptive_asha", max_length=100, max_trials=16, max_concurrent_trials=1)
+    assert brief(method.start()) == "+0 0:6"
+    lengths = [tell(method, trial, 6, 1 - trial / 100) for trial in range(3)]
+    assert lengths == ["+1 1:6", "+2 2:6", "+3 3:6"]
+    assert tell(method, 3, 6, 0.1) == "3:25"
+
+
+def test_brackets_start_side_by_side() -> None:
+    method = make("adaptive_asha", max_length=100, max_trials=16, max_concurrent_trials=5)
+    assert brief(method.start()) == "+0 0:6 +1 1:6 +2 2:6 +3 3:25 +4 4:25"
+
+
+def test_hyperparameters_belong_to_the_trials_number_whatever_came_before() -> None:
+    def created(order: list[int]) -> list[Any]:
+        method = make("async_halving", **{**HALVING, "max_concurrent_trials": 4})
+        actions = [*method.start()]
+        for trial in order:
+            actions += method.on_validation(trial, 1, trial / 10)
+        return [action.hparams for action in actions if isinstance(action, Create)]
+
+    first, second = created([0, 1, 2, 3]), created([3, 2, 1, 0])
+    common = min(len(first), len(second))
+    assert first[:common] == second[:common] and common > 4
+    assert len({str(hparams) for hparams in first}) == len(first)
