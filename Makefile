@@ -4,11 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-PLUGINS := torch torch_distributed horovod deepspeed storage_s3 storage_gcs
+# TensorFlow 2.15 is for Python 3.10 and 3.11.
+TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
+PLUGINS := torch torch_distributed horovod deepspeed storage_s3 storage_gcs $(TENSORFLOW)
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := det_core $(PLUGINS:%=plugins/%) tests benchmarks examples
 # One pytest process per distribution: test-core, test-torch, ...
-SUITES := torch_distributed horovod deepspeed core torch storage_s3 storage_gcs
+SUITES := $(filter core $(PLUGINS),\
+	horovod torch_distributed core torch deepspeed keras estimator storage_s3 tensorflow storage_gcs)
 tests_of = $(if $(filter core,$(1)),tests,plugins/$(1)/tests)
 
 .PHONY: demo test unit soak lint bench debian clean
@@ -16,12 +19,13 @@ tests_of = $(if $(filter core,$(1)),tests,plugins/$(1)/tests)
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
 
-# Tests wait more than they compute, so two suites run side by side.
-test: $(VENV)/.horovod
+# Tests wait more than they compute, so two suites run side by side; the first one begins with building Horovod.
+test: $(VENV)/.dev debian
 	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(SUITES:%=test-%)
 
+test-horovod: $(VENV)/.horovod
 test-%:
-	$(BIN)/pytest $(call tests_of,$*)
+	$(BIN)/pytest --durations=8 $(call tests_of,$*)
 
 unit: $(VENV)/.dev
 	set -e; for tests in $(foreach suite,$(SUITES),$(call tests_of,$(suite))); do \
@@ -48,7 +52,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/trainers.py
 	$(BIN)/python benchmarks/checkpoint_stall.py
 	$(BIN)/python benchmarks/slots.py
+	$(BIN)/python benchmarks/tensorflow_trials.py
 	$(BIN)/python benchmarks/first_call.py
+	$(BIN)/python benchmarks/search.py
 
 # Debian packages for the tests' servers, namespaces and compilers; the tests start their own, so the package shall not start one.
 # Without apt or root those tests skip and say so; never in CI.

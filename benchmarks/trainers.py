@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,14 +209,10 @@ OURS = ("plain", "det")
 class Contender:
     """A process that trains, one round at each call."""
 
-    def __init__(self, name: str, kind: str, period: int, directory: Path) -> None:
-        from environments import programs
-
+    def __init__(self, name: str, command: Sequence[str | Path], directory: Path) -> None:
         self.name = name
         home = directory / name
         home.mkdir(exist_ok=True)
-        python = sys.executable if name in OURS else programs("trainers") / "python"
-        command = [python, __file__, "--train", name, kind, str(period)]
         environment = {**os.environ, "DET_HOME": str(home / "det"), "XDG_DATA_HOME": str(home), "OMP_NUM_THREADS": "1"}
         with (home / "output").open("a") as output:
             self._process = subprocess.Popen(
@@ -253,26 +249,35 @@ class Contender:
         raise RuntimeError(f"{self.name} ended with {self._process.wait()}; see its output in its directory")
 
 
-def compare(case: str, directory: Path) -> None:
-    kind, period = CASES[case]
-    contenders = [Contender(name, kind, period, directory) for name in TRAINERS]
+def contend(name: str, kind: str, period: int, directory: Path) -> Contender:
+    from environments import programs
+
+    python = sys.executable if name in OURS else programs("trainers") / "python"
+    return Contender(name, [python, __file__, "--train", name, kind, str(period)], directory)
+
+
+def compare(contenders: Sequence[Contender], title: str) -> None:
+    """Let them take turns, and print the ratios to the first."""
     for contender in contenders:
         contender.round()  # warms up
     rounds = [[contender.round() for contender in contenders] for _ in range(ROUNDS)]
     for contender in contenders:
         contender.close()
-    print(f"\n{case}: {ROUNDS} rounds of {BATCHES[kind]} batches")
+    print(f"\n{title}: {ROUNDS} rounds")
     for index, contender in enumerate(contenders):
         times = [row[index] for row in rounds]
         ratio = statistics.median(row[index] / row[0] for row in rounds)
-        print(f"  {contender.name:11}{statistics.median(times):8.1f} us/batch  x plain {ratio:6.3f}", flush=True)
+        print(
+            f"  {contender.name:11}{statistics.median(times):8.1f} us/batch  x {contenders[0].name} {ratio:6.3f}",
+            flush=True,
+        )
 
 
 def start(directory: Path) -> None:
     found: dict[str, list[float]] = {name: [] for name in TRAINERS}
     for _ in range(ROUNDS // 2):
         for name, times in found.items():
-            contender = Contender(name, "mlp", 100, directory)
+            contender = contend(name, "mlp", 100, directory)
             contender.close()
             times.append(contender.first_batch)
     print("\nstart of the process to its first batch")
@@ -294,7 +299,9 @@ def main() -> None:
             if case == "start":
                 start(Path(directory))
             else:
-                compare(case, Path(directory))
+                kind, period = CASES[case]
+                contenders = [contend(name, kind, period, Path(directory)) for name in TRAINERS]
+                compare(contenders, f"{case}, {BATCHES[kind]} batches each")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,6 @@ class TrialAdapter(ABC):
         """Whether every worker writes a part of each checkpoint, rather than the chief all of it."""
         return False
 
-    @abstractmethod
     def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
         """Train up to ``batches`` batches, leaving after any batch at which ``stop()`` is true.
 
@@ -53,6 +52,7 @@ class TrialAdapter(ABC):
         Returns:
             One mapping of plain JSON-able values per batch trained, in order: of this worker's share.
         """
+        raise NotImplementedError(f"{type(self).__name__} must override train(), or call TrialLoop.chunks() itself")
 
     @abstractmethod
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -94,12 +94,13 @@ class TrialLoop:
     def run(self) -> None:
         """Train to the end."""
         for batches in self.chunks():
-            self.trained(self._adapter.train(batches, self._stop))
+            self.trained(self._adapter.train(batches, self.stop))
 
-    def chunks(self) -> Iterator[int]:
+    def chunks(self) -> Generator[int, None, None]:
         """Yield how many batches to train next; between two of them everything else happens.
 
-        For frameworks that own their loop: train each chunk, then call `trained` with its metrics.
+        For frameworks that own their loop: train each chunk, ask `stop` after each batch, then call `trained` with the
+        metrics of the batches that were trained.
         """
         with ExitStack() as ending:
             ending.callback(self._adapter.close)
@@ -154,7 +155,8 @@ class TrialLoop:
                 "length, or the lengths in batches"
             )
 
-    def _stop(self) -> bool:
+    def stop(self) -> bool:
+        """Whether to leave a chunk before its end, to be asked after each batch."""
         # With several workers all must leave at the same batch, so there they ask at boundaries only.
         return self._core.distributed.size == 1 and self._core.preempt.should_preempt()
 
@@ -195,7 +197,7 @@ class TrialLoop:
 
     def _validate(self) -> None:
         batch = self._progress.batches_trained
-        metrics = self._adapter.validate(self._stop)
+        metrics = self._adapter.validate(self.stop)
         if metrics is None:
             raise _Left
         improved = self._ranks.by_chief(lambda: self._is_best(metrics))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from det_core.config import ExperimentConfig
 from det_core.core import DistributedContext
-from det_core.errors import LaunchError
+from det_core.errors import LaunchError, PeerLost
 from det_core.launch import backends
 
 _FOREVER = 365 * 24 * 3600
@@ -28,6 +29,7 @@ def environment(config: ExperimentConfig, timeout: float | None) -> Mapping[str,
     values = {
         "HOROVOD_FUSION_THRESHOLD": optimizations.tensor_fusion_threshold << 20,
         "HOROVOD_CYCLE_TIME": optimizations.tensor_fusion_cycle_time,
+        "HOROVOD_DISABLE_GROUP_FUSION": 1,  # so that a group is added up in the same order at all times
         "HOROVOD_AUTOTUNE": int(optimizations.auto_tune_tensor_fusion),
         "HOROVOD_GLOO_TIMEOUT_SECONDS": math.ceil(timeout) if timeout else _FOREVER,
     }
@@ -65,3 +67,14 @@ def end(hvd: Any) -> None:
     ending = threading.Thread(target=hvd.shutdown, daemon=True)
     ending.start()
     ending.join(_SECONDS_TO_LEAVE)
+
+
+@contextmanager
+def losing_peers(error: type[Exception], mark: str = "") -> Iterator[None]:
+    """Errors of this class whose text has ``mark`` become `PeerLost`: Horovod could not go on."""
+    try:
+        yield
+    except error as raised:
+        if mark not in str(raised):
+            raise
+        raise PeerLost(f"Horovod cannot go on with the other slots: {raised}") from raised

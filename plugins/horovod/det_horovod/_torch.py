@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import horovod.torch as hvd
@@ -14,11 +15,13 @@ from det_torch.backend import TorchBackend
 from horovod.common.exceptions import HorovodInternalError
 from pydantic import BaseModel
 
-from det_core.errors import InvalidTrial, PeerLost
+from det_core.errors import InvalidTrial
 from det_horovod import _settings
 
 _EXCHANGED = (torch.float16, torch.float32, torch.float64)
 """Types of gradients that Horovod averages."""
+
+_losing_peers = partial(_settings.losing_peers, HorovodInternalError)
 
 
 class HorovodTorch(TorchBackend):
@@ -161,11 +164,3 @@ def _broadcast(tensors: Mapping[str, torch.Tensor]) -> None:
         hvd.broadcast_parameters({name: one.reshape(-1).view(torch.uint8) for name, one in whole.items()}, root_rank=0)
     for name, received in whole.items():
         tensors[name].detach().copy_(received)
-
-
-@contextmanager
-def _losing_peers() -> Iterator[None]:
-    try:
-        yield
-    except HorovodInternalError as error:
-        raise PeerLost(f"Horovod cannot go on with the other slots: {error}") from error

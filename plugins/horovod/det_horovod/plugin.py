@@ -13,6 +13,10 @@ def det_backends() -> Iterator[BackendSpec]:
     yield BackendSpec(
         name="horovod",
         target="det_horovod._backend:Horovod",
-        adapters={"pytorch": "det_horovod._torch:HorovodTorch"},
+        adapters={
+            "pytorch": "det_horovod._torch:HorovodTorch",
+            "estimator": "det_horovod._tensorflow:HorovodTensorFlow",
+            "keras": "det_horovod._tensorflow:HorovodTensorFlow",
+        },
         install="pip install det-horovod, then python -m det_horovod.build",
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from det_torch.testing._job import BATCHES, Failure
+from det_core.testing._job import BATCHES, Failure
 from det_torch.testing._jobs import ADVERSARIES, ONE_MODEL, Jobs
 from det_torch.testing._suite import AdapterSuite
 

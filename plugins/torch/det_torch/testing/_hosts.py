@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from det_core.testing._job import Node
 from det_core.testing._lacking import lacking
-from det_torch.testing._job import Node
 from det_torch.testing._jobs import ONE_MODEL, Jobs
 from det_torch.testing._suite import AdapterSuite
 

@@ -1,90 +1,32 @@
-"""Trials as a runner starts them, one run after another, on one slot or several."""
+"""Trials as a runner starts them; those on one slot train in this process."""
 
 from __future__ import annotations
 
-import os
-import secrets
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from det_core import core
-from det_core.config import parse_config
-from det_core.core._info import INFO_DIR, get_cluster_info
-from det_core.interfaces.tracking import Checkpoint, TrackingStore
+from det_core.core._info import get_cluster_info
+from det_core.testing import _job
 from det_core.testing._run import begin_run
 from det_torch._run import run_trial
 from det_torch.testing.code import model_def
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 CODE = Path(__file__).with_name("code")
-SEED = 5
-BATCHES = 14
-REPORTS = [3, 4, 6, 7, 8, 9, 12, 14]
-"""Steps at which training metrics are reported: at every validation and checkpoint, too."""
-CONFIG: dict[str, Any] = {
-    "searcher": {"name": "single", "metric": "validation_loss", "max_length": {"batches": BATCHES}},
-    "scheduling_unit": 4,
-    "min_validation_period": {"batches": 7},
-    "min_checkpoint_period": {"batches": 3},
-    "checkpoint_policy": "none",
-    "perform_initial_validation": True,
-    "records_per_epoch": 48,
-}
 
 
-@dataclass(frozen=True)
-class Failure:
-    """What befalls a slot after so many batches: ``kill``, ``leave``, ``stop`` or ``raise``."""
+class Job(_job.Job):
+    """A `PyTorchTrial` of `model_def`, whose failures are those of `model_def.FAILURES`."""
 
-    how: str
-    rank: int
-    batches: int
-
-
-@dataclass(frozen=True)
-class Node:
-    """How the launch of a node differs: what is before its command, and further arguments of it."""
-
-    prefix: Sequence[str] = ()
-    arguments: Sequence[str] = ()
-
-
-class Job:
-    """One trial, and the processes that train it.
-
-    Args:
-        config: without lengths and periods, which are the same for all.
-        weights: reads those of a checkpoint from its directory.
-        limit: seconds that a run may take.
-    """
-
-    def __init__(
-        self,
-        store: TrackingStore,
-        directory: Path,
-        config: Mapping[str, Any],
-        *,
-        weights: Callable[[Path], Any],
-        limit: float,
-    ) -> None:
-        self._store, self._weights, self._limit = store, weights, limit
-        self._config, self._hparams = parse_config({**CONFIG, **config}).dump(), config["hyperparameters"]
-        self._backend: str = config["distributed"]["backend"]
-        experiment = store.create_experiment(config=self._config)
-        self.trial_id = store.create_trial(experiment.id, hparams=self._hparams, seed=SEED).id
-        self._directory = directory / str(self.trial_id)
-        self._directory.mkdir()
-        self._secret = secrets.token_hex(32)
-        self._processes: list[subprocess.Popen[bytes]] = []
-
-    def train_here(self, failure: Failure | None = None) -> Job:
+    def train_here(self, failure: _job.Failure | None = None) -> Self:
         """On one slot, in this process, from the latest checkpoint on."""
         begin_run(self._store, self.trial_id, self._directory)
         with pytest.MonkeyPatch.context() as patch:
@@ -96,110 +38,16 @@ class Job:
         get_cluster_info.cache_clear()
         return self
 
-    def start(self, slots: int, failure: Failure | None = None, *, nodes: Sequence[Node] = (Node(),)) -> Job:
-        """Start the workers, which train from the latest checkpoint on.
-
-        Args:
-            slots: on each node.
-        """
-        begin_run(self._store, self.trial_id, self._directory)
-        self._processes.clear()
-        environment = {**os.environ, **self._environment(failure)}
-        for node in nodes:
-            launch = ["-m", "det_core.launch", self._backend, f"--slots={slots}", *node.arguments]
-            with (self._directory / "output").open("ab") as output:
-                process = subprocess.Popen(
-                    [*node.prefix, sys.executable, *launch, "--", "-m", "det_core.launch.worker"],
-                    cwd=CODE,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                )
-            self._processes.append(process)
-        return self
-
-    def run(self, slots: int, failure: Failure) -> int:
-        """Start, and wait for the end; the exit code."""
-        return self.start(slots, failure)._wait()
-
-    def ended(self) -> Job:
-        """Wait for success, if it trains still."""
-        code = self._wait()
-        assert code == 0, f"exit code {code}; it printed:\n{self.output()}"
-        return self
-
-    def close(self) -> None:
-        """End what is left of the processes; each ends those below it."""
-        for process in self._processes:
-            process.terminate()
-        for process in self._processes:
-            process.wait(self._limit)
-
-    def _wait(self) -> int:
-        try:
-            return max((abs(process.wait(self._limit)) for process in self._processes), default=0)
-        except subprocess.TimeoutExpired:
-            self.close()
-            raise AssertionError(f"it did not end within {self._limit:g} s; it printed:\n{self.output()}") from None
-        finally:
-            self.close()
-
-    def output(self) -> str:
-        return (self._directory / "output").read_text(errors="replace")[-20_000:]
-
-    def checkpoints(self) -> list[Checkpoint]:
-        return [row for row in self._store.checkpoints(trial_id=self.trial_id) if row.state.name == "COMPLETED"]
-
-    def steps(self) -> int:
-        """Of the latest checkpoint."""
-        steps = self.checkpoints()[-1].steps_completed
-        assert steps is not None
-        return steps
-
-    def weights(self) -> Any:
-        """Of all models, with their buffers."""
-        last = self.checkpoints()[-1]
-        return self._weights(Path(last.storage["container_path"], last.uuid))
+    def start_alone(self) -> Self:
+        return self.train_here()
 
     def parameters(self) -> Any:
         """As `weights`, without what every slot has seen for itself."""
         return [{name: one for name, one in model.items() if name != model_def.BUFFER} for model in self.weights()]
 
-    def metrics(self, group: str) -> list[Any]:
-        """(steps, metrics, those of each batch) of every report."""
-        return [
-            (report.steps_completed, report.metrics, report.batch_metrics)
-            for report in self._store.metrics(self.trial_id)
-            if report.group == group
-        ]
-
-    def steps_of_reports(self) -> list[int]:
-        return [steps for steps, *_ in self.metrics("training")]
-
-    def losses(self) -> list[float]:
-        """One of every batch."""
-        return [row["loss"] for row in self._rows()]
-
     def own(self) -> list[Any]:
         """What depends on each slot's random numbers and callbacks alone, of every batch."""
-        return [[row[name] for name in ("at", "rank", "drawn", "memory")] for row in self._rows()]
-
-    def outcome(self) -> dict[str, Any]:
-        """Weights, and everything that was reported."""
-        return {"weights": self.weights(), **{group: self.metrics(group) for group in ("training", "validation")}}
-
-    def _rows(self) -> list[dict[str, Any]]:
-        return [row for _, _, rows in self.metrics("training") for row in rows]
-
-    def _environment(self, failure: Failure | None) -> dict[str, str]:
-        return {
-            "DET_HOME": str(self._directory),
-            "DET_COMM_KEY": self._secret,
-            "OMP_NUM_THREADS": "1",
-            INFO_DIR: str(self._directory),
-            **({"FAIL": f"{failure.how} {failure.rank} {failure.batches}"} if failure else {}),
-        }
+        return [[row[name] for name in ("at", "rank", "drawn", "memory")] for row in self.rows()]
 
 
 @contextmanager

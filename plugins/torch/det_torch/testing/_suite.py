@@ -13,7 +13,7 @@ from det_core.testing._exact import exact
 from det_core.testing._suite import Suite
 from det_torch import _reading
 from det_torch.testing._job import Job
-from det_torch.testing._jobs import Jobs
+from det_torch.testing._jobs import Jobs, jobs_of
 
 
 class AdapterSuite(Suite):
@@ -48,7 +48,7 @@ class AdapterSuite(Suite):
     @classmethod
     def jobs(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
         assert cls.backend, f"{cls.__name__} must say backend = 'the name of the backend'"
-        with Jobs(tmp_path_factory.mktemp("jobs"), cls()) as jobs:
+        with jobs_of(cls(), tmp_path_factory.mktemp("jobs")) as jobs:
             yield jobs
 
     def assert_close(self, one: Job, other: Job, tolerance: float | None = None) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from det_core.testing._exact import exact
-from det_torch.testing._job import BATCHES, REPORTS
+from det_core.testing._job import BATCHES, REPORTS
 from det_torch.testing._jobs import ADVERSARIES, ONE_MODEL, Jobs
 from det_torch.testing._suite import AdapterSuite
 

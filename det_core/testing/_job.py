@@ -1,0 +1,183 @@
+"""Trials as a runner starts them, one run after another, on one slot or several."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from det_core.config import parse_config
+from det_core.core._info import INFO_DIR
+from det_core.interfaces.tracking import Checkpoint, TrackingStore
+from det_core.testing._run import begin_run
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+SEED = 5
+BATCHES = 14
+REPORTS = [3, 4, 6, 7, 8, 9, 12, 14]
+"""Steps at which training metrics are reported: at every validation and checkpoint, too."""
+CONFIG: dict[str, Any] = {
+    "searcher": {"name": "single", "metric": "validation_loss", "max_length": {"batches": BATCHES}},
+    "scheduling_unit": 4,
+    "min_validation_period": {"batches": 7},
+    "min_checkpoint_period": {"batches": 3},
+    "checkpoint_policy": "none",
+    "perform_initial_validation": True,
+    "records_per_epoch": 48,
+}
+_WORKER = ["-m", "det_core.launch.worker"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What befalls a slot after so many batches: ``kill``, or another that its trial knows."""
+
+    how: str
+    rank: int
+    batches: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """How the launch of a node differs: what is before its command, and further arguments of it."""
+
+    prefix: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+
+
+class Job:
+    """One trial, and the processes that train it.
+
+    Args:
+        config: without lengths and periods, which are the same for all.
+        code: the directory of its entrypoint. The trial finds a `Failure` as ``FAIL="HOW RANK BATCHES"``.
+        weights: reads those of a checkpoint from its directory.
+        limit: seconds that a run may take.
+    """
+
+    def __init__(
+        self,
+        store: TrackingStore,
+        directory: Path,
+        config: Mapping[str, Any],
+        *,
+        code: Path,
+        weights: Callable[[Path], Any],
+        limit: float,
+    ) -> None:
+        self._store, self._code, self._weights, self._limit = store, code, weights, limit
+        self._config, self._hparams = parse_config({**CONFIG, **config}).dump(), config["hyperparameters"]
+        self._backend: str = config["distributed"]["backend"]
+        experiment = store.create_experiment(config=self._config)
+        self.trial_id = store.create_trial(experiment.id, hparams=self._hparams, seed=SEED).id
+        self._directory = directory / str(self.trial_id)
+        self._directory.mkdir()
+        self._secret = secrets.token_hex(32)
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start_alone(self) -> Self:
+        """Start to train on one slot, as without a backend, from the latest checkpoint on."""
+        return self._start([[sys.executable, *_WORKER]], None)
+
+    def start(self, slots: int, failure: Failure | None = None, *, nodes: Sequence[Node] = (Node(),)) -> Self:
+        """Start the workers, which train from the latest checkpoint on.
+
+        Args:
+            slots: on each node.
+        """
+        launch = [sys.executable, "-m", "det_core.launch", self._backend, f"--slots={slots}"]
+        return self._start([[*node.prefix, *launch, *node.arguments, "--", *_WORKER] for node in nodes], failure)
+
+    def run(self, slots: int, failure: Failure) -> int:
+        """Start, and wait for the end; the exit code."""
+        return self.start(slots, failure)._wait()
+
+    def ended(self) -> Self:
+        """Wait for success, if it trains still."""
+        code = self._wait()
+        assert code == 0, f"exit code {code}; it printed:\n{self.output()}"
+        return self
+
+    def close(self) -> None:
+        """End what is left of the processes; each ends those below it."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.wait(self._limit)
+
+    def output(self) -> str:
+        return (self._directory / "output").read_text(errors="replace")[-20_000:]
+
+    def checkpoints(self) -> list[Checkpoint]:
+        return [row for row in self._store.checkpoints(trial_id=self.trial_id) if row.state.name == "COMPLETED"]
+
+    def steps(self) -> int:
+        """Of the latest checkpoint."""
+        steps = self.checkpoints()[-1].steps_completed
+        assert steps is not None
+        return steps
+
+    def weights(self) -> Any:
+        """Those of the latest checkpoint."""
+        last = self.checkpoints()[-1]
+        return self._weights(Path(last.storage["container_path"], last.uuid))
+
+    def metrics(self, group: str) -> list[Any]:
+        """(steps, metrics, those of each batch) of every report."""
+        return [
+            (report.steps_completed, report.metrics, report.batch_metrics)
+            for report in self._store.metrics(self.trial_id)
+            if report.group == group
+        ]
+
+    def steps_of_reports(self) -> list[int]:
+        return [steps for steps, *_ in self.metrics("training")]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The metrics of every batch."""
+        return [row for _, _, rows in self.metrics("training") for row in rows]
+
+    def losses(self) -> list[float]:
+        """One of every batch."""
+        return [row["loss"] for row in self.rows()]
+
+    def outcome(self) -> dict[str, Any]:
+        """Weights, and everything that was reported."""
+        return {"weights": self.weights(), **{group: self.metrics(group) for group in ("training", "validation")}}
+
+    def _start(self, commands: Sequence[Sequence[str]], failure: Failure | None) -> Self:
+        begin_run(self._store, self.trial_id, self._directory)
+        environment = {**os.environ, **self._environment(failure)}
+        self._processes.clear()
+        for command in commands:
+            with (self._directory / "output").open("ab") as output:
+                process = subprocess.Popen(
+                    command, cwd=self._code, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                )
+            self._processes.append(process)
+        return self
+
+    def _wait(self) -> int:
+        try:
+            return max((abs(process.wait(self._limit)) for process in self._processes), default=0)
+        except subprocess.TimeoutExpired:
+            self.close()
+            raise AssertionError(f"it did not end within {self._limit:g} s; it printed:\n{self.output()}") from None
+        finally:
+            self.close()
+
+    def _environment(self, failure: Failure | None) -> dict[str, str]:
+        return {
+            "DET_HOME": str(self._directory),
+            "DET_COMM_KEY": self._secret,
+            "OMP_NUM_THREADS": "1",
+            INFO_DIR: str(self._directory),
+            **({"FAIL": f"{failure.how} {failure.rank} {failure.batches}"} if failure else {}),
+        }

@@ -1,0 +1,157 @@
+"""Between det's loop, which decides when, and a trial, which says what."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from det_core.errors import InvalidTrial
+from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.trial import generators
+from det_estimator._context import EstimatorTrialContext
+from det_estimator._evaluation import Validator
+from det_estimator._run_hook import RunHook
+from det_estimator._specs import Specs
+from det_estimator._training import TrainingSession
+from det_estimator._trial import EstimatorTrial
+
+v1 = tf.compat.v1
+STATE_FILE = "estimator_state.json"
+_FORMAT = 1
+
+_log = logging.getLogger("det.estimator")
+
+
+class EstimatorAdapter(TrialAdapter):
+    """Trains and evaluates one `EstimatorTrial` in this process, in one call of its Estimator's ``train``.
+
+    Args:
+        store_summaries: stores what was written for TensorBoard.
+
+    Raises:
+        InvalidTrial: the trial is incomplete or contradicts itself.
+    """
+
+    def __init__(
+        self, trial: EstimatorTrial, context: EstimatorTrialContext, store_summaries: Callable[[], None]
+    ) -> None:
+        self._trial, self._context, self._store_summaries = trial, context, store_summaries
+        self._specs = Specs.of(trial, context)
+        self._estimator = self._specs.rebuilt(self._with_last_hook)
+        self._hooks = [hook for hook in self._specs.train.hooks if isinstance(hook, RunHook)]
+        self.session = TrainingSession(context, self._specs.training_dataset)
+        self._validator = Validator(
+            self._estimator, self._specs.evaluation, context, self._specs.validation_dataset, self.session.save
+        )
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        records = self._context.config.records_per_epoch
+        return max(records // self.records_per_batch, 1) if records else None
+
+    @property
+    def records_per_batch(self) -> int:
+        return self._context.get_global_batch_size()
+
+    def run(self, last_hook: Callable[[Any], Any]) -> None:
+        """Train, under the command of a hook that runs after all others.
+
+        Args:
+            last_hook: makes it, from the ``EstimatorSpec`` of the training graph.
+        """
+        self._make_last_hook = last_hook
+        with ExitStack() as ending:
+            for hook in self._hooks:
+                ending.callback(hook.on_trial_close)
+            try:
+                self._estimator.train(self.session.data, hooks=list(self._specs.train.hooks))
+            except Exception:
+                _log.error("the trial failed at batch %d (counting from 0)", self.session.batch)
+                raise
+
+    def started(self) -> None:
+        self.session.share()
+
+    def reported(self, metrics: Metrics, batch_metrics: Sequence[Metrics]) -> None:
+        self._store_summaries()
+
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        # Generators of its own: a run that validates once more, or less, trains the same.
+        with generators.forked(generators.derive_seed(self._context.get_trial_seed(), "validation")):
+            metrics = self._validator.validate(stop)
+        self._store_summaries()
+        return metrics
+
+    def snapshot(self) -> Callable[[Path], None]:
+        self.session.share_aggregated()
+        return partial(self._write, self._context.distributed.gather(generators.rng_state()))
+
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        if batches_trained == 0:  # another trial's checkpoint
+            self.session.restore_weights(path, self._weights())
+            return
+        state = _read_state(path)
+        self.session.restore(path, batches_trained)
+        slots, rank = state["generators"], self._context.distributed.rank
+        if len(slots) == self._context.distributed.size:
+            generators.set_rng_state(slots[rank])
+        for hook in self._hooks:
+            hook.on_checkpoint_load(str(path))
+
+    def metadata(self) -> Mapping[str, Any]:
+        return {
+            "framework": f"tensorflow-{tf.__version__}",
+            "format": "saved_model",
+            "trial_framework": "estimator",
+        }
+
+    def _with_last_hook(self, spec: Any) -> Any:
+        return spec._replace(training_hooks=(*spec.training_hooks, self._make_last_hook(spec)))
+
+    def _weights(self) -> set[str]:
+        """The names of the variables that evaluation needs: those of the optimizer are not among them."""
+        with tf.Graph().as_default():
+            v1.set_random_seed(self._context.get_trial_seed())
+            step = v1.train.create_global_step()
+            batch = v1.data.make_initializable_iterator(self._specs.validation_dataset()).get_next()
+            features, labels = batch if isinstance(batch, tuple) else (batch, None)
+            self._estimator.model_fn(features, labels, tf.estimator.ModeKeys.EVAL, self._estimator.config)
+            return {variable.op.name for variable in v1.global_variables()} - {step.op.name}
+
+    def _write(self, slots: Sequence[Any] | None, path: Path) -> None:
+        prefix = self.session.save(path)
+        with tf.Graph().as_default():  # that of the training is final
+            exports = self._trial.build_serving_input_receiver_fns()
+        state = {
+            "format": _FORMAT,
+            "batch": self.session.batch,
+            "variables": Path(prefix).name,
+            "exports": sorted(exports),
+            "generators": slots,
+        }
+        (path / STATE_FILE).write_text(json.dumps(state))
+        with generators.forked(generators.derive_seed(self._context.get_trial_seed(), "export")):
+            for name, receiver_fn in exports.items():
+                self._estimator.export_saved_model(str(path / name), receiver_fn, checkpoint_path=prefix)
+        for hook in self._hooks:
+            hook.on_checkpoint_end(str(path))
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    file = path / STATE_FILE
+    if not file.exists():
+        raise InvalidTrial(f"{path} has no {STATE_FILE}, so det-estimator did not save it; start without it")
+    state: dict[str, Any] = json.loads(file.read_text())
+    if state["format"] != _FORMAT:
+        raise InvalidTrial(
+            f"the checkpoint has format {state['format']}, and this det-estimator reads {_FORMAT}; "
+            "upgrade: pip install -U det-estimator"
+        )
+    return state

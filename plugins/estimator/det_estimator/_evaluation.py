@@ -1,0 +1,112 @@
+"""One validation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from det_core.errors import InvalidTrial
+from det_core.interfaces.framework import Metrics
+from det_estimator._context import EstimatorTrialContext
+
+_log = logging.getLogger("det.estimator")
+
+
+class Evaluation(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Counts the batches of an evaluation, ends it early, and settles its metrics with the other slots."""
+
+    def __init__(self, context: EstimatorTrialContext, stop: Callable[[], bool]) -> None:
+        self._context = context
+        self._stop = stop
+        self._batches = 0
+        self.left = False
+        """Whether it ended early."""
+        self.batches: Sequence[int] = ()
+        """How many of them each slot had."""
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._batches += 1
+        if self._stop():
+            self.left = True
+            run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        # Before the Estimator asks for the values of the metrics.
+        if not self.left:
+            self.batches = self._context._settle_metrics(self._batches)
+            if not any(self.batches):
+                raise InvalidTrial("the validation data has no batch; expected at least one, over all slots")
+
+
+class Validator:
+    """Evaluates the model of a training session.
+
+    Args:
+        estimator: the rebuilt one.
+        spec: the ``EvalSpec``.
+        input_fn: makes its dataset.
+        save: writes the variables into a directory; returns the prefix of the files.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        spec: Any,
+        context: EstimatorTrialContext,
+        input_fn: Callable[[], Any],
+        save: Callable[[Path], str],
+    ) -> None:
+        self._estimator, self._spec, self._context = estimator, spec, context
+        self._input_fn, self._save = input_fn, save
+        self._left_out: set[str] = set()
+        """Names of metrics that the user knows to be no numbers."""
+
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        """The metrics over all slots; None if ``stop()`` was true after a batch."""
+        self._context._accumulators.clear()
+        evaluation = Evaluation(self._context, stop)
+        with TemporaryDirectory() as directory:
+            found = self._estimator.evaluate(
+                self._input_fn,
+                steps=self._spec.steps,
+                hooks=[*self._spec.hooks, evaluation],
+                checkpoint_path=self._save(Path(directory)),
+                name=self._spec.name,
+            )
+        if evaluation.left:
+            return None
+        return _mean(self._context.distributed.allgather(self._numbers(found)), evaluation.batches)
+
+    def _numbers(self, found: Mapping[str, Any]) -> dict[str, float]:
+        numbers = {name: number for name, value in found.items() if (number := _number(value)) is not None}
+        new = sorted(found.keys() - numbers.keys() - self._left_out)
+        if new:
+            _log.warning("validation metrics that are no single numbers are left out: %s", ", ".join(new))
+            self._left_out.update(new)
+        return numbers
+
+
+def _number(value: Any) -> float | None:
+    """A plain number; None if it is none."""
+    plain = value.item() if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 else value
+    return plain if isinstance(plain, (int, float)) and not isinstance(plain, bool) else None
+
+
+def _mean(of_slots: Sequence[Mapping[str, float]], batches: Sequence[int]) -> dict[str, float]:
+    """The mean over the slots of each metric, weighted by their numbers of batches."""
+    slots = [(metrics, weight) for metrics, weight in zip(of_slots, batches, strict=True) if weight]
+    first, _ = slots[0]
+    total = sum(weight for _, weight in slots)
+    return {
+        # What is the same on all slots, such as what make_metric() made, is left as it is, to the last bit.
+        name: value
+        if all(metrics[name] == value for metrics, _ in slots)
+        else sum(metrics[name] * weight for metrics, weight in slots) / total
+        for name, value in first.items()
+    }

@@ -1,0 +1,29 @@
+"""Checkpoints that releases 0.17 to 0.20 of the original saved."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import tensorflow as tf
+from det_tensorflow.files import reading
+
+from det_core.errors import CheckpointNotFound
+
+_NAME = re.compile(r"model\.ckpt-(\d+)\.index")
+
+
+def prefix(path: Path) -> str:
+    """Of the Saver's newest files in a directory. Their file ``checkpoint`` names another place and is not read.
+
+    Raises:
+        CheckpointNotFound: the directory holds no variables of an Estimator.
+        CheckpointCorrupt: a file is damaged.
+    """
+    steps = {int(found[1]): file for file in path.glob("*.index") if (found := _NAME.fullmatch(file.name))}
+    if not steps:
+        raise CheckpointNotFound(f"{path} is no checkpoint of an EstimatorTrial: it has no model.ckpt-*.index")
+    newest = str(steps[max(steps)].with_suffix(""))
+    with reading(path):
+        tf.train.load_checkpoint(newest)
+    return newest

@@ -1,0 +1,44 @@
+"""Where the worker process hands a trial class over."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+from det_tensorflow.backend import backend_of
+
+from det_core.core import Context
+from det_core.errors import InvalidTrial
+from det_core.trial import TrialLoop, generators, tensorboard
+from det_estimator._adapter import EstimatorAdapter
+from det_estimator._context import EstimatorTrialContext
+from det_estimator._control import Control
+from det_estimator._trial import EstimatorTrial
+
+
+def run_trial(trial_class: type[EstimatorTrial], core_context: Context) -> None:
+    """Train one trial from its latest checkpoint to its end, or until it is asked to leave."""
+    generators.seed_all(core_context.trial.trial_seed)
+    context = EstimatorTrialContext.from_core(core_context)
+    with ExitStack() as ending:
+        store_summaries = partial(tensorboard.upload, core_context.train)
+        ending.callback(store_summaries)
+        ending.callback(tf.compat.v1.summary.FileWriterCache.clear)  # writes what is left, and ends its threads
+        context._backend = ending.enter_context(closing(backend_of("estimator", context)))
+        ending.enter_context(context._backend.training())
+        adapter = EstimatorAdapter(trial_class(context), context, store_summaries)
+        loop = TrialLoop(adapter, core_context, context)
+        chunks = ending.enter_context(closing(loop.chunks()))
+        controls: list[Control] = []
+
+        def last_hook(spec: Any) -> Control:
+            controls.append(Control(spec, adapter.session, context, loop, chunks))
+            return controls[-1]
+
+        adapter.run(last_hook)
+        if not controls[-1].finished:
+            raise InvalidTrial(
+                f"the training data ended at batch {adapter.session.batch}; is it empty? It is repeated by itself"
+            )

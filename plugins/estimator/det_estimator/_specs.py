@@ -1,0 +1,111 @@
+"""What the methods of a trial return, checked, and made to train as det wants."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from det_core.errors import InvalidTrial
+from det_estimator._context import EstimatorTrialContext
+from det_estimator._data import wrapped_dataset
+from det_estimator._trial import EstimatorTrial
+
+_log = logging.getLogger("det.estimator")
+
+_IGNORED = {
+    "max_steps": "searcher.max_length of the config says how long to train",
+    "saving_listeners": "a RunHook's on_checkpoint_end() is called after every checkpoint",
+    "exporters": "build_serving_input_receiver_fns() says what every checkpoint exports",
+}
+"""Attribute of a spec -> what there is instead."""
+
+
+@dataclass(frozen=True)
+class Specs:
+    """What a trial is made of."""
+
+    estimator: Any
+    """As the trial built it."""
+    train: Any
+    evaluation: Any
+    context: EstimatorTrialContext
+
+    @classmethod
+    def of(cls, trial: EstimatorTrial, context: EstimatorTrialContext) -> Specs:
+        """Build them all.
+
+        Raises:
+            InvalidTrial: a method returned something else, or a ``RunConfig`` asks for a distribution strategy.
+        """
+        estimator = _built(trial.build_estimator, tf.compat.v1.estimator.Estimator)
+        train = _built(trial.build_train_spec, tf.estimator.TrainSpec)
+        evaluation = _built(trial.build_validation_spec, tf.estimator.EvalSpec)
+        for name in ("train_distribute", "eval_distribute"):
+            if getattr(estimator.config, name) is not None:
+                raise InvalidTrial(
+                    f"the estimator's RunConfig sets {name}; leave it out, and say in the config of the experiment "
+                    "how many slots train: resources: {slots_per_trial: 2}"
+                )
+        for spec in (train, evaluation):
+            for name, instead in _IGNORED.items():
+                if getattr(spec, name, None):
+                    _log.info("%s of the %s is ignored: %s", name, type(spec).__name__, instead)
+        return cls(estimator, train, evaluation, context)
+
+    def rebuilt(self, on_training: Callable[[Any], Any]) -> Any:
+        """The estimator with det's ``RunConfig``.
+
+        Args:
+            on_training: receives the ``EstimatorSpec`` of the training graph, and returns the one to use.
+        """
+        config = self.estimator.config.replace(
+            model_dir=str(self.context.get_tensorboard_path()),
+            tf_random_seed=self.context.get_trial_seed(),
+            save_checkpoints_steps=None,
+            save_checkpoints_secs=None,
+        )
+
+        def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+            wrapped = len(self.context._exchanges)
+            spec = self.estimator.model_fn(features, labels, mode, config)
+            if mode != tf.estimator.ModeKeys.TRAIN:
+                del self.context._exchanges[wrapped:]  # which would keep the graph of every validation
+                return spec
+            self._check_optimizer()
+            return on_training(spec)
+
+        return tf.estimator.Estimator(model_fn, config=config, warm_start_from=self.estimator._warm_start_settings)
+
+    def training_dataset(self) -> Any:
+        """A new dataset, in the default graph. Raises as `wrapped_dataset`."""
+        return self._dataset(self.train, tf.estimator.ModeKeys.TRAIN)
+
+    def validation_dataset(self) -> Any:
+        """As `training_dataset`."""
+        return self._dataset(self.evaluation, tf.estimator.ModeKeys.EVAL)
+
+    def _dataset(self, spec: Any, mode: str) -> Any:
+        make = partial(self.estimator._call_input_fn, spec.input_fn, mode)
+        return wrapped_dataset(make, self.context, type(spec).__name__)
+
+    def _check_optimizer(self) -> None:
+        slots, aggregation = self.context.distributed.size, self.context.config.optimizations.aggregation_frequency
+        if not self.context._exchanges and (slots > 1 or aggregation > 1):
+            raise InvalidTrial(
+                f"no optimizer went through context.wrap_optimizer(), and the trial trains on {slots} slots with "
+                f"optimizations.aggregation_frequency {aggregation}; make the optimizer yourself, instead of naming "
+                "one or leaving it to a premade Estimator, and hand it over: optimizer = self.context.wrap_optimizer("
+                "tf.compat.v1.train.AdamOptimizer(0.001)), or tf.keras.optimizers.legacy.Adam(0.001)"
+            )
+
+
+def _built(build: Callable[[], Any], kind: type) -> Any:
+    built = build()
+    if not isinstance(built, kind):
+        raise InvalidTrial(f"{build.__name__}() returned {built!r}; expected a tf.estimator.{kind.__name__}")
+    return built

@@ -1,0 +1,135 @@
+"""The graph that trains, and its session."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from det_core.errors import InvalidTrial
+from det_core.trial import generators
+from det_estimator import _old
+from det_estimator._context import EstimatorTrialContext
+from det_estimator._data import TrainingData
+from det_estimator._random import make_stateless
+
+v1 = tf.compat.v1
+PREFIX = "model.ckpt"
+
+_log = logging.getLogger("det.estimator")
+
+
+class TrainingSession:
+    """What a session trains, and how far it is.
+
+    Args:
+        make_dataset: makes the training dataset in the default graph.
+    """
+
+    def __init__(self, context: EstimatorTrialContext, make_dataset: Callable[[], Any]) -> None:
+        self._context = context
+        self._session: Any = None
+        self.data = TrainingData(make_dataset)
+        self.batch = 0
+        """How many batches it has trained."""
+
+    def build(self, loss: Any, train_op: Any) -> None:
+        """Add what det needs to the default graph, which is complete but for that."""
+        context, variables = self._context, v1.global_variables()
+        self.number = v1.placeholder_with_default(np.int64(0), (), name="det_batch")
+        self.fetches = training_metrics(loss)
+        seed = generators.derive_seed(context.get_trial_seed(), "training graph", context.distributed.rank)
+        ends = [train_op, *v1.get_collection(v1.GraphKeys.SUMMARIES), *self.fetches.values()]
+        kept = make_stateless([getattr(end, "op", end) for end in ends], self.number, seed)
+        if kept:
+            _log.info("a run that goes on from a checkpoint draws other random numbers in: %s", ", ".join(kept))
+        self._broadcast = context._backend.broadcast(variables)
+        self._share_aggregated = context._share_aggregated()
+        self._variables = {variable.op.name: variable for variable in variables}
+        # Local ones too: a model may show running means of metrics in its summaries.
+        saved = [*variables, *v1.local_variables(), *v1.get_collection(v1.GraphKeys.SAVEABLE_OBJECTS)]
+        self._saver = v1.train.Saver(saved, max_to_keep=None, save_relative_paths=True)
+
+    def start(self, session: Any) -> None:
+        """The variables are initialized; go to the first batch."""
+        self._session = session
+        # From here on, slots draw numbers of their own; and how the graph was built does not matter.
+        seed = generators.derive_seed(self._context.get_trial_seed(), "slot", self._context.distributed.rank)
+        generators.seed_all(seed)
+        self.data.start(session)
+
+    def share(self) -> None:
+        """Make the variables those of the chief."""
+        self._session.run(self._broadcast)
+
+    def share_aggregated(self) -> None:
+        """Make added-up gradients those of all slots: a checkpoint has one slot's variables."""
+        self._session.run(self._share_aggregated)
+
+    def save(self, directory: Path) -> str:
+        """Write the variables; returns the prefix of the files."""
+        prefix = str(directory / PREFIX)
+        return str(self._saver.save(self._session, prefix, global_step=self.batch, write_meta_graph=False))
+
+    def restore(self, path: Path, batch: int) -> None:
+        """Go on from a checkpoint of this trial.
+
+        Raises:
+            InvalidTrial: as `restore_weights`, of all variables.
+        """
+        prefix = _prefix(path)
+        # Parts of a variable are saved under the name of the whole, and checked by the saver itself.
+        whole = [one for one in [*self._variables.values(), *v1.local_variables()] if not one._get_save_slice_info()]
+        _check(prefix, {variable.op.name: variable for variable in whole})
+        self._saver.restore(self._session, prefix)
+        self.data.go_to(self._session, batch)
+        self.batch = batch
+
+    def restore_weights(self, path: Path, names: set[str]) -> None:
+        """Take these variables over from any checkpoint of TensorFlow, those of the original included.
+
+        Raises:
+            InvalidTrial: it lacks some of them, or has them in other shapes.
+        """
+        prefix = _prefix(path)
+        weights = {name: variable for name, variable in self._variables.items() if name in names}
+        _check(prefix, weights)
+        reader = tf.train.load_checkpoint(prefix)
+        for name, variable in weights.items():
+            # The graph is final: a variable is set by its initializer, from another value.
+            self._session.run(variable.initializer, {variable.initializer.inputs[1]: reader.get_tensor(name)})
+
+
+def training_metrics(loss: Any) -> dict[str, Any]:
+    """The loss, and what the scalar summaries of the default graph show, by their tags."""
+    found = {}
+    for summary in v1.get_collection(v1.GraphKeys.SUMMARIES):
+        if summary.op.type == "ScalarSummary" and summary.graph.is_fetchable(summary):
+            tag, value = summary.op.inputs
+            if value is not loss:
+                found[np.asarray(tf.get_static_value(tag)).item().decode()] = value
+    return {**found, "loss": loss}
+
+
+def _prefix(path: Path) -> str:
+    # The original's file `checkpoint` names the place where it was written.
+    return str(tf.train.latest_checkpoint(str(path)) or _old.prefix(path))
+
+
+def _check(prefix: str, variables: dict[str, Any]) -> None:
+    shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    expected = {name: variable.shape.as_list() for name, variable in variables.items()}
+    wrong = [
+        f"{name}, which is {shape} here and {shapes.get(name, 'missing')} there"
+        for name, shape in expected.items()
+        if shapes.get(name) != shape
+    ]
+    if wrong:
+        raise InvalidTrial(
+            f"the checkpoint does not fit the model: {'; '.join(wrong)}; build the model that the checkpoint is of, "
+            "or start without it"
+        )

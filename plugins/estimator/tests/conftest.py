@@ -1,0 +1,56 @@
+"""One thread everywhere: sums depend on how many there are, and these models are faster with one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+for variable in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
+    os.environ[variable] = "1"  # before TensorFlow is imported, and for processes of their own
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+
+import pytest  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from det_estimator import EstimatorTrial, EstimatorTrialContext  # noqa: E402
+
+from det_core.testing.framework._laboratory import Laboratory  # noqa: E402
+
+CONFIG: dict[str, Any] = {
+    "name": "test",
+    "entrypoint": "model_def:Trial",
+    "hyperparameters": {"global_batch_size": 4},
+    "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 6}},
+    "scheduling_unit": 4,
+    "resources": {"slots_per_trial": 0},
+}
+
+
+@pytest.fixture
+def make_laboratory(tmp_path: Path) -> Iterator[Callable[..., Laboratory]]:
+    """Makes a place where trials of a class train as under a runner, with these keys in their config."""
+    with ExitStack() as ending:
+
+        def make(trial_class: type[EstimatorTrial], **keys: Any) -> Laboratory:
+            config = {**CONFIG, **keys}
+            made = Laboratory(tmp_path, "det_estimator._run:run_trial", trial_class, config, lambda _: None)
+            ending.enter_context(made.store)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def context() -> EstimatorTrialContext:
+    """One without training."""
+    return EstimatorTrialContext.from_config(CONFIG)
+
+
+@pytest.fixture
+def graph() -> Iterator[Any]:
+    """An empty graph, in which the test builds."""
+    with tf.Graph().as_default() as made:
+        tf.compat.v1.set_random_seed(3)
+        yield made

@@ -1,0 +1,54 @@
+"""The examples train with their own configs, a few batches each."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from det_core.config import parse_config
+from det_core.testing.framework._laboratory import Laboratory
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def load(name: str) -> tuple[Any, dict[str, Any]]:
+    """The trial class of an example, and its config."""
+    config = yaml.safe_load((EXAMPLES / name / "const.yaml").read_text())
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / name / "model_def.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, config["entrypoint"].partition(":")[2]), config
+
+
+@pytest.mark.parametrize(("name", "metric"), [("digits_estimator", "auc"), ("linear_estimator", "average_loss")])
+def test_the_example_learns(make_laboratory: Callable[..., Laboratory], name: str, metric: str) -> None:
+    trial_class, config = load(name)
+    config.pop("min_checkpoint_period", None)
+    laboratory = make_laboratory(
+        trial_class, **{**config, "min_validation_period": {"batches": 1}, "perform_initial_validation": True}
+    )
+    trial_id = laboratory.prepare(length={"batches": 4})
+    laboratory.train(trial_id)
+    losses = [report.metrics["loss"] for report in laboratory.store.metrics(trial_id, group="validation")]
+    assert losses == sorted(losses, reverse=True)
+    assert metric in list(laboratory.store.metrics(trial_id, group="validation"))[-1].metrics
+
+
+@pytest.mark.parametrize("name", ["digits_estimator", "linear_estimator"])
+def test_the_distributed_config_differs_in_its_slots_alone(name: str) -> None:
+    one, several = (
+        parse_config(yaml.safe_load((EXAMPLES / name / f"{file}.yaml").read_text()))
+        for file in ("const", "distributed")
+    )
+    assert several.resources.slots_per_trial == 2
+    assert (one.hyperparameters, one.searcher, one.entrypoint) == (
+        several.hyperparameters,
+        several.searcher,
+        several.entrypoint,
+    )

@@ -1,0 +1,278 @@
+"""What a trial may do, and what it is told when it does something else."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import det_estimator
+import numpy as np
+import pytest
+import tensorflow as tf
+from det_estimator import EstimatorTrial, EstimatorTrialContext, RunHook, load_estimator_from_checkpoint_path
+
+from det_core.core import EarlyExitReason
+from det_core.errors import InvalidTrial
+from det_core.testing.framework._laboratory import Laboratory
+
+v1 = tf.compat.v1
+INPUTS = np.arange(12, dtype=np.float32)[:, None]
+MakeLaboratory = Callable[..., Laboratory]
+
+
+def records(size: int = 12) -> Any:
+    return tf.data.Dataset.from_tensor_slices(({"x": INPUTS[:size]}, 2 * INPUTS[:size]))
+
+
+class Line(EstimatorTrial):
+    """Three batches of four records."""
+
+    hooks: ClassVar[list[Any]] = []
+    width = 1
+
+    def build_estimator(self) -> Any:
+        return tf.estimator.Estimator(
+            self.model, config=tf.estimator.RunConfig(tf_random_seed=3), params={"rate": 0.001}
+        )
+
+    def build_train_spec(self) -> Any:
+        return tf.estimator.TrainSpec(self.data, hooks=self.hooks)
+
+    def build_validation_spec(self) -> Any:
+        return tf.estimator.EvalSpec(self.data)
+
+    def data(self) -> Any:
+        return self.context.wrap_dataset(records()).batch(4)
+
+    def model(self, features: Any, labels: Any, mode: str, params: Any) -> Any:
+        parts = tf.keras.layers.Dense(self.width, use_bias=False)(features["x"])
+        guess = tf.reduce_sum(parts, 1, keepdims=True)
+        if mode == tf.estimator.ModeKeys.PREDICT:
+            return tf.estimator.EstimatorSpec(mode, predictions={"guess": guess})
+        loss = tf.reduce_mean((guess - labels) ** 2)
+        optimizer = self.context.wrap_optimizer(v1.train.AdamOptimizer(params["rate"]))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        names = {"kind": (tf.constant("line"), tf.no_op()), "error": v1.metrics.mean_absolute_error(labels, guess)}
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops=names)
+
+
+class Noting(RunHook):
+    """Notes when it is called."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.paths: list[Path] = []
+
+    def before_run(self, run_context: Any) -> None:
+        self.calls.append("batch")
+
+    def end(self, session: Any) -> None:
+        self.calls.append("end")
+
+    def on_checkpoint_load(self, checkpoint_dir: str) -> None:
+        self.calls.append("load")
+
+    def on_checkpoint_end(self, checkpoint_dir: str) -> None:
+        self.calls.append("checkpoint")
+        assert any(Path(checkpoint_dir).glob("model.ckpt-*.index"))
+        Path(checkpoint_dir, "mine.txt").write_text("kept")
+
+    def on_trial_close(self) -> None:
+        self.calls.append("close")
+
+
+class Stopping(v1.train.SessionRunHook):
+    """Asks to stop with the third batch."""
+
+    def begin(self) -> None:
+        self.batches = 0
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.batches += 1
+        if self.batches == 3:
+            run_context.request_stop()
+
+
+class Serving(Line):
+    def build_serving_input_receiver_fns(self) -> Any:
+        make = tf.estimator.export.build_raw_serving_input_receiver_fn
+        return {"raw": make({"x": v1.placeholder(tf.float32, [None, 1])})}
+
+
+def directory(laboratory: Laboratory, trial_id: int) -> Path:
+    checkpoint = laboratory.checkpoints(trial_id)[-1]
+    return Path(checkpoint.storage["container_path"], checkpoint.uuid)
+
+
+def test_importing_the_package_imports_no_tensorflow() -> None:
+    check = "import sys, det_estimator; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], timeout=60).returncode == 0
+    assert [name for name in det_estimator.__all__ if not hasattr(det_estimator, name)] == []
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = det_estimator.Nothing
+
+
+def test_hooks_are_told_in_order(make_laboratory: MakeLaboratory) -> None:
+    noting = Noting()
+    laboratory = make_laboratory(type("Noted", (Line,), {"hooks": [noting]}))
+    trial_id = laboratory.prepare(length={"batches": 2})
+    laboratory.train(trial_id)
+    assert noting.calls == ["batch", "batch", "checkpoint", "end", "close"]
+    assert (directory(laboratory, trial_id) / "mine.txt").read_text() == "kept"
+    noting.calls.clear()
+    laboratory.train(trial_id)
+    assert noting.calls == ["load", "end", "close"]
+
+
+def test_a_hook_may_stop_the_trial(make_laboratory: MakeLaboratory) -> None:
+    laboratory = make_laboratory(type("Stopped", (Line,), {"hooks": [Stopping()]}))
+    trial_id = laboratory.prepare(length={"batches": 6})
+    laboratory.train(trial_id)
+    assert laboratory.checkpoints(trial_id)[-1].steps_completed == 3
+    assert laboratory.store.run(trial_id, 1).early_exit == EarlyExitReason.USER_REQUESTED_STOP.value
+
+
+def test_exports_load_again(make_laboratory: MakeLaboratory, graph: Any) -> None:
+    laboratory = make_laboratory(Serving)
+    trial_id = laboratory.prepare(length={"batches": 2})
+    laboratory.train(trial_id)
+    path = directory(laboratory, trial_id)
+    (weight,) = (value for name, value in tf_weights(path).items() if name.endswith("kernel"))
+    model = load_estimator_from_checkpoint_path(str(path))
+    outputs = model.signatures["serving_default"](tf.constant([[3.0]]))
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        assert session.run(outputs["guess"]) == pytest.approx(3 * weight)
+    assert [file.parts[-3] for file in path.glob("**/saved_model.pb")] == ["raw"]
+
+
+def tf_weights(path: Path) -> dict[str, Any]:
+    reader = tf.train.load_checkpoint(str(path))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_only_one_export_is_loaded_by_itself(tmp_path: Path) -> None:
+    with pytest.raises(InvalidTrial, match="found: none"):
+        load_estimator_from_checkpoint_path(str(tmp_path))
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "saved_model.pb").touch()
+    with pytest.raises(InvalidTrial, match="found: a, b"):
+        load_estimator_from_checkpoint_path(str(tmp_path))
+
+
+def test_a_warm_start_needs_the_weights_and_nothing_else(make_laboratory: MakeLaboratory) -> None:
+    class Momentum(Line):
+        def model(self, features: Any, labels: Any, mode: str, params: Any) -> Any:
+            spec = super().model(features, labels, mode, params)
+            if mode == tf.estimator.ModeKeys.TRAIN:
+                optimizer = v1.train.MomentumOptimizer(0.001, 0.9)
+                spec = spec._replace(train_op=optimizer.minimize(spec.loss, v1.train.get_global_step()))
+            return spec
+
+    laboratory = make_laboratory(Line)
+    source, trial_id = laboratory.prepare(), laboratory.prepare(length={"batches": 1})
+    laboratory.train(source)
+    uuid = laboratory.checkpoints(source)[-1].uuid
+    make_laboratory(Momentum).train(trial_id, latest=uuid)
+    assert tf_weights(directory(laboratory, trial_id))["global_step"] == 1
+    with pytest.raises(InvalidTrial, match=r"dense/kernel, which is \[1, 2\] here and \[1, 1\] there"):
+        make_laboratory(type("Wide", (Line,), {"width": 2})).train(laboratory.prepare(), latest=uuid)
+
+
+def test_says_what_is_left_out_and_ignored(
+    make_laboratory: MakeLaboratory, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    class Long(Line):
+        def build_train_spec(self) -> Any:
+            return tf.estimator.TrainSpec(self.data, max_steps=1000)
+
+    caplog.set_level(logging.INFO, "det.estimator")
+    laboratory = make_laboratory(Long, min_validation_period={"batches": 1}, records_per_epoch=8)
+    trial_id = laboratory.prepare(length={"epochs": 2})
+    laboratory.train(trial_id)
+    assert laboratory.checkpoints(trial_id)[-1].steps_completed == 4
+    *_, last = laboratory.store.metrics(trial_id, group="validation")
+    assert set(last.metrics) == {"error", "loss", "global_step"}
+    assert caplog.text.count("left out: kind") == 1
+    assert caplog.text.count("max_steps of the TrainSpec is ignored") == 1
+    assert {file.parent.name for file in tmp_path.glob("c/**/events*")} >= {"eval"}
+
+
+def unwrapped(trial: Any) -> Any:
+    return records().batch(4)
+
+
+def tensors(trial: Any) -> Any:
+    return {"x": tf.constant([[1.0]])}, tf.constant([[1.0]])
+
+
+def empty(trial: Any) -> Any:
+    return trial.context.wrap_dataset(records(0)).batch(4)
+
+
+def strategy(trial: Any) -> Any:
+    config = tf.estimator.RunConfig(train_distribute=tf.distribute.OneDeviceStrategy("cpu:0"))
+    return tf.estimator.Estimator(trial.model, config=config)
+
+
+def canned(trial: Any) -> Any:
+    return tf.estimator.LinearRegressor([tf.feature_column.numeric_column("x")], optimizer="Ftrl")
+
+
+def build_validation_spec(trial: Any) -> Any:
+    return 3
+
+
+TWICE = {"optimizations": {"aggregation_frequency": 2}}
+MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "no wrap_dataset": ({"data": unwrapped}, {}, r"dataset = self\.context\.wrap_dataset\(dataset\)"),
+    "tensors": ({"data": tensors}, {}, "the TrainSpec returned a tuple; expected a tf.data.Dataset"),
+    "no records": ({"data": empty}, {}, "the training data ended at batch 0"),
+    "a strategy": ({"build_estimator": strategy}, {}, "RunConfig sets train_distribute; leave it out"),
+    "the name of an optimizer": (
+        {"build_estimator": canned},
+        TWICE,
+        "no optimizer went through context.wrap_optimizer",
+    ),
+    "no spec": (
+        {"build_validation_spec": build_validation_spec},
+        {},
+        r"returned 3; expected a tf\.estimator\.EvalSpec",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_explained(make_laboratory: MakeLaboratory, mistake: str) -> None:
+    changes, config, said = MISTAKES[mistake]
+    laboratory = make_laboratory(type("Mistaken", (Line,), changes), **config)
+    with pytest.raises(InvalidTrial, match=said):
+        laboratory.train(laboratory.prepare())
+
+
+def test_no_validation_data_is_an_error(make_laboratory: MakeLaboratory) -> None:
+    def build(trial: Any) -> Any:
+        return tf.estimator.EvalSpec(lambda: empty(trial))
+
+    laboratory = make_laboratory(type("Unvalidated", (Line,), {"build_validation_spec": build}))
+    with pytest.raises(InvalidTrial, match="the validation data has no batch"):
+        laboratory.train(laboratory.prepare(length={"batches": 1}))
+
+
+def test_a_context_for_debugging_changes_nothing(context: EstimatorTrialContext, graph: Any) -> None:
+    dataset, optimizer = records(), v1.train.AdamOptimizer()
+    assert context.wrap_dataset(dataset, shard_dataset=False) is dataset
+    assert context.wrap_optimizer(optimizer) is optimizer
+    trial = Line(context)
+    estimator = trial.build_estimator()
+    estimator.train(trial.data, steps=2)
+    assert estimator.evaluate(trial.data)["global_step"] == 2
+    with pytest.raises(InvalidTrial, match="has no TensorBoard directory"):
+        context.get_tensorboard_path()
+    with pytest.raises(InvalidTrial, match=r"use tf\.data\.Dataset\.cache\(\)"):
+        context.experimental.cache_train_dataset("id", "1")

@@ -1,0 +1,224 @@
+"""Between det's loop, which decides when, and a trial, which says what."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from det_core.errors import InvalidTrial
+from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.trial import tensorboard
+from det_core.trial.generators import derive_seed
+from det_keras import _checkpoint, _load, _model
+from det_keras._callbacks import Callbacks
+from det_keras._context import TFKerasTrialContext
+from det_keras._data import Source, training_data, validation_data
+from det_keras._epochs import Epochs
+from det_keras._metrics import over_slots, plain
+from det_keras._random import Generators
+from det_keras._stream import END_OF_DATA, Stream
+from det_keras._trial import TFKerasTrial
+
+_log = logging.getLogger("det.keras")
+
+
+class KerasAdapter(TrialAdapter):
+    """Trains and evaluates one `TFKerasTrial` in this process.
+
+    Args:
+        description: stored with every checkpoint, for `det_keras.load_model_from_checkpoint_path`.
+
+    Raises:
+        InvalidTrial: the trial is incomplete, or its data cannot be used.
+    """
+
+    def __init__(
+        self, trial: TFKerasTrial, context: TFKerasTrialContext, *, description: Mapping[str, Any] | None = None
+    ) -> None:
+        self._context = context
+        self._description = description
+        self._seed = partial(derive_seed, context.get_trial_seed())
+        self._model = _model.check(trial.build_model(), context)
+        self._training = training_data(trial.build_training_data_loader(), context)
+        self._validation = validation_data(trial.build_validation_data_loader(), context)
+        self._callbacks = Callbacks(trial.keras_callbacks(), context, self._training.batches)
+        self._states: Any = None
+        """Of the callbacks, from the checkpoint, until training begins."""
+        self._stream = Stream(self._training)
+        self._train_batch = _model.prepare(self._model, self._training.start(0).element_spec)
+        self._test_batch = self._model.make_test_function(force=True)
+        self._epochs = Epochs(self._training.batches)
+        self._batch = 0
+        self._reported = True
+        """Whether nothing was trained since the last report."""
+        self._generators = Generators(self._model)
+        self._seed_slot()
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        return self._training.batches
+
+    @property
+    def records_per_batch(self) -> int:
+        return self._context.get_global_batch_size()
+
+    def started(self) -> None:
+        optimizer = self._model.optimizer.variables
+        self._context._backend.broadcast([*self._model.variables, *(optimizer() if callable(optimizer) else optimizer)])
+        self._model._train_counter.assign(self._batch)  # the step of what TensorBoard's callback writes
+        self._callbacks.begin(self._states)
+
+    def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
+        if self._reported:
+            self._reported = False
+            self._callbacks.workload("on_train_workload_begin", self._batch, batches, {})
+        rows: list[dict[str, Any]] = []
+        with self._noting_errors("training", self._training):
+            pending: list[Any] = []
+            for _ in range(batches):
+                pending.append(self._train_next())
+                if self._epochs.ends(self._batch):
+                    self._settle(pending, rows)
+                    epoch, _ = self._epochs.place(self._batch - 1)
+                    self._callbacks.keras.on_epoch_end(epoch, self._epochs.end())
+                if stop() or self._stops_alone():
+                    break
+            self._settle(pending, rows)
+        self._callbacks.heed()
+        return rows
+
+    def reported(self, metrics: Metrics, batch_metrics: Sequence[Metrics]) -> None:
+        self._reported = True
+        self._callbacks.workload("on_train_workload_end", self._batch, dict(metrics))
+        self._store_tensorboard()
+
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        self._share_buffers()
+        states = self._callbacks.state()
+        # Generators of its own: a run that validates once more, or less, trains the same.
+        with self._generators.forked(self._seed("validation")), self._noting_errors("validation", self._validation):
+            logs = self._evaluate(stop)
+            if logs is None:
+                self._callbacks.load(states)
+                return None
+            self._callbacks.keras.on_test_end(dict(logs))
+        self._callbacks.heed()
+        self._store_tensorboard()
+        return {f"val_{name}": value for name, value in logs.items()}
+
+    def snapshot(self) -> Callable[[Path], None]:
+        self._share_buffers()
+        self._context._share_aggregated()
+        slots = self._context.distributed.gather(self._generators.state())
+        state = {
+            "batches": self._batch,
+            "slots": slots,
+            "data": self._stream.state(),
+            "callbacks": self._callbacks.state(),
+            "epoch": self._epochs.state(),
+            "reported": self._reported,
+            "trial": self._description,
+        }
+        return partial(self._write, state)
+
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        if batches_trained == 0:  # another trial's checkpoint
+            _load.load_weights(self._model, path)
+            return
+        state = _checkpoint.read_state(path)
+        _checkpoint.restore(self._context, state, path)
+        self._batch, self._reported, self._states = batches_trained, state["reported"], state["callbacks"]
+        self._epochs.load(state["epoch"])
+        self._stream.load(state["data"])
+        self._seed_slot()
+        if len(state["slots"]) == self._context.distributed.size:
+            self._generators.load(state["slots"][self._context.distributed.rank])
+
+    def metadata(self) -> Mapping[str, Any]:
+        return {"framework": f"tensorflow-{tf.__version__}", "format": "tf_checkpoint", "trial_framework": "keras"}
+
+    def close(self) -> None:
+        self._callbacks.end()
+        self._store_tensorboard()
+
+    def _train_next(self) -> Any:
+        """Train a batch; returns its metrics, which may still be on an accelerator."""
+        epoch, number = self._epochs.place(self._batch)
+        callbacks = self._callbacks.keras
+        if number == 0:
+            callbacks.on_epoch_begin(epoch)
+        callbacks.on_train_batch_begin(number)
+        logs = self._stream.feed(self._train_batch)
+        callbacks.on_train_batch_end(number, logs)
+        self._batch += 1
+        return logs
+
+    def _settle(self, pending: list[Any], rows: list[dict[str, Any]]) -> None:
+        """Move metrics of the present epoch to the rows, as plain values."""
+        settled = [plain(logs, "train_step") for logs in pending]
+        self._epochs.add(settled)
+        rows += settled
+        pending.clear()
+
+    def _stops_alone(self) -> bool:
+        # Several slots leave at boundaries only, where all of them do.
+        return bool(self._model.stop_training) and self._context.distributed.size == 1
+
+    def _evaluate(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
+        """The metrics over the whole set, on all slots; None if this left early."""
+        callbacks, batches, logs = self._callbacks.keras, self._validation.batches, None
+        self._model.reset_metrics()
+        callbacks.on_test_begin()
+        iterator, done = iter(self._validation.start(0)), 0
+        for number in count() if batches is None else range(batches):
+            callbacks.on_test_batch_begin(number)
+            try:
+                logs = self._test_batch(iterator)
+            except END_OF_DATA:
+                break
+            callbacks.on_test_batch_end(number, logs)
+            done += 1
+            if stop():
+                return None
+        own = {} if logs is None else plain(logs, "test_step")
+        metrics = over_slots(self._model, own, done, self._context.distributed)
+        if not metrics:
+            raise InvalidTrial("the validation data has no batch; expected at least one")
+        return metrics
+
+    def _write(self, state: Mapping[str, Any], path: Path) -> None:
+        _checkpoint.write(self._context, state, path)
+        self._callbacks.workload("on_checkpoint_end", str(path))
+
+    def _share_buffers(self) -> None:
+        """Let all slots have the chief's running means and the like, which each keeps by itself while it trains."""
+        if self._context.distributed.size > 1 and self._model.non_trainable_variables:
+            self._context._backend.broadcast(self._model.non_trainable_variables)
+
+    def _seed_slot(self) -> None:
+        """Slots draw different random numbers; the chief those that a single process draws."""
+        rank = self._context.distributed.rank
+        if rank:
+            self._generators.seed(self._seed("slot", rank, self._batch))
+
+    def _store_tensorboard(self) -> None:
+        if self._context._train:
+            tensorboard.upload(self._context._train)
+
+    @contextmanager
+    def _noting_errors(self, activity: str, data: Source) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            epoch, _ = self._epochs.place(self._batch)
+            _log.error("%s failed at batch %d, in epoch %d (both count from 0)", activity, self._batch, epoch)
+            if data.reader and data.reader.error:
+                raise data.reader.error from error
+            raise

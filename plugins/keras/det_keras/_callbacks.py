@@ -1,0 +1,122 @@
+"""The callbacks of a trial, called as `det_keras.callbacks.Callback` says, and their state."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from det_core.errors import InvalidTrial
+from det_keras import callbacks
+from det_keras._context import TFKerasTrialContext
+
+_log = logging.getLogger("det.keras")
+_keras = tf.keras.callbacks
+
+_HINTS = {
+    _keras.EarlyStopping: "looks at epochs, which have no validation metrics, and loses its state when the trial is "
+    "resumed; use det_keras.callbacks.EarlyStopping",
+    _keras.ReduceLROnPlateau: "looks at epochs, which have no validation metrics, and loses its state when the trial "
+    "is resumed; use det_keras.callbacks.ReduceLROnPlateau",
+    _keras.ModelCheckpoint: "writes files that det does not store; set min_checkpoint_period in the config instead",
+    _keras.BackupAndRestore: "restores what det restores already; drop it",
+    _keras.TensorBoard: "writes files that det does not store; use det_keras.callbacks.TensorBoard",
+}
+
+
+class Callbacks:
+    """All of a trial's.
+
+    Args:
+        given: as from ``keras_callbacks``.
+        batches_per_epoch: for their ``params``.
+
+    Raises:
+        InvalidTrial: one is no callback.
+    """
+
+    def __init__(self, given: Sequence[Any], context: TFKerasTrialContext, batches_per_epoch: int | None) -> None:
+        for one in given:
+            _check(one)
+            if isinstance(one, callbacks.TensorBoard):
+                one.log_dir = str(context.get_tensorboard_path())
+        self._model = context._model
+        self._model.stop_training = False
+        self._context = context
+        verbose = context._fit.verbose if context.distributed.rank == 0 else 0
+        params = {"verbose": verbose or 0, "epochs": 1, "steps": batches_per_epoch}
+        # It takes any logs; the list calls nobody for a batch who has nothing to do then.
+        self.keras = _keras.CallbackList([*given], add_progbar=bool(verbose), model=self._model, **params)
+        self._own = [one for one in given if isinstance(one, callbacks.Callback)]
+        self._stateful = [one for one in given if hasattr(one, "get_state") and hasattr(one, "load_state")]
+        self._begun = False
+
+    def begin(self, states: Any) -> None:
+        """Training begins, with these states from `state`, or None."""
+        self._begun = True
+        self.keras.on_train_begin()
+        if states is not None:
+            self.load(states)
+
+    def end(self) -> None:
+        """Training ends."""
+        if self._begun:
+            self.keras.on_train_end()
+
+    def workload(self, event: str, *arguments: Any) -> None:
+        """Call an event that Keras does not have."""
+        for one in self._own:
+            getattr(one, event)(*arguments)
+        self.heed()
+
+    def heed(self) -> None:
+        """Ask the trial to end, if a callback wants that."""
+        if self._model.stop_training:
+            self._context.set_stop_requested(True)
+
+    def state(self) -> list[Any]:
+        """In types that JSON has.
+
+        Raises:
+            InvalidTrial: a callback's is not.
+        """
+        return [[type(one).__name__, _copied(one)] for one in self._stateful]
+
+    def load(self, states: Sequence[Any]) -> None:
+        """Take back what `state` returned.
+
+        Raises:
+            InvalidTrial: these are states of other callbacks.
+        """
+        saved, own = [name for name, _ in states], [type(one).__name__ for one in self._stateful]
+        if saved != own:
+            raise InvalidTrial(
+                f"the checkpoint has states of the callbacks {saved}, and the trial has {own}; return the same ones "
+                "in their order from keras_callbacks()"
+            )
+        for one, (_, state) in zip(self._stateful, states, strict=True):
+            one.load_state(state)
+
+
+def _check(one: Any) -> None:
+    if not isinstance(one, _keras.Callback):
+        raise InvalidTrial(f"keras_callbacks() returned {one!r} among others; expected tf.keras.callbacks.Callback")
+    if isinstance(one, (callbacks.Callback, callbacks.TensorBoard)):
+        return
+    for kind, hint in _HINTS.items():
+        if isinstance(one, kind):
+            _log.warning("%s %s", type(one).__name__, hint)
+
+
+def _copied(one: Any) -> Any:
+    state = one.get_state()
+    try:
+        return json.loads(json.dumps(state))
+    except (TypeError, ValueError) as error:
+        raise InvalidTrial(
+            f"get_state() of {type(one).__name__} returned {state!r}; expected numbers, strings, None, and lists and "
+            "dicts of them"
+        ) from error

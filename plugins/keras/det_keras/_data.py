@@ -1,0 +1,202 @@
+"""Whatever a trial returns as data, made a dataset that begins at any batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from det_core.errors import InvalidTrial
+from det_core.trial.generators import derive_seed
+from det_keras import _arrays, _sequences
+from det_keras._context import TFKerasTrialContext
+from det_keras._reading import Reader
+from det_keras._weights import weigh_classes
+
+InputData: TypeAlias = Any
+"""What ``build_training_data_loader`` and ``build_validation_data_loader`` may return.
+
+- A ``tf.data.Dataset`` of batches, from one that ``context.wrap_dataset`` returned. Training repeats it.
+- A tuple ``(x, y)`` or ``(x, y, sample_weight)`` of arrays or tensors; each may be nested in lists, tuples and dicts.
+  det makes batches of ``context.get_per_slot_batch_size()`` records, and shuffles them for training.
+- A ``tf.keras.utils.Sequence``, or a `SequenceAdapter` with one. Slots get different batches of it.
+- A function without arguments that returns an iterable over batches. For training it is called again and again; each
+  slot reads all batches, and trains those that are its own.
+- An iterator over batches, which must be endless: for training only.
+"""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Batches for one slot."""
+
+    start: Callable[[int], tf.data.Dataset]
+    """The dataset that begins with this batch: of one pass, or of all."""
+    batches: int | None
+    """In an epoch; None: neither the data nor the config says."""
+    repeats: bool = False
+    """Whether a dataset ends after one pass, to be begun anew by training."""
+    length: int | None = None
+    """Batches in such a pass; None: that is seen at its end."""
+    reader: Reader | None = None
+    """Where batches come from Python."""
+
+
+@dataclass(frozen=True)
+class _Use:
+    """What the data is for, and for whom."""
+
+    training: bool
+    rank: int
+    size: int
+    seed: int
+    batch_size: Callable[[], int]
+    context: TFKerasTrialContext
+
+
+def training_data(data: InputData, context: TFKerasTrialContext) -> Source:
+    """The batches that this slot trains.
+
+    Raises:
+        InvalidTrial: the data is none of `InputData`, or is empty.
+    """
+    source = _source(data, _use(context, training=True))
+    if not context._fit.class_weight:
+        return source
+    weigh, start = weigh_classes(context._fit.class_weight), source.start
+    return replace(source, start=lambda batch: start(batch).map(weigh))
+
+
+def validation_data(data: InputData, context: TFKerasTrialContext) -> Source:
+    """The batches that this slot validates with. Raises as `training_data`, and if they do not end."""
+    source, steps = _source(data, _use(context, training=False)), context._fit.validation_steps
+    if steps is None:
+        return source
+    batches = steps if source.batches is None else min(steps, source.batches)
+    return replace(source, start=lambda _: source.start(0).take(steps), batches=batches)
+
+
+def _use(context: TFKerasTrialContext, *, training: bool) -> _Use:
+    seed = derive_seed(context.get_trial_seed(), "training data")
+    ranks = context.distributed
+    return _Use(training, ranks.rank, ranks.size, seed, context.get_per_slot_batch_size, context)
+
+
+def _source(data: InputData, use: _Use) -> Source:
+    for kind, make in _KINDS.items():
+        if isinstance(data, kind):
+            return make(data, use)
+    if callable(data):
+        return _from_function(data, use)
+    raise InvalidTrial(
+        f"build_{_name(use)}_data_loader() returned a {type(data).__name__}; expected a tf.data.Dataset, a tuple of "
+        "arrays (x, y), a tf.keras.utils.Sequence, or a function that returns an iterable over batches"
+    )
+
+
+def _from_dataset(data: tf.data.Dataset, use: _Use) -> Source:
+    if not use.context._datasets:
+        raise InvalidTrial(
+            f"build_{_name(use)}_data_loader() returned a dataset that was not wrapped; right after it is made, add: "
+            "dataset = self.context.wrap_dataset(dataset)"
+        )
+    length = int(data.cardinality())
+    if length == 0:
+        raise _empty(use)
+    endless, known = length == tf.data.INFINITE_CARDINALITY, length if length > 0 else None
+    if not use.training:
+        if endless and use.context._fit.validation_steps is None:
+            raise InvalidTrial(
+                "the validation data never ends; drop its repeat(), or call context.configure_fit(validation_steps=...)"
+            )
+        return Source(lambda _: data, known)
+    if use.size > 1 and known is not None:  # a share may have a batch more than another
+        known = min(use.context.distributed.allgather(known))
+    batches = known or _recorded(use)
+    return Source(lambda batch: data.skip(batch) if batch else data, batches, repeats=not endless, length=known)
+
+
+def _from_arrays(data: Any, use: _Use) -> Source:
+    arrays = _arrays.tensors(data, _name(use))
+    layout = _arrays.Layout.of(len(tf.nest.flatten(arrays)[0]), use.batch_size(), use.rank, use.size)
+    if layout.batches == 0:
+        raise _empty(use)
+    if not use.training:
+        return Source(lambda _: _arrays.one_pass(arrays, layout), layout.batches)
+    seed = use.seed if use.context._fit.shuffle in (None, True) else None
+    return Source(lambda batch: _arrays.endless(arrays, layout, seed, batch), layout.batches)
+
+
+def _from_sequence(data: Any, use: _Use) -> Source:
+    fit = use.context._fit
+    adapter = data if isinstance(data, _sequences.SequenceAdapter) else _sequences.SequenceAdapter.of(data, fit)
+    length = len(adapter.sequence)
+    # A slot without a batch would be waited for in training; in validation it just has nothing to add.
+    batches = length // use.size if use.training else len(range(use.rank, length, use.size))
+    if not batches and (use.training or not length):
+        raise _empty(use)
+    shuffled = use.training and fit.shuffle in (None, True)
+    order = _sequences.Order(length, use.rank, use.size, batches, use.seed if shuffled else None)
+    samples = [adapter.sequence[0], adapter.sequence[length - 1]]
+    reader = Reader(samples)
+
+    def start(batch: int) -> tf.data.Dataset:
+        return reader.dataset(lambda: _sequences.read(adapter, order, batch, endless=use.training, seed=use.seed))
+
+    return Source(start, batches, reader=reader)
+
+
+def _from_function(data: Callable[[], Any], use: _Use) -> Source:
+    reader = Reader(list(islice(iter(data()), 2)))
+
+    def own() -> Iterator[Any]:
+        return islice(iter(data()), use.rank, None, use.size)
+
+    def again() -> Iterator[Any]:
+        while True:
+            yield from own()
+
+    if not use.training:
+        return Source(lambda _: reader.dataset(own), None, reader=reader)
+    return Source(lambda batch: reader.skipped(again(), batch), _recorded(use), reader=reader)
+
+
+def _from_iterator(data: Iterator[Any], use: _Use) -> Source:
+    if not use.training:
+        raise InvalidTrial(
+            "build_validation_data_loader() returned an iterator, which can be read once only; return the function "
+            "that makes it, without calling it"
+        )
+    samples = list(islice(data, 2))
+    reader = Reader(samples)
+    own = islice(chain(samples, data), use.rank, None, use.size)
+    return Source(lambda batch: reader.skipped(own, batch), _recorded(use), reader=reader)
+
+
+def _recorded(use: _Use) -> int | None:
+    """Batches per epoch by the config."""
+    records = use.context.config.records_per_epoch
+    return max(records // use.context.get_global_batch_size(), 1) if records else None
+
+
+def _empty(use: _Use) -> InvalidTrial:
+    return InvalidTrial(
+        f"build_{_name(use)}_data_loader() returned data without a batch for each of the {use.size} slots; expected at "
+        "least one"
+    )
+
+
+def _name(use: _Use) -> str:
+    return "training" if use.training else "validation"
+
+
+_KINDS: dict[Any, Callable[[Any, _Use], Source]] = {
+    tf.data.Dataset: _from_dataset,
+    tf.keras.utils.Sequence: _from_sequence,
+    _sequences.SequenceAdapter: _from_sequence,
+    (tuple, list, *_arrays.KINDS): _from_arrays,
+    (Generator, Iterator): _from_iterator,
+}

@@ -1,0 +1,96 @@
+"""From what Keras returns to plain values, and from the slots' metrics to those of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from det_core.core import DistributedContext
+from det_core.errors import InvalidTrial
+
+
+def plain(logs: Any, step: str) -> dict[str, Any]:
+    """What a step returned, as JSON-able values: tensors become numbers and nested lists.
+
+    Raises:
+        InvalidTrial: it is no dict of metrics, or has a value that is no metric.
+    """
+    if not isinstance(logs, dict):
+        raise InvalidTrial(f"{step}() of the model returned {logs!r}; expected a dict of metric names to tensors")
+    return {name: _plain(name, value) for name, value in logs.items()}
+
+
+def reset_each_batch(model: tf.keras.Model) -> None:
+    """Let a step of training return the metrics of its batch, rather than those since an epoch began.
+
+    Being part of the step, it is compiled like the rest, whichever step that is.
+    """
+    step = model.train_step
+
+    def train_step(data: Any) -> Any:
+        model.reset_metrics()
+        return step(data)
+
+    model.train_step = train_step
+
+
+def over_slots(
+    model: tf.keras.Model, logs: Mapping[str, Any], batches: int, distributed: DistributedContext
+) -> dict[str, Any]:
+    """The metrics of a validation over the batches of all slots, which all call this.
+
+    Args:
+        logs: those of this slot.
+        batches: of this slot; any number, since the data may not share out evenly.
+    """
+    if distributed.size == 1:
+        return dict(logs)
+    states = [[[one.numpy() for one in metric.weights] for metric in model.metrics], dict(logs)]
+    others = [state for count, state in distributed.allgather((batches, states)) if count]
+    results = _merged(model, others) if batches else {}
+    # A slot without a batch may not even know its metrics.
+    return next(filter(None, distributed.allgather(results)), {})
+
+
+def _merged(model: tf.keras.Model, states: Sequence[Any]) -> dict[str, Any]:
+    for index, metric in enumerate(model.metrics):
+        first, *others = (_Peer.of(metric, weights[index]) for weights, _ in states)
+        for variable, value in zip(metric.weights, first.weights, strict=True):
+            variable.assign(value)
+        metric.merge_state(others)
+    known = plain(model.get_metrics_result(), "get_metrics_result")
+    return {name: known.get(name, _mean(name, states)) for name in states[0][1]}
+
+
+class _Peer(SimpleNamespace):
+    """A metric of another slot, as ``merge_state`` looks at it."""
+
+    @classmethod
+    def of(cls, metric: tf.keras.metrics.Metric, weights: Sequence[Any]) -> _Peer:
+        of_variable = {id(variable): value for variable, value in zip(metric.weights, weights, strict=True)}
+        names = {name: of_variable[id(one)] for name, one in vars(metric).items() if id(one) in of_variable}
+        return cls(**{**names, "weights": weights})
+
+
+def _mean(name: str, states: Sequence[Any]) -> Any:
+    """Of what a step of the user's returned that no metric keeps."""
+    values = [logs[name] for _, logs in states if name in logs]
+    return float(np.mean(values)) if all(isinstance(value, (int, float)) for value in values) else values[0]
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, tf.Tensor):
+        value = value.numpy()
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(key): _plain(name, one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(name, one) for one in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise InvalidTrial(f"the metric {name!r} is {value!r}; expected a tensor of numbers, or a number")

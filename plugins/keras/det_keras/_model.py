@@ -1,0 +1,77 @@
+"""A trial's model, checked, and with all its variables before they are restored."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import tensorflow as tf
+
+from det_core.errors import InvalidTrial
+from det_keras import _metrics
+from det_keras._context import TFKerasTrialContext
+
+_log = logging.getLogger("det.keras")
+
+
+def check(returned: Any, context: TFKerasTrialContext) -> tf.keras.Model:
+    """The model that ``build_model`` returned.
+
+    Raises:
+        InvalidTrial: it, or its optimizer, was not handed over, or it is not compiled.
+    """
+    model = context._model
+    if model is None or returned is not model:
+        raise InvalidTrial(
+            "build_model() returned what was not wrapped; before it compiles the model, add: "
+            "model = self.context.wrap_model(model)"
+        )
+    if getattr(model, "optimizer", None) is None:
+        raise InvalidTrial("build_model() returned a model that is not compiled; add: model.compile(optimizer, loss)")
+    _check_optimizer(model.optimizer, context)
+    if model._steps_per_execution is not None and int(model._steps_per_execution) != 1:
+        _log.warning("steps_per_execution is %d, and 1 is used: batches are counted", int(model._steps_per_execution))
+        model._steps_per_execution.assign(1)
+    model.autotune_steps_per_execution = False
+    return model
+
+
+def prepare(model: tf.keras.Model, spec: Any) -> Any:
+    """Make all variables that training will have.
+
+    Args:
+        spec: of a batch.
+
+    Returns:
+        The function that trains a batch of an iterator.
+    """
+    _metrics.reset_each_batch(model)
+    step = model.make_train_function(force=True)
+    if hasattr(step, "get_concrete_function"):
+        step.get_concrete_function(tf.data.IteratorSpec(spec))  # tracing makes them; nothing is computed
+        return step
+    if not model.built:
+        x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(spec)
+        model(tf.nest.map_structure(_zeros, x), training=False)
+    tf.function(_update).get_concrete_function(model)
+    return step
+
+
+def _update(model: tf.keras.Model) -> None:
+    """Traced only, for the variables of the optimizer and of what adds up gradients."""
+    model.optimizer.apply_gradients([(tf.zeros_like(one), one) for one in model.trainable_variables])
+
+
+def _check_optimizer(optimizer: Any, context: TFKerasTrialContext) -> None:
+    inner = getattr(optimizer, "inner_optimizer", optimizer)  # of mixed precision
+    aggregation, slots = context.config.optimizations.aggregation_frequency, context.distributed.size
+    if getattr(inner, "_det_exchange", None) is None and (aggregation > 1 or slots > 1):
+        why = f"optimizations.aggregation_frequency is {aggregation}" if slots == 1 else f"there are {slots} slots"
+        raise InvalidTrial(
+            f"{why}, and the model was compiled with an optimizer that was not wrapped; before compile(), add: "
+            "optimizer = self.context.wrap_optimizer(tf.keras.optimizers.Adam())"
+        )
+
+
+def _zeros(spec: tf.TensorSpec) -> tf.Tensor:
+    return tf.zeros([size or 1 for size in spec.shape], spec.dtype)

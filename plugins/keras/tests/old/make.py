@@ -1,0 +1,164 @@
+"""Make a checkpoint with an old release of the original system: ``python make.py RELEASE DIRECTORY``.
+
+Run it once per release with a Python that has a TensorFlow of that time and the release's dependencies (the release
+itself is installed, without dependencies, into a temporary directory). The checkpoints beside this file were made so,
+all with Python 3.7.16:
+
+    release           TensorFlow   numpy    h5py
+    0.17.15           1.15.5       1.18.5   2.10.0
+    0.18.4            2.4.4        1.19.5   2.10.0
+    0.19.10, 0.20.1   2.8.4        1.21.6   3.8.0
+
+The release trains five batches, validates twice and saves with its own code, in its local test mode. What is not as on
+a cluster:
+
+- Other workloads stand in place of those that the test mode has.
+- A release writes ``workload_sequencer.pkl`` only beside a master. The state of its sequencer is filled in here; the
+  class, its pickling and the file are theirs.
+
+Kept are the files that det reads, and ``expected.json``: what the trial held in memory as it was saved.
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+BATCHES = 5
+KEPT = (
+    "determined-callbacks.v1.pkl",
+    "determined-keras-model-weights.data-*",
+    "determined-keras-model-weights.index",
+    "determined-keras-optimizer-weights.h5",
+    "expected.json",
+    "load_data.json",
+    "metadata.json",
+    "rng_state.pkl",
+    "workload_sequencer.pkl",
+)
+CONFIG = {
+    "description": "old checkpoint",
+    "hyperparameters": {"global_batch_size": 4},
+    "searcher": {"name": "single", "metric": "val_loss", "max_length": {"batches": BATCHES}},
+    "resources": {"slots_per_trial": 1},
+    "records_per_epoch": 40,
+}
+
+
+def install(release, site):
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site)]
+    subprocess.run([*pip, "determined==" + release], check=True)
+    sys.path.insert(0, str(site))
+
+
+def make_trial():
+    import numpy as np
+    import tensorflow as tf
+    from determined import keras
+
+    layers = tf.keras.layers
+
+    class Counter(keras.callbacks.Callback):
+        def get_state(self):
+            return {"counted": 3}
+
+    class Trial(keras.TFKerasTrial):
+        def __init__(self, context):
+            self.context = context
+
+        def build_model(self):
+            first, last = layers.Dense(2, input_shape=(3,)), layers.Dense(1)
+            parts = [first, layers.BatchNormalization(), layers.Dropout(0.1), last]
+            model = self.context.wrap_model(tf.keras.Sequential(parts))
+            model.compile(self.context.wrap_optimizer(tf.keras.optimizers.Adam(0.01)), "mse")
+            return model
+
+        def build_training_data_loader(self):
+            rows = np.random.RandomState(3).randn(40, 3).astype("float32")
+            return rows, rows.sum(1, keepdims=True)
+
+        build_validation_data_loader = build_training_data_loader
+
+        def keras_callbacks(self):
+            stops = keras.callbacks.EarlyStopping("val_loss", patience=9, restore_best_weights=True)
+            # No loss is so much smaller: the second validation halves the learning rate.
+            halves = keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=1e9)
+            return [Counter(), stops, halves]
+
+    Trial.__module__, Trial.__qualname__ = "model_def", "Trial"
+    return Trial
+
+
+def note_what_is_saved(controller_class):
+    """Write ``expected.json`` after each save, while the generators are as they were saved."""
+    import numpy as np
+    import tensorflow as tf
+
+    save = controller_class._save_checkpoint
+
+    def noting(self, path):
+        fill_in_sequencer(self)
+        save(self, path)
+        held = {
+            "weights": [value.tolist() for value in self.model.get_weights()],
+            "optimizer": [value.tolist() for value in self.model.optimizer.get_weights()],
+            "learning_rate": float(tf.keras.backend.get_value(self.model.optimizer.lr)),
+            "drawn_next": [random.random(), np.random.random()],
+        }
+        if hasattr(tf.random, "get_global_generator") and tf.executing_eagerly():
+            held["drawn_next_by_tensorflow"] = tf.random.get_global_generator().uniform([2]).numpy().tolist()
+        Path(str(path), "expected.json").write_text(json.dumps(held))
+
+    controller_class._save_checkpoint = noting
+
+
+def fill_in_sequencer(controller):
+    from determined.layers import WorkloadSequencer
+
+    controller.wlsq = object.__new__(WorkloadSequencer)
+    controller.wlsq.state = state = WorkloadSequencer.SavableState(trial_id=1, step_id=BATCHES, last_ckpt=BATCHES)
+    setattr(state, "latest_batch" if hasattr(state, "latest_batch") else "steps_completed", BATCHES)
+
+
+def train(trial_class):
+    """Local test mode: what ``create(local=True, test=True)`` calls, with other workloads."""
+    from determined import workload
+    from determined.experimental import _native
+
+    def workloads(_config):
+        for done in range(BATCHES):
+            yield workload.train_workload(done + 1), workload.ignore_workload_response
+        for _ in range(2):
+            yield workload.validation_workload(), workload.ignore_workload_response
+        yield workload.checkpoint_workload(), workload.ignore_workload_response
+
+    _native._make_test_workloads = workloads
+    _native.test_one_batch(trial_class=trial_class, config=CONFIG)
+
+
+def main(release, directory):
+    work = Path(tempfile.mkdtemp())
+    (work / "context").mkdir()
+    os.chdir(str(work / "context"))
+    install(release, work / "site")
+    os.environ["XDG_DATA_HOME"] = str(work)
+    tempfile.tempdir = str(work)
+    trial_class = make_trial()
+    note_what_is_saved(trial_class.trial_controller_class)
+    train(trial_class)
+
+    (saved,) = {path.parent for path in work.rglob("expected.json")}
+    for pattern in KEPT:
+        for file in saved.glob(pattern):
+            target = Path(directory) / file.relative_to(saved)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(str(file), str(target))
+    shutil.rmtree(str(work))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], str(Path(sys.argv[2]).resolve()))

@@ -1,0 +1,137 @@
+"""Trials of several kinds pass the suite that every framework has to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from det_keras import TFKerasTrial, callbacks
+
+from det_core.testing.framework import FrameworkCompliance, reached
+
+INPUTS = np.arange(36, dtype=np.float32).reshape(18, 2) / 36
+NUMBERS = np.arange(18, dtype=np.float32)
+
+
+tf.config.experimental.enable_op_determinism()  # here, so that processes of the suite's do it, too
+
+
+class Tells(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Tells the suite how far it is."""
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        reached("training")
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        reached("validation")
+
+
+class Wanders(callbacks.Callback):
+    """Changes the learning rate at random, more with every epoch and validation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.seen += 1
+        self.model.optimizer.learning_rate.assign(0.01 + 0.01 * np.random.rand() + 0.001 * logs["loss"])
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.layers[-1].bias.assign_add(tf.random.uniform([1]) * 0.001 * self.seen)
+
+    def get_state(self) -> Any:
+        return self.seen
+
+    def load_state(self, state: Any) -> None:
+        self.seen = state
+
+
+class Tiny(tf.keras.Sequential):  # type: ignore[misc]
+    """Its metrics tell which records a batch had."""
+
+    def train_step(self, data: Any) -> Any:
+        _, y = data
+        return {**super().train_step(data), "records": y[:, 0]}
+
+
+class FromDataset(TFKerasTrial):
+    """Batches of four, five per epoch, with noise that the data draws."""
+
+    def build_model(self) -> tf.keras.Model:
+        layers = tf.keras.layers
+        model = Tiny(
+            [
+                layers.Dense(8, activation="relu", input_shape=(2,)),
+                layers.BatchNormalization(),
+                layers.Dropout(0.2),
+                layers.Dense(1),
+            ]
+        )
+        model = self.context.wrap_model(model)
+        optimizer = self.context.wrap_optimizer(tf.keras.optimizers.Adam(0.01))
+        model.compile(optimizer, loss="mse", metrics=["mae"])
+        return model
+
+    def data(self) -> tf.data.Dataset:
+        dataset = self.context.wrap_dataset(tf.data.Dataset.from_tensor_slices((INPUTS, NUMBERS[:, None])))
+        dataset = dataset.map(lambda x, y: (x + 0.1 * tf.random.normal([2]), y))
+        return dataset.shuffle(10).batch(self.context.get_per_slot_batch_size())
+
+    build_training_data_loader = build_validation_data_loader = data
+
+    def keras_callbacks(self) -> list[tf.keras.callbacks.Callback]:
+        return [Tells(), Wanders()]
+
+
+class FromArrays(FromDataset):
+    """Eagerly, with gradients of two batches, another optimizer, and a model that is built by its first batch."""
+
+    def build_model(self) -> tf.keras.Model:
+        layers = tf.keras.layers
+        model = Tiny([layers.Dense(8), layers.GaussianNoise(0.1), layers.Dense(1)])
+        model = self.context.wrap_model(model)
+        optimizer = self.context.wrap_optimizer(tf.keras.optimizers.legacy.SGD(0.01, momentum=0.9))
+        model.compile(optimizer, loss="mse", run_eagerly=True)
+        return model
+
+    def build_training_data_loader(self) -> Any:
+        return INPUTS, NUMBERS[:, None]
+
+    build_validation_data_loader = build_training_data_loader
+
+
+class _Compliance(FrameworkCompliance):
+    plugin = "det_keras.plugin"
+    metric = "val_loss"
+
+    def weights(self, path: Path) -> Any:
+        reader = tf.train.load_checkpoint(str(path / "keras"))
+        names = [
+            name for name in reader.get_variable_to_shape_map() if name.startswith("weights/") and "SLOT" not in name
+        ]
+        return {name: reader.get_tensor(name) for name in names}
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+class TestFromDataset(_Compliance):
+    trial_class = FromDataset
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+class TestFromArrays(_Compliance):
+    trial_class = FromArrays
+
+    @classmethod
+    @contextmanager
+    def _laboratory(cls, spec: Any, directory: Path) -> Iterator[Any]:
+        with super()._laboratory(spec, directory) as laboratory:
+            laboratory._config["optimizations"] = {"aggregation_frequency": 2}
+            yield laboratory

@@ -1,0 +1,353 @@
+"""What one process does with a trial: metrics, callbacks, errors, loading."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import det_keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+from det_keras import TFKerasTrial, TFKerasTrialContext, callbacks
+from det_keras._adapter import KerasAdapter
+from det_keras._metrics import over_slots
+from det_keras._session import apply
+
+from det_core.core import DistributedContext
+from det_core.errors import InvalidTrial
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "iris_keras"
+README = Path(__file__).parents[1] / "README.md"
+X = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+Y = (X.sum(axis=1) > 0).astype(np.float32)
+WEIGHTS = np.linspace(1, 2, 20, dtype=np.float32)
+Make = Callable[..., Any]
+
+
+class Trial(TFKerasTrial):
+    """Five batches of four; what varies from test to test are attributes."""
+
+    optimizer: Any = "sgd"
+    compiled = True
+    callbacks: tuple[Any, ...] = ()
+
+    def build_model(self) -> tf.keras.Model:
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1, activation="sigmoid", input_shape=(2,))])
+        model = self.context.wrap_model(model)
+        if self.compiled:
+            metrics = ["accuracy", tf.keras.metrics.AUC(name="auc")]
+            model.compile(self.optimizer, "binary_crossentropy", metrics, weighted_metrics=["mae"])
+        return model
+
+    def build_training_data_loader(self) -> Any:
+        return X, Y[:, None], WEIGHTS
+
+    build_validation_data_loader = build_training_data_loader
+
+    def keras_callbacks(self) -> list[Any]:
+        return [*self.callbacks]
+
+
+def begin(context: TFKerasTrialContext, **attributes: Any) -> KerasAdapter:
+    trial = Trial(context)
+    vars(trial).update(attributes)
+    adapter = KerasAdapter(trial, context)
+    adapter.started()
+    return adapter
+
+
+def never() -> bool:
+    return False
+
+
+def test_metrics_are_those_of_keras(make_context: Make) -> None:
+    adapter = begin(context_of_fixed_order(make_context))
+    model = adapter._model
+    alone = model.evaluate(X[:4], Y[:4, None], sample_weight=WEIGHTS[:4], verbose=0, return_dict=True)
+    first, second = adapter.train(2, never)
+    assert first == pytest.approx(alone, rel=1e-5)
+    alone = model.evaluate(X[4:8], Y[4:8, None], sample_weight=WEIGHTS[4:8], verbose=0, return_dict=True)
+    assert second["loss"] == pytest.approx(alone["loss"], rel=0.05), "each batch's own"
+    validated = adapter.validate(never)
+    evaluated = model.evaluate(X, Y[:, None], sample_weight=WEIGHTS, batch_size=4, verbose=0, return_dict=True)
+    assert validated == {f"val_{name}": value for name, value in evaluated.items()}
+
+
+def context_of_fixed_order(make_context: Make) -> TFKerasTrialContext:
+    context = make_context()
+    context.configure_fit(shuffle=False)
+    return context
+
+
+def test_metrics_of_slots_become_those_of_the_whole_set(make_context: Make) -> None:
+    model = Trial(make_context()).build_model()
+    whole = model.evaluate(X, Y[:, None], sample_weight=WEIGHTS, batch_size=4, verbose=0, return_dict=True)
+
+    def share(part: slice, others: list[Any]) -> tuple[Any, dict[str, Any]]:
+        """What this slot sends, and the metrics with what others sent."""
+        sent: list[Any] = []
+
+        def allgather(own: Any) -> list[Any]:
+            sent.append(own)
+            return [*others, (0, [[], {}]), own] if len(sent) == 1 else [{}, own]
+
+        data = X[part], Y[part, None]
+        logs = model.evaluate(*data, sample_weight=WEIGHTS[part], batch_size=4, verbose=0, return_dict=True)
+        merged = over_slots(model, {**logs, "mine": len(data[0])}, 2, SimpleNamespace(size=3, allgather=allgather))
+        return sent[0], merged
+
+    first, _ = share(slice(0, 13), [])
+    _, merged = share(slice(13, 20), [first])
+    assert merged.pop("mine") == 10
+    assert merged == pytest.approx(whole, rel=1e-6)
+
+
+def test_two_slots_are_one_trial(make_context: Make, tmp_path: Path) -> None:
+    """Without a backend, which would exchange gradients: what det exchanges by itself."""
+    weights = [np.array([[1.0], [-0.5]]), np.array([0.1])]
+
+    def slot(rank: int) -> Any:
+        place = {"rank": rank, "local_rank": rank, "size": 2, "local_size": 2, "cross_rank": 0, "cross_size": 1}
+        with closing(DistributedContext(**place, pub_port=12700, timeout=60)) as ranks:
+            context = make_context(distributed=ranks)
+            adapter = begin(context, optimizer=context.wrap_optimizer(tf.keras.optimizers.SGD(0.0)))
+            adapter._model.set_weights(weights)
+            adapter.train(2, never)
+            write, metrics = adapter.snapshot(), adapter.validate(never)
+            if rank == 0:
+                write(tmp_path)
+            return metrics
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(slot, range(2))
+    alone = begin(make_context(), optimizer=tf.keras.optimizers.SGD(0.0))
+    alone._model.set_weights(weights)
+    assert first == second == pytest.approx(alone.validate(never), rel=1e-6)
+    alone.load(tmp_path, batches_trained=2)
+    assert alone._stream.state() == {"passes": 0, "into": 2}
+
+
+class Notes(callbacks.Callback):
+    """Writes down what is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Any] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if not name.startswith("on_"):
+            return value
+
+        def note(*arguments: Any, **named: Any) -> Any:
+            self.calls.append((name, *(one for one in arguments if isinstance(one, int))))
+            return value(*arguments, **named)
+
+        return note
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        assert logs["loss"] > 0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = logs
+
+    def on_test_end(self, logs: Any = None) -> None:
+        assert set(logs) == {"loss", "accuracy", "auc", "mae"}
+
+
+def test_callbacks_are_called_in_order(make_context: Make, tmp_path: Path) -> None:
+    notes, context = Notes(), make_context()
+    adapter = begin(context, callbacks=(notes,))
+    rows = [*adapter.train(4, never), *adapter.train(2, never)]
+    adapter.reported({"loss": 1.0}, rows)
+    adapter.validate(never)
+    adapter.snapshot()(tmp_path)
+    adapter.close()
+    named = [call for call in notes.calls if "batch" not in call[0]]
+    assert named == [
+        ("on_train_begin",),
+        ("on_train_workload_begin", 0, 4),
+        ("on_epoch_begin", 0),
+        ("on_epoch_end", 0),
+        ("on_epoch_begin", 1),
+        ("on_train_workload_end", 6),
+        ("on_test_begin",),
+        ("on_test_end",),
+        ("on_checkpoint_end",),
+        ("on_train_end",),
+    ]
+    assert [number for name, number in [c for c in notes.calls if len(c) == 2] if name == "on_train_batch_end"] == [
+        *(0, 1, 2, 3, 4, 0)
+    ]
+    assert notes.epoch["loss"] == pytest.approx(np.mean([row["loss"] for row in rows[:5]]))
+
+
+def test_plateaus_and_stopping_are_resumed(make_context: Make, tmp_path: Path) -> None:
+    def make() -> tuple[Any, Any, KerasAdapter]:
+        stopping = callbacks.EarlyStopping(monitor="val_auc", mode="max", patience=3)
+        slower = callbacks.ReduceLROnPlateau(monitor="loss", min_delta=1e9, factor=0.5, patience=2)
+        optimizer = tf.keras.optimizers.SGD(0.0)
+        return stopping, slower, begin(make_context(), callbacks=(stopping, slower), optimizer=optimizer)
+
+    stopping, slower, adapter = make()
+    adapter._model.optimizer.learning_rate.assign(1e-9)
+    for _ in range(3):
+        adapter.train(1, never)
+        adapter.validate(never)
+    adapter.snapshot()(tmp_path)
+    assert (stopping.wait, slower.wait) == (2, 0)
+    resumed_stopping, resumed_slower, resumed = make()
+    resumed.load(tmp_path, batches_trained=3)
+    resumed.started()
+    assert resumed_stopping.get_state() == stopping.get_state()
+    assert resumed_slower.get_state() == slower.get_state()
+    assert float(resumed._model.optimizer.learning_rate) == pytest.approx(5e-10)
+    resumed.validate(never)
+    assert resumed._context.get_stop_requested()
+
+
+def test_a_trial_that_wants_to_stop_leaves_after_the_batch(make_context: Make) -> None:
+    stops = tf.keras.callbacks.LambdaCallback()
+    stops.on_train_batch_end = lambda batch, logs=None: setattr(stops.model, "stop_training", batch == 1)
+    context = make_context()
+    assert len(begin(context, callbacks=(stops,)).train(5, never)) == 2
+    assert context.get_stop_requested()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "config", "message"),
+    [
+        ({"compiled": False}, {}, r"model\.compile\(optimizer, loss\)"),
+        ({}, {"optimizations": {"aggregation_frequency": 2}}, r"self\.context\.wrap_optimizer"),
+        ({"callbacks": (3,)}, {}, "expected tf.keras.callbacks.Callback"),
+        ({"build_model": lambda: tf.keras.Sequential()}, {}, r"self\.context\.wrap_model\(model\)"),
+    ],
+)
+def test_what_is_missing_is_named(make_context: Make, attributes: Any, config: Any, message: str) -> None:
+    with pytest.raises(InvalidTrial, match=message):
+        begin(make_context(**config), **attributes)
+
+
+def test_notices(make_context: Make, caplog: pytest.LogCaptureFixture) -> None:
+    early = tf.keras.callbacks.EarlyStopping()
+    begin(make_context(), callbacks=(early,))
+    apply(tf.compat.v1.ConfigProto(allow_soft_placement=True, log_device_placement=True))
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert ["use det_keras.callbacks.EarlyStopping" in warnings[0], "log_device_placement" in warnings[1]] == [True] * 2
+    assert "allow_soft_placement" not in warnings[1]
+
+
+def test_another_model_is_refused(make_context: Make, tmp_path: Path) -> None:
+    begin(make_context()).snapshot()(tmp_path)
+    other = begin(make_context(), optimizer=tf.keras.optimizers.Adam())
+    with pytest.raises(InvalidTrial, match="does not fit the trial"):
+        other.load(tmp_path, batches_trained=1)
+    other.load(tmp_path, batches_trained=0)  # the weights fit
+    other._model.add(tf.keras.layers.Dense(1))
+    with pytest.raises(InvalidTrial, match="2 weights and the model 4"):
+        other.load(tmp_path, batches_trained=0)
+    with pytest.raises(InvalidTrial, match=r"expected keras\.json"):
+        other.load(tmp_path.parent, batches_trained=1)
+
+
+def test_what_is_raised_where_data_is_read_is_raised(make_context: Make) -> None:
+    class Broken(tf.keras.utils.Sequence):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> Any:
+            if 0 < index < 5:
+                raise KeyError("the file of this batch")
+            return X[:4], Y[:4, None]
+
+    adapter = begin(context_of_fixed_order(make_context), build_training_data_loader=Broken)
+    with pytest.raises(KeyError, match="the file of this batch"):
+        adapter.train(2, never)
+
+
+def test_the_example_trains() -> None:
+    spec = importlib.util.spec_from_file_location("iris_model_def", EXAMPLE / "model_def.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config = yaml.safe_load((EXAMPLE / "const.yaml").read_text())
+    context = TFKerasTrialContext.from_config(config)
+    adapter = KerasAdapter(module.IrisTrial(context), context)
+    adapter.started()
+    adapter.train(10 * adapter.batches_per_epoch, never)
+    metrics = adapter.validate(never)
+    assert metrics["val_accuracy"] > 0.85
+
+
+def test_the_snippets_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    trial, loading, plainly = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    namespace: dict[str, Any] = {}
+    exec(trial, namespace)
+    namespace["MyTrial"].__module__ = "model_def"
+    config = {"hyperparameters": {"global_batch_size": 32, "lr": 0.01}}
+    context = TFKerasTrialContext.from_config(config)
+    made = namespace["MyTrial"](context)
+    model = made.build_model()  # as when trying a trial out
+    model.fit(made.build_training_data_loader(), verbose=0)
+    assert model.evaluate(*made.build_validation_data_loader(), verbose=0)
+    context = TFKerasTrialContext.from_config(config)
+    description = {"class": "model_def:MyTrial", "hparams": {"lr": 0.01}, "config": {}}
+    adapter = KerasAdapter(namespace["MyTrial"](context), context, description=description)
+    adapter.started()
+    adapter.train(2, never)
+    (tmp_path / "checkpoint").mkdir()
+    adapter.snapshot()(tmp_path / "checkpoint")
+    exec(loading, namespace)
+    exec(plainly, namespace)
+    assert namespace["scores"].shape == (1, 10)
+    for loaded in (namespace["model"], namespace["plain"]):
+        for weights, own in zip(loaded.get_weights(), context._model.get_weights(), strict=True):
+            assert np.array_equal(weights, own)
+
+
+def test_public_names() -> None:
+    assert dir(det_keras) == sorted(det_keras.__all__)
+    for name in det_keras.__all__:
+        assert getattr(det_keras, name) is not None
+    assert all(hasattr(det_keras.callbacks, name) for name in det_keras.callbacks.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'TFKeras'"):
+        det_keras.TFKeras  # noqa: B018
+
+
+class Old(TFKerasTrial):
+    """The model of old/make.py."""
+
+    def build_model(self) -> tf.keras.Model:
+        layers = tf.keras.layers
+        first, last = layers.Dense(2, input_shape=(3,)), layers.Dense(1)
+        sequence = [first, layers.BatchNormalization(), layers.Dropout(0.1), last]
+        model = self.context.wrap_model(tf.keras.Sequential(sequence))
+        model.compile("sgd", "mse")
+        return model
+
+    def build_training_data_loader(self) -> Any:
+        return np.ones([4, 3]), np.ones([4, 1])
+
+    build_validation_data_loader = build_training_data_loader
+
+
+def test_weights_of_the_originals_checkpoints(make_context: Make) -> None:
+    path = Path(__file__).parent / "old" / "0.19.10"
+    context = make_context()
+    adapter = KerasAdapter(Old(context), context)
+    adapter.load(path, batches_trained=0)
+    loaded = det_keras.load_model_from_checkpoint_path(path, trial_class=Old)
+    expected = json.loads((path / "expected.json").read_text())["weights"]
+    for model in (context._model, loaded):
+        assert [value.tolist() for value in model.get_weights()] == expected

@@ -1,0 +1,118 @@
+"""Optimizers that apply the mean gradients of all slots, added up over several batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from det_core.errors import InvalidTrial
+from det_tensorflow.backend import Gradient, TensorFlowBackend
+
+v1 = tf.compat.v1
+KINDS = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer, v1.train.Optimizer)
+
+
+class Exchange(tf.Module):  # type: ignore[misc]
+    """What happens to the gradients of one optimizer before it applies them. Checkpoints have to have its variables.
+
+    Args:
+        name: of the optimizer, the same on all slots, and of this one alone.
+        aggregation: batches whose gradients are added up before each update, >= 1.
+        average_aggregated: whether their mean is applied, instead of their sum.
+        fp16_compression: as for `TensorFlowBackend.average`.
+    """
+
+    def __init__(
+        self,
+        backend: TensorFlowBackend,
+        name: str,
+        *,
+        aggregation: int,
+        average_aggregated: bool,
+        fp16_compression: bool,
+    ) -> None:
+        super().__init__(name)
+        self._sums: list[Any] = []
+        """Of gradients since the last update, one per variable."""
+        self._count: Any = None
+        """Of batches."""
+        self._average = partial(backend.average, name=name, fp16_compression=fp16_compression)
+        self._aggregation = aggregation
+        self._divisor = aggregation if average_aggregated else 1
+
+    def through(self, optimizer: Any) -> Any:
+        """Send the gradients of an optimizer through here, from now on; returns the same.
+
+        Raises:
+            InvalidTrial: it is none of `KINDS`.
+        """
+        if not isinstance(optimizer, KINDS):
+            raise InvalidTrial(
+                f"wrap_optimizer() got {optimizer!r}; expected an object such as tf.keras.optimizers.Adam(), "
+                "tf.keras.optimizers.legacy.Adam() or tf.compat.v1.train.AdamOptimizer(), not the name of one"
+            )
+        kind = type(optimizer)
+        optimizer.__class__ = type(kind.__name__, (_Exchanging, kind), {"__module__": kind.__module__})
+        optimizer._det_exchange = self
+        return optimizer
+
+    def apply(self, pairs: Sequence[tuple[Gradient | None, Any]], run: Callable[..., Any]) -> Any:
+        """Apply (gradient, variable) pairs by ``run(pairs)``, if it is time; returns what tells that it was done."""
+        trained = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        if not trained:
+            return run(pairs)  # which says that there are none
+        gradients, variables = zip(*trained, strict=True)
+        if self._aggregation == 1:
+            return run(list(zip(self._average(gradients), variables, strict=True)))
+        return self._aggregate(gradients, variables, run)
+
+    def share(self) -> Any:
+        """Make what was added up the mean over the slots, on all of them, since a checkpoint has one slot's variables.
+
+        Returns:
+            The operation that does, if this is called within a graph.
+        """
+        sums = self._sums
+        if not sums:
+            return None if tf.executing_eagerly() else tf.no_op()
+        means = self._average([total.read_value() for total in sums])
+        assigned = [total.assign(mean) for total, mean in zip(sums, means, strict=True)]
+        return None if tf.executing_eagerly() else tf.group(*assigned)
+
+    def _aggregate(self, gradients: Sequence[Gradient], variables: Sequence[Any], run: Callable[..., Any]) -> Any:
+        if self._count is None:
+            with tf.init_scope():
+                self._sums.extend(_zeros(one.shape, one.dtype.base_dtype) for one in variables)
+                self._count = _zeros([], tf.int64)
+        sums, dense = self._sums, map(tf.convert_to_tensor, gradients)
+        added = [total.assign_add(one) for total, one in zip(sums, dense, strict=True)]
+
+        def update() -> tf.Tensor:
+            means = self._average([total.read_value() / self._divisor for total in sums])
+            applied = run(list(zip(means, variables, strict=True)))
+            with tf.control_dependencies([] if applied is None else [applied]):
+                emptied = [total.assign(tf.zeros_like(total)) for total in sums]
+            with tf.control_dependencies(emptied):
+                return tf.constant(True)
+
+        with tf.control_dependencies(added):
+            counted = self._count.assign_add(1)
+        with tf.control_dependencies([counted]):
+            return tf.cond(tf.equal(counted % self._aggregation, 0), update, lambda: tf.constant(False))
+
+
+class _Exchanging:
+    """Mixed into the class of an optimizer."""
+
+    _det_exchange: Exchange
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        run = partial(super().apply_gradients, *args, **kwargs)  # type: ignore[misc]
+        return self._det_exchange.apply(list(grads_and_vars), run)
+
+
+def _zeros(shape: Any, dtype: Any) -> Any:
+    return v1.Variable(tf.zeros(shape, dtype), trainable=False, use_resource=True, name="det_aggregation")

@@ -1,0 +1,19 @@
+"""Imported before anything else that needs TensorFlow: says what to install where it is missing."""
+
+from __future__ import annotations
+
+_REMEDY = (
+    "install it: pip install 'det-tensorflow[cpu]', or 'det-tensorflow[gpu]' for CUDA; it needs Python 3.10 or 3.11"
+)
+
+try:
+    import tensorflow as tf
+except ModuleNotFoundError as error:
+    if error.name != "tensorflow":
+        raise
+    raise ImportError(f"TensorFlow is not installed; {_REMEDY}") from error
+
+if tuple(map(int, tf.__version__.split(".")[:2])) != (2, 15):
+    raise ImportError(
+        f"TensorFlow {tf.__version__} is installed, and det needs 2.15, the last one with Estimators; {_REMEDY}"
+    )

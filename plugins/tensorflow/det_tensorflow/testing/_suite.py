@@ -1,0 +1,100 @@
+"""Several slots train what one slot trains, whatever the framework, and go on where they were killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from det_core.testing._exact import exact
+from det_core.testing._job import BATCHES, Failure, Job
+from det_core.testing._suite import Suite
+from det_tensorflow.testing._jobs import AGGREGATED, METRICS, Jobs, jobs_of
+from det_tensorflow.testing.code.common import VALIDATION
+
+EACH_FRAMEWORK = pytest.mark.parametrize("framework", METRICS)
+
+
+class AdapterCompliance(Suite):
+    """Derive from it, and say ``backend``. Redefining a test is an error."""
+
+    backend: ClassVar[str] = ""
+    """The name in ``distributed: {backend: ...}``; it must be installed."""
+    options: ClassVar[Mapping[str, Any]] = {}
+    """Those of the ``distributed`` block."""
+    tolerance: ClassVar[float] = 1e-5
+    """How far weights, losses and metrics may be from those of one slot, absolutely and relatively."""
+    limit: ClassVar[float] = 200.0
+    """Seconds that a run of a trial may take, its start included."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def jobs(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+        assert cls.backend, f"{cls.__name__} must say backend = 'the name of the backend'"
+        distributed = {"backend": cls.backend, **cls.options}
+        with jobs_of(tmp_path_factory.mktemp("jobs"), distributed, cls.limit) as jobs:
+            yield jobs
+
+    @pytest.mark.integration
+    @pytest.mark.slow
+    @EACH_FRAMEWORK
+    @pytest.mark.parametrize("trial", ["{}", AGGREGATED], ids=["plain", "aggregated"])
+    def test_two_slots_train_what_one_does(self, jobs: Jobs, trial: str, framework: str) -> None:
+        """The mean of gradients, over slots and aggregated batches, from the chief's first weights on."""
+        one, two = (jobs.undisturbed(trial.format(framework), slots).ended() for slots in (1, 2))
+        self.assert_close(two, one)
+        assert len(one.losses()) == BATCHES
+
+    @pytest.mark.integration
+    @pytest.mark.slow
+    def test_four_slots_train_what_one_does(self, jobs: Jobs) -> None:
+        one, four = (jobs.undisturbed("keras", slots).ended() for slots in (1, 4))
+        self.assert_close(four, one)
+
+    @pytest.mark.integration
+    @pytest.mark.slow
+    @EACH_FRAMEWORK
+    def test_validation_is_of_all_data_once(self, jobs: Jobs, framework: str) -> None:
+        """The slots do not have the same number of records and batches of it."""
+        one, two = (jobs.undisturbed(framework, slots).ended().metrics("validation") for slots in (1, 2))
+        assert [steps for steps, *_ in two] == [0, 7, BATCHES]
+        for (_, expected, _), (_, metrics, _) in zip(one, two, strict=True):
+            names = [name for name in expected if name.startswith("val") or name == "auc"]
+            assert METRICS[framework] in names
+            assert len(names) == 2
+            for name in names:
+                np.testing.assert_allclose(metrics[name], expected[name], self.tolerance, self.tolerance)
+
+    @pytest.mark.integration
+    @pytest.mark.slow
+    def test_metrics_of_estimators_are_exact(self, jobs: Jobs) -> None:
+        """What `make_metric` reduces is what the model, made again here, says of the whole set."""
+        two = jobs.undisturbed("estimator", 2).ended()
+        weights = two.weights()
+        features, labels = VALIDATION
+        hidden = np.tanh(features @ weights["dense/kernel"] + weights["dense/bias"])
+        scores = hidden @ weights["dense_1/kernel"] + weights["dense_1/bias"]
+        steps, metrics, _ = two.metrics("validation")[-1]
+        assert (steps, metrics["auc"]) == (BATCHES, pytest.approx(roc_auc_score(labels, scores), abs=1e-12))
+
+    @pytest.mark.integration
+    @pytest.mark.slow
+    @EACH_FRAMEWORK
+    def test_killed_and_resumed_is_as_if_undisturbed(self, jobs: Jobs, framework: str) -> None:
+        """To the last bit."""
+        trial = AGGREGATED.format(framework)
+        killed, undisturbed = jobs.make(trial), jobs.undisturbed(trial, 2)
+        assert killed.run(2, Failure("kill", 1, 11)) != 0, killed.output()
+        assert killed.steps() == 9
+        assert exact(killed.start(2).ended().outcome()) == exact(undisturbed.ended().outcome())
+
+    def assert_close(self, one: Job, other: Job) -> None:
+        """Weights, what optimizers remember, and the losses of all batches."""
+        mine, theirs = one.weights(), other.weights()
+        assert mine.keys() == theirs.keys()
+        for name, value in mine.items():
+            np.testing.assert_allclose(value, theirs[name], self.tolerance, self.tolerance, err_msg=name)
+        np.testing.assert_allclose(one.losses(), other.losses(), self.tolerance, self.tolerance)

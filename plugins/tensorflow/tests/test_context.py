@@ -1,0 +1,101 @@
+"""What trials of all frameworks for TensorFlow may ask for and must hand over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from det_tensorflow.backend import TensorFlowBackend, backend_of
+from det_tensorflow.context import TensorFlowExperimentalContext, TensorFlowTrialContext
+
+from det_core.config import parse_config
+from det_core.core._distributed import single_process
+from det_core.errors import InvalidTrial
+
+CONFIG: dict[str, Any] = {
+    "entrypoint": "model_def:Trial",
+    "hyperparameters": {"global_batch_size": 4},
+    "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
+}
+
+
+class Noting(TensorFlowBackend):
+    """Notes the names of optimizers."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def average(self, gradients: Sequence[Any], *, name: str, fp16_compression: bool) -> list[Any]:
+        self.calls.append((name, fp16_compression, [float(one) for one in gradients]))
+        return list(gradients)
+
+
+def context(*, slots: Any = None, **optimizations: Any) -> TensorFlowTrialContext:
+    return TensorFlowTrialContext(
+        config=parse_config({**CONFIG, "optimizations": optimizations}),
+        hparams={},
+        trial_id=0,
+        experiment_id=0,
+        trial_seed=0,
+        distributed=slots or single_process(),
+    )
+
+
+def test_optimizers_do_what_the_config_asks() -> None:
+    made = context(aggregation_frequency=2, average_aggregated_gradients=False, gradient_compression=True)
+    made._backend = backend = Noting()
+    optimizers = [made.wrap_optimizer(tf.keras.optimizers.SGD(1.0)) for _ in range(2)]
+    weight = tf.Variable(0.0)
+    for _ in range(2):
+        for optimizer in optimizers:
+            optimizer.apply_gradients([(tf.constant(1.5), weight)])
+    assert backend.calls == [("optimizer0", True, [3.0]), ("optimizer1", True, [3.0])]
+    assert float(weight) == -6.0
+
+
+def test_gradients_added_up_are_shared_before_a_checkpoint() -> None:
+    made = context(aggregation_frequency=2, gradient_compression=True)
+    made._backend = backend = Noting()
+    made.wrap_optimizer(tf.keras.optimizers.SGD(1.0)).apply_gradients([(tf.constant(1.5), tf.Variable(0.0))])
+    made._share_aggregated()
+    assert backend.calls == [("optimizer0", True, [1.5])]
+
+
+@pytest.mark.parametrize(
+    ("rank", "shard", "expected"), [(0, True, [0, 2, 4]), (1, True, [1, 3]), (1, False, [0, 1, 2, 3, 4])]
+)
+def test_slots_have_shares_of_the_records(rank: int, shard: bool, expected: list[int]) -> None:
+    made = context(slots=SimpleNamespace(rank=rank, size=2))
+    dataset = made._shard(tf.data.Dataset.range(5), shard)
+    assert list(dataset.as_numpy_iterator()) == expected
+    assert made._datasets == [dataset]
+
+
+def test_only_datasets_are_taken() -> None:
+    with pytest.raises(InvalidTrial, match=r"wrap_dataset\(\) got a list; expected a tf.data.Dataset"):
+        context()._shard([1], True)
+
+
+def test_one_process_needs_no_backend() -> None:
+    backend = backend_of("keras", context())
+    weights = [tf.Variable(1.0)]
+    assert backend.average([tf.constant(2.0)], name="optimizer0", fp16_compression=True) == [2.0]
+    assert backend.broadcast(weights) is None
+    with backend.training():
+        pass
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        session.run(backend.broadcast([]))
+
+
+def test_without_training_there_is_no_directory_for_tensorboard() -> None:
+    with pytest.raises(InvalidTrial, match="train with det run"):
+        TensorFlowTrialContext.from_config(CONFIG).get_tensorboard_path()
+
+
+@pytest.mark.parametrize("name", ["cache_train_dataset", "cache_validation_dataset"])
+def test_names_of_the_past_say_what_to_use(name: str) -> None:
+    with pytest.raises(InvalidTrial, match=r"use tf.data.Dataset.cache\(\)"):
+        getattr(TensorFlowExperimentalContext(), name)("id", shuffle=True)

@@ -1,0 +1,192 @@
+"""Optimizers that exchange and add up gradients, against plain ones on whole batches."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from det_tensorflow.backend import TensorFlowBackend
+from det_tensorflow.optimizer import Exchange
+
+from det_core.errors import InvalidTrial
+
+KINDS: dict[str, Callable[[float], Any]] = {
+    "keras": lambda rate: tf.keras.optimizers.SGD(rate, momentum=0.9),
+    "legacy": lambda rate: tf.keras.optimizers.legacy.SGD(rate, momentum=0.9),
+    "v1": lambda rate: tf.compat.v1.train.MomentumOptimizer(rate, 0.9),
+}
+RECORDS = np.random.default_rng(3).random((24, 3)).astype("float32")
+EACH_MODE = pytest.mark.parametrize("function", [False, True], ids=["eager", "function"])
+EACH_KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+class Scaling(TensorFlowBackend):
+    """Makes gradients dense and multiplies them. Notes what it is called with, while functions are traced, too."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.calls: list[Any] = []
+
+    def average(self, gradients: Sequence[Any], *, name: str, fp16_compression: bool) -> list[Any]:
+        self.calls.append((name, fp16_compression, len(gradients)))
+        return [tf.convert_to_tensor(gradient) * self.factor for gradient in gradients]
+
+
+class Model(tf.Module):  # type: ignore[misc]
+    """Weights, a table of which a batch uses a few rows, and a variable that nothing uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = tf.Variable(tf.ones([3, 2]))
+        self.table = tf.Variable(tf.ones([5, 2]))
+        self.unused = tf.Variable(1.0)
+        self.all = [self.weights, self.table, self.unused]
+
+    def gradients(self, records: Any) -> Any:
+        with tf.GradientTape() as tape:
+            rows = tf.nn.embedding_lookup(self.table, tf.cast(records[:, 0] * 5, tf.int32))
+            loss = tf.reduce_mean((records @ self.weights - rows * 0.3) ** 2)
+        return tape.gradient(loss, self.all)
+
+
+def through(optimizer: Any, aggregation: int = 1, *, average: bool = True, backend: Any = None) -> Exchange:
+    exchange = Exchange(
+        backend or TensorFlowBackend(),
+        "optimizer0",
+        aggregation=aggregation,
+        average_aggregated=average,
+        fp16_compression=False,
+    )
+    assert exchange.through(optimizer) is optimizer
+    return exchange
+
+
+def train(optimizer: Any, size: int, *, model: Model | None = None, function: bool = True) -> Any:
+    """All records in batches of a size; the weights."""
+    model = model or Model()
+
+    def step(records: Any) -> None:
+        optimizer.apply_gradients(zip(model.gradients(records), model.all, strict=True))
+
+    run = tf.function(step) if function else step
+    for start in range(0, len(RECORDS), size):
+        run(tf.constant(RECORDS[start : start + size]))
+    return [one.numpy() for one in model.all]
+
+
+def trained(
+    kind: str, size: int, aggregation: int = 1, *, rate: float = 0.1, factor: float = 1.0, **options: Any
+) -> Any:
+    optimizer = KINDS[kind](rate)
+    through(optimizer, aggregation, backend=Scaling(factor))
+    return train(optimizer, size, **options)
+
+
+def assert_close(one: Any, other: Any) -> None:
+    for mine, theirs in zip(one, other, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@EACH_KIND
+def test_on_one_slot_nothing_changes(kind: str) -> None:
+    """Rows without a gradient have no momentum, if the optimizer says so."""
+    optimizer = KINDS[kind](0.1)
+    through(optimizer)
+    for mine, theirs in zip(train(optimizer, 6), train(KINDS[kind](0.1), 6), strict=True):
+        assert mine.tobytes() == theirs.tobytes()
+
+
+@EACH_KIND
+@EACH_MODE
+def test_gradients_are_those_of_all_slots(kind: str, function: bool) -> None:
+    assert_close(trained(kind, 6, factor=2.0, function=function), trained(kind, 6, rate=0.2, function=function))
+
+
+@EACH_KIND
+@EACH_MODE
+def test_aggregated_batches_are_as_one(kind: str, function: bool) -> None:
+    assert_close(trained(kind, 2, 3, function=function), trained(kind, 6, function=function))
+
+
+def test_their_sum_may_be_applied_instead_of_the_mean() -> None:
+    optimizer = KINDS["keras"](0.1)
+    through(optimizer, 3, average=False)
+    assert_close(train(optimizer, 2), trained("keras", 6, rate=0.3))
+
+
+def test_batches_that_update_nothing_do_not_exchange() -> None:
+    backend, optimizer = Scaling(1.0), KINDS["keras"](0.1)
+    through(optimizer, 3, backend=backend)
+    train(optimizer, 3, function=False)  # 8 batches
+    assert backend.calls == [("optimizer0", False, 2)] * 2, "gradients that are None do not travel"
+    assert int(optimizer.iterations) == 2
+
+
+@EACH_KIND
+def test_what_was_added_up_is_in_checkpoints(kind: str, tmp_path: Path) -> None:
+    def checkpoint() -> tuple[Any, Model, tf.train.Checkpoint]:
+        optimizer, model = KINDS[kind](0.1), Model()
+        exchange = through(optimizer, 5)
+        return optimizer, model, tf.train.Checkpoint(optimizer=optimizer, model=model, exchanges=[exchange])
+
+    optimizer, model, first = checkpoint()
+    train(optimizer, 3, model=model)
+    path = first.write(str(tmp_path / "c"))
+    expected = train(optimizer, 3, model=model)
+
+    optimizer, model, second = checkpoint()
+    reading = second.read(path)
+    resumed = train(optimizer, 3, model=model)
+    reading.assert_consumed()
+    assert [one.tobytes() for one in resumed] == [one.tobytes() for one in expected]
+
+
+@EACH_KIND
+def test_no_gradient_at_all_is_the_error_that_it_was(kind: str) -> None:
+    optimizer = KINDS[kind](0.1)
+    through(optimizer)
+    with pytest.raises(ValueError, match="No gradients provided"):
+        optimizer.apply_gradients([(None, tf.Variable(1.0))])
+
+
+def test_before_a_checkpoint_slots_share_what_they_added_up() -> None:
+    optimizer, backend = KINDS["keras"](0.1), Scaling(0.5)
+    exchange = through(optimizer, 5, backend=backend)
+    exchange.share()
+    assert not backend.calls, "there is nothing yet"
+    train(optimizer, 8, function=False)  # 3 batches
+    before = [one.numpy() for one in exchange._sums]
+    exchange.share()
+    assert backend.calls == [("optimizer0", False, 2)]
+    for mine, theirs in zip(exchange._sums, before, strict=True):
+        np.testing.assert_array_equal(mine.numpy(), theirs * 0.5)
+        assert theirs.any()
+
+
+def test_an_optimizer_stays_what_it_was() -> None:
+    optimizer = tf.keras.optimizers.Adam(0.25)
+    before = optimizer.get_config()
+    through(optimizer)
+    assert isinstance(optimizer, tf.keras.optimizers.Adam)
+    assert (type(optimizer).__name__, optimizer.get_config()) == ("Adam", before)
+    restored = tf.keras.optimizers.deserialize(tf.keras.optimizers.serialize(optimizer))
+    assert (type(restored), restored.get_config()) == (tf.keras.optimizers.Adam, before)
+
+
+@pytest.mark.parametrize("wrong", ["adam", tf.keras.optimizers.Adam, None], ids=["name", "class", "none"])
+def test_only_optimizers_are_taken(wrong: Any) -> None:
+    with pytest.raises(InvalidTrial, match=r"expected an object such as tf.keras.optimizers.Adam\(\)"):
+        through(wrong)
+
+
+def test_graphs_of_the_past_do_the_same() -> None:
+    """In a process of its own, since it can never execute eagerly again."""
+    program = Path(__file__).with_name("graphs.py")
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
