@@ -11,7 +11,7 @@ PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := det_core $(PLUGINS:%=plugins/%) tests benchmarks examples
 # One pytest process per distribution: test-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
-	horovod torch_distributed core torch deepspeed keras estimator storage_s3 tensorflow storage_gcs)
+	horovod keras estimator tensorflow core torch torch_distributed deepspeed storage_s3 storage_gcs)
 tests_of = $(if $(filter core,$(1)),tests,plugins/$(1)/tests)
 
 .PHONY: demo test unit soak lint bench debian clean
@@ -32,7 +32,7 @@ unit: $(VENV)/.dev
 		$(BIN)/pytest -q -m "not integration and not slow" $$tests; done
 
 # The same campaigns as in the tests, with their full count of seeds.
-soak: $(VENV)/.horovod
+soak: debian $(VENV)/.horovod
 	export DET_SOAK=1; set -e; for tests in $(foreach suite,$(SUITES),$(call tests_of,$(suite))); do \
 		$(BIN)/pytest -m campaign $$tests; done
 
@@ -85,7 +85,7 @@ $(VENV)/.dev: $(VENV)/.demo
 	touch $@
 
 # Compiled in some minutes, once: the wheel is kept. Without a compiler its tests skip and say so; never in CI.
-$(VENV)/.horovod: $(VENV)/.dev | debian
+$(VENV)/.horovod: $(VENV)/.dev
 	$(BIN)/python -m det_horovod.build --wheels .cache/wheels && touch $@ || \
 		{ [ -z "$$CI" ] && echo "Horovod cannot be built here: its tests will skip"; }
 

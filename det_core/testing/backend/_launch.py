@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -64,6 +65,8 @@ class Launch:
         (self.directory / "code" / "script.py").write_text(HEAD + script)
         given = [f"--option={key}={json.dumps(value)}" for key, value in options.items()]
         command = ["-m", "det_core.launch", name, f"--slots={slots}", *given, *node, "--", "script.py", *arguments]
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; children inherit that
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         with (self.directory / "stdout").open("wb") as stdout, (self.directory / "stderr").open("wb") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, *command],
