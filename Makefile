@@ -28,8 +28,10 @@ test-%:
 	$(BIN)/pytest --durations=8 $(call tests_of,$*)
 
 unit: $(VENV)/.dev
-	set -e; for tests in $(foreach suite,$(SUITES),$(call tests_of,$(suite))); do \
-		$(BIN)/pytest -q -m "not integration and not slow" $$tests; done
+	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(SUITES:%=unit-%)
+
+unit-%:
+	$(BIN)/pytest -q -m "not integration and not slow" $(call tests_of,$*)
 
 # The same campaigns as in the tests, with their full count of seeds.
 soak: debian $(VENV)/.horovod

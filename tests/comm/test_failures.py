@@ -18,6 +18,8 @@ from det_core.errors import CommError, OutOfStep, PeerLost
 
 from . import job
 
+pytestmark = pytest.mark.integration
+
 LAYOUTS = pytest.mark.parametrize("machines", [(3,), (2, 2), (1, 1, 1)], ids=str)
 
 

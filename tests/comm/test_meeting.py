@@ -21,6 +21,8 @@ from det_core.errors import CommError, PeerLost
 
 from . import job
 
+pytestmark = pytest.mark.integration
+
 
 def allgather(context: DistributedContext) -> list[Any]:
     return context.allgather(context.rank)

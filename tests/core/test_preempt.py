@@ -24,6 +24,7 @@ def wait_until_asked(context: core.Context) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("command", "end"), [("pause", State.PAUSED), ("cancel", State.CANCELED), ("kill", State.CANCELED)]
 )

@@ -15,6 +15,8 @@ from det_core.testing.storage import Opener, StorageCompliance
 
 from .memory import MemoryBucket
 
+pytestmark = pytest.mark.integration
+
 
 class TestDirectory(StorageCompliance):
     large_file = (64 << 20) + 12345  # checksums go in parts of 64 MiB
