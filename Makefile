@@ -23,7 +23,11 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev debian
 	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(SUITES:%=test-%)
 
-test-horovod: $(VENV)/.horovod
+# In one recipe: as a prerequisite, the other suites would not wait for it, but it for them.
+test-horovod:
+	$(MAKE) --no-print-directory $(VENV)/.horovod
+	$(BIN)/pytest --durations=8 $(call tests_of,horovod)
+
 test-%:
 	$(BIN)/pytest --durations=8 $(call tests_of,$*)
 
@@ -57,6 +61,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/tensorflow_trials.py
 	$(BIN)/python benchmarks/first_call.py
 	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/runner.py
+	$(BIN)/python benchmarks/listings.py
 
 # Debian packages for the tests' servers, namespaces and compilers; the tests start their own, so the package shall not start one.
 # Without apt or root those tests skip and say so; never in CI.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from det_core.lazy import exports
+
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # importing typing would be most of this module's cost
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from det_core import core as core
+    from det_core import experimental as experimental
     from det_core.core._info import ClusterInfo as ClusterInfo
     from det_core.core._info import RendezvousInfo as RendezvousInfo
     from det_core.core._info import TrialInfo as TrialInfo
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # Name -> the module that defines it (PEP 562); the block above repeats it for type checkers.
 _EXPORTS = {
     "core": "det_core.core",
+    "experimental": "det_core.experimental",
     "ClusterInfo": "det_core.core._info",
     "InvalidHP": "det_core.errors",
     "RendezvousInfo": "det_core.core._info",
@@ -34,17 +36,4 @@ _EXPORTS = {
 
 __all__ = ["__version__", *sorted(_EXPORTS)]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    module = import_module(_EXPORTS[name])
-    value = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = exports(globals(), _EXPORTS)

@@ -56,7 +56,15 @@ class TrackingError(DetError):
 
 
 class RecordNotFound(TrackingError):
-    """No such experiment, trial or checkpoint in the record."""
+    """No such experiment, trial, checkpoint or model in the record."""
+
+
+class RecordExists(TrackingError):
+    """The name is taken."""
+
+
+class RecordInUse(TrackingError):
+    """Something else in the record needs what was to be deleted."""
 
 
 class StoreCorrupt(TrackingError):
@@ -89,6 +97,10 @@ class StorageError(DetError):
 
 class CheckpointNotFound(StorageError):
     """The storage holds no complete checkpoint under this id."""
+
+
+class NoCheckpoint(DetError, AssertionError):
+    """No checkpoint in the record fits what was asked for (an AssertionError for the scripts that catch one)."""
 
 
 class CheckpointCorrupt(StorageError):
@@ -141,6 +153,10 @@ class OutOfStep(CommError):
 
 class RankFailed(DetError, RuntimeError):
     """Another rank raised in a step that all ranks take together. Names the rank and its error."""
+
+
+class ExperimentFailed(DetError):
+    """The experiment that was waited for ended with an error."""
 
 
 class InvalidTrial(DetError):

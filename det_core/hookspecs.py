@@ -13,10 +13,10 @@ hook                      process                                thread
 ========================  =====================================  =================================
 registration hooks        any that looks a name up               the caller's, once per process
 det_choose_framework      worker                                 main, before the trial is made
-det_choose_backend        runner                                 main, before the launch
+det_choose_backend        runner                                 the trial's, before the launch
 det_experiment_started    runner                                 main
 det_experiment_finished   runner                                 main
-det_trial_started         runner                                 main
+det_trial_started         runner                                 the trial's: several may at once
 det_trial_finished        runner                                 main
 det_metrics_reported      chief worker                           metrics shipper, after the commit
 det_checkpoint_saved      chief worker                           the one that saved, after COMPLETED

@@ -6,7 +6,7 @@ the config first selects it; so a plugin's entry-point module never imports the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 API = 1
@@ -39,9 +39,15 @@ class FrameworkSpec(Spec):
     Args:
         loading: Python lines that load a checkpoint; ``{path}`` stands for its directory. Shown for checkpoints
             whose metadata names this framework under ``trial_framework``.
+        load: ``"module:attribute"`` of what ``Checkpoint.load`` calls for such checkpoints:
+            ``load(path, tags=tags, **kwargs)`` with their directory and what its caller gave.
+        old_names: what checkpoints of the original say that this framework reads: a ``trial_type`` (in
+            ``load_data.json``), a ``format``, or a ``framework`` without its version (in ``metadata.json``).
     """
 
     loading: str = ""
+    load: str | None = None
+    old_names: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

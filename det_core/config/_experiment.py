@@ -61,10 +61,11 @@ class ExperimentConfig(Block):
     profiling: ProfilingConfig = ProfilingConfig()
     data: dict[str, Any] = Field(default_factory=dict)
     debug: Flag = False
+    internal: dict[str, Any] | None = None
+    """What systems note for themselves; of it, only `script` means something here."""
     bind_mounts: Ignored[tuple[BindMount, ...]] = ()
     data_layer: Ignored[dict[str, Any] | None] = None
     integrations: Ignored[dict[str, Any] | None] = None
-    internal: Ignored[dict[str, Any] | None] = None
     log_policies: Ignored[tuple[dict[str, Any], ...] | None] = None
     log_pattern_policies: Ignored[tuple[dict[str, Any], ...] | None] = None
     pbs: Ignored[dict[str, Any] | None] = None
@@ -82,6 +83,13 @@ class ExperimentConfig(Block):
         """What to tell the user once: legacy keys that were rewritten, and keys that mean nothing here."""
         ignored = ", ".join(_ignored_keys(self))
         return (*self._rewrites, *([f"these keys have no meaning here and are ignored: {ignored}"] if ignored else []))
+
+    @property
+    def script(self) -> tuple[str, ...]:
+        """``internal.native.command``: the path and the arguments of the script that called `create`; else empty."""
+        native = (self.internal or {}).get("native")
+        command = native.get("command") if isinstance(native, dict) else None
+        return tuple(map(str, command)) if isinstance(command, (list, tuple)) else ()
 
     def dump(self) -> dict[str, Any]:
         """Plain JSON values, defaults included, in the form in which users write configs.

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
-from det_core.config import SearcherConfig, Unit
+from det_core.config import Length, SearcherConfig, Unit
 from det_core.core._distributed import DistributedContext
+from det_core.core._together import everyone
 from det_core.core._train import TrainContext
 from det_core.core._values import number
 from det_core.interfaces.tracking import Run, TrackingStore
@@ -155,6 +156,18 @@ class SearcherContext:
     def get_configured_units(self) -> Unit | None:
         """The unit of the config's ``searcher.max_length``; None if it is a bare number, or missing."""
         return self._config.unit
+
+    def ordered(self) -> Length | None:
+        """How long to train by the present operation, for frameworks; all workers call it in step.
+
+        None: there is no operation, or it does not say in which unit.
+        """
+
+        def ask() -> Length | None:
+            operation, unit = self._store.searcher_operation(self._run.trial_id), self._config.unit
+            return Length(operation.length, unit) if operation and unit else None
+
+        return everyone(self._distributed).by_chief(ask)
 
     def _operations(self, mode: SearcherMode, auto_ack: bool) -> Iterator[SearcherOperation]:
         operation: SearcherOperation | None = None

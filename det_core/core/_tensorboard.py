@@ -67,6 +67,8 @@ class Tensorboard:
         self._wake = threading.Event()
         self._closing = False
         self._thread: threading.Thread | None = None
+        self.dispensable: Selector = lambda _: False
+        """Which files may be lost with the directory, though they were not stored."""
 
     def path(self) -> Path:
         """The directory, made by the first call, which only this user can read."""
@@ -113,6 +115,13 @@ class Tensorboard:
                 if path.exists():  # else its owner removed it, as profilers do with files they merge
                     raise
 
+    def try_to_upload(self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path) -> None:
+        """As `upload`; a failure is a warning."""
+        try:
+            self.upload(selector, mangler)
+        except Exception as error:  # noqa: BLE001  (a picture of the training must not end it)
+            _log.warning("TensorBoard files could not be stored, to be tried again: %s", error)
+
     def sync(self) -> None:
         """Store what changed, soon and in the background."""
         self._wake.set()
@@ -128,7 +137,7 @@ class Tensorboard:
             self._wake.set()
             self._thread.join(_PATIENCE)
             if not self._thread.is_alive():
-                self._try_to_upload()
+                self.try_to_upload()
         left = self._not_stored()
         if left:
             _log.warning("%d TensorBoard files that were not stored are left in %s", len(left), self._directory)
@@ -136,14 +145,15 @@ class Tensorboard:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _files(self) -> list[Path]:
-        return sorted(path for path in self.path().rglob("*") if path.is_file())
+        return sorted(path for path in self._directory.rglob("*") if path.is_file()) if self._directory else []
 
     def _not_stored(self) -> list[Path]:
         stored = {(source, changed, size) for source, _, changed, size in self._stored}
         return [
             path
             for path in self._files()
-            if (path.relative_to(self.path()), path.stat().st_mtime_ns, path.stat().st_size) not in stored
+            if not self.dispensable(path)
+            and (path.relative_to(self.path()), path.stat().st_mtime_ns, path.stat().st_size) not in stored
         ]
 
     def _sync_until_closed(self) -> None:
@@ -153,14 +163,8 @@ class Tensorboard:
             self._wake.clear()
             start = time.monotonic()
             if not self._closing:
-                self._try_to_upload()
+                self.try_to_upload()
             pause = max(_EVERY, (time.monotonic() - start) / _SHARE)
-
-    def _try_to_upload(self) -> None:
-        try:
-            self.upload()
-        except Exception as error:  # noqa: BLE001  (a picture of the training must not end it)
-            _log.warning("TensorBoard files could not be stored, to be tried again: %s", error)
 
 
 def points(report: MetricsReport) -> Iterator[tuple[int, dict[str, float]]]:

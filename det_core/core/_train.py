@@ -139,8 +139,9 @@ class TrainContext:
         """Report the share of the work that is done, 0 to 1."""
         if not 0 <= progress <= 1:
             raise ValueError(f"progress is {progress}; expected 0 to 1")
+        run = self._run
         self._shipper.submit_latest(
-            "progress", partial(self._store.set_experiment_progress, self._experiment_id, progress)
+            "progress", partial(self._store.set_trial_progress, run.trial_id, run.run_id, progress)
         )
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:

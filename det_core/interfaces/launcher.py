@@ -63,7 +63,10 @@ class Allocation(ABC):
 
 
 class Launcher(ABC):
-    """Starts allocations. Constructed with the validated ``launcher`` block."""
+    """Starts allocations, from any thread. Constructed with the validated ``launcher`` block."""
+
+    slots: int | None = None
+    """How many the trials of an experiment may have together; None: the launcher lets those wait that have no room."""
 
     @abstractmethod
     def start(self, request: LaunchRequest) -> Allocation:

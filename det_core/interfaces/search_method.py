@@ -52,6 +52,11 @@ class Close:
 Action = Create | Train | Close
 
 
+def plain(action: Action) -> list[Any]:
+    """Its name and its fields, in types that JSON has if the hyperparameters are."""
+    return [type(action).__name__, *vars(action).values()]
+
+
 class SearchMethod(ABC):
     """Decides which trials exist and how long each trains.
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any
+
+from det_core.interfaces.models import ModelRegistry
 
 SECRET_REFERENCE = re.compile(r"det-secret:[0-9a-f]{32}")
 """What recorded configs hold in the place of a secret; `det_core.tracking.secret_files` has the secrets."""
@@ -62,6 +64,7 @@ class Experiment:
     config: Mapping[str, Any]
     original_config: str
     labels: Sequence[str]
+    notes: str
     progress: float
     """Share of the work that is done, 0 to 1."""
     error: str | None
@@ -91,12 +94,49 @@ class Trial:
     """Batches trained, by the newest report or checkpoint of the surviving history."""
     runner_state: str
     """The short status that the trial's own code reported last."""
+    searcher_length: int | None
+    """How long it shall train by its latest order, as in `SearcherOperationRecord`."""
+    progress: float
+    """Share of that length that is trained, 0 to 1."""
+    ordered: int | None
+    """Number of the search event that asked it to train, until it has; None: it has nothing to do."""
+    source_checkpoint: str | None
+    """What it starts from while it has no checkpoint of its own; None: what the config says."""
     metadata: Mapping[str, Any]
     """What the trial's own code noted about itself."""
     task_id: str
     external_id: str | None
     start_time: datetime
     end_time: datetime | None
+
+
+class TrialOrder(str, Enum):
+    """What `TrackingStore.trial_results` sorts by; trials without such a value come last."""
+
+    ID = "id"
+    BEST = "best"
+    """The best value first, whichever way is better."""
+    LATEST = "latest"
+    """Likewise, by the latest value."""
+    BATCHES = "batches"
+    """The longest trained first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """A finite value of the searcher's metric."""
+
+    value: float
+    steps_completed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """A trial with what it has reached."""
+
+    trial: Trial
+    best: Validation | None
+    latest: Validation | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +160,41 @@ class SearcherOperationRecord:
     completed: bool
     metric: float | None
     """Told with the completion; may be NaN or infinite. None before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchEvent:
+    """What a search method was told, and what it asked for then; in types that JSON has."""
+
+    number: int
+    """0, 1, 2, ..."""
+    event: Sequence[Any]
+    """The name of its method and the arguments."""
+    actions: Sequence[Sequence[Any]]
+    """The name and the fields of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTrial:
+    """A trial that a search creates."""
+
+    hparams: Mapping[str, Any]
+    seed: int
+    source_checkpoint: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialUpdate:
+    """What a search makes of one of its trials."""
+
+    request_id: int
+    state: State
+    ordered: int | None = None
+    """As in `Trial`."""
+    length: int | None = None
+    """Of a new searcher operation, > 0; None leaves it as it is."""
+    new: NewTrial | None = None
+    """Creates it, unless it is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +244,13 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScoredCheckpoint:
+    checkpoint: Checkpoint
+    value: float | None
+    """The searcher's metric as it was validated at the checkpoint's batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogLine:
     trial_id: int
     run_id: int
@@ -181,7 +263,13 @@ class LogLine:
     """Given by the store, rising."""
 
 
-class TrackingStore(ABC):
+def searcher_metric(config: Mapping[str, Any]) -> tuple[str, bool]:
+    """The metric that an experiment's config searches by, ``""`` if there is none, and whether smaller is better."""
+    searcher: Mapping[str, Any] = config.get("searcher") or {}
+    return searcher.get("metric") or "", searcher.get("smaller_is_better", True)
+
+
+class TrackingStore(ModelRegistry, ABC):
     """Where everything that happened is written, and the rules about it.
 
     All methods are safe from several threads and processes, and after a fork. Errors: `RecordNotFound` for an unknown
@@ -224,8 +312,52 @@ class TrackingStore(ABC):
     def experiment(self, experiment_id: int) -> Experiment: ...
 
     @abstractmethod
-    def experiments(self, *, limit: int | None = None, offset: int = 0) -> list[Experiment]:
-        """Newest first."""
+    def experiments(
+        self,
+        *,
+        states: Sequence[State] = (),
+        name: str | None = None,
+        label: str | None = None,
+        archived: bool | None = None,
+        order: str = "id",
+        reverse: bool = False,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[Experiment]:
+        """Newest first, or by another order, of equals the newest first.
+
+        Args:
+            states: only those in one of these; empty = all.
+            name: only those whose name contains it, in either case of its letters.
+            label: only those that have this label.
+            archived: only those that are archived (True) or are not (False).
+            order: ``id``, ``start_time``, ``progress``, the greatest first; ``name``, ``owner``, ``state``, from A on.
+            reverse: the other way round.
+
+        Raises:
+            ValueError: another order.
+        """
+
+    @abstractmethod
+    def edit_experiment(
+        self,
+        experiment_id: int,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        notes: str | None = None,
+        labels: Sequence[str] | None = None,
+        archived: bool | None = None,
+    ) -> Experiment:
+        """Change what people say of it, and nothing else; None leaves a value as it is. The experiment afterwards."""
+
+    @abstractmethod
+    def delete_experiment(self, experiment_id: int) -> None:
+        """Forget it with all that was recorded of it. The files of its checkpoints are the caller's to remove before.
+
+        Raises:
+            TrackingError: a runner has it, or something in it is still needed; it says what.
+        """
 
     @abstractmethod
     def model_definition(self, experiment_id: int) -> bytes:
@@ -243,6 +375,40 @@ class TrackingStore(ABC):
 
     @abstractmethod
     def set_experiment_progress(self, experiment_id: int, progress: float, *, lease: str = "") -> None: ...
+
+    # The search: an append-only log of what its method was told, from which it is resumed.
+
+    @abstractmethod
+    def record_search(
+        self,
+        experiment_id: int,
+        events: Sequence[SearchEvent],
+        trials: Sequence[TrialUpdate],
+        *,
+        snapshot: Any = None,
+        lease: str = "",
+    ) -> list[Trial]:
+        """Add events with all that follows from them, in one transaction; the trials as they are then.
+
+        Args:
+            events: numbered on from the last one.
+            snapshot: the method's state after them; None keeps the last one.
+
+        Raises:
+            TrackingError: an event of that number is there.
+        """
+
+    @abstractmethod
+    def forget_search(self, experiment_id: int, *, lease: str = "") -> None:
+        """Remove its events and its snapshot, so that it starts again; its trials stay."""
+
+    @abstractmethod
+    def search_snapshot(self, experiment_id: int) -> tuple[int, Any] | None:
+        """The latest, after how many events it was taken first; None before the first."""
+
+    @abstractmethod
+    def search_events(self, experiment_id: int, *, start: int = 0) -> list[SearchEvent]:
+        """In order, from that number on."""
 
     # The lease: at most one runner owns an experiment.
 
@@ -284,8 +450,31 @@ class TrackingStore(ABC):
     def trial(self, trial_id: int) -> Trial: ...
 
     @abstractmethod
-    def trials(self, experiment_id: int) -> list[Trial]:
-        """In order of creation."""
+    def trials(self, experiment_id: int, *, ordered: bool = False, states: Sequence[State] = ()) -> list[Trial]:
+        """In order of creation.
+
+        Args:
+            ordered: only those that the search waits for.
+            states: only those in one of these; empty = all.
+        """
+
+    @abstractmethod
+    def trial_results(
+        self,
+        experiment_id: int,
+        *,
+        states: Sequence[State] = (),
+        order: TrialOrder = TrialOrder.ID,
+        reverse: bool = False,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[TrialResult]:
+        """Trials with the best and the latest value of the experiment's searcher metric.
+
+        Args:
+            states: only those in one of these; empty = all.
+            reverse: the other way round; what has no value stays last.
+        """
 
     @abstractmethod
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
@@ -313,6 +502,13 @@ class TrackingStore(ABC):
     @abstractmethod
     def report_early_exit(self, trial_id: int, run_id: int, reason: str) -> None:
         """The run leaves for good, for the reason given (the wire's name)."""
+
+    @abstractmethod
+    def set_trial_progress(self, trial_id: int, run_id: int, progress: float) -> None:
+        """Record the share of its present work that is done, 0 to 1.
+
+        A script off the cluster makes up its experiment: that is as far.
+        """
 
     @abstractmethod
     def set_runner_state(self, trial_id: int, run_id: int, status: str) -> None: ...
@@ -385,6 +581,14 @@ class TrackingStore(ABC):
         """The best (value, trial id, step) of a finite numeric validation metric over the experiment."""
 
     @abstractmethod
+    def curve(self, trial_id: int, metric: str, *, group: str, points: int = 1000) -> list[tuple[int, float]]:
+        """The (step, value) of a metric where it is a finite number, by step.
+
+        Args:
+            points: about as many, spread evenly over the steps, and the last one; fewer if fewer were reported.
+        """
+
+    @abstractmethod
     def report_system_metrics(self, samples: Sequence[SystemMetrics]) -> None:
         """Add the samples, in one transaction; ``id`` is ignored. Raises StaleRun as `report_metrics`."""
 
@@ -422,6 +626,18 @@ class TrackingStore(ABC):
 
         Returns:
             Whether it was turned.
+
+        Raises:
+            RecordInUse: it is a version of a model; names them.
+        """
+
+    @abstractmethod
+    def edit_checkpoint_metadata(
+        self, uuid: str, *, add: Mapping[str, Any] | None = None, remove: Collection[str] = ()
+    ) -> Checkpoint:
+        """Remove keys, then add or replace others, at the top level; the checkpoint as it is then.
+
+        What is stored does not change: its ``metadata.json`` says what the checkpoint was saved with.
         """
 
     @abstractmethod
@@ -436,6 +652,23 @@ class TrackingStore(ABC):
         states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
     ) -> list[Checkpoint]:
         """Oldest first, by the time of the latest change. Of one trial, of one experiment, or all."""
+
+    @abstractmethod
+    def checkpoint_validations(
+        self, *, experiment_id: int | None = None, trial_id: int | None = None, uuid: str | None = None
+    ) -> dict[str, Mapping[str, Any]]:
+        """By uuid the validation metrics at each checkpoint's batch; without those that were not validated there."""
+
+    @abstractmethod
+    def scored_checkpoints(
+        self,
+        experiment_id: int,
+        *,
+        trial_id: int | None = None,
+        states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
+        limit: int | None = None,
+    ) -> list[ScoredCheckpoint]:
+        """The best first, by the searcher's metric; of equals the oldest. Those that were not validated come last."""
 
     # Logs
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -32,10 +33,12 @@ class Agent(Allocation):
 
     Args:
         lock: a file descriptor that all of them inherit.
+        closed: called once all of it is over.
     """
 
-    def __init__(self, request: LaunchRequest, *, lock: int) -> None:
+    def __init__(self, request: LaunchRequest, *, lock: int, closed: Callable[[], None]) -> None:
         self._log = request.log
+        self._closed = closed
         self._directory = _private_directory()
         self._preempting = False
         self._clients: list[socket.socket] = []
@@ -77,6 +80,7 @@ class Agent(Allocation):
             for client in self._clients:
                 client.close()
         shutil.rmtree(self._directory)
+        self._closed()
 
     def _listen(self) -> None:
         self._server.bind(str(self._directory / "agent.sock"))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from det_core.config import Block, Positive
@@ -14,6 +16,8 @@ from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_core.launch._agent import Agent
 from det_core.tracking import home
 
+_DEVICES = Path("/dev")
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _PATIENCE = 15.0
 """Seconds to wait for the orphans of a killed runner; they end by themselves within 10."""
 
@@ -27,37 +31,66 @@ class LocalLauncher(Launcher):
     """Starts workers as children of the calling process."""
 
     def __init__(self, config: LocalConfig) -> None:
-        self._slots = gpus() or config.slots
+        self.slots: int = gpus() or config.slots
+        self._free = set(range(self.slots))
+        self._lock = threading.Lock()
 
     def start(self, request: LaunchRequest) -> Allocation:
-        if request.slots > self._slots:
+        slots = self._take(request.slots)
+        try:
+            lock = _lock(home() / "locks" / f"{request.name}.lock")
+            try:
+                return Agent(_described(request, slots), lock=lock, closed=partial(self._give_back, slots))
+            finally:
+                os.close(lock)  # the processes have inherited it
+        except BaseException:
+            self._give_back(slots)
+            raise
+
+    def _take(self, count: int) -> list[int]:
+        if count > self.slots:
             more = "" if gpus() else ", or set launcher: {type: local, slots: N}"
             raise LaunchError(
-                f"the trial needs {request.slots} slots and this machine has {self._slots}; "
+                f"the trial needs {count} slots and this machine has {self.slots}; "
                 f"lower resources.slots_per_trial{more}"
             )
-        lock = _lock(home() / "locks" / f"{request.name}.lock")
-        try:
-            return Agent(_described(request), lock=lock)
-        finally:
-            os.close(lock)  # the processes have inherited it
+        with self._lock:
+            if count > len(self._free):
+                raise LaunchError(f"the trial needs {count} slots and {len(self._free)} of {self.slots} are free")
+            slots = sorted(self._free)[:count]
+            self._free.difference_update(slots)
+        return slots
+
+    def _give_back(self, slots: list[int]) -> None:
+        with self._lock:
+            self._free.update(slots)
 
 
-def _described(request: LaunchRequest) -> LaunchRequest:
+def _described(request: LaunchRequest, slots: list[int]) -> LaunchRequest:
     """The request with what only the launcher knows."""
-    cluster = {**request.info["cluster.json"], "slot_ids": list(range(request.slots))}
+    cluster = {**request.info["cluster.json"], "slot_ids": slots}
+    devices = _gpu_ids()
+    ours = {_VISIBLE: ",".join(devices[slot] for slot in slots)} if devices else {}
     host = "127.0.0.1"
     rendezvous = {"container_addrs": [host], "container_rank": 0, "container_slot_counts": [request.slots]}
     return replace(
         request,
         info={**request.info, "cluster.json": cluster, "rendezvous.json": rendezvous},
-        env={**request.env, "DET_CHIEF_IP": host},
+        env={**ours, **request.env, "DET_CHIEF_IP": host},
     )
 
 
 def gpus() -> int:
-    """How many NVIDIA GPUs this machine has, without asking a framework."""
-    return len([path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdigit()])
+    """How many NVIDIA GPUs this process may use, without asking a framework."""
+    return len(_gpu_ids())
+
+
+def _gpu_ids() -> list[str]:
+    """As ``CUDA_VISIBLE_DEVICES`` names them: those that it names, if it is set."""
+    numbers = [path.name.removeprefix("nvidia") for path in _DEVICES.glob("nvidia*")]
+    found = sorted((number for number in numbers if number.isdigit()), key=int)
+    visible = os.environ.get(_VISIBLE)
+    return found if visible is None or not found else [name for name in visible.split(",") if name not in ("", "-1")]
 
 
 def _lock(path: Path) -> int:

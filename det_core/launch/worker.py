@@ -11,8 +11,7 @@ from det_core.errors import ConfigError, InvalidExperimentException, InvalidTria
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import _verdict, backends
 from det_core.plugins import registry
-from det_core.specs import Spec
-from det_core.trial import Trial, load_trial_class
+from det_core.trial import framework_of, load_trial_class
 
 _HOPELESS = (ConfigError, InvalidExperimentException, InvalidTrial, PluginError)
 """What another start would only meet again."""
@@ -28,8 +27,8 @@ def main() -> int:
         if rank:
             logging.getLogger("det").setLevel(logging.WARNING)  # the chief speaks for all
         with _verdict.present(rank or 0), core.init(distributed=distributed) as context:
-            trial_class = load_trial_class(str(context.config.entrypoint))
-            registry().load(_framework_of(trial_class))(trial_class, context)
+            trial_class = load_trial_class(str(context.config.entrypoint), context.config.script)
+            registry().load(framework_of(trial_class))(trial_class, context)
     except _HOPELESS as error:
         print(error, file=sys.stderr)  # noqa: T201
         _verdict.leave(rank, EXIT_DO_NOT_RESTART, str(error))
@@ -42,15 +41,6 @@ def main() -> int:
         _verdict.leave(rank, 1, f"{type(error).__name__}: {error}")
         raise
     return 0
-
-
-def _framework_of(trial_class: type[Trial]) -> Spec:
-    mro = [f"{base.__module__}.{base.__qualname__}" for base in trial_class.__mro__]
-    name = registry().choose("det_choose_framework", mro=mro)
-    if name is None:
-        installed = ", ".join(registry().names("framework")) or "none, try: pip install det-torch"
-        raise InvalidTrial(f"no installed framework trains {mro[0]}, a {mro[1]} (installed: {installed})")
-    return registry().find("framework", name)
 
 
 if __name__ == "__main__":

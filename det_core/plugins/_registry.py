@@ -121,6 +121,10 @@ class Registry:
         """Import the implementation that the spec names."""
         return self._import(spec, spec.target)
 
+    def loader(self, spec: FrameworkSpec) -> Any:
+        """Import what loads checkpoints of a framework; None if it offers nothing."""
+        return self._import(spec, spec.load) if spec.load else None
+
     def config_model(self, spec: Spec) -> type[BaseModel] | None:
         """Import the pydantic model of the plugin's config block; None if it has no options."""
         return self._import(spec, spec.config_model) if spec.config_model else None

@@ -52,13 +52,16 @@ def det_search_methods() -> Iterator[SearchMethodSpec]:
 
 _COMMANDS = {
     "run": "train an experiment here and show it",
-    "experiment": "create, watch and resume experiments",
-    "trial": "look at trials",
+    "experiment": "create, watch, compare and resume experiments",
+    "trial": "look at trials, get their checkpoints",
     "checkpoint": "list, describe and download checkpoints",
+    "model": "name the checkpoints that are worth keeping",
     "config": "check experiment configs",
+    "tensorboard": "show experiments in TensorBoard",
     "preview-search": "say which trials a search will train, and for how long",
     "plugins": "list and check plugins",
     "doctor": "check that an experiment can run here",
+    "completion": "let your shell complete det's words",
 }
 
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import tempfile
-from collections import deque
 from collections.abc import Callable, Sequence
-from numbers import Real
 from pathlib import Path
 
 from det_core import events
 from det_core.config import parse_config
 from det_core.core import open_block
 from det_core.errors import DetError, ExperimentBusy, StaleRun
-from det_core.interfaces.search_method import Action, Create, SearchMethod, Train
-from det_core.interfaces.tracking import REQUESTS, State, TrackingStore, Trial
+from det_core.interfaces.launcher import Launcher
+from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
+from det_core.launch.launchers import open_launcher
 from det_core.plugins import emit
 from det_core.runner._context_dir import unpack
 from det_core.runner._lease import Lease
+from det_core.runner._loop import Loop
 from det_core.runner._requests import Requests
-from det_core.runner._trial import Ended, Outcome, TrialRunner
-from det_core.search.method import comparable, open_method
+from det_core.runner._retention import clean_up
+from det_core.runner._search import Search
+from det_core.runner._trial import TrialRunner
+from det_core.runner._trials import Trials
+from det_core.search.method import open_method
 from det_core.storage import check
 from det_core.tracking.secret_files import fill
 
@@ -60,6 +63,8 @@ class ExperimentRunner:
         try:
             self._begin(lease)
             state = self._run(lease, tick)
+            if state.final and self._config.checkpoint_storage:
+                clean_up(self._store, self._experiment.id, self._config.checkpoint_storage, lease.renew)
         except (StaleRun, ExperimentBusy):
             raise  # the experiment is somebody else's now
         except BaseException as error:
@@ -87,78 +92,51 @@ class ExperimentRunner:
         emit(events.ExperimentFinished(experiment_id=identity, state=state.value))
 
     def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
-        requests = self._requests
-        with tempfile.TemporaryDirectory(prefix="det-context-") as context_dir, requests.signals():
-            unpack(self._store.model_definition(self._experiment.id), Path(context_dir))
-            self._check_storage()
+        config, requests = self._config, self._requests
+        with tempfile.TemporaryDirectory(prefix="det-context-") as directory, requests.signals():
+            context_dir = Path(directory)
+            unpack(self._store.model_definition(self._experiment.id), context_dir)
+            check(open_block(config.dump()["checkpoint_storage"]))
+            launcher = open_launcher(config)
             runner = TrialRunner(
-                store=self._store,
-                config=self._config,
-                lease=lease,
-                requests=requests,
-                context_dir=Path(context_dir),
-                tick=tick,
+                store=self._store, config=config, launcher=launcher, lease=lease.holder, context_dir=context_dir
             )
-            known = {trial.request_id: trial for trial in self._store.trials(self._experiment.id)}
-            with open_method(self._config, Path(context_dir)) as method:
-                todo = deque(method.start())
-                while todo:
-                    follow_ups = self._perform(todo.popleft(), method, known, runner)
-                    if requests.current:
-                        return REQUESTS[requests.current]
-                    todo.extend(follow_ups)
-        return State.ERROR if self._error else State.COMPLETED
+            with (
+                open_method(config, context_dir) as method,
+                Trials(runner.run, requests, self._room(launcher)) as trials,
+            ):
+                search = Search(
+                    self._store,
+                    self._experiment.id,
+                    method,
+                    seed=config.reproducibility.experiment_seed,
+                    lease=lease.holder,
+                )
+                search.begin()
+                loop = Loop(
+                    self._store,
+                    self._experiment.id,
+                    search,
+                    trials,
+                    requests,
+                    smaller_is_better=config.searcher.smaller_is_better,
+                    lease=lease.holder,
+                )
 
-    def _perform(
-        self, action: Action, method: SearchMethod, trials: dict[int, Trial], runner: TrialRunner
-    ) -> Sequence[Action]:
-        """Do what the search method asks for; what it asks for next."""
-        if isinstance(action, Create):
-            if action.request_id not in trials:
-                trials[action.request_id] = self._create(action, runner.lease)
-        elif isinstance(action, Train):
-            trial = trials[action.request_id]
-            return self._after(action, trial, self._train(action, trial, runner), method, runner)
-        return []
+                def turn() -> None:
+                    lease.renew()
+                    tick()
 
-    def _train(self, action: Train, trial: Trial, runner: TrialRunner) -> Ended:
-        if trial.state is State.COMPLETED:
-            return Ended(Outcome.COMPLETED)
-        if action.length is not None:
-            self._store.set_searcher_operation(trial.id, action.length, lease=runner.lease.holder)
-        return runner.run(trial)
+                loop.run(turn)
+            if requests.current:
+                return REQUESTS[requests.current]
+            outcome = search.finish()
+            if outcome is State.ERROR:
+                self._error = loop.error
+            return outcome
 
-    def _create(self, action: Create, lease: Lease) -> Trial:
-        seed = (self._config.reproducibility.experiment_seed + action.request_id) % 2**32
-        return self._store.create_trial(
-            self._experiment.id, hparams=action.hparams, seed=seed, request_id=action.request_id, lease=lease.holder
-        )
-
-    def _after(
-        self, action: Train, trial: Trial, ended: Ended, method: SearchMethod, runner: TrialRunner
-    ) -> Sequence[Action]:
-        state = State.ERROR if ended.outcome is Outcome.FAILED else State.COMPLETED
-        if ended.outcome is Outcome.INTERRUPTED and runner.requests.current:
-            state = REQUESTS[runner.requests.current]
-        self._store.set_trial_state(trial.id, state, lease=runner.lease.holder)
-        if state.final:
-            emit(events.TrialFinished(experiment_id=trial.experiment_id, trial_id=trial.id, state=state.value))
-        self._error = ended.error or self._error
-        if ended.outcome is Outcome.COMPLETED:
-            metric = comparable(self._searcher_metric(trial), smaller_is_better=self._config.searcher.smaller_is_better)
-            return method.on_validation(action.request_id, action.length, metric)
-        if ended.outcome is Outcome.INTERRUPTED:
-            return []
-        return method.on_exit(action.request_id, ended.outcome.value)
-
-    def _searcher_metric(self, trial: Trial) -> float:
-        """What the trial completed its operation with, else its latest validation's; NaN if it reported none."""
-        operation = self._store.searcher_operation(trial.id)
-        if operation and operation.metric is not None:
-            return operation.metric
-        metric = self._config.searcher.metric
-        values = [report.metrics.get(metric) for report in self._store.metrics(trial.id, group="validation")]
-        return float(values[-1]) if values and isinstance(values[-1], Real) else float("nan")
-
-    def _check_storage(self) -> None:
-        check(open_block(self._config.dump()["checkpoint_storage"]))
+    def _room(self, launcher: Launcher) -> int | None:
+        """How many trials may train at once; None if the launcher lets the others wait."""
+        resources = self._config.resources
+        limits = [limit for limit in (launcher.slots, resources.max_slots) if limit is not None]
+        return max(min(limits) // max(resources.slots_per_trial, 1), 1) if limits else None

@@ -57,5 +57,9 @@ class Requests:
         self._raise_to(State.STOPPING_KILLED if self.current else State.PAUSED)
 
     def _raise_to(self, state: State) -> None:
-        if self.current is None or _SEVERITY.index(state) > _SEVERITY.index(self.current):
-            self.current = state
+        self.current = stronger(self.current, state)
+
+
+def stronger(one: State | None, other: State | None) -> State | None:
+    """The one that asks for more."""
+    return max((one, other), key=lambda request: _SEVERITY.index(request) if request else -1)

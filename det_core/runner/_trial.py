@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -9,23 +10,20 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Real
 from pathlib import Path
-from typing import cast
 
 from det_core import events
-from det_core.config import ExperimentConfig, LauncherConfig, is_command
+from det_core.config import ExperimentConfig, is_command
 from det_core.core import EarlyExitReason
 from det_core.errors import InvalidExperimentException, LaunchError, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher
 from det_core.interfaces.tracking import Checkpoint, Run, State, TrackingStore, Trial
 from det_core.launch._verdict import REASON
-from det_core.plugins import emit, registry
+from det_core.plugins import emit
 from det_core.runner._launch_request import launch_request
-from det_core.runner._lease import Lease
 from det_core.runner._logs import LogWriter
-from det_core.runner._requests import Requests
 from det_core.runner._warm_start import source_checkpoint
-from det_core.tracking.secret_files import fill
 
 _TICK = 0.2
 _PREEMPTION_TIMEOUT = 600.0
@@ -46,55 +44,63 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Ended:
-    """A trial's outcome, with the reason when it failed."""
+    """A trial's outcome.
+
+    Attributes:
+        metric: the searcher metric if it is COMPLETED; NaN if it reported none.
+        error: the reason if it is FAILED.
+    """
 
     outcome: Outcome
+    metric: float = math.nan
     error: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRunner:
-    """Runs the trials of one experiment, one at a time."""
+    """Runs trials of one experiment, from any thread."""
 
     store: TrackingStore
     config: ExperimentConfig
-    lease: Lease
-    requests: Requests
+    launcher: Launcher
+    lease: str
     context_dir: Path
-    tick: Callable[[], None]
 
-    def run(self, trial: Trial) -> Ended:
-        """Start the trial from its latest checkpoint, again and again up to max_restarts."""
-        launcher = self._launcher()
+    def run(self, trial: Trial, requested: Callable[[], State | None]) -> Ended:
+        """Start the trial from its latest checkpoint, again and again up to max_restarts.
+
+        Args:
+            requested: what the trial is asked for by now, a key of `REQUESTS`; None lets it train.
+        """
         failures = trial.restarts
-        while not self.requests.poll():
-            self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease.holder)
-            run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease.holder)
+        while not requested():
+            self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
+            run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
             try:
-                code, error = self._run_once(launcher, trial, run)
+                code, error = self._run_once(trial, run, requested)
             except (LaunchError, PluginError, InvalidExperimentException) as failure:
-                return Ended(Outcome.FAILED, str(failure))
+                return Ended(Outcome.FAILED, error=str(failure))
             run = self.store.run(trial.id, run.run_id)
             if run.early_exit == EarlyExitReason.INVALID_HP.value:  # workers that waited for that one may have failed
                 return Ended(Outcome.INVALID_HP)
             if code == 0 and run.early_exit:
                 return Ended(Outcome.STOPPED)
-            if code == 0 and self._is_done(run):
-                return Ended(Outcome.COMPLETED)
-            if code == 0 or self.requests.current:
+            if code == 0 and self._is_done(run, requested()):
+                return Ended(Outcome.COMPLETED, metric=self._searcher_metric(trial))
+            if code == 0 or requested():
                 continue  # it left on request, and did not fail
-            failures = self.store.count_restart(trial.id, lease=self.lease.holder)
+            failures = self.store.count_restart(trial.id, lease=self.lease)
             if is_command(self.config.entrypoint) and code in _NOT_STARTED:
-                return Ended(Outcome.FAILED, self._not_started(code, error))
+                return Ended(Outcome.FAILED, error=self._not_started(code, error))
             if code == EXIT_DO_NOT_RESTART or failures > self.config.max_restarts:
-                return Ended(Outcome.FAILED, error)
+                return Ended(Outcome.FAILED, error=error)
         return Ended(Outcome.INTERRUPTED)
 
-    def _is_done(self, run: Run) -> bool:
+    def _is_done(self, run: Run, request: State | None) -> bool:
         """Whether nothing is left to do for a run that exited with 0."""
         operation = self.store.searcher_operation(run.trial_id)
         # A script whose operations are all completed acknowledges too, so that more of them would start it again.
-        out_of_operations = operation is not None and operation.completed and not self.requests.current
+        out_of_operations = operation is not None and operation.completed and not request
         return out_of_operations or not run.preemption_acknowledged
 
     def _not_started(self, code: int, error: str) -> str:
@@ -106,12 +112,8 @@ class TrialRunner:
             "a trial class is written as module:Class"
         )
 
-    def _launcher(self) -> Launcher:
-        block = LauncherConfig.model_validate(fill(self.config.dump()["launcher"]))
-        return cast("Launcher", registry().load(registry().find("launcher", block.type))(block.options))
-
-    def _run_once(self, launcher: Launcher, trial: Trial, run: Run) -> tuple[int, str]:
-        latest = self._latest_checkpoint(trial.id)
+    def _run_once(self, trial: Trial, run: Run, requested: Callable[[], State | None]) -> tuple[int, str]:
+        latest = self._latest_checkpoint(trial)
         logs = LogWriter(self.store, run)
         reasons: list[str] = []
 
@@ -127,7 +129,7 @@ class TrialRunner:
                 experiment_id=trial.experiment_id, trial_id=trial.id, run_id=run.run_id, hparams=trial.hparams
             )
         )
-        allocation = launcher.start(
+        allocation = self.launcher.start(
             launch_request(
                 self.config,
                 trial,
@@ -139,7 +141,7 @@ class TrialRunner:
             )
         )
         try:
-            code = self._watch(allocation, logs)
+            code = self._watch(allocation, logs, requested)
         finally:
             allocation.close()
             logs.flush(now=True)
@@ -149,14 +151,12 @@ class TrialRunner:
         told = [*reasons, logs.error] if code > 0 else []
         return code, next(filter(None, told), f"the worker {how}")
 
-    def _watch(self, allocation: Allocation, logs: LogWriter) -> int:
+    def _watch(self, allocation: Allocation, logs: LogWriter, requested: Callable[[], State | None]) -> int:
         """Wait for the end, passing on requests to leave."""
         kill_at: float | None = None
         while (code := allocation.wait(_TICK)) is None:
-            self.lease.renew()
             logs.flush()
-            self.tick()
-            request = self.requests.poll()
+            request = requested()
             if request and kill_at is None:
                 timeout = self.config.preemption_timeout
                 kill_at = time.monotonic() + (_PREEMPTION_TIMEOUT if timeout is None else timeout)
@@ -165,6 +165,18 @@ class TrialRunner:
                 allocation.kill()
         return code
 
-    def _latest_checkpoint(self, trial_id: int) -> Checkpoint | None:
-        own = self.store.checkpoints(trial_id=trial_id)
-        return own[-1] if own else source_checkpoint(self.store, self.config.searcher)
+    def _searcher_metric(self, trial: Trial) -> float:
+        """What the trial completed its operation with, else its latest validation's."""
+        operation = self.store.searcher_operation(trial.id)
+        if operation and operation.metric is not None:
+            return operation.metric
+        metric = self.config.searcher.metric
+        values = [report.metrics.get(metric) for report in self.store.metrics(trial.id, group="validation")]
+        return float(values[-1]) if values and isinstance(values[-1], Real) else math.nan
+
+    def _latest_checkpoint(self, trial: Trial) -> Checkpoint | None:
+        own = self.store.checkpoints(trial_id=trial.id)
+        if own:
+            return own[-1]
+        source = trial.source_checkpoint
+        return self.store.checkpoint(source) if source else source_checkpoint(self.store, self.config.searcher)

@@ -14,10 +14,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import astuple
 from typing import IO, Any
 
-from det_core.interfaces.search_method import Action, SearchMethod
+from det_core.interfaces.search_method import Action, SearchMethod, plain
 
 
 def main(descriptor: int, target: str) -> None:
@@ -55,7 +54,7 @@ class _Answers:
         if name == "progress":
             return self._method.progress({int(key): length for key, length in arguments[0].items()})
         result = getattr(self._method, name)(*arguments)
-        return list(result) if name == "outline" else list(map(_plain, _actions(result, name)))
+        return list(result) if name == "outline" else list(map(plain, _actions(result, name)))
 
 
 def _load(target: str) -> Callable[..., SearchMethod]:
@@ -74,10 +73,6 @@ def _actions(result: Any, name: str) -> Iterable[Action]:
         if not isinstance(action, Action):
             raise TypeError(f"{name} returned {action!r}; expected a list of Create, Train and Close")
     return actions
-
-
-def _plain(action: Action) -> list[Any]:
-    return [type(action).__name__, *astuple(action)]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from det_core.storage._checksum import Entry, checksum
-from det_core.storage._manifest import METADATA_FILE, Manifest
+from det_core.storage._manifest import METADATA_FILE, Manifest, copied_from, sign_copy
 from det_core.storage._open import open_storage
 from det_core.storage._remove import ALL, check, delete, selector
 from det_core.storage._restore import StoredCheckpoint, find, metadata, restore
@@ -23,6 +23,7 @@ __all__ = [
     "adopt_files",
     "check",
     "checksum",
+    "copied_from",
     "delete",
     "find",
     "metadata",
@@ -33,4 +34,5 @@ __all__ = [
     "save",
     "scan",
     "selector",
+    "sign_copy",
 ]

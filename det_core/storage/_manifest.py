@@ -71,3 +71,19 @@ def put_manifest(store: StorageManager, storage_id: str, manifest: Manifest) -> 
         store.put(storage_id, METADATA_FILE, path)
     store.sync(storage_id, [METADATA_FILE])
     return len(text)
+
+
+def sign_copy(directory: Path, storage_id: str, metadata: Mapping[str, Any]) -> None:
+    """Note in a restored copy which checkpoint it is, and the user's metadata of today."""
+    path = directory / METADATA_FILE
+    ours = json.loads(path.read_bytes()).get(KEY) or {}
+    path.write_text(json.dumps({**metadata, KEY: {**ours, "uuid": storage_id}}, indent=2))
+
+
+def copied_from(directory: Path) -> str | None:
+    """Which checkpoint a directory is a copy of, by `sign_copy`; None: it does not say."""
+    path = directory / METADATA_FILE
+    if not path.is_file():
+        return None
+    uuid = (json.loads(path.read_bytes()).get(KEY) or {}).get("uuid")
+    return None if uuid is None else str(uuid)

@@ -116,7 +116,7 @@ class Job:
         return (self._directory / "output").read_text(errors="replace")[-20_000:]
 
     def checkpoints(self) -> list[Checkpoint]:
-        return [row for row in self._store.checkpoints(trial_id=self.trial_id) if row.state.name == "COMPLETED"]
+        return self._store.checkpoints(trial_id=self.trial_id)
 
     def steps(self) -> int:
         """Of the latest checkpoint."""

@@ -6,7 +6,7 @@ import json
 import uuid
 from pathlib import Path
 
-from det_core.interfaces.tracking import CheckpointState, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._launch_request import run_info
 
 
@@ -17,7 +17,7 @@ def begin_run(store: TrackingStore, trial_id: int, directory: Path, *, latest: s
     """
     trial = store.trial(trial_id)
     run = store.start_run(trial_id, allocation_id=str(uuid.uuid4()))
-    own = store.checkpoints(trial_id=trial_id, states=[CheckpointState.COMPLETED])
+    own = store.checkpoints(trial_id=trial_id)
     start = own[-1] if own else store.checkpoint(latest) if latest else None
     info = run_info(store, store.experiment(trial.experiment_id).config, trial, run, start)
     info["cluster.json"]["slot_ids"] = []

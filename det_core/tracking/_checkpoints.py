@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, and_, select, update
 
-from det_core.errors import StaleRun, TrackingError
+from det_core.errors import RecordInUse, StaleRun, TrackingError
 from det_core.interfaces.tracking import Checkpoint, CheckpointState
+from det_core.tracking._models import edited
 from det_core.tracking._rows import Part, columns, fence, fetch, get, get_experiment, get_trial, update_trial
-from det_core.tracking._schema import checkpoints, trials
+from det_core.tracking._schema import checkpoints, live, metrics, model_versions, models, trials
 from det_core.tracking._types import now
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 _c = checkpoints.c
 
@@ -70,8 +71,17 @@ class Checkpoints(Part):
         values = {"state": state, "resources": remaining or {}, "time": now()}
         meant = (_c.uuid == uuid, *(() if only is None else (_c.state == only,)))
         with self._database.write() as connection:
-            _get(connection, uuid)
+            _lock(connection, uuid)
+            _refuse_registered(connection, uuid)
             return bool(connection.execute(update(checkpoints).where(*meant).values(values)).rowcount)
+
+    def edit_checkpoint_metadata(
+        self, uuid: str, *, add: Mapping[str, Any] | None = None, remove: Collection[str] = ()
+    ) -> Checkpoint:
+        with self._database.write() as connection:
+            metadata = edited(_lock(connection, uuid).metadata, add, remove)
+            connection.execute(update(checkpoints).where(_c.uuid == uuid).values(metadata=metadata))
+            return _get(connection, uuid)
 
     def checkpoint(self, uuid: str) -> Checkpoint:
         with self._database.read() as connection:
@@ -95,9 +105,39 @@ class Checkpoints(Part):
                 query = query.where(_c.trial_id.in_(of_experiment))
             return fetch(connection, Checkpoint, query)
 
+    def checkpoint_validations(
+        self, *, experiment_id: int | None = None, trial_id: int | None = None, uuid: str | None = None
+    ) -> dict[str, Mapping[str, Any]]:
+        m = metrics.c
+        at_its_batch = (m.trial_id == _c.trial_id, m.steps_completed == _c.steps_completed)
+        query = (
+            select(_c.uuid, m.metrics)
+            .join_from(checkpoints, metrics, and_(*at_its_batch, m.group == "validation", live))
+            .join(trials, trials.c.id == _c.trial_id)
+        )
+        wanted = {trials.c.experiment_id: experiment_id, _c.trial_id: trial_id, _c.uuid: uuid}
+        meant = [column == value for column, value in wanted.items() if value is not None]
+        with self._database.read() as connection:
+            return {row.uuid: row.metrics for row in connection.execute(query.where(*meant))}
+
 
 def _get(connection: Connection, uuid: str) -> Checkpoint:
     return get(connection, Checkpoint, checkpoints, _c.uuid == uuid, what=f"checkpoint {uuid}")
+
+
+def _lock(connection: Connection, uuid: str) -> Checkpoint:
+    """Keep other writers from the checkpoint; the checkpoint."""
+    connection.execute(select(_c.id).where(_c.uuid == uuid).with_for_update())
+    return _get(connection, uuid)
+
+
+def _refuse_registered(connection: Connection, uuid: str) -> None:
+    query = select(models.c.name, model_versions.c.version).join_from(models, model_versions)
+    found = connection.execute(query.where(model_versions.c.checkpoint_uuid == uuid)).all()
+    if found:
+        versions = ", ".join(f"version {row.version} of model {row.name!r}" for row in found)
+        first = f"det model delete-version {found[0].name} {found[0].version}"
+        raise RecordInUse(f"checkpoint {uuid} is {versions}, so it is not deleted; to let it go, first: {first}")
 
 
 def _refuse_others(begun: Checkpoint, run_id: int) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import ColumnElement, Text, func, or_, select, type_coerce, update
 
 from det_core.errors import ExperimentBusy
 from det_core.interfaces.tracking import Experiment, State
 from det_core.tracking._rows import Part, columns, fetch, get_experiment, insert, lock_experiment, only
 from det_core.tracking._schema import experiments
-from det_core.tracking._types import now
+from det_core.tracking._types import dump, now
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _c = experiments.c
+
+_ORDERS = {"id": True, "start_time": True, "progress": True, "name": False, "owner": False, "state": False}
+"""What experiments are sorted by -> whether the greatest comes first."""
 
 
 class Experiments(Part):
@@ -54,10 +57,54 @@ class Experiments(Part):
         with self._database.read() as connection:
             return get_experiment(connection, experiment_id)
 
-    def experiments(self, *, limit: int | None = None, offset: int = 0) -> list[Experiment]:
-        newest_first = select(*columns(experiments, Experiment)).order_by(_c.id.desc())
+    def experiments(
+        self,
+        *,
+        states: Sequence[State] = (),
+        name: str | None = None,
+        label: str | None = None,
+        archived: bool | None = None,
+        order: str = "id",
+        reverse: bool = False,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[Experiment]:
+        if order not in _ORDERS:
+            raise ValueError(f"experiments cannot be sorted by {order!r}; expected {', '.join(_ORDERS)}")
+        wanted = (
+            _c.state.in_(states) if states else None,
+            None if name is None else _c.name.icontains(name, autoescape=True),
+            None if label is None else _has_label(label),
+            None if archived is None else _c.archived == archived,
+        )
+        query = select(*columns(experiments, Experiment)).where(*(each for each in wanted if each is not None))
+        by = _c[order].desc() if _ORDERS[order] is not reverse else _c[order].asc()
         with self._database.read() as connection:
-            return fetch(connection, Experiment, newest_first.limit(limit).offset(offset))
+            return fetch(connection, Experiment, query.order_by(by, _c.id.desc()).limit(limit).offset(offset))
+
+    def edit_experiment(
+        self,
+        experiment_id: int,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        notes: str | None = None,
+        labels: Sequence[str] | None = None,
+        archived: bool | None = None,
+    ) -> Experiment:
+        values = {
+            "name": name,
+            "description": description,
+            "notes": notes,
+            "labels": None if labels is None else list(labels),
+            "archived": archived,
+        }
+        changed = {key: value for key, value in values.items() if value is not None}
+        with self._database.write() as connection:
+            lock_experiment(connection, experiment_id)
+            if changed:
+                connection.execute(update(experiments).where(_c.id == experiment_id).values(changed))
+            return get_experiment(connection, experiment_id)
 
     def model_definition(self, experiment_id: int) -> bytes:
         query = select(_c.model_definition).where(_c.id == experiment_id)
@@ -101,3 +148,9 @@ class Experiments(Part):
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id, lease)
             connection.execute(update(experiments).where(_c.id == experiment_id).values(values))
+
+
+def _has_label(label: str) -> ColumnElement[bool]:
+    """SQL: the label is in the JSON list. Quotes within a label have a backslash before, so this finds whole ones."""
+    listed = type_coerce(_c.labels, Text)
+    return or_(*(func.replace(listed, before + dump(label), "") != listed for before in "[,"))

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, or_, select, true, tuple_, update
 
-from det_core.interfaces.tracking import MetricsReport
+from det_core.interfaces.tracking import MetricsReport, searcher_metric
 from det_core.tracking._merge import Key, first_steps, key_of, merge, unite
 from det_core.tracking._rows import Part, columns, fence, get, get_experiment, get_trial, update_trial
 from det_core.tracking._schema import archived as gone
-from det_core.tracking._schema import live, metrics, trials
-from det_core.tracking._types import now
+from det_core.tracking._schema import experiments, live, metrics, trials
+from det_core.tracking._scores import VALIDATION, best_of_trials
+from det_core.tracking._types import finite, now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +29,7 @@ _look = select(_c.id, _c.group, _c.steps_completed).where(
 _replace = (
     update(metrics)
     .where(_c.id == bindparam("row"))
-    .values(metrics=bindparam("united"), batch_metrics=bindparam("batches"))
+    .values(metrics=bindparam("united"), batch_metrics=bindparam("batches"), searcher_metric=bindparam("value"))
 )
 
 
@@ -52,32 +53,34 @@ class Metrics(Part):
             _c.trial_id == trial_id,
             gone if archived else live,
             true() if group is None else _c.group == group,
-            _c.steps_completed > after,
         )
         with self._database.read() as connection:
             get_trial(connection, trial_id)
-        return self._pages(wanted)
+        return self._pages(wanted, after)
 
     def best_validation(
         self, experiment_id: int, metric: str, *, smaller_is_better: bool
     ) -> tuple[float, int, int] | None:
         # NaN and infinities are stored as strings, so a number is a finite one.
-        value = self._database.number(_c.metrics, metric)
-        of_experiment = select(trials.c.id).where(trials.c.experiment_id == experiment_id)
-        query = (
-            select(value.label("value"), _c.trial_id, _c.steps_completed)
-            .where(_c.trial_id.in_(of_experiment), live, _c.group == "validation", value.is_not(None))
-            .order_by(value.asc() if smaller_is_better else value.desc(), _c.id)
-        )
         with self._database.read() as connection:
-            get_experiment(connection, experiment_id)
+            if metric == searcher_metric(get_experiment(connection, experiment_id).config)[0]:
+                query = best_of_trials(experiment_id, smaller_is_better=smaller_is_better)
+            else:
+                value = self._database.number(_c.metrics, metric)
+                of_experiment = select(trials.c.id).where(trials.c.experiment_id == experiment_id)
+                query = (
+                    select(value.label("value"), _c.trial_id, _c.steps_completed)
+                    .where(_c.trial_id.in_(of_experiment), live, _c.group == VALIDATION, value.is_not(None))
+                    .order_by(value.asc() if smaller_is_better else value.desc(), _c.id)
+                )
             best = connection.execute(query.limit(1)).one_or_none()
         return None if best is None else (float(best.value), best.trial_id, best.steps_completed)
 
-    def _pages(self, wanted: ColumnElement[bool]) -> Iterator[MetricsReport]:
+    def _pages(self, wanted: ColumnElement[bool], after: int) -> Iterator[MetricsReport]:
         """Page by page, so that no transaction stays open while the caller works."""
         order = (_c.steps_completed, _c.group, _c.id)
-        query = page = select(_c.id, *columns(metrics, MetricsReport)).where(wanted).order_by(*order).limit(_PAGE)
+        query = select(_c.id, *columns(metrics, MetricsReport)).where(wanted).order_by(*order).limit(_PAGE)
+        page = query.where(_c.steps_completed > after)
         while True:
             with self._database.read() as connection:
                 rows = connection.execute(page).all()
@@ -107,9 +110,16 @@ def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], 
     run_id = reports[0].run_id
     if run_id > 1:
         _supersede(connection, trial_id, run_id, reports)
+    metric = _searcher_metric(connection, trial_id, reports)
     existing = _existing(connection, trial_id, reports)
-    fresh = [{**vars(report), "archived": False} for report in reports if key_of(report) not in existing]
-    changed = [_union(connection, existing[key_of(report)], report) for report in reports if key_of(report) in existing]
+    fresh = [
+        {**vars(report), "archived": False, "searcher_metric": _value(report, metric)}
+        for report in reports
+        if key_of(report) not in existing
+    ]
+    changed = [
+        _union(connection, existing[key_of(report)], report, metric) for report in reports if key_of(report) in existing
+    ]
     if fresh:
         connection.execute(_insert, fresh)
     if changed:
@@ -135,7 +145,19 @@ def _existing(connection: Connection, trial_id: int, reports: list[MetricsReport
     return {key: found[key] for key in wanted & found.keys()}
 
 
-def _union(connection: Connection, row: int, report: MetricsReport) -> dict[str, Any]:
+def _union(connection: Connection, row: int, report: MetricsReport, metric: str) -> dict[str, Any]:
     old = get(connection, MetricsReport, metrics, _c.id == row, what=f"metrics row {row}")
     union = merge(old, report)
-    return {"row": row, "united": union.metrics, "batches": union.batch_metrics}
+    return {"row": row, "united": union.metrics, "batches": union.batch_metrics, "value": _value(union, metric)}
+
+
+def _searcher_metric(connection: Connection, trial_id: int, reports: Iterable[MetricsReport]) -> str:
+    """What these reports are searched by. Most are of training, and cost no look."""
+    if all(report.group != VALIDATION for report in reports):
+        return ""
+    of_trial = select(experiments.c.config).join(trials).where(trials.c.id == trial_id)
+    return searcher_metric(connection.execute(of_trial).scalar_one())[0]
+
+
+def _value(report: MetricsReport, metric: str) -> float | None:
+    return finite(report.metrics.get(metric)) if report.group == VALIDATION else None

@@ -5,17 +5,32 @@ Each step says it in SQL of its own, not by today's tables: those will have move
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
 
+from det_core.tracking._types import finite
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TYPES = {
-    "sqlite": {"id": "INTEGER", "ref": "INTEGER", "time": "DATETIME"},
-    "postgresql": {"id": "BIGSERIAL", "ref": "BIGINT", "time": "TIMESTAMP WITH TIME ZONE"},
+    "sqlite": {
+        "id": "INTEGER",
+        "counted": "INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT",
+        "ref": "INTEGER",
+        "time": "DATETIME",
+        "number": "DOUBLE",
+    },
+    "postgresql": {
+        "id": "BIGSERIAL",
+        "counted": "BIGSERIAL NOT NULL PRIMARY KEY",
+        "ref": "BIGINT",
+        "time": "TIMESTAMP WITH TIME ZONE",
+        "number": "DOUBLE PRECISION",
+    },
 }
 
 
@@ -56,5 +71,87 @@ def _searcher_metadata_system_metrics_and_sources(connection: Connection) -> Non
         connection.execute(text(statement))
 
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_searcher_metadata_system_metrics_and_sources]
+def _searches_and_models(connection: Connection) -> None:
+    types = _TYPES[connection.dialect.name]
+    for statement in (
+        f"ALTER TABLE trials ADD COLUMN progress {types['number']} NOT NULL DEFAULT 0",
+        "ALTER TABLE trials ADD COLUMN ordered BIGINT",
+        "ALTER TABLE trials ADD COLUMN source_checkpoint TEXT",
+        "DROP INDEX trials_of_experiment",
+        "CREATE INDEX trials_of_request ON trials (experiment_id, request_id)",
+        f"""
+        CREATE TABLE search_events (
+            experiment_id {types["ref"]} NOT NULL REFERENCES experiments (id),
+            number BIGINT NOT NULL,
+            event TEXT NOT NULL,
+            actions TEXT NOT NULL,
+            PRIMARY KEY (experiment_id, number)
+        )
+        """,
+        f"""
+        CREATE TABLE search_snapshots (
+            experiment_id {types["ref"]} NOT NULL PRIMARY KEY REFERENCES experiments (id),
+            number BIGINT NOT NULL,
+            state TEXT NOT NULL
+        )
+        """,
+        f"""
+        CREATE TABLE models (
+            id {types["counted"]},
+            name TEXT NOT NULL UNIQUE,
+            description TEXT NOT NULL,
+            notes TEXT NOT NULL,
+            owner TEXT NOT NULL,
+            metadata TEXT NOT NULL,
+            labels TEXT NOT NULL,
+            archived BOOLEAN NOT NULL,
+            last_version BIGINT NOT NULL,
+            creation_time {types["time"]} NOT NULL,
+            last_updated_time {types["time"]} NOT NULL
+        )
+        """,
+        f"""
+        CREATE TABLE model_versions (
+            id {types["counted"]},
+            model_id {types["ref"]} NOT NULL REFERENCES models (id),
+            version BIGINT NOT NULL,
+            checkpoint_uuid TEXT NOT NULL REFERENCES checkpoints (uuid),
+            name TEXT NOT NULL,
+            comment TEXT NOT NULL,
+            notes TEXT NOT NULL,
+            owner TEXT NOT NULL,
+            metadata TEXT NOT NULL,
+            labels TEXT NOT NULL,
+            creation_time {types["time"]} NOT NULL,
+            last_updated_time {types["time"]} NOT NULL,
+            UNIQUE (model_id, version)
+        )
+        """,
+        "CREATE INDEX model_versions_of_checkpoint ON model_versions (checkpoint_uuid)",
+        f"ALTER TABLE metrics ADD COLUMN searcher_metric {types['number']}",
+        "CREATE INDEX metrics_scored_by_value ON metrics (trial_id, searcher_metric)"
+        " WHERE archived = false AND searcher_metric IS NOT NULL",
+        "CREATE INDEX metrics_scored_by_step ON metrics (trial_id, steps_completed)"
+        " WHERE archived = false AND searcher_metric IS NOT NULL",
+    ):
+        connection.execute(text(statement))
+    _fill_searcher_metric(connection)
+
+
+def _fill_searcher_metric(connection: Connection) -> None:
+    of_experiments = text("SELECT trials.id, config FROM trials JOIN experiments ON experiments.id = experiment_id")
+    validations = text("SELECT id, metrics FROM metrics WHERE trial_id = :trial AND \"group\" = 'validation'")
+    fill = text("UPDATE metrics SET searcher_metric = :value WHERE id = :row")
+    for trial_id, config in connection.execute(of_experiments).all():
+        metric = (json.loads(config).get("searcher") or {}).get("metric")
+        rows = connection.execute(validations, {"trial": trial_id}).all()
+        values = [{"row": row, "value": finite(json.loads(metrics).get(metric))} for row, metrics in rows]
+        if values:
+            connection.execute(fill, values)
+
+
+MIGRATIONS: list[Callable[[Connection], None]] = [
+    _searcher_metadata_system_metrics_and_sources,
+    _searches_and_models,
+]
 """Step n leads from version n + 1 to version n + 2; a new database starts at the last version. Only append."""

@@ -101,6 +101,9 @@ trials = sa.Table(
     sa.Column("searcher_length", sa.BigInteger),
     sa.Column("searcher_completed", sa.BigInteger),
     sa.Column("searcher_metric", MetricsJson),
+    sa.Column("progress", sa.Double, nullable=False, default=0.0),
+    sa.Column("ordered", sa.BigInteger),
+    sa.Column("source_checkpoint", sa.Text),
     sa.Column("task_id", sa.Text, nullable=False, unique=True),
     sa.Column("external_id", sa.Text),
     sa.Column("start_time", UtcTime, nullable=False),
@@ -133,6 +136,7 @@ metrics = sa.Table(
     sa.Column("batch_metrics", MetricsJson),
     sa.Column("time", UtcTime, nullable=False),
     _flag("archived"),
+    sa.Column("searcher_metric", sa.Double),  # of a validation that has a finite one
 )
 
 system_metrics = sa.Table(
@@ -162,6 +166,10 @@ _BY_STEP = (metrics.c.trial_id, metrics.c.steps_completed, metrics.c.group)
 sa.Index("metrics_live", *_BY_STEP, unique=True, sqlite_where=live, postgresql_where=live)
 sa.Index("metrics_archived", *_BY_STEP, sqlite_where=archived, postgresql_where=archived)
 
+scored = sa.and_(live, metrics.c.searcher_metric.is_not(None))
+for _name, _column in (("value", metrics.c.searcher_metric), ("step", metrics.c.steps_completed)):
+    sa.Index(f"metrics_scored_by_{_name}", metrics.c.trial_id, _column, sqlite_where=scored, postgresql_where=scored)
+
 checkpoints = sa.Table(
     "checkpoints",
     tables,
@@ -190,7 +198,61 @@ logs = sa.Table(
     sa.Column("time", UtcTime, nullable=False),
 )
 
-sa.Index("trials_of_experiment", trials.c.experiment_id)
+search_events = sa.Table(
+    "search_events",
+    tables,
+    sa.Column("experiment_id", _BIG, sa.ForeignKey("experiments.id"), primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    _json("event"),
+    _json("actions"),
+)
+
+search_snapshots = sa.Table(
+    "search_snapshots",
+    tables,
+    sa.Column("experiment_id", _BIG, sa.ForeignKey("experiments.id"), primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    _json("state"),
+)
+
+models = sa.Table(
+    "models",
+    tables,
+    _id(),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    _text("description"),
+    _text("notes"),
+    _text("owner"),
+    _json("metadata"),
+    _json("labels"),
+    _flag("archived"),
+    _count("last_version"),
+    sa.Column("creation_time", UtcTime, nullable=False),
+    sa.Column("last_updated_time", UtcTime, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+model_versions = sa.Table(
+    "model_versions",
+    tables,
+    _id(),
+    _ref("models"),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("checkpoint_uuid", sa.Text, sa.ForeignKey("checkpoints.uuid"), nullable=False),
+    _text("name"),
+    _text("comment"),
+    _text("notes"),
+    _text("owner"),
+    _json("metadata"),
+    _json("labels"),
+    sa.Column("creation_time", UtcTime, nullable=False),
+    sa.Column("last_updated_time", UtcTime, nullable=False),
+    sa.UniqueConstraint("model_id", "version"),
+    sqlite_autoincrement=True,
+)
+
+sa.Index("model_versions_of_checkpoint", model_versions.c.checkpoint_uuid)
+sa.Index("trials_of_request", trials.c.experiment_id, trials.c.request_id)
 sa.Index("checkpoints_of_trial", checkpoints.c.trial_id)
 sa.Index("logs_of_trial", logs.c.trial_id, logs.c.id)
 sa.Index("system_metrics_of_trial", system_metrics.c.trial_id, system_metrics.c.id)

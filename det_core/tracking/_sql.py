@@ -9,10 +9,15 @@ from sqlalchemy import select
 
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking._checkpoints import Checkpoints
+from det_core.tracking._curves import Curves
+from det_core.tracking._deletion import Deletion
 from det_core.tracking._experiments import Experiments
 from det_core.tracking._logs import Logs
 from det_core.tracking._metrics import Metrics
+from det_core.tracking._models import Models
 from det_core.tracking._schema import schema, upgrade
+from det_core.tracking._scores import Scores
+from det_core.tracking._search import Search
 from det_core.tracking._searcher import Searcher
 from det_core.tracking._sources import Sources
 from det_core.tracking._system_metrics import SystemMetricsPart
@@ -23,7 +28,20 @@ if TYPE_CHECKING:
 
 
 class SqlTrackingStore(
-    Experiments, Trials, Searcher, Metrics, SystemMetricsPart, Sources, Checkpoints, Logs, TrackingStore
+    Experiments,
+    Deletion,
+    Trials,
+    Search,
+    Searcher,
+    Metrics,
+    Scores,
+    Curves,
+    SystemMetricsPart,
+    Sources,
+    Checkpoints,
+    Models,
+    Logs,
+    TrackingStore,
 ):
     """A `TrackingStore` on one database. Open it with `det_core.tracking.open_store`."""
 

@@ -22,11 +22,11 @@ from det_core.tracking._rows import (
     lock_trial,
     update_trial,
 )
-from det_core.tracking._schema import checkpoints, runs, trials
+from det_core.tracking._schema import checkpoints, experiments, runs, trials
 from det_core.tracking._types import now
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class Trials(Part):
@@ -61,11 +61,15 @@ class Trials(Part):
         with self._database.read() as connection:
             return get_trial(connection, trial_id)
 
-    def trials(self, experiment_id: int) -> list[Trial]:
-        of_experiment = select(*columns(trials, Trial)).where(trials.c.experiment_id == experiment_id)
+    def trials(self, experiment_id: int, *, ordered: bool = False, states: Sequence[State] = ()) -> list[Trial]:
+        query = select(*columns(trials, Trial)).where(trials.c.experiment_id == experiment_id)
+        if ordered:
+            query = query.where(trials.c.ordered.is_not(None))
+        if states:
+            query = query.where(trials.c.state.in_(states))
         with self._database.read() as connection:
             get_experiment(connection, experiment_id)
-            return fetch(connection, Trial, of_experiment.order_by(trials.c.id))
+            return fetch(connection, Trial, query.order_by(trials.c.id))
 
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
         ended = now() if state.final else None
@@ -102,6 +106,14 @@ class Trials(Part):
 
     def report_early_exit(self, trial_id: int, run_id: int, reason: str) -> None:
         self._update_run(trial_id, run_id, early_exit=reason)
+
+    def set_trial_progress(self, trial_id: int, run_id: int, progress: float) -> None:
+        alone = select(trials.c.experiment_id).where(trials.c.id == trial_id).scalar_subquery()
+        follow = update(experiments).where(experiments.c.id == alone, experiments.c.unmanaged)
+        with self._database.write() as connection:
+            fence(connection, trial_id, run_id)
+            update_trial(connection, trial_id, progress=progress)
+            connection.execute(follow.values(progress=progress))
 
     def set_runner_state(self, trial_id: int, run_id: int, status: str) -> None:
         with self._database.write() as connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
@@ -68,6 +69,12 @@ def load(text: str) -> Any:
         raise StoreCorrupt(
             f"a value in the database is no JSON ({error}): restore the database from a backup"
         ) from error
+
+
+def finite(value: object) -> float | None:
+    """A metric as a finite number, None if it is something else."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if number and abs(value) <= sys.float_info.max else None  # type: ignore[arg-type]
 
 
 def _named(value: Any) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from det_core.trial._context import TrialContext
+from det_core.trial._context import DEFAULT_SEARCHER, TrialContext
 from det_core.trial._loop import Progress, TrialLoop
 from det_core.trial._plan import NEVER, Period, Plan
 from det_core.trial._schedule import At, Every, Schedule
-from det_core.trial._trial import Trial, load_trial_class
+from det_core.trial._trial import Trial, framework_of, load_trial_class
 
 __all__ = [
+    "DEFAULT_SEARCHER",
     "NEVER",
     "At",
     "Every",
@@ -19,5 +20,6 @@ __all__ = [
     "Trial",
     "TrialContext",
     "TrialLoop",
+    "framework_of",
     "load_trial_class",
 ]

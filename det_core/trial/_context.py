@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _NOT_IN_FROM_CONFIG = ("bind_mounts", "checkpoint_storage", "environment", "resources", "optimizations")
-_DEFAULT_SEARCHER = {"name": "single", "metric": "validation_loss", "max_length": {"batches": 100}}
+_READ_AGAIN = ("name", "description", "labels", "data", "records_per_epoch", "scheduling_unit")
+"""Keys of a recorded config that a trial may read again; the others are about the machines it trained on."""
+DEFAULT_SEARCHER: Mapping[str, Any] = {
+    "name": "single",
+    "metric": "validation_loss",
+    "max_length": {"batches": 100},
+}
+"""How long trials train whose config does not say."""
 
 
 class TrialContext:
@@ -49,7 +56,7 @@ class TrialContext:
                 experiment ids are 0, and the keys about resources and storage are ignored.
         """
         kept = {key: value for key, value in config.items() if key not in _NOT_IN_FROM_CONFIG}
-        parsed = parse_config({"searcher": _DEFAULT_SEARCHER, **kept})
+        parsed = parse_config({"searcher": DEFAULT_SEARCHER, **kept})
         seed = parsed.reproducibility.experiment_seed
         return cls(
             config=parsed,
@@ -58,6 +65,17 @@ class TrialContext:
             experiment_id=0,
             trial_seed=seed,
             distributed=single_process(),
+        )
+
+    @classmethod
+    def _from_record(cls, config: Mapping[str, Any] | None, hparams: Mapping[str, Any] | None, **keys: Any) -> Self:
+        """The context of a recorded trial, outside of its training; keywords are further keys of its config."""
+        return cls.from_config(
+            {
+                **{key: config[key] for key in _READ_AGAIN if config and config.get(key) is not None},
+                "hyperparameters": {name: {"type": "const", "val": value} for name, value in (hparams or {}).items()},
+                **keys,
+            }
         )
 
     @classmethod
@@ -134,6 +152,11 @@ class TrialContext:
                 stacklevel=3,
             )
         return size // slots
+
+    def _batches_per_epoch(self) -> int | None:
+        """By the config's ``records_per_epoch``; None: it does not say."""
+        records = self.config.records_per_epoch
+        return max(records // self.get_global_batch_size(), 1) if records else None
 
     def get_stop_requested(self) -> bool:
         """Whether the trial was asked to stop by `set_stop_requested`."""

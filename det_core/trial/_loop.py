@@ -81,7 +81,7 @@ class TrialLoop:
         self._adapter = adapter
         self._core = core
         self._context = context
-        self._plan = plan or Plan.of(core.config)
+        self._plan = plan or Plan.of(core.config, core.searcher.ordered() if core.info else None)
         self._latest = latest or (core.info.latest_checkpoint if core.info else None)
         self._progress = Progress(core.trial.trial_id, trial_seed=context.get_trial_seed())
         self._checkpointed_at = -1

@@ -33,19 +33,23 @@ class Plan:
     """Whether checkpoints hold the trial's code."""
 
     @classmethod
-    def of(cls, config: ExperimentConfig) -> Plan:
+    def of(cls, config: ExperimentConfig, ordered: Length | None) -> Plan:
         """What a config asks for.
 
+        Args:
+            ordered: how long the search wants it to train now; None: as long as the config says.
+
         Raises:
-            InvalidExperimentException: its searcher says no length.
+            InvalidExperimentException: nothing says a length.
         """
         searcher = config.searcher
-        if not isinstance(searcher.max_length, Length):
+        length = ordered or searcher.max_length
+        if not isinstance(length, Length):
             raise InvalidExperimentException(
                 f"searcher {searcher.name!r} has no max_length; for example: max_length: {{batches: 1000}}"
             )
         return cls(
-            length=searcher.max_length,
+            length=length,
             reporting=Length(config.scheduling_unit, Unit.BATCHES),
             validation=config.min_validation_period,
             checkpoint=config.min_checkpoint_period,

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC
+from collections.abc import Sequence
 from typing import Any
 
 from det_core.errors import InvalidTrial
+from det_core.plugins import registry
+from det_core.specs import Spec
+from det_core.trial import _script
 
 
 class Trial(ABC):  # noqa: B024  (frameworks add the abstract methods)
@@ -16,8 +20,13 @@ class Trial(ABC):  # noqa: B024  (frameworks add the abstract methods)
     """The class of the context that ``__init__`` receives."""
 
 
-def load_trial_class(entrypoint: str) -> type[Trial]:
+def load_trial_class(entrypoint: str, command: Sequence[str] = ()) -> type[Trial]:
     """Import the class that ``"module:Class"`` names.
+
+    A module that calls `det_core.experimental.create` is a script: it runs up to there, and hands the class over.
+
+    Args:
+        command: what such a script shall find in ``sys.argv``, with its path first.
 
     Raises:
         InvalidTrial: it does not import, or is no trial; says what was found instead.
@@ -25,7 +34,11 @@ def load_trial_class(entrypoint: str) -> type[Trial]:
     module_name, _, class_name = entrypoint.partition(":")
     expected = "expected 'module:Class', where the class derives from a framework's trial such as PyTorchTrial"
     try:
-        module = importlib.import_module(module_name)
+        with _script.running(module_name, command):
+            trial_class = getattr(importlib.import_module(module_name), class_name, None)
+    except _script.HandedOver as call:
+        call.keep_module()
+        trial_class = call.trial_class
     except ModuleNotFoundError as error:
         missing = error.name or module_name
         if missing.partition(".")[0] != module_name.partition(".")[0]:
@@ -37,7 +50,6 @@ def load_trial_class(entrypoint: str) -> type[Trial]:
         raise InvalidTrial(
             f"entrypoint {entrypoint!r}: there is no module {missing!r} in the context directory; {expected}"
         ) from error
-    trial_class = getattr(module, class_name, None)
     if trial_class is None:
         raise InvalidTrial(f"entrypoint {entrypoint!r}: the module {module_name!r} has no {class_name!r}; {expected}")
     if not (isinstance(trial_class, type) and issubclass(trial_class, Trial)):
@@ -53,3 +65,18 @@ def _check_complete(trial_class: type[Trial], entrypoint: str) -> None:
             f"the trial {entrypoint!r} lacks {', '.join(f'{name}()' for name in missing)}; "
             f"every {trial_class.__base__.__name__ if trial_class.__base__ else 'trial'} must define them"
         )
+
+
+def framework_of(trial_class: type[Trial]) -> Spec:
+    """The framework that trains trials of this class.
+
+    Raises:
+        InvalidTrial: none that is installed does.
+        PluginClash: several claim it.
+    """
+    mro = [f"{base.__module__}.{base.__qualname__}" for base in trial_class.__mro__]
+    name = registry().choose("det_choose_framework", mro=mro)
+    if name is None:
+        installed = ", ".join(registry().names("framework")) or "none, try: pip install det-torch"
+        raise InvalidTrial(f"no installed framework trains {mro[0]}, a {mro[1]} (installed: {installed})")
+    return registry().find("framework", name)

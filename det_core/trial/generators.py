@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
+
+State = TypeVar("State")
 
 
 def derive_seed(*parts: int | str) -> int:
@@ -42,12 +44,22 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
         numpy.random.set_state((name, numpy.asarray(keys, numpy.uint32), *rest))
 
 
-@contextmanager
-def forked(seed: int) -> Iterator[None]:
-    """Run a block on generators of its own, seeded so; the global ones do not notice."""
-    state = rng_state()
-    seed_all(seed)
-    try:
-        yield
-    finally:
-        set_rng_state(state)
+def forking(
+    take: Callable[[], State], seed_all: Callable[[int], None], put: Callable[[State], None]
+) -> Callable[[int], AbstractContextManager[None]]:
+    """``forked(seed)`` for generators whose state is taken, seeded and put back so."""
+
+    @contextmanager
+    def forked(seed: int) -> Iterator[None]:
+        state = take()
+        seed_all(seed)
+        try:
+            yield
+        finally:
+            put(state)
+
+    return forked
+
+
+forked = forking(rng_state, seed_all, set_rng_state)
+"""Run a block on generators of its own, seeded so; the global ones do not notice."""

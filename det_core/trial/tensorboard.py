@@ -8,17 +8,24 @@ from det_core.core import TensorboardMode, TrainContext
 
 
 def upload(train: TrainContext) -> None:
-    """Store what changed; in TensorboardMode.AUTO the core context stores it by itself.
+    """Store what changed, on each rank; in TensorboardMode.AUTO the chief's core context stores it by itself.
 
     Raises:
-        StorageError: the storage refused.
+        StorageError: the storage refused, in TensorboardMode.MANUAL.
     """
-    if train._tensorboard.mode is TensorboardMode.MANUAL:
-        is_chief = train._tensorboard._rank == 0
-        # Of the other ranks only what is not in event files, which would draw every curve once per rank.
-        train.upload_tensorboard_files(lambda path: is_chief or "tfevents" not in path.name, _name_with_rank)
+    board, by_itself = train._tensorboard, train._tensorboard.mode is TensorboardMode.AUTO
+    if board._rank:
+        board.dispensable = _draws_curves  # which there would be of every rank
+        store = board.try_to_upload if by_itself else board.upload
+        store(lambda path: not _draws_curves(path), _name_with_rank)
+    elif not by_itself:
+        board.upload()
+
+
+def _draws_curves(path: Path) -> bool:
+    return "tfevents" in path.name
 
 
 def _name_with_rank(path: Path, rank: int) -> PurePath:
     """Profilers of several ranks may write files of one name."""
-    return path.with_name(f"rank{rank}.{path.name}") if rank else path
+    return path.with_name(f"rank{rank}.{path.name}")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from det_core.config import parse_config
+from det_core.core import default_storage
 from det_core.interfaces.tracking import Experiment, TrackingStore
 from det_core.plugins import registry
 from det_core.runner import submit
@@ -49,6 +50,11 @@ def context_dir(tmp_path: Path) -> Path:
     return directory
 
 
+def keep_all() -> dict[str, Any]:
+    """The default storage, with a policy that removes nothing."""
+    return {**default_storage(), "save_trial_latest": 1000}
+
+
 @pytest.fixture
 def new_experiment(store: TrackingStore, context_dir: Path) -> Submit:
     """Submit a trial class, given as the body of ``class T(ToyTrial)``, with config keys changed at will."""
@@ -65,6 +71,7 @@ def new_experiment(store: TrackingStore, context_dir: Path) -> Submit:
             "searcher": {"name": "single", "metric": "validation_loss", "max_length": {"batches": 50}},
             "scheduling_unit": 10,
             "reproducibility": {"experiment_seed": 7},
+            "checkpoint_storage": keep_all(),
             **changes,
         }
         return submit(store, parse_config(config), context_dir)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import sys
@@ -16,6 +15,7 @@ import pytest
 
 from det_core.config import parse_config
 from det_core.errors import ConfigError
+from det_core.interfaces.search_method import WORST
 from det_core.interfaces.tracking import Experiment, SearcherOperationRecord, State, TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit
 
@@ -65,6 +65,11 @@ def run(store: TrackingStore, experiment: Experiment) -> State:
     return ExperimentRunner(store, experiment.id).run()
 
 
+def told(store: TrackingStore, experiment: Experiment) -> Any:
+    """What the search method heard at last."""
+    return store.search_events(experiment.id)[-1].event
+
+
 def the_trial(store: TrackingStore, experiment: Experiment) -> Any:
     (trial,) = store.trials(experiment.id)
     return trial
@@ -92,7 +97,7 @@ def test_a_script_searches(store: TrackingStore, command: Command, entrypoint: A
     assert (trial.state, trial.run_id, trial.restarts) == (State.COMPLETED, 1, 0)
     assert store.searcher_operation(trial.id) == SearcherOperationRecord(length=20, completed=True, metric=0.25)
     assert logs(store, experiment) == [(0, "length 20 batches")]
-    assert ExperimentRunner(store, experiment.id)._searcher_metric(trial) == 0.25
+    assert told(store, experiment) == ["on_validation", 0, 20, 0.25]
 
 
 def test_a_script_that_uses_no_operations_is_judged_by_its_validation(store: TrackingStore, command: Command) -> None:
@@ -100,7 +105,7 @@ def test_a_script_that_uses_no_operations_is_judged_by_its_validation(store: Tra
     experiment = command(script, searcher={"name": "single", "metric": "loss"})
     assert run(store, experiment) is State.COMPLETED
     assert store.searcher_operation(the_trial(store, experiment).id) is None
-    assert ExperimentRunner(store, experiment.id)._searcher_metric(the_trial(store, experiment)) == 0.5
+    assert told(store, experiment) == ["on_validation", 0, None, 0.5]
 
 
 def test_a_script_that_does_not_know_det_at_all(store: TrackingStore, command: Command) -> None:
@@ -109,7 +114,7 @@ def test_a_script_that_does_not_know_det_at_all(store: TrackingStore, command: C
     (_, first), (_, directory) = logs(store, experiment)
     assert first == "red 1"
     assert "det-context-" in directory
-    assert math.isnan(ExperimentRunner(store, experiment.id)._searcher_metric(the_trial(store, experiment)))
+    assert told(store, experiment) == ["on_validation", 0, 20, WORST]
 
 
 def test_operations_without_max_length_say_what_to_add(store: TrackingStore, command: Command) -> None:

@@ -18,7 +18,7 @@ from det_core.errors import InvalidExperimentException
 from det_core.interfaces.tracking import Checkpoint, Experiment, State, TrackingStore
 from det_core.runner import ExperimentRunner, submit
 
-from .conftest import Submit
+from .conftest import Submit, keep_all
 
 pytestmark = pytest.mark.integration
 
@@ -67,6 +67,7 @@ def new(store: TrackingStore, context_dir: Path) -> Callable[..., Experiment]:
             "hyperparameters": {"saves": saves, "failures": failures},
             "searcher": {"name": "single", "metric": "loss", **searcher},
             "max_restarts": failures,
+            "checkpoint_storage": keep_all(),
             **dict(others),
         }
         return submit(store, parse_config(config), context_dir)

@@ -15,7 +15,7 @@ from det_core.specs import FrameworkSpec
 
 @det_core.hookimpl
 def det_frameworks() -> Iterator[FrameworkSpec]:
-    yield FrameworkSpec(name="toy", target="det_toy:run_trial")
+    yield FrameworkSpec(name="toy", target="det_toy:run_trial", load="det_toy:load", old_names=("OldToy", "brittle"))
 
 
 @det_core.hookimpl
@@ -74,6 +74,13 @@ class ToyAdapter(TrialAdapter):
         self.trial.weight, self.trial.batch = state["weight"], batches_trained
         version, internal, gauss = state["random"]
         self.random.setstate((version, tuple(internal), gauss))
+
+    def metadata(self) -> Metrics:
+        return {"framework": "toy-1.0", "format": "json", "trial_framework": "toy"}
+
+
+def load(path: str, tags: Sequence[str] | None = None, **options: Any) -> dict[str, Any]:
+    return {"weight": json.loads((Path(path) / "toy.json").read_text())["weight"], "tags": tags, **options}
 
 
 def run_trial(trial_class: type[ToyTrial], core: det_core.core.Context) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ BASE = {"searcher": {"name": "single", "metric": "loss", "max_length": {"batches
 
 def schedule(length: Any, *, global_batch_size: int = 4, batches_per_epoch: int = 10, **changes: Any) -> Schedule:
     adapter: Any = SimpleNamespace(records_per_batch=global_batch_size, batches_per_epoch=batches_per_epoch)
-    plan = replace(Plan.of(parse_config({**BASE, **changes})), length=Length.parse(length))
+    plan = Plan.of(parse_config({**BASE, **changes}), Length.parse(length))
     return Schedule.of(plan, adapter)
 
 

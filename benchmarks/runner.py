@@ -1,0 +1,66 @@
+"""How many trials the runner keeps up with: 10 000 through queue, threads, search and record, without processes.
+
+python benchmarks/runner.py [TRIALS]
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from det_core.config import parse_config
+from det_core.interfaces.tracking import State, Trial
+from det_core.runner._loop import Loop
+from det_core.runner._requests import Requests
+from det_core.runner._search import Search
+from det_core.runner._trial import Ended, Outcome
+from det_core.runner._trials import Trials
+from det_core.search.method import open_method
+from det_core.tracking import open_store
+
+AT_ONCE = 64
+
+
+def train(trial: Trial, requested: Callable[[], State | None]) -> Ended:
+    return Ended(Outcome.COMPLETED, metric=random.Random(trial.seed).random())
+
+
+def main(trials: int) -> None:
+    searcher = {
+        "name": "adaptive_asha",
+        "metric": "loss",
+        "max_length": {"batches": 1000},
+        "max_trials": trials,
+        "max_concurrent_trials": AT_ONCE,
+    }
+    space = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": 0}}
+    config = parse_config({"entrypoint": "model:Trial", "searcher": searcher, "hyperparameters": space})
+    with tempfile.TemporaryDirectory() as directory, open_store(f"sqlite:///{directory}/det.db") as store:
+        experiment = store.create_experiment(config=config.dump())
+
+        def search_again() -> float:
+            start = time.perf_counter()
+            with open_method(config, Path()) as method:
+                Search(store, experiment.id, method, seed=0).begin()
+            return time.perf_counter() - start
+
+        requests = Requests(store, experiment.id)
+        start, cpu = time.perf_counter(), time.process_time()
+        with open_method(config, Path()) as method, Trials(train, requests, AT_ONCE) as training:
+            search = Search(store, experiment.id, method, seed=0)
+            search.begin()
+            Loop(store, experiment.id, search, training, requests, smaller_is_better=True, lease="").run(lambda: None)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        events = len(store.search_events(experiment.id))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(f"{trials} trials, {events} events: {events / seconds:.0f}/s, {events / cpu:.0f} per CPU second")
+        print(f"resumed in {search_again():.2f} s; peak memory {peak:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)

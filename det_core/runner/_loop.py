@@ -1,0 +1,103 @@
+"""The runner's main loop: what the search asks for is trained, and the search hears what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from det_core import events
+from det_core.interfaces.tracking import REQUESTS, State, TrackingStore, Trial
+from det_core.plugins import emit
+from det_core.runner._requests import Requests
+from det_core.runner._search import Happened, Search
+from det_core.runner._trial import Ended, Outcome
+from det_core.runner._trials import Trials
+from det_core.search.method import comparable
+
+_TICK = 0.2
+_LOOK_EVERY = 1.0
+
+_EXITS = {
+    Outcome.FAILED: State.ERROR,
+    Outcome.STOPPED: State.COMPLETED,
+    Outcome.INVALID_HP: State.COMPLETED,
+}
+"""How a trial can end by itself -> its state then."""
+_ENDINGS = (State.STOPPING_CANCELED, State.STOPPING_KILLED)
+"""What a person can ask of a single trial."""
+
+
+class Loop:
+    """Trains until nothing is left to do, or somebody asks to leave."""
+
+    def __init__(
+        self,
+        store: TrackingStore,
+        experiment_id: int,
+        search: Search,
+        trials: Trials,
+        requests: Requests,
+        *,
+        smaller_is_better: bool,
+        lease: str,
+    ) -> None:
+        self.error: str | None = None
+        """Why the first trial failed that did."""
+        self._store = store
+        self._experiment_id = experiment_id
+        self._search = search
+        self._trials = trials
+        self._requests = requests
+        self._smaller_is_better = smaller_is_better
+        self._lease = lease
+        self._look_at = 0.0
+
+    def run(self, tick: Callable[[], None]) -> None:
+        """Go on to the end. ``tick`` is called about five times a second, and may raise to end it."""
+        search, trials, requests = self._search, self._trials, self._requests
+        while trials or (search.queue and not requests.current):
+            while search.queue and not (trials.full or requests.current):
+                trials.start(search.queue.popleft())
+            self._settle(trials.wait(_TICK))
+            requests.poll()
+            self._look()
+            tick()
+        if requests.current and REQUESTS[requests.current] is State.CANCELED:
+            search.cancel()
+
+    def _settle(self, ended: list[tuple[Trial, Ended]]) -> None:
+        happened = []
+        for trial, end in ended:
+            self.error = self.error or end.error
+            if end.outcome is Outcome.COMPLETED:
+                metric = comparable(end.metric, smaller_is_better=self._smaller_is_better)
+                happened.append(Happened(trial, ("on_validation", trial.searcher_length, metric), State.PAUSED))
+            elif end.outcome in _EXITS:
+                happened.append(Happened(trial, ("on_exit", end.outcome.value), _EXITS[end.outcome]))
+            elif trial.id in self._trials.asked:
+                happened.append(_ended_by_a_person(trial))
+            elif self._requests.current:
+                self._store.set_trial_state(trial.id, REQUESTS[self._requests.current], lease=self._lease)
+        self._tell(happened)
+
+    def _tell(self, happened: list[Happened]) -> None:
+        if not happened:
+            return
+        for trial in self._search.tell(happened):
+            emit(events.TrialFinished(experiment_id=trial.experiment_id, trial_id=trial.id, state=trial.state.value))
+
+    def _look(self) -> None:
+        """Note the progress, and find the trials that somebody wants to end."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _LOOK_EVERY
+        progress = self._search.progress(self._store.trials(self._experiment_id, ordered=True))
+        self._store.set_experiment_progress(self._experiment_id, progress, lease=self._lease)
+        if asked := self._store.trials(self._experiment_id, states=_ENDINGS):
+            self._trials.asked |= {trial.id: trial.state for trial in asked}
+            self._search.leave_out(self._trials.asked)
+            self._tell([_ended_by_a_person(trial) for trial in asked if trial not in self._trials])
+
+
+def _ended_by_a_person(trial: Trial) -> Happened:
+    return Happened(trial, ("on_exit", Outcome.FAILED.value), State.CANCELED)

@@ -1,0 +1,65 @@
+"""The trials that train now, each watched by a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
+
+from typing_extensions import Self
+
+from det_core.interfaces.tracking import State, Trial
+from det_core.runner._requests import Requests, stronger
+from det_core.runner._trial import Ended
+
+_MOST = 256
+"""Trials at once where the launcher sets no limit."""
+
+Run = Callable[[Trial, Callable[[], State | None]], Ended]
+"""Trains a trial until it ends or is asked to leave."""
+
+
+class Trials:
+    """Trains up to ``places`` trials at once (None: the launcher queues them). Leaving it kills what still trains."""
+
+    def __init__(self, run: Run, requests: Requests, places: int | None) -> None:
+        self.asked: dict[int, State] = {}
+        """Trials that somebody asked to end, by id -> how."""
+        self._run = run
+        self._requests = requests
+        self._places = places or _MOST
+        self._pool = ThreadPoolExecutor(self._places, thread_name_prefix="det-trial")
+        self._training: dict[Future[Ended], Trial] = {}
+        self._killed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._killed = True
+        self._pool.shutdown()
+
+    def __contains__(self, trial: Trial) -> bool:
+        return any(one.id == trial.id for one in self._training.values())
+
+    def __len__(self) -> int:
+        return len(self._training)
+
+    @property
+    def full(self) -> bool:
+        return len(self._training) >= self._places
+
+    def start(self, trial: Trial) -> None:
+        """Start to train it."""
+        self._training[self._pool.submit(self._run, trial, partial(self._requested, trial.id))] = trial
+
+    def wait(self, timeout: float) -> list[tuple[Trial, Ended]]:
+        """Wait up to ``timeout`` seconds for some to end; those that did. Raises what kept one from ending properly."""
+        done, _ = wait(self._training, timeout, FIRST_COMPLETED)
+        ended = [(self._training.pop(future), future.result()) for future in done]
+        return sorted(ended, key=lambda one: one[0].id)
+
+    def _requested(self, trial_id: int) -> State | None:
+        if self._killed:
+            return State.STOPPING_KILLED
+        return stronger(self._requests.current, self.asked.get(trial_id))

@@ -1,0 +1,89 @@
+"""An experiment that runs somewhere: ask it to stop, know when it is over, follow what it prints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from det_core.errors import TrackingError
+from det_core.interfaces.tracking import Experiment, LogLine, State, TrackingStore, Trial
+
+POLL_SECONDS = 0.2
+_PAGE = 1000
+
+
+def ask(store: TrackingStore, experiment_id: int, state: State) -> Experiment:
+    """Ask whoever runs it to pause, cancel or kill it; the experiment, marked so.
+
+    Args:
+        state: one of `det_core.interfaces.tracking.REQUESTS`.
+
+    Raises:
+        TrackingError: nobody runs it.
+    """
+    experiment = store.experiment(experiment_id)
+    if experiment.state.final or not _runs(store, experiment):
+        hint = "" if experiment.state is State.COMPLETED else f"; to go on: det experiment resume {experiment_id}"
+        raise TrackingError(f"nothing is running experiment {experiment_id}, which is {experiment.state.value}{hint}")
+    store.set_experiment_state(experiment_id, state)
+    return store.experiment(experiment_id)
+
+
+def ask_to_kill_trial(store: TrackingStore, trial_id: int) -> Trial:
+    """Ask whoever runs the trial's experiment to end the trial at once; the others go on.
+
+    Raises:
+        TrackingError: nobody runs it.
+    """
+    trial = store.trial(trial_id)
+    if trial.state.final:
+        raise TrackingError(f"trial {trial_id} is {trial.state.value} already")
+    if store.lease_holder(trial.experiment_id) is None:
+        raise TrackingError(
+            f"nothing is running trial {trial_id}, which is {trial.state.value}; "
+            f"to go on with its experiment: det experiment resume {trial.experiment_id}"
+        )
+    store.set_trial_state(trial_id, State.STOPPING_KILLED)
+    return store.trial(trial_id)
+
+
+def settled(store: TrackingStore, experiment_id: int) -> Experiment | None:
+    """The experiment if nothing more will happen to it by itself, else None.
+
+    A script off the cluster has no runner, so only its own final state counts.
+    """
+    holder = store.lease_holder(experiment_id)  # first: a runner gives its lease back after the last state
+    experiment = store.experiment(experiment_id)
+    idle = holder is None and not experiment.unmanaged
+    return experiment if experiment.state.final or idle else None
+
+
+def _runs(store: TrackingStore, experiment: Experiment) -> bool:
+    if experiment.unmanaged:  # by a script, which holds no lease
+        return any(trial.state is State.ACTIVE for trial in store.trials(experiment.id))
+    return store.lease_holder(experiment.id) is not None
+
+
+def log_lines(
+    store: TrackingStore, experiment_id: int, trial_id: int | None = None, *, follow: bool = False
+) -> Iterator[LogLine]:
+    """What one trial of an experiment printed, or all of them; ``follow`` goes on until the experiment is over."""
+    seen: dict[int, int] = {}
+    over = False
+    while not over:
+        over = not follow or settled(store, experiment_id) is not None
+        for trial in store.trials(experiment_id):
+            if trial_id in (None, trial.id):
+                yield from _new_lines(store, trial.id, seen)
+        if not over:
+            time.sleep(POLL_SECONDS)
+
+
+def _new_lines(store: TrackingStore, trial_id: int, seen: dict[int, int]) -> Iterator[LogLine]:
+    while True:
+        page = store.logs(trial_id, after=seen.get(trial_id, 0), limit=_PAGE)
+        for line in page:
+            seen[trial_id] = line.id
+            yield line
+        if len(page) < _PAGE:
+            return

@@ -1,0 +1,104 @@
+"""Which trial saved a checkpoint: what the checkpoint says about it, and the class that it names."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from det_core.core import Context
+from det_core.errors import InvalidTrial, UntrustedCheckpoint
+from det_core.trial._loop import CODE
+from det_core.trial._trial import Trial, load_trial_class
+
+FILE = "load_data.json"
+
+
+def describe(trial_class: type[Trial], core: Context) -> dict[str, Any]:
+    """The class by name, its hyperparameters and the config; secrets stay references, as in the record."""
+    framework = next(base for base in trial_class.__mro__ if Trial in base.__bases__)
+    return {
+        "trial_type": framework.__name__,
+        "trial_cls_spec": f"{trial_class.__module__}:{trial_class.__qualname__}",
+        "hparams": core.trial.hparams,
+        "experiment_config": core.trial.config,
+    }
+
+
+def write(description: Mapping[str, Any], path: Path) -> None:
+    """Add it to the checkpoint at ``path``."""
+    (path / FILE).write_text(json.dumps(description, indent=2))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What the checkpoint at ``path`` says; empty if it says nothing."""
+    file = path / FILE
+    description: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return description
+
+
+def find_class(
+    path: Path, description: Mapping[str, Any], kind: type, *, call: str, shared: Collection[str], trust: bool
+) -> Any:
+    """The class of the trial that saved a checkpoint.
+
+    It is the one in the checkpoint's ``code/`` if it has that, else the one that imports here under the same name.
+
+    Args:
+        kind: what it must derive from.
+        call: how callers pass a class of theirs, such as ``"load(path, MyTrial)"``, for errors.
+        shared: top-level modules that it must share with this process, whatever ``code/`` has; det_core is one anyway.
+        trust: whether to run ``code/``.
+
+    Raises:
+        InvalidTrial: it is not found, or is something else.
+        UntrustedCheckpoint: the checkpoint has ``code/``, and ``trust`` is False.
+    """
+    name = description.get("trial_cls_spec") or (description.get("experiment_config") or {}).get("entrypoint")
+    if not isinstance(name, str):
+        raise InvalidTrial(f"{path} does not say of which trial class it is; pass it: {call}")
+    code = path / CODE
+    if not code.is_dir():
+        return _import(name, path, kind, call)
+    if not trust:
+        raise UntrustedCheckpoint(
+            f"{path} brings the code of its trial {name!r} along; pass the class to use code of yours, "
+            f"{call}, or trust=True to run the checkpoint's"
+        )
+    with _importing_from(code, {"det_core", *shared}):
+        return _import(name, path, kind, call)
+
+
+def _import(name: str, path: Path, kind: type, call: str) -> type[Trial]:
+    try:
+        trial_class = load_trial_class(name)
+    except InvalidTrial as error:
+        raise InvalidTrial(
+            f"{path} is of the trial {name!r}, which cannot be imported here: {error}. Pass the class: {call}"
+        ) from error
+    if not issubclass(trial_class, kind):
+        raise InvalidTrial(f"{path} is of the trial {name!r}, a {trial_class.__base__}; expected a {kind.__name__}")
+    return trial_class
+
+
+@contextmanager
+def _importing_from(directory: Path, shared: Collection[str]) -> Iterator[None]:
+    """Import what is in a directory from there, and leave no trace: others have modules of the same names."""
+    names = {entry.stem for entry in directory.iterdir()}.difference(shared)
+
+    def take_out() -> dict[str, Any]:
+        return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in names}
+
+    before, writes = take_out(), sys.dont_write_bytecode
+    sys.path.insert(0, str(directory))
+    sys.dont_write_bytecode = True  # a checkpoint is only read
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = writes
+        sys.path.remove(str(directory))
+        take_out()
+        sys.modules.update(before)

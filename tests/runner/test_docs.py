@@ -1,0 +1,48 @@
+"""docs/search.md: its configs are valid and its method searches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from det_core.config import parse_config
+from det_core.interfaces.tracking import Experiment, State, TrackingStore
+from det_core.runner import ExperimentRunner
+from det_core.search.method import open_method
+
+PAGE = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
+CONFIG, BLOCK = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+(METHOD,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_first_config_is_valid() -> None:
+    config = parse_config(yaml.safe_load(CONFIG))
+    with open_method(config, Path()) as method:
+        assert method.outline()
+
+
+@pytest.mark.parametrize("name", re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
+def test_the_methods_exist(name: str) -> None:
+    from det_core.plugins import registry
+
+    assert registry().find("search_method", name).name == name
+
+
+@pytest.mark.integration
+def test_a_method_of_ones_own(
+    store: TrackingStore, new_experiment: Callable[..., Experiment], context_dir: Path
+) -> None:
+    (context_dir / "until_good.py").write_text(METHOD)
+    block: dict[str, Any] = yaml.safe_load(BLOCK)
+    experiment = new_experiment(**block, hyperparameters={"x": {"type": "double", "minval": 0.0, "maxval": 1.0}})
+    assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
+    events = [event.event for event in store.search_events(experiment.id)]
+    losses = [event[3] for event in events[1:]]
+    assert len(losses) <= 5
+    assert all(loss > 0.5 for loss in losses[:-1])
+    assert losses[-1] <= 0.5 or len(losses) == 5

@@ -1,0 +1,235 @@
+"""A search and its record, without any process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from det_core.errors import DetError, StaleRun, TrackingError
+from det_core.interfaces.search_method import Action, Close, Create, SearchMethod, Train
+from det_core.interfaces.tracking import SearchEvent, State, TrackingStore, Trial
+from det_core.runner._search import Happened, Search
+
+HPARAMS = {"lr": 0.1}
+FIRST = [Create(0, HPARAMS), Train(0, 4), Create(1, HPARAMS), Train(1, 4)]
+
+
+class Scripted(SearchMethod):
+    """Answers the events with what it was given, one answer after the other."""
+
+    def __init__(self, *answers: Sequence[Action]) -> None:
+        self.answers = answers
+        self.events: list[tuple[Any, ...]] = []
+        self.share = 0.0
+
+    def _next(self, *event: Any) -> Sequence[Action]:
+        self.events.append(event)
+        return self.answers[len(self.events) - 1]
+
+    def start(self) -> Sequence[Action]:
+        return self._next("start")
+
+    def on_validation(self, request_id: int, length: int | None, metric: float) -> Sequence[Action]:
+        return self._next("on_validation", request_id, length, metric)
+
+    def on_exit(self, request_id: int, reason: str) -> Sequence[Action]:
+        return self._next("on_exit", request_id, reason)
+
+    def progress(self, lengths: Any) -> float:
+        self.lengths = dict(lengths)
+        return self.share
+
+    def state(self) -> Any:
+        return len(self.events)
+
+    def restore(self, state: Any) -> None:
+        self.events = [("restored",)] * state
+
+
+@pytest.fixture
+def experiment_id(store: TrackingStore) -> int:
+    return store.create_experiment(config={"name": "search"}).id
+
+
+@pytest.fixture
+def search(store: TrackingStore, experiment_id: int) -> Any:
+    def begin(*answers: Sequence[Action]) -> Search:
+        search = Search(store, experiment_id, Scripted(*answers), seed=7)
+        search.begin()
+        return search
+
+    return begin
+
+
+def validated(trial: Trial, metric: float = 0.5) -> Happened:
+    return Happened(trial, ("on_validation", trial.searcher_length, metric), State.PAUSED)
+
+
+def states(store: TrackingStore, experiment_id: int) -> list[str]:
+    return [trial.state.value for trial in store.trials(experiment_id)]
+
+
+def test_orders_wait_in_the_queue(search: Any, store: TrackingStore, experiment_id: int) -> None:
+    begun = search(FIRST)
+    assert [(t.request_id, t.searcher_length, t.ordered, t.seed) for t in begun.queue] == [(0, 4, 0, 7), (1, 4, 0, 8)]
+    assert states(store, experiment_id) == ["QUEUED", "QUEUED"]
+    assert [event.actions[0] for event in store.search_events(experiment_id)] == [["Create", 0, HPARAMS, None]]
+
+
+def test_what_follows_an_event_is_recorded_with_it(search: Any, store: TrackingStore, experiment_id: int) -> None:
+    begun = search(FIRST, [Train(0, 8)], [Close(1), Create(2, HPARAMS)])
+    first, second = begun.queue
+    begun.queue.clear()
+    assert begun.tell([validated(first)]) == []
+    assert [(t.request_id, t.searcher_length, t.ordered) for t in begun.queue] == [(0, 8, 1)]
+    (ended,) = begun.tell([validated(second)])
+    assert (ended.request_id, ended.state) == (1, State.COMPLETED)
+    assert states(store, experiment_id) == ["QUEUED", "COMPLETED", "PAUSED"]
+
+
+def test_several_events_are_one_step(search: Any, store: TrackingStore, experiment_id: int) -> None:
+    begun = search(FIRST, [], [Train(0, 8), Close(1)])
+    begun.tell([validated(trial) for trial in begun.queue])
+    assert states(store, experiment_id) == ["QUEUED", "COMPLETED"]
+    assert [event.number for event in store.search_events(experiment_id)] == [0, 1, 2]
+
+
+def test_another_runner_takes_it_up(search: Any, store: TrackingStore, experiment_id: int) -> None:
+    answers = (FIRST, [Train(0, 8)], [])
+    begun = search(*answers)
+    first, second = begun.queue
+    begun.tell([validated(first)])
+    again = search(*answers)
+    assert [(trial.request_id, trial.searcher_length) for trial in again.queue] == [(1, 4), (0, 8)]
+    assert again._method.events == [("start",), ("on_validation", 0, 4, 0.5)]
+    again.tell([validated(second)])
+    assert len(store.search_events(experiment_id)) == 3
+    assert len(store.trials(experiment_id)) == 2
+
+
+def test_another_method_is_not_resumed(search: Any, store: TrackingStore, experiment_id: int) -> None:
+    search(FIRST)
+    with pytest.raises(DetError, match=r"start\(\) with .*'Train', 0, 5.* has .*'Train', 0, 4.* as event 0; resume it"):
+        search([Create(0, HPARAMS), Train(0, 5)])
+    assert len(store.search_events(experiment_id)) == 1
+
+
+def test_a_snapshot_shortens_the_replay(
+    search: Any, store: TrackingStore, experiment_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_core.runner._search._SNAPSHOT_EVERY", 2)
+    answers = (FIRST, [Train(0, 8)], [], [])
+    begun = search(*answers)
+    first, second = begun.queue
+    begun.tell([validated(first)])
+    assert store.search_snapshot(experiment_id) == (2, 2)
+    begun.tell([validated(second)])
+    again = search(*answers)
+    assert again._method.events == [("restored",), ("restored",), ("on_validation", 1, 4, 0.5)]
+    again.tell([validated(again.queue[0])])
+    assert store.search_snapshot(experiment_id) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ([Create(0, {})], "there is such a trial already"),
+        ([Train(5, 4)], "it has created no such trial"),
+        ([Train(1, 8)], "still has an order to train"),
+        ([Close(1)], "still has an order to train"),
+        ([Close(0), Train(0, 8)], "the trial has ended"),
+        ([Train(0, 4)], "the trial has trained 4"),
+        ([Create(2, {}, source=0)], "that source has saved no checkpoint to start from"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_leaves_no_trace(
+    search: Any, store: TrackingStore, experiment_id: int, answer: Sequence[Action], problem: str
+) -> None:
+    begun = search(FIRST, answer)
+    with pytest.raises(DetError, match=problem):
+        begun.tell([validated(begun.queue[0])])
+    assert len(store.search_events(experiment_id)) == 1
+    assert states(store, experiment_id) == ["QUEUED", "QUEUED"]
+
+
+def test_a_source_is_its_checkpoint_of_that_moment(search: Any, store: TrackingStore, experiment_id: int) -> None:
+    begun = search(FIRST, [Create(2, HPARAMS, source=0), Train(2, 4)])
+    first = begun.queue[0]
+    run = store.start_run(first.id, allocation_id="a")
+    for uuid in ("early", "late"):
+        store.begin_checkpoint(uuid, trial_id=first.id, run_id=run.run_id, storage={})
+        store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=4, resources={}, metadata={})
+    begun.tell([validated(first)])
+    assert begun.queue[-1].source_checkpoint == "late"
+
+
+def test_progress_counts_what_trains_and_never_falls(search: Any, store: TrackingStore, experiment_id: int) -> None:
+    begun = search(FIRST, [Train(0, 8)])
+    first, second = begun.queue
+    run = store.start_run(second.id, allocation_id="a")
+    store.set_trial_progress(second.id, run.run_id, 0.5)
+    begun.tell([validated(first)])
+    method = begun._method
+    for told, shown in [(0.5, 0.5), (0.25, 0.5), (7.0, 1.0)]:
+        method.share = told
+        assert begun.progress(store.trials(experiment_id, ordered=True)) == shown
+    assert method.lengths == {0: 4.0, 1: 2.0}
+
+
+def test_the_longer_order_begins_where_the_last_one_ended(
+    search: Any, store: TrackingStore, experiment_id: int
+) -> None:
+    begun = search(FIRST, [Train(0, 16)])
+    first = begun.queue[0]
+    begun.tell([validated(first)])
+    assert store.trial(first.id).progress == 0.25
+
+
+def exited(trial: Trial, state: State = State.ERROR) -> Happened:
+    return Happened(trial, ("on_exit", "error"), state)
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [
+        ((State.ERROR, State.ERROR), State.ERROR),
+        ((State.ERROR, State.CANCELED), State.ERROR),
+        ((State.CANCELED, State.CANCELED), State.CANCELED),
+        ((State.ERROR, State.COMPLETED), State.COMPLETED),
+        ((State.ERROR, State.PAUSED), State.COMPLETED),
+    ],
+)
+def test_what_a_search_comes_to(search: Any, store: TrackingStore, ends: Sequence[State], outcome: State) -> None:
+    begun = search(FIRST, [], [])
+    begun.tell([exited(trial, state) for trial, state in zip(begun.queue, ends, strict=True)])
+    assert begun.finish() is outcome
+    assert State.PAUSED not in {trial.state for trial in begun._trials.values()}
+
+
+def test_a_search_of_failures_starts_again(search: Any, store: TrackingStore, experiment_id: int) -> None:
+    begun = search(FIRST, [], [])
+    trials = list(begun.queue)
+    begun.tell([exited(trial) for trial in trials])
+    again = search(FIRST)
+    assert [trial.id for trial in again.queue] == [trial.id for trial in trials]
+    assert states(store, experiment_id) == ["QUEUED", "QUEUED"]
+    assert len(store.search_events(experiment_id)) == 1
+
+
+def test_what_waits_is_canceled_and_may_go_on(search: Any, store: TrackingStore, experiment_id: int) -> None:
+    search(FIRST).cancel()
+    assert states(store, experiment_id) == ["CANCELED", "CANCELED"]
+    again = search(FIRST)
+    assert [trial.request_id for trial in again.queue] == [0, 1]
+
+
+def test_a_replaced_runner_may_not_write(search: Any, store: TrackingStore, experiment_id: int) -> None:
+    store.acquire_lease(experiment_id, "host:1:2:new", seconds=30)
+    event = SearchEvent(number=0, event=["start"], actions=[])
+    with pytest.raises(StaleRun, match=r"no longer run by host:1:2:old, but by host:1:2:new"):
+        store.record_search(experiment_id, [event], [], lease="host:1:2:old")
+    store.record_search(experiment_id, [event], [], lease="host:1:2:new")
+    with pytest.raises(TrackingError, match=f"experiment {experiment_id} has search event 0 already"):
+        store.record_search(experiment_id, [event], [])

@@ -1,0 +1,176 @@
+"""Searches whose trials train at once, as real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.interfaces.tracking import Experiment, State, TrackingStore
+from det_core.runner import ExperimentRunner
+
+from ..waiting import wait_for
+
+pytestmark = pytest.mark.integration
+
+Submit = Callable[..., Experiment]
+
+AT_ONCE = {"launcher": {"type": "local", "slots": 2}, "max_restarts": 1}
+SPACE = {"x": {"type": "int", "minval": 0, "maxval": 1000}}
+
+
+def random_search(trials: int, batches: int = 10) -> dict[str, Any]:
+    return {
+        "searcher": {
+            "name": "random",
+            "metric": "validation_loss",
+            "max_trials": trials,
+            "max_length": {"batches": batches},
+        },
+        "hyperparameters": SPACE,
+        **AT_ONCE,
+    }
+
+
+def run(store: TrackingStore, experiment: Experiment) -> State:
+    return ExperimentRunner(store, experiment.id).run()
+
+
+def told(store: TrackingStore, experiment: Experiment) -> list[Any]:
+    return [event.event for event in store.search_events(experiment.id)]
+
+
+WITH_NEIGHBOURS = """
+def on_batch(self, batch):
+    here = Path({place!r}) / det.get_cluster_info().task_id
+    here.touch()
+    if batch == 9:
+        neighbours = [one for one in here.parent.iterdir() if one != here]
+        assert len(neighbours) <= 1
+        slots = det.get_cluster_info().slot_ids
+        self.context.seen = (len(neighbours), slots)
+        print("slots", *slots, flush=True)
+        here.unlink()
+        deadline = time.monotonic() + 20
+        while {first} and not list(here.parent.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+"""
+
+
+def test_as_many_as_there_are_slots(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+    place = tmp_path / "training"
+    place.mkdir()
+    first = "self.context.get_trial_seed() == 7"  # it waits until it has company
+    experiment = new_experiment(WITH_NEIGHBOURS.format(place=str(place), first=first), **random_search(5))
+    assert run(store, experiment) is State.COMPLETED
+    trials = store.trials(experiment.id)
+    assert [(trial.state, trial.steps_completed) for trial in trials] == [(State.COMPLETED, 10)] * 5
+    slots = {line.log for trial in trials for line in store.logs(trial.id) if line.log.startswith("slots")}
+    assert slots == {"slots 0", "slots 1"}
+    assert store.experiment(experiment.id).progress == 1
+
+
+def test_max_slots_is_kept(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+    place = tmp_path / "training"
+    place.mkdir()
+    body = WITH_NEIGHBOURS.format(place=str(place), first="False").replace("<= 1", "== 0")
+    experiment = new_experiment(body, **random_search(3), resources={"max_slots": 1})
+    assert run(store, experiment) is State.COMPLETED
+    assert {trial.restarts for trial in store.trials(experiment.id)} == {0}
+
+
+def test_some_fail_and_some_are_replaced(store: TrackingStore, new_experiment: Submit) -> None:
+    body = (
+        "def on_batch(self, batch):\n"
+        "    seed = self.context.get_trial_seed() - 7\n"
+        "    if seed == 0: raise det.InvalidHP('no')\n"
+        "    if seed == 1: raise RuntimeError('broken')\n"
+    )
+    experiment = new_experiment(body, **random_search(3))
+    assert run(store, experiment) is State.COMPLETED
+    states = [trial.state for trial in store.trials(experiment.id)]
+    assert states == [State.COMPLETED, State.ERROR, State.COMPLETED, State.COMPLETED]
+    assert {("on_exit", 0, "invalid_hp"), ("on_exit", 1, "error")} <= {
+        tuple(event) for event in told(store, experiment)
+    }
+    assert store.experiment(experiment.id).error is None
+
+
+def test_a_search_whose_trials_all_fail_is_an_error(store: TrackingStore, new_experiment: Submit) -> None:
+    experiment = new_experiment("def on_batch(self, batch): raise RuntimeError('broken')", **random_search(2))
+    assert run(store, experiment) is State.ERROR
+    assert store.experiment(experiment.id).error == "RuntimeError: broken"
+
+
+def test_promoted_trials_go_on_from_their_checkpoints(store: TrackingStore, new_experiment: Submit) -> None:
+    halving = {"name": "async_halving", "metric": "validation_loss", "num_rungs": 3, "divisor": 2, "max_trials": 4}
+    experiment = new_experiment(
+        "def on_batch(self, batch): print('batch', batch, flush=True)",
+        searcher={**halving, "max_length": {"batches": 20}, "max_concurrent_trials": 1},
+        hyperparameters=SPACE,
+    )
+    assert run(store, experiment) is State.COMPLETED
+    trials = store.trials(experiment.id)
+    assert sorted(trial.steps_completed for trial in trials) == [5, 5, 10, 20]
+    for trial in trials:
+        batches = [line.log for line in store.logs(trial.id) if line.log.startswith("batch")]
+        assert batches == [f"batch {batch}" for batch in range(trial.steps_completed)]
+        assert trial.run_id == {5: 1, 10: 2, 20: 3}[trial.steps_completed]
+        assert (trial.state, trial.restarts) == (State.COMPLETED, 0)
+
+
+def test_children_start_from_their_source(store: TrackingStore, new_experiment: Submit, context_dir: Path) -> None:
+    (context_dir / "mine.py").write_text(
+        "from det_core.interfaces.search_method import *\n"
+        "class Chain(SearchMethod):\n"
+        "    def __init__(self, options, hyperparameters, seed): pass\n"
+        "    def start(self): return [Create(0, {}), Train(0, 10)]\n"
+        "    def on_validation(self, request_id, length, metric):\n"
+        "        return [Create(1, {}, source=0), Train(1, 10)] if request_id == 0 else [Close(0), Close(1)]\n"
+        "    def on_exit(self, request_id, reason): return []\n"
+    )
+    experiment = new_experiment(
+        searcher={"name": "custom", "metric": "validation_loss", "method": "mine:Chain", "unit": "batches"},
+    )
+    assert run(store, experiment) is State.COMPLETED
+    parent, child = store.trials(experiment.id)
+    assert child.source_checkpoint == store.checkpoints(trial_id=parent.id)[-1].uuid
+    assert child.steps_completed == 10
+    (beginning,) = [line.log for line in store.logs(child.id) if "starts from" in line.log]
+    assert child.source_checkpoint in beginning
+
+
+def test_pause_and_resume(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+    slow = "def on_batch(self, batch):\n    time.sleep(0.05)"
+    experiment = new_experiment(slow, **random_search(3, 40))
+    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    assert run(store, experiment) is State.PAUSED
+    trials = store.trials(experiment.id)
+    assert State.PAUSED in {trial.state for trial in trials}
+    assert run(store, store.experiment(experiment.id)) is State.COMPLETED
+    after = store.trials(experiment.id)
+    assert [(trial.id, trial.hparams) for trial in after] == [(trial.id, trial.hparams) for trial in trials]
+    assert [(trial.state, trial.steps_completed) for trial in after] == [(State.COMPLETED, 40)] * 3
+    assert len(told(store, experiment)) == 4
+
+
+def test_one_trial_is_killed_and_the_search_goes_on(store: TrackingStore, new_experiment: Submit) -> None:
+    forever = "def on_batch(self, batch):\n    while self.context.get_trial_seed() == 7: time.sleep(0.05)\n"
+    experiment = new_experiment(forever, **random_search(3))
+    runner = subprocess.Popen([sys.executable, "-m", "det_core.runner", store.url, str(experiment.id)])
+    try:
+        wait_for(lambda: [trial.state for trial in store.trials(experiment.id)][1:] == [State.COMPLETED] * 2)
+        store.set_trial_state(store.trials(experiment.id)[0].id, State.STOPPING_KILLED)
+        assert runner.wait(60) == 0
+    finally:
+        runner.kill()
+        runner.wait()
+    assert [trial.state for trial in store.trials(experiment.id)] == [State.CANCELED, *[State.COMPLETED] * 2]
+    assert store.experiment(experiment.id).state is State.COMPLETED

@@ -1,0 +1,107 @@
+"""What people say of an experiment, finding it by that, and forgetting it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from det_core.errors import RecordNotFound, TrackingError
+from det_core.interfaces.tracking import CheckpointState, LogLine, MetricsReport, Run, State, TrackingStore, Trial
+from det_core.tracking import _deletion
+
+
+def test_edit(store: TrackingStore) -> None:
+    created = store.create_experiment(config={"name": "first", "labels": ["a"]})
+    assert store.edit_experiment(created.id) == created
+    edited = store.edit_experiment(
+        created.id, name="second", description="why", notes="long", labels=["b", "c"], archived=True
+    )
+    assert (edited.name, edited.description, edited.notes) == ("second", "why", "long")
+    assert (edited.labels, edited.archived, edited.config) == (["b", "c"], True, created.config)
+    assert store.experiment(created.id) == edited
+    assert store.edit_experiment(created.id, description="", labels=()).labels == []
+    with pytest.raises(RecordNotFound):
+        store.edit_experiment(9, name="x")
+
+
+LABELS = ["plain", 'quo"te', "back\\", "é", "a,b", '["', 'a,"plain"']
+
+
+@pytest.fixture
+def several(store: TrackingStore) -> None:
+    for number, name in enumerate(("Zebra_1", "apple%", "zebra"), 1):
+        store.create_experiment(config={"name": name, "labels": LABELS[number:] if number < 3 else []})
+    store.set_experiment_state(2, State.COMPLETED)
+    store.edit_experiment(3, archived=True)
+    store.set_experiment_progress(1, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [3, 2, 1]),
+        ({"states": [State.COMPLETED]}, [2]),
+        ({"states": [State.COMPLETED, State.QUEUED]}, [3, 2, 1]),
+        ({"name": "zEbra"}, [3, 1]),
+        ({"name": "a_1"}, [1]),
+        ({"name": "%"}, [2]),
+        ({"archived": False}, [2, 1]),
+        ({"archived": True}, [3]),
+        ({"reverse": True}, [1, 2, 3]),
+        ({"order": "progress"}, [1, 3, 2]),
+        ({"order": "state"}, [2, 3, 1]),
+        ({"order": "state", "limit": 1, "offset": 1}, [3]),
+    ],
+)
+@pytest.mark.usefixtures("several")
+def test_find(store: TrackingStore, options: dict[str, Any], expected: list[int]) -> None:
+    assert [found.id for found in store.experiments(**options)] == expected
+
+
+@pytest.mark.usefixtures("several")
+def test_find_by_label(store: TrackingStore) -> None:
+    for label in [*LABELS, "lain", "te", "", "PLAIN", "b"]:
+        expected = [found.id for found in store.experiments() if label in found.labels]
+        assert [found.id for found in store.experiments(label=label)] == expected, label
+    assert [found.id for found in store.experiments(label=LABELS[2])] == [2, 1]
+
+
+def test_an_unknown_order(store: TrackingStore) -> None:
+    with pytest.raises(ValueError, match="'color'; expected id, start_time"):
+        store.experiments(order="color")
+
+
+def fill(store: TrackingStore, run: Run, reports: int = 3) -> None:
+    """Something in every table."""
+    trial = run.trial_id
+    one = {"trial_id": trial, "run_id": run.run_id}
+    store.report_metrics(
+        [MetricsReport(**one, group="training", steps_completed=step, metrics={}) for step in range(reports)]
+    )
+    store.add_logs([LogLine(**one, rank=0, stdtype="stdout", log="hi", time=datetime.now(timezone.utc))])
+    store.begin_checkpoint(f"c{trial}", trial_id=trial, run_id=run.run_id, storage={})
+    store.complete_checkpoint(f"c{trial}", run_id=run.run_id, steps_completed=1, resources={}, metadata={})
+    store.add_trial_source(trial, run.run_id, f"c{trial}")
+
+
+def test_delete(store: TrackingStore, trial: Trial, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_deletion, "_PIECE", 2)
+    kept = store.create_trial(store.create_experiment(config={"name": "kept"}).id, hparams={}, seed=1)
+    fill(store, run)
+    fill(store, store.start_run(kept.id, allocation_id="b"))
+    store.acquire_lease(trial.experiment_id, "me", seconds=60)
+    with pytest.raises(TrackingError, match="is being run by me"):
+        store.delete_experiment(trial.experiment_id)
+    store.release_lease(trial.experiment_id, "me")
+    store.delete_experiment(trial.experiment_id)
+    assert [found.name for found in store.experiments()] == ["kept"]
+    assert [found.uuid for found in store.checkpoints(states=list(CheckpointState))] == [f"c{kept.id}"]
+    assert len(list(store.metrics(kept.id))) == 3
+    for lost in (lambda: store.trial(trial.id), lambda: store.delete_experiment(trial.experiment_id)):
+        with pytest.raises(RecordNotFound):
+            lost()
+    again = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1)
+    assert again.id > kept.id  # ids are never used twice
+    assert list(store.metrics(again.id)) == []
