@@ -1,0 +1,52 @@
+"""The files of recorded checkpoints, copied to where a person wants them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from det_core import storage
+from det_core.core import open_block
+from det_core.errors import DetError
+from det_core.interfaces.tracking import Checkpoint, CheckpointState
+
+
+def download(checkpoint: Checkpoint, target: Path, progress: Callable[[int], None] | None = None) -> None:
+    """Copy a checkpoint into a new or empty directory, verified; the target appears whole or not at all.
+
+    ``metadata.json`` says there what the record says of the checkpoint now.
+
+    Args:
+        progress: called from any thread with the number of bytes that were just copied.
+
+    Raises:
+        DetError: the checkpoint is not complete, or the target is in use.
+    """
+    if checkpoint.state not in (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED):
+        raise DetError(
+            f"checkpoint {checkpoint.uuid} is {checkpoint.state.value}; only COMPLETED ones, and what is left of "
+            "PARTIALLY_DELETED ones, can be downloaded"
+        )
+    with whole(target) as files:
+        storage.restore(open_block(checkpoint.storage), checkpoint.uuid, files, progress=progress)
+        storage.sign_copy(files, checkpoint.uuid, checkpoint.metadata)
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """Yield a path that does not exist; the directory that is made there becomes ``target`` unless something fails.
+
+    Raises:
+        DetError: the target is in use.
+    """
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise DetError(f"{target} exists and is not an empty directory; remove it, or name another directory")
+    target = target.absolute()
+    beside = next(parent for parent in target.parents if parent.is_dir())
+    with tempfile.TemporaryDirectory(prefix=".det-download-", dir=beside) as scratch:
+        files = Path(scratch, "files")
+        yield files
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files.rename(target)

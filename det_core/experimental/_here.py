@@ -1,0 +1,77 @@
+"""Training in this very process: to try a trial out, and for classes that no other process can import."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from det_core import core
+from det_core.config import parse_config
+from det_core.errors import InvalidExperimentException
+from det_core.experimental._display import say, shown
+from det_core.experimental._one_batch import one_batch, temporary_home
+from det_core.plugins import registry
+from det_core.tracking import open_store
+from det_core.trial import Trial, framework_of
+
+_ELSEWHERE = ("checkpoint_storage", "distributed", "resources")
+"""Keys of a config about places that a trial which is only tried out does not use."""
+
+
+def try_out(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) -> None:
+    """Train one batch, validate, checkpoint, and leave nothing behind. Errors of the trial come as they are."""
+    kept = {key: value for key, value in parse_config(config).dump().items() if key not in _ELSEWHERE}
+    with temporary_home():
+        experiment_id, _ = _train(trial_def, one_batch(kept), directory)
+        with open_store() as store:
+            reports = [report for trial in store.trials(experiment_id) for report in store.metrics(trial.id)]
+            saved = store.checkpoints(experiment_id=experiment_id)
+    groups = ", ".join(f"{report.group} metrics {dict(report.metrics)}" for report in reports)
+    say(f"The test passed: {groups}, and a checkpoint of {len(saved[0].resources)} files")
+
+
+def train(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) -> tuple[int, str]:
+    """Train one trial to its end; the id of its experiment, recorded as that of a script, and the record's URL.
+
+    Raises:
+        InvalidExperimentException: the config asks for more than one trial, or more than one slot.
+    """
+    parsed = parse_config(config)
+    if parsed.searcher.name != "single" or parsed.resources.slots_per_trial > 1:
+        raise InvalidExperimentException(
+            f"{trial_def.__name__} is a class of this session, which no other process can import, so it trains here: "
+            "one trial on one slot. To search, or for several slots, write it to a file and import it from there"
+        )
+    return _train(trial_def, parsed.dump(), directory)
+
+
+def _train(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) -> tuple[int, str]:
+    run_trial = registry().load(framework_of(trial_def))
+    try:
+        with _inside(directory):
+            context = core.init(config=config)
+            place = context.trial.experiment_id, context._store.url
+            with shown(*place), context:
+                run_trial(trial_def, context)
+    except SystemExit as stop:
+        raise InvalidExperimentException(
+            f"the trial's code ended the process ({stop.code!r}); it must not call sys.exit(), or raise InvalidHP, here"
+        ) from stop
+    return place
+
+
+@contextmanager
+def _inside(directory: Path) -> Iterator[None]:
+    """Work in the directory, and import from it."""
+    before, path = Path.cwd(), str(directory.absolute())
+    os.chdir(directory)
+    sys.path.insert(0, path)
+    try:
+        yield
+    finally:
+        sys.path.remove(path)
+        os.chdir(before)

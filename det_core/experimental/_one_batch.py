@@ -1,0 +1,43 @@
+"""An experiment made so short that it only shows whether it works."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from det_core.config import is_command
+
+
+def one_batch(config: dict[str, Any]) -> dict[str, Any]:
+    """The config changed so that one trial trains one batch and then does everything else once.
+
+    A command trains one of whatever its config counts.
+    """
+    searcher = config["searcher"]
+    kept = {key: searcher[key] for key in ("metric", "smaller_is_better")}
+    length = searcher.get("max_length") if is_command(config["entrypoint"]) else {"batches": 1}
+    one = dict.fromkeys(length, 1) if isinstance(length, dict) else length and 1
+    return config | {
+        "searcher": {"name": "single", "max_length": one, **kept},
+        "scheduling_unit": 1,
+        "max_restarts": 0,
+        "min_validation_period": {"batches": 0},
+        "min_checkpoint_period": {"batches": 0},
+    }
+
+
+@contextmanager
+def temporary_home() -> Iterator[None]:
+    """Keep the record, and checkpoints that no config places elsewhere, in a directory that is removed."""
+    before = os.environ.get("DET_HOME")
+    with tempfile.TemporaryDirectory(prefix="det-test-") as home:
+        os.environ["DET_HOME"] = home
+        try:
+            yield
+        finally:
+            del os.environ["DET_HOME"]
+            if before is not None:
+                os.environ["DET_HOME"] = before

@@ -1,0 +1,55 @@
+"""Which checkpoints are the best."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from numbers import Real
+
+from det_core.errors import NoCheckpoint
+from det_core.interfaces.tracking import Checkpoint, Experiment, TrackingStore, searcher_metric
+
+
+def ranked(
+    store: TrackingStore,
+    experiment: Experiment,
+    sort_by: str | None,
+    smaller_is_better: bool | None,
+    *,
+    trial_id: int | None = None,
+) -> list[Checkpoint]:
+    """The completed checkpoints of an experiment, or of one of its trials, best first; of equals the oldest.
+
+    Args:
+        sort_by: a validation metric; None = the searcher's, and then ``smaller_is_better`` is the searcher's, too.
+
+    Raises:
+        NoCheckpoint: none was validated at its batch with a finite number under that name; what is NaN is never best.
+    """
+    whose = f"experiment {experiment.id}" if trial_id is None else f"trial {trial_id}"
+    configured, smaller = searcher_metric(experiment.config)
+    metric = sort_by or configured
+    if sort_by and smaller_is_better is not None:
+        smaller = smaller_is_better
+    elif metric != configured:
+        better = "smaller" if smaller else "larger"
+        warnings.warn(
+            f"{metric!r} is taken for better when it is {better}, which the config says of {configured!r}; "
+            "pass smaller_is_better=True or False",
+            stacklevel=4,
+        )
+    checkpoints = store.checkpoints(experiment_id=experiment.id, trial_id=trial_id)
+    validations = store.checkpoint_validations(experiment_id=experiment.id, trial_id=trial_id)
+    values = {uuid: metrics[metric] for uuid, metrics in validations.items() if _finite(metrics.get(metric))}
+    fitting = [one for one in checkpoints if one.uuid in values]
+    if not fitting:
+        names = sorted({name for metrics in validations.values() for name in metrics})
+        raise NoCheckpoint(
+            f"{whose} has no checkpoint that was validated with a finite {metric!r}; it has {len(checkpoints)} "
+            f"completed checkpoints, and their validation metrics are: {', '.join(names) or 'none'}"
+        )
+    return sorted(fitting, key=lambda one: values[one.uuid] if smaller else -values[one.uuid])
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,239 @@
+"""The model registry."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from det_core.errors import RecordExists, TrackingError
+from det_core.interfaces.models import Model, ModelSort, ModelVersion
+from det_core.interfaces.tracking import CheckpointState
+from det_core.tracking._rows import Part, columns, fetch, get, get_experiment, insert, only
+from det_core.tracking._schema import checkpoints, model_versions, models, trials
+from det_core.tracking._types import now
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+_m, _v = models.c, model_versions.c
+_versions = select(func.count()).where(_v.model_id == _m.id).correlate(models).scalar_subquery().label("versions")
+_models = select(*(_versions if field.name == "versions" else _m[field.name] for field in fields(Model)))
+
+
+class Models(Part):
+    def create_model(
+        self,
+        name: str,
+        *,
+        description: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        labels: Sequence[str] = (),
+        notes: str = "",
+        owner: str = "",
+    ) -> Model:
+        _check_name(name)
+        time = now()
+        values = {
+            "name": name,
+            "description": description,
+            "metadata": metadata or {},
+            "labels": labels,
+            "notes": notes,
+            "owner": owner,
+            "creation_time": time,
+            "last_updated_time": time,
+        }
+        with self._database.write(alone=True) as connection:
+            if connection.execute(select(_m.id).where(_m.name == name)).first():
+                raise RecordExists(f"there is a model {name!r} already; add versions to it, or choose another name")
+            return _get(connection, insert(connection, models, values))
+
+    def model(self, name: str | int) -> Model:
+        with self._database.read() as connection:
+            return _get(connection, name)
+
+    def models(
+        self,
+        *,
+        sort_by: ModelSort = ModelSort.NAME,
+        descending: bool = False,
+        name: str = "",
+        description: str = "",
+        archived: bool | None = None,
+        limit: int | None = None,
+    ) -> list[Model]:
+        column = _m[sort_by.value]
+        order = (column.desc(), _m.id.desc()) if descending else (column, _m.id)
+        query = _models.where(
+            _m.name.icontains(name, autoescape=True), _m.description.icontains(description, autoescape=True)
+        )
+        if archived is not None:
+            query = query.where(_m.archived == archived)
+        with self._database.read() as connection:
+            return fetch(connection, Model, query.order_by(*order).limit(limit))
+
+    def edit_model(
+        self,
+        name: str | int,
+        *,
+        description: str | None = None,
+        notes: str | None = None,
+        labels: Sequence[str] | None = None,
+        archived: bool | None = None,
+    ) -> Model:
+        changes = {"description": description, "notes": notes, "labels": labels, "archived": archived}
+        with self._database.write() as connection:
+            found = _lock(connection, name)
+            _change(connection, found, **{key: value for key, value in changes.items() if value is not None})
+            return _get(connection, found.id)
+
+    def edit_model_metadata(
+        self, name: str | int, *, add: Mapping[str, Any] | None = None, remove: Collection[str] = ()
+    ) -> Model:
+        with self._database.write() as connection:
+            found = _lock(connection, name)
+            _change(connection, found, metadata=edited(found.metadata, add, remove))
+            return _get(connection, found.id)
+
+    def delete_model(self, name: str | int) -> None:
+        with self._database.write() as connection:
+            found = _lock(connection, name)
+            connection.execute(delete(model_versions).where(_v.model_id == found.id))
+            connection.execute(delete(models).where(_m.id == found.id))
+
+    def add_model_version(
+        self,
+        name: str | int,
+        checkpoint_uuid: str,
+        *,
+        version_name: str = "",
+        comment: str = "",
+        notes: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        labels: Sequence[str] = (),
+        owner: str = "",
+    ) -> ModelVersion:
+        with self._database.write() as connection:
+            found = _lock(connection, name)
+            if found.archived:
+                raise TrackingError(
+                    f"model {found.name!r} is archived, so it takes no new versions; first: "
+                    f"det model unarchive {found.name}"
+                )
+            _check_complete(connection, checkpoint_uuid)
+            time = now()
+            number = connection.execute(select(_m.last_version).where(_m.id == found.id)).scalar_one() + 1
+            values = {
+                "model_id": found.id,
+                "version": number,
+                "checkpoint_uuid": checkpoint_uuid,
+                "name": version_name,
+                "comment": comment,
+                "notes": notes,
+                "metadata": metadata or {},
+                "labels": labels,
+                "owner": owner,
+                "creation_time": time,
+                "last_updated_time": time,
+            }
+            connection.execute(model_versions.insert().values(values))
+            _change(connection, found, last_version=number)
+            return _get_version(connection, found, number)
+
+    def model_versions(self, name: str | int) -> list[ModelVersion]:
+        with self._database.read() as connection:
+            of_model = select(*columns(model_versions, ModelVersion)).where(_v.model_id == _get(connection, name).id)
+            return fetch(connection, ModelVersion, of_model.order_by(_v.version))
+
+    def model_version(self, name: str | int, version: int) -> ModelVersion:
+        with self._database.read() as connection:
+            return _get_version(connection, _get(connection, name), version)
+
+    def edit_model_version(
+        self,
+        name: str | int,
+        version: int,
+        *,
+        version_name: str | None = None,
+        comment: str | None = None,
+        notes: str | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> ModelVersion:
+        changes = {"name": version_name, "comment": comment, "notes": notes, "labels": labels}
+        with self._database.write() as connection:
+            found = _lock(connection, name)
+            meant = _get_version(connection, found, version)
+            kept = {key: value for key, value in changes.items() if value is not None}
+            connection.execute(_of_version(update(model_versions), meant).values(**kept, last_updated_time=now()))
+            _change(connection, found)
+            return _get_version(connection, found, version)
+
+    def delete_model_version(self, name: str | int, version: int) -> None:
+        with self._database.write() as connection:
+            found = _lock(connection, name)
+            connection.execute(_of_version(delete(model_versions), _get_version(connection, found, version)))
+            _change(connection, found)
+
+    def registered_checkpoints(self, experiment_id: int) -> set[str]:
+        query = (
+            select(_v.checkpoint_uuid)
+            .join(checkpoints, checkpoints.c.uuid == _v.checkpoint_uuid)
+            .join(trials, trials.c.id == checkpoints.c.trial_id)
+            .where(trials.c.experiment_id == experiment_id)
+        )
+        with self._database.read() as connection:
+            get_experiment(connection, experiment_id)
+            return set(connection.execute(query).scalars())
+
+
+def edited(metadata: Mapping[str, Any], add: Mapping[str, Any] | None, remove: Collection[str]) -> dict[str, Any]:
+    """The metadata without the keys to remove, and with those to add."""
+    return {key: value for key, value in metadata.items() if key not in remove} | dict(add or {})
+
+
+def _check_name(name: str) -> None:
+    # A number would be taken for an id, and a slash for a part of the path where a name is one in a URL.
+    if not name or name != name.strip() or name.isdigit() or "/" in name or "\\" in name:
+        raise ValueError(
+            f"a model cannot have the name {name!r}; expected some text without slashes and without spaces at its ends "
+            "that is no number, for example 'digits'"
+        )
+
+
+def _check_complete(connection: Connection, uuid: str) -> None:
+    """Lock the checkpoint against deletion meanwhile. Raises TrackingError unless it has all its files."""
+    query = select(checkpoints.c.state).where(checkpoints.c.uuid == uuid).with_for_update()
+    state = only(connection, query, f"checkpoint {uuid}").state
+    if state is not CheckpointState.COMPLETED:
+        raise TrackingError(
+            f"checkpoint {uuid} is {state.value}, and only COMPLETED ones can become versions of a model; "
+            "to see them: det checkpoint list"
+        )
+
+
+def _get(connection: Connection, name: str | int) -> Model:
+    meant = _m.id == name if isinstance(name, int) else _m.name == name
+    return Model(**only(connection, _models.where(meant), f"model {name!r}")._mapping)
+
+
+def _lock(connection: Connection, name: str | int) -> Model:
+    """Keep other writers from the model; the model."""
+    found = _get(connection, name)
+    connection.execute(select(_m.id).where(_m.id == found.id).with_for_update())
+    return _get(connection, found.id)
+
+
+def _change(connection: Connection, model: Model, **values: Any) -> None:
+    connection.execute(update(models).where(_m.id == model.id).values(**values, last_updated_time=now()))
+
+
+def _get_version(connection: Connection, model: Model, version: int) -> ModelVersion:
+    meant = (_v.model_id == model.id, _v.version == version)
+    what = f"version {version} of model {model.name!r}"
+    return get(connection, ModelVersion, model_versions, *meant, what=what)
+
+
+def _of_version(statement: Any, version: ModelVersion) -> Any:
+    return statement.where(_v.model_id == version.model_id, _v.version == version.version)

@@ -1,0 +1,19 @@
+"""A record with a trained experiment in it, and the toy framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ..cli.conftest import Record, record, store, trained  # noqa: F401
+from ..runner.conftest import context_dir, toy_framework  # noqa: F401
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    for name in ("DET_MASTER", "DET_MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)

@@ -1,0 +1,209 @@
+"""Checkpoints of experiments and trials: which are the best, and what to do with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from det_core import storage
+from det_core.core import open_block
+from det_core.errors import CheckpointNotFound, DetError, InvalidTrial, NoCheckpoint, RecordNotFound
+from det_core.experimental import Checkpoint, Determined, ExperimentReference, TrialReference
+from det_core.interfaces.tracking import CheckpointState
+
+from ..cli.conftest import Record
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def experiment(trained: Record) -> ExperimentReference:
+    return Determined().get_experiment(1)
+
+
+@pytest.fixture
+def trial(trained: Record) -> TrialReference:
+    return Determined().get_trial(1)
+
+
+def another_trial(record: Record, **validations: float) -> None:
+    """With a checkpoint for each of these, at rising batches."""
+    created = record.store.create_trial(1, hparams={"lr": 1}, seed=1)
+    record.store.start_run(created.id, allocation_id="")
+    other = Record(record.store, record.experiment, created, record.directory)
+    for step, (uuid, accuracy) in enumerate(validations.items(), 1):
+        other.report(step, "validation", accuracy=accuracy, loss=step)
+        other.checkpoint(uuid, step)
+
+
+def test_what_a_checkpoint_says(experiment: ExperimentReference) -> None:
+    best = experiment.top_checkpoint()
+    assert (best.uuid, best.trial_id, best.experiment_id, best.batch_number) == ("best-one", 1, 1, 200)
+    assert (best.hparams["nested"], best.experiment_config["name"]) == ({"depth": 2}, "digits")
+    assert best.resources.keys() == {"weights", "metadata.json"}
+    assert best.validation == {"metrics": {"validationMetrics": {"accuracy": 0.75}}, "state": "COMPLETED"}
+    assert (best.model_name, best.model_version, best.start_time) == (None, None, best.end_time)
+    assert repr(best) == "Checkpoint(uuid='best-one', trial_id=1)"
+    assert [one.uuid for one in experiment.list_checkpoints()] == ["best-one", "last-one"]
+
+
+def test_the_best_of_distinct_trials(trained: Record, experiment: ExperimentReference) -> None:
+    another_trial(trained, a=0.7, b=0.9, c=NAN)
+    another_trial(trained, d=float("inf"), e=0.1)
+    another_trial(trained, f=NAN)
+    assert [one.uuid for one in experiment.top_n_checkpoints(9)] == ["b", "best-one", "e"]
+    assert [one.uuid for one in experiment.top_n_checkpoints(2)] == ["b", "best-one"]
+    worst = experiment.top_n_checkpoints(2, sort_by="accuracy", smaller_is_better=True)
+    assert [one.uuid for one in worst] == ["e", "last-one"]
+    assert experiment.top_checkpoint(smaller_is_better=True).uuid == "b"  # which is ignored without sort_by
+    assert experiment.top_checkpoint(sort_by="accuracy").uuid == "b"
+    assert experiment.top_checkpoint(sort_by="loss", smaller_is_better=True).uuid == "a"
+    with pytest.warns(UserWarning, match="'loss' is taken for better when it is larger.*'accuracy'") as caught:
+        assert experiment.top_checkpoint(sort_by="loss").uuid == "c"
+    assert caught[0].filename == __file__
+
+
+def test_of_equals_the_oldest(trained: Record, trial: TrialReference) -> None:
+    trained.report(400, "validation", accuracy=0.75)
+    trained.checkpoint("late", 400)
+    assert trial.top_checkpoint().uuid == "best-one"
+
+
+def test_none_that_fits(trained: Record, experiment: ExperimentReference) -> None:
+    with pytest.raises(NoCheckpoint, match="experiment 1 has no checkpoint .* finite 'f1'.*accuracy") as caught:
+        experiment.top_checkpoint(sort_by="f1", smaller_is_better=False)
+    assert isinstance(caught.value, AssertionError)
+    for uuid in ("best-one", "last-one"):
+        trained.store.delete_checkpoint(uuid)
+    with pytest.raises(NoCheckpoint, match="0 completed checkpoints"):
+        experiment.top_n_checkpoints(3)
+    with pytest.raises(NoCheckpoint, match="trial 1 has no completed checkpoint"):
+        Determined().get_trial(1).select_checkpoint(latest=True)
+    with pytest.raises(ValueError, match="limit is 0"):
+        experiment.top_n_checkpoints(0)
+
+
+def test_selection(trained: Record, trial: TrialReference) -> None:
+    another_trial(trained, a=0.9)
+    assert trial.select_checkpoint(latest=True).uuid == "last-one"
+    assert trial.select_checkpoint(best=True).uuid == trial.top_checkpoint().uuid == "best-one"
+    assert trial.select_checkpoint(best=True, sort_by="accuracy", smaller_is_better=True).uuid == "last-one"
+    assert trial.select_checkpoint(uuid="best-one").uuid == "best-one"
+    with pytest.raises(NoCheckpoint, match="is of trial 2, not of trial 1"):
+        trial.select_checkpoint(uuid="a")
+    with pytest.raises(NoCheckpoint, match="no checkpoint z"):
+        trial.select_checkpoint(uuid="z")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "given: none"),
+        ({"latest": True, "best": True}, r"given: \['latest', 'best'\]"),
+        ({"best": True, "uuid": "a"}, "exactly one"),
+        ({"best": True, "sort_by": "accuracy"}, "smaller_is_better is None; pass both"),
+        ({"best": True, "smaller_is_better": True}, "sort_by is None"),
+        ({"latest": True, "sort_by": "accuracy", "smaller_is_better": True}, "is for best=True, but latest"),
+    ],
+)
+def test_wrong_selections(trial: TrialReference, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        trial.select_checkpoint(**arguments)  # type: ignore[arg-type]
+
+
+def test_download(experiment: ExperimentReference, trained: Record) -> None:
+    best = experiment.top_checkpoint()
+    path = Path(best.download())
+    assert (path, (path / "weights").read_text()) == (Path("checkpoints/best-one"), "w")
+    assert best.download() == str(path)
+    (path / "weights").write_text("mine")
+    best.add_metadata({"tag": 1})
+    assert best.download(str(path)) == str(path)
+    assert ((path / "weights").read_text(), json.loads((path / "metadata.json").read_text())["tag"]) == ("mine", 1)
+    with pytest.raises(DetError, match="holds checkpoint best-one, not last-one"):
+        experiment.list_checkpoints()[1].download(str(path))
+    used = Path("used")
+    used.mkdir()
+    (used / "metadata.json").write_text("{}")
+    with pytest.raises(DetError, match="used exists and is not an empty directory"):
+        best.download("used")
+    trained.store.delete_checkpoint("best-one")
+    with pytest.raises(DetError, match="DELETED"):
+        best.download("new")
+
+
+def test_metadata_is_edited_in_the_record_and_said_by_downloads(trained: Record) -> None:
+    one, same = (Determined().get_checkpoint("best-one") for _ in range(2))
+    one.add_metadata({"stage": "production", "by": "ada"})
+    same.add_metadata({"stage": "trial"})
+    one.remove_metadata(["by", "nothing"])
+    assert one.metadata == {"steps_completed": 200, "stage": "trial"}
+    written = json.loads(Path(one.download(), "metadata.json").read_text())
+    assert (written.pop("_det")["uuid"], written) == ("best-one", one.metadata)
+    stored = storage.metadata(open_block(trained.store.checkpoint("best-one").storage), "best-one")
+    assert stored == {"steps_completed": 200}
+    with pytest.raises(TypeError, match="'x'"):
+        one.add_metadata({"x": object()})
+    assert trained.store.checkpoint("best-one").state is CheckpointState.COMPLETED
+
+
+def test_a_downloaded_copy_is_still_verified_and_restored_elsewhere(trained: Record, tmp_path: Path) -> None:
+    path = Path(Determined().get_checkpoint("best-one").download())
+    block = {"type": "directory", "container_path": str(path.parent.absolute())}
+    storage.restore(open_block(block), "best-one", tmp_path / "again")
+    assert (tmp_path / "again" / "weights").read_text() == "w"
+
+
+def saved(path: Path, metadata: dict[str, object], **files: dict[str, object]) -> str:
+    path.mkdir()
+    for name, content in {"metadata": metadata, "toy": {"weight": 0.5}, **files}.items():
+        (path / f"{name}.json").write_text(json.dumps(content))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "files"),
+    [
+        ({"trial_framework": "toy"}, {}),
+        ({"framework": "toy-0.1"}, {}),
+        ({"framework": "other-0.1", "format": "brittle"}, {}),
+        ({"framework": "other-0.1", "format": "h5"}, {"load_data": {"trial_type": "OldToy"}}),
+    ],
+)
+def test_load_asks_the_framework_that_saved_it(
+    tmp_path: Path, metadata: dict[str, object], files: dict[str, dict[str, object]]
+) -> None:
+    path = saved(tmp_path / "c", metadata, **files)
+    assert Checkpoint.load_from_path(path) == {"weight": 0.5, "tags": None}
+    assert Checkpoint.load_from_path(path, ["serve"], trust=True) == {"weight": 0.5, "tags": ["serve"], "trust": True}
+
+
+def test_load_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointNotFound, match="det checkpoint download"):
+        Checkpoint.load_from_path(str(tmp_path))
+    with pytest.raises(InvalidTrial, match="a checkpoint of 'jax' .*toy"):
+        Checkpoint.load_from_path(saved(tmp_path / "c", {"trial_framework": "jax"}))
+    with pytest.raises(InvalidTrial, match="a checkpoint of None"):
+        Checkpoint.load_from_path(saved(tmp_path / "d", {}))
+
+
+def test_references_by_hand(trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = trained.store.url
+    assert ExperimentReference(1, url).top_checkpoint().uuid == "best-one"
+    assert TrialReference(1, "").top_checkpoint().uuid == "best-one"
+    monkeypatch.setenv("DET_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("DET_MASTER_ADDR", url)
+    assert Determined().get_checkpoint("best-one").trial_id == 1
+    monkeypatch.setenv("DET_MASTER", "http://master:8080")
+    assert not (tmp_path / "nowhere").exists()
+    with pytest.raises(DetError, match="http://master:8080: recording on a master comes with a later release"):
+        Determined()
+
+
+def test_what_there_is_not() -> None:
+    det = Determined()
+    for ask in (lambda: det.get_experiment(9), lambda: det.get_trial(9), lambda: det.get_checkpoint("z")):
+        with pytest.raises(RecordNotFound):
+            ask()

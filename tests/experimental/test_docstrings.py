@@ -1,0 +1,36 @@
+"""The examples in the SDK's docstrings are true."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+from det_core import experimental
+from det_core.experimental import Determined
+from det_core.interfaces.tracking import State
+
+from ..cli.conftest import Record
+
+MODULES = [f"det_core.experimental.{module.name}" for module in pkgutil.iter_modules(experimental.__path__)]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name: str, trained: Record) -> None:
+    trained.store.set_experiment_progress(1, 1.0)
+    module = importlib.import_module(name)
+    for test in doctest.DocTestFinder().find(module, globs={"Determined": Determined, "State": State}):
+        result = doctest.DocTestRunner().run(test)
+        assert result.failed == 0, test.name
+
+
+def test_most_classes_have_examples() -> None:
+    shown = {
+        test.name.rpartition(".")[2]
+        for name in MODULES
+        for test in doctest.DocTestFinder().find(importlib.import_module(name))
+        if test.examples
+    }
+    assert {"Determined", "ExperimentReference", "TrialReference", "Checkpoint", "Model"} <= shown

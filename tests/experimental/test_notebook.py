@@ -1,0 +1,38 @@
+"""`create` in a real notebook: a class of a cell trains in it, and the cell shows how far it is."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from det_core.testing._lacking import lacking
+
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+CELLS = (
+    "import det_core as det\nfrom det_toy import ToyTrial\nclass T(ToyTrial):\n    pass",
+    "searcher = {'name': 'single', 'metric': 'validation_loss', 'max_length': {'batches': 4}}\n"
+    "experiment = det.experimental.create(T, {'searcher': searcher}, local=True)",
+    "print(experiment.state.value, experiment.top_checkpoint().batch_number)",
+    "try:\n    det.experimental.create(T, context_dir='.')\nexcept det.errors.DetError as error:\n    print(error)",
+)
+
+
+def test_a_notebook(tmp_path: Path) -> None:
+    if not (find_spec("ipykernel") and find_spec("nbclient")):
+        lacking("no ipykernel or nbclient: pip install 'det-core[dev]'")
+    from nbclient import NotebookClient
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    notebook = new_notebook(cells=list(map(new_code_cell, CELLS)))
+    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    _, trained, result, refused = notebook.cells
+    shown = [output["data"] for output in trained.outputs if output["output_type"] == "display_data"]
+    printed = "".join(output["text"] for output in trained.outputs if output["output_type"] == "stream")
+    done = "experiment 1: 100%"
+    assert shown == [{"text/plain": done, "text/html": f'<progress value="1.0"></progress> {done}'}]
+    assert "trial 1: batch 4 validation validation_loss=" in printed
+    assert result.outputs[0]["text"] == "COMPLETED 4\n"
+    assert "T is a class of this interactive session" in refused.outputs[0]["text"]
