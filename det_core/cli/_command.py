@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NoReturn
 
 from det_core.errors import DetError
@@ -40,11 +41,13 @@ class Command:
     """One command of a group, such as ``list`` of ``det experiment list``."""
 
     name: str
-    run: Callable[[argparse.Namespace], int]
-    """Does the work and returns the exit code."""
+    run: Callable[[argparse.Namespace], int] | None
+    """Does the work and returns the exit code; None for a group."""
     help: str
     arguments: Sequence[Argument] = ()
     aliases: Sequence[str] = ()
+    commands: Sequence[Command] = ()
+    """What a group consists of."""
 
 
 def argument(*flags: str, **options: Any) -> Argument:
@@ -59,7 +62,10 @@ def add_commands(parser: argparse.ArgumentParser, commands: Sequence[Command]) -
     for command in commands:
         child = group.add_parser(command.name, aliases=command.aliases, help=command.help, description=command.help)
         add_arguments(child, command.arguments)
-        child.set_defaults(run=command.run)
+        if command.commands:
+            add_commands(child, command.commands)
+        else:
+            child.set_defaults(run=command.run)
 
 
 def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[Argument]) -> None:
@@ -83,9 +89,33 @@ def exit_code(state: State) -> int:
     return 0 if state is State.COMPLETED else 1
 
 
+def states(kind: type[Enum] = State) -> Argument:
+    """``--state``, which may be repeated."""
+    known = [state.value for state in kind]
+    return argument(
+        "--state",
+        action="append",
+        default=[],
+        dest="states",
+        choices=known,
+        type=str.upper,
+        metavar="STATE",
+        help=f"only in this state, which may be repeated: {', '.join(known)}",
+    )
+
+
+def how_many(text: str) -> int:
+    """A number from the command line that may not be negative."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return int(text)
+
+
 JSON = argument("--json", action="store_true", help="print one JSON document")
-METRICS = argument("--metrics", action="store_true", help="with every metric that was reported")
-FOLLOW_LOGS = argument("-f", "--follow", action="store_true", help="go on until the experiment ends or pauses")
+CSV = argument("--csv", action="store_true", help="print comma-separated values, a line of names first")
+LIMIT = argument("--limit", type=how_many, metavar="N", help="at most so many")
+REVERSE = argument("--reverse", "-r", action="store_true", help="the other way round")
+YES = argument("-y", "--yes", action="store_true", help="do not ask")
 FOLLOW = argument("-f", "--follow", action="store_true", help="watch it; Ctrl-C stops watching, not training")
 EXPERIMENT_ID = argument("experiment_id", type=int, metavar="EXPERIMENT_ID")
 TRIAL_ID = argument("trial_id", type=int, metavar="TRIAL_ID")

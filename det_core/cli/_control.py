@@ -10,11 +10,12 @@ from det_core.cli._command import INTERRUPTED, exit_code
 from det_core.cli._output import print_json
 from det_core.cli._records import experiment_row
 from det_core.cli._secrets import ask_for_secrets
-from det_core.cli._watch import Watcher, follow
+from det_core.cli._view import Watch, show, watch
+from det_core.cli._watch import follow
 from det_core.cli.run import read_config, report, submit
 from det_core.errors import DetError
-from det_core.interfaces.tracking import Experiment, State, TrackingStore
-from det_core.tracking import open_store
+from det_core.interfaces.tracking import State, TrackingStore
+from det_core.tracking import control, open_store
 
 
 def create(args: argparse.Namespace) -> int:
@@ -26,7 +27,7 @@ def create(args: argparse.Namespace) -> int:
         return try_out(config, args.config, args.directory, as_json=args.json)
     with open_store() as store:
         experiment = submit(store, config, args.config, args.directory)
-        return _start(store, Watcher(store, experiment.id), "Created", args)
+        return _start(store, watch(store, experiment.id), "Created", args)
 
 
 def resume(args: argparse.Namespace) -> int:
@@ -40,7 +41,7 @@ def resume(args: argparse.Namespace) -> int:
         if sys.stdin.isatty() and not experiment.unmanaged:
             ask_for_secrets(experiment.config)
         ExperimentRunner(store, experiment.id)  # refuses what no runner can take, before a process is started
-        watcher = Watcher(store, experiment.id)
+        watcher = watch(store, experiment.id)
         watcher.poll()
         return _start(store, watcher, "Resumed", args)
 
@@ -60,7 +61,7 @@ def kill(args: argparse.Namespace) -> int:
     return _ask(args, State.STOPPING_KILLED, "end at once")
 
 
-def _start(store: TrackingStore, watcher: Watcher, done: str, args: argparse.Namespace) -> int:
+def _start(store: TrackingStore, watcher: Watch, done: str, args: argparse.Namespace) -> int:
     from det_core.runner import start_detached
 
     identity = watcher.experiment.id
@@ -74,9 +75,7 @@ def _start(store: TrackingStore, watcher: Watcher, done: str, args: argparse.Nam
     return 0
 
 
-def _attach(store: TrackingStore, watcher: Watcher, *, as_json: bool) -> int:
-    from det_core.cli._view import show
-
+def _attach(store: TrackingStore, watcher: Watch, *, as_json: bool) -> int:
     identity = watcher.experiment.id
     try:
         with nullcontext(lambda: None) if as_json else show(watcher) as tick:
@@ -95,20 +94,9 @@ def _attach(store: TrackingStore, watcher: Watcher, *, as_json: bool) -> int:
 def _ask(args: argparse.Namespace, state: State, what: str) -> int:
     identity: int = args.experiment_id
     with open_store() as store:
-        experiment = store.experiment(identity)
-        if experiment.state.final or not _runs(store, experiment):
-            hint = "" if experiment.state is State.COMPLETED else f"; to go on: det experiment resume {identity}"
-            raise DetError(f"nothing is running experiment {identity}, which is {experiment.state.value}{hint}")
-        store.set_experiment_state(identity, state)
-        experiment = store.experiment(identity)
+        experiment = control.ask(store, identity, state)
     if args.json:
         print_json(experiment_row(experiment))
     else:
         print(f"Asked experiment {identity} to {what}")
     return 0
-
-
-def _runs(store: TrackingStore, experiment: Experiment) -> bool:
-    if experiment.unmanaged:  # by a script, which holds no lease
-        return any(trial.state is State.ACTIVE for trial in store.trials(experiment.id))
-    return store.lease_holder(experiment.id) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -28,16 +29,12 @@ _METRICS = 3
 """So many metrics of each group are shown."""
 
 
-class LiveLine:
-    """Redraws one line at the bottom; what trials print goes above it. Gone when left."""
+class LiveArea(ABC):
+    """Redraws some lines at the bottom of a terminal; what is news goes above them. Gone when left."""
 
-    def __init__(self, watcher: Watcher, status: Callable[[], str], console: Console | None = None) -> None:
-        self._watcher = watcher
+    def __init__(self, status: Callable[[], str], console: Console | None) -> None:
         self._status = status
         self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._pace = Pace()
-        self._latest: dict[str, MetricsReport] = {}
-        self._best: Best | None = best_validation(watcher.store, watcher.experiment)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -49,8 +46,22 @@ class LiveLine:
         finally:
             self._live.stop()
 
+    @abstractmethod
     def update(self) -> None:
         """Look what is new and draw it."""
+
+
+class LiveLine(LiveArea):
+    """One line for one trial; what it prints goes above."""
+
+    def __init__(self, watcher: Watcher, status: Callable[[], str], console: Console | None = None) -> None:
+        super().__init__(status, console)
+        self._watcher = watcher
+        self._pace = Pace()
+        self._latest: dict[str, MetricsReport] = {}
+        self._best: Best | None = best_validation(watcher.store, watcher.experiment)
+
+    def update(self) -> None:
         for news in self._watcher.poll():
             if isinstance(news, LogLine):
                 self._live.console.print(Text(log_text(news)), soft_wrap=True)

@@ -2,35 +2,76 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import argparse
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from itertools import islice
 
+from det_core.cli._command import UsageError, argument, how_many
 from det_core.cli._output import log_text, print_json, text
-from det_core.cli._watch import POLL_SECONDS, settled
 from det_core.interfaces.tracking import LogLine, TrackingStore
+from det_core.tracking.control import log_lines
+
+_PAGE = 10_000
+"""Lines read at once."""
+
+
+def _moment(given: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(given.replace("Z", "+00:00"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{given!r} is no time; for example 2026-05-17T09:30:00") from None
+    return found if found.tzinfo else found.astimezone()
+
+
+LOGS = (
+    argument("-f", "--follow", action="store_true", help="go on until the experiment ends or pauses"),
+    argument("--head", type=how_many, metavar="N", help="only the first N lines"),
+    argument("--tail", type=how_many, metavar="N", help="only the last N lines"),
+    argument(
+        "--rank",
+        "--rank-id",
+        type=how_many,
+        action="append",
+        default=[],
+        dest="ranks",
+        metavar="N",
+        help="only of this worker, which may be repeated",
+    ),
+    argument(
+        "--stdtype", choices=("stdout", "stderr", "det"), help="only of this kind; det: lines of the runner itself"
+    ),
+    argument(
+        "--timestamp-after", type=_moment, metavar="TIME", help="only later lines; in local time if it has no zone"
+    ),
+    argument("--timestamp-before", type=_moment, metavar="TIME", help="only earlier lines"),
+)
 
 
 def print_logs(
-    store: TrackingStore, experiment_id: int, *, trial_id: int | None = None, follow: bool, as_json: bool
+    store: TrackingStore, experiment_id: int, args: argparse.Namespace, *, trial_id: int | None = None
 ) -> None:
-    """Print the lines of one trial, or of all; ``follow`` goes on until the experiment is over."""
-    lines = _lines(store, experiment_id, trial_id, follow=follow)
-    if as_json:
-        print_json(lines)
+    """Print the lines of one trial, or of all; ``--follow`` goes on until the experiment is over."""
+    if args.follow and args.tail is not None:
+        raise UsageError("--follow and --tail exclude each other: the last lines are known in the end")
+    found: Iterable[LogLine] = filter(_filter(args), log_lines(store, experiment_id, trial_id, follow=args.follow))
+    if args.head is not None:
+        found = islice(found, args.head)
+    if args.tail is not None:
+        found = deque(found, maxlen=args.tail)
+    if args.json:
+        print_json(iter(found))
         return
-    for line in lines:
-        print(text(line.time), log_text(line), flush=follow)
+    for line in found:
+        print(text(line.time), log_text(line), flush=args.follow)
 
 
-def _lines(store: TrackingStore, experiment_id: int, trial_id: int | None, *, follow: bool) -> Iterator[LogLine]:
-    seen: dict[int, int] = {}
-    over = False
-    while not over:
-        over = not follow or settled(store, experiment_id) is not None
-        for trial in store.trials(experiment_id):
-            if trial_id in (None, trial.id):
-                for line in store.logs(trial.id, after=seen.get(trial.id, 0)):
-                    seen[trial.id] = line.id
-                    yield line
-        if not over:
-            time.sleep(POLL_SECONDS)
+def _filter(args: argparse.Namespace) -> Callable[[LogLine], bool]:
+    earliest = args.timestamp_after or datetime.min.replace(tzinfo=timezone.utc)
+    latest = args.timestamp_before or datetime.max.replace(tzinfo=timezone.utc)
+    return lambda line: (
+        earliest < line.time < latest
+        and args.stdtype in (None, line.stdtype)
+        and (not args.ranks or (line.rank in args.ranks and line.stdtype != "det"))
+    )

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import indent
-from typing import Any
 
-from det_core.cli._output import count, elapsed, masked, text
+from det_core.cli._output import count, elapsed, flat, masked, table, text
+from det_core.cli._records import hyperparameters, varying
 from det_core.errors import DetError
-from det_core.interfaces.tracking import Checkpoint, Experiment, State, TrackingStore
+from det_core.interfaces.tracking import (
+    Checkpoint,
+    Experiment,
+    State,
+    TrackingStore,
+    TrialOrder,
+    TrialResult,
+    searcher_metric,
+)
 from det_core.plugins import registry
 from det_core.specs import FrameworkSpec
+
+_TOP = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +47,8 @@ class Outcome:
     restarts: int
     seconds: float
     best: Best | None
+    top: Sequence[TrialResult]
+    """The best trials of a search, the best first; empty if there was one trial."""
     checkpoint: Checkpoint | None
     """The one with the best validation; if none was validated the newest."""
     checkpoint_value: float | None
@@ -50,7 +61,7 @@ def outcome(store: TrackingStore, experiment_id: int) -> Outcome:
     """Read it from the record."""
     experiment = store.experiment(experiment_id)
     trials = store.trials(experiment_id)
-    value, checkpoint = best_checkpoint(store, experiment) or (None, latest_checkpoint(store, experiment))
+    value, checkpoint = best_checkpoint(store, experiment_id) or (None, latest_checkpoint(store, experiment))
     return Outcome(
         id=experiment_id,
         state=experiment.state,
@@ -60,37 +71,26 @@ def outcome(store: TrackingStore, experiment_id: int) -> Outcome:
         restarts=sum(trial.restarts for trial in trials),
         seconds=elapsed(experiment.start_time, experiment.end_time).total_seconds(),
         best=best_validation(store, experiment),
+        top=store.trial_results(experiment_id, order=TrialOrder.BEST, limit=_TOP) if len(trials) > 1 else (),
         checkpoint=checkpoint,
         checkpoint_value=value,
         path=location(checkpoint) if checkpoint else None,
     )
 
 
-def searcher_metric(experiment: Experiment) -> tuple[str, bool]:
-    """Its name, and whether smaller is better."""
-    searcher: Mapping[str, Any] = experiment.config.get("searcher") or {}
-    return searcher.get("metric", ""), searcher.get("smaller_is_better", True)
-
-
 def best_validation(store: TrackingStore, experiment: Experiment) -> Best | None:
     """The best value of the searcher metric, over all trials."""
-    metric, smaller_is_better = searcher_metric(experiment)
+    metric, smaller_is_better = searcher_metric(experiment.config)
     best = store.best_validation(experiment.id, metric, smaller_is_better=smaller_is_better)
     return Best(metric=metric, value=best[0], trial_id=best[1], steps_completed=best[2]) if best else None
 
 
-def best_checkpoint(store: TrackingStore, experiment: Experiment) -> tuple[float, Checkpoint] | None:
+def best_checkpoint(
+    store: TrackingStore, experiment_id: int, trial_id: int | None = None
+) -> tuple[float, Checkpoint] | None:
     """The completed checkpoint at whose batch the searcher metric was best, after its value; the earliest of equals."""
-    metric, smaller_is_better = searcher_metric(experiment)
-    checkpoints = store.checkpoints(experiment_id=experiment.id)
-    values: dict[tuple[int, int | None], Any] = {
-        (trial_id, report.steps_completed): report.metrics.get(metric)
-        for trial_id in {checkpoint.trial_id for checkpoint in checkpoints}
-        for report in store.metrics(trial_id, group="validation")
-    }
-    scored = [(values.get((one.trial_id, one.steps_completed)), one) for one in checkpoints]
-    finite = [(value, one) for value, one in scored if isinstance(value, (int, float)) and math.isfinite(value)]
-    return min(finite, key=lambda pair: pair[0] if smaller_is_better else -pair[0], default=None)
+    best = next(iter(store.scored_checkpoints(experiment_id, trial_id=trial_id, limit=1)), None)
+    return None if best is None or best.value is None else (best.value, best.checkpoint)
 
 
 def latest_checkpoint(store: TrackingStore, experiment: Experiment) -> Checkpoint | None:
@@ -119,6 +119,7 @@ def summary(result: Outcome) -> Iterator[str]:
     if result.best:
         best = result.best
         yield f"  best {best.metric}={text(best.value)} at batch {best.steps_completed} of trial {best.trial_id}"
+        yield from _top_lines(result.top, best.metric)
     if result.checkpoint:
         yield from _checkpoint_lines(result.checkpoint, result)
     if result.error:
@@ -135,6 +136,19 @@ _ENDINGS = {
     State.PAUSED: "paused",
     State.CANCELED: "was canceled",
 }
+
+
+def _top_lines(top: Sequence[TrialResult], metric: str) -> Iterator[str]:
+    if top:
+        yield f"    with {hyperparameters(top[0].trial, flat(top[0].trial.hparams))}"
+        yield f"  the best trials (all: det experiment trials {top[0].trial.experiment_id} --sort-by best)"
+        names = varying(result.trial for result in top)
+        rows = (
+            (one.trial.id, one.best.value, one.best.steps_completed, hyperparameters(one.trial, names))
+            for one in top
+            if one.best
+        )
+        yield indent(table(("trial", metric, "at batch", "hyperparameters"), rows), "    ")
 
 
 def _checkpoint_lines(checkpoint: Checkpoint, result: Outcome) -> Iterator[str]:

@@ -2,24 +2,77 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
+from itertools import chain, islice
 from typing import Any
 
+from det_core.cli._command import UsageError
 from det_core.interfaces.tracking import SECRET_REFERENCE, LogLine
 
+COLOURS = {
+    "ACTIVE": "cyan",
+    "COMPLETED": "green",
+    "ERROR": "red",
+    "CANCELED": "yellow",
+    "PAUSED": "yellow",
+    "PARTIALLY_DELETED": "yellow",
+}
+_MOST_DRAWN = 1000
+"""Rows; drawing takes more time than reading them from the record."""
+_LEAST = 24
+"""Columns of a terminal that the last column of a table is not folded below."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document: dates in ISO 8601, what JSON has no number for as text."""
-    print(json.dumps(plain(value), indent=2, allow_nan=False))
+    """Print one JSON document: dates in ISO 8601, what JSON has no number for as text. Iterators are not gathered."""
+    for piece in json.JSONEncoder(indent=2, allow_nan=False).iterencode(plain(value)):
+        sys.stdout.write(piece)
+    print()
+
+
+def print_csv(records: Iterable[object]) -> None:
+    """Print records as lines of comma-separated values, with ``a.b`` for the keys of what is nested in them."""
+    rows = [flat(plain(record)) for record in records]
+    names = dict.fromkeys(name for row in rows for name in row)
+    nested = {name.rpartition(".")[0] for name in names}  # a record without it has None under its plain name
+    columns = [name for name in names if name not in nested]
+    writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def show(args: Namespace, records: Sequence[object], lines: Callable[[], str]) -> None:
+    """Print a listing as ``--json`` or ``--csv`` ask for it, or ``lines`` for people."""
+    if args.json and args.csv:
+        raise UsageError("--json and --csv exclude each other; give one of them")
+    if args.json:
+        print_json(records)
+    elif args.csv:
+        print_csv(records)
+    else:
+        print(lines())
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one with keys such as ``optimizer.lr``; lists are their JSON."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = json.dumps(value) if isinstance(value, list) else value
+    return found
 
 
 def plain(value: Any) -> Any:
@@ -38,6 +91,8 @@ def plain(value: Any) -> Any:
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Iterator):
+        return _Stream(map(plain, value))
     if isinstance(value, Iterable):
         return [plain(item) for item in value]
     return str(value)
@@ -48,12 +103,46 @@ def masked(text: str) -> str:
     return SECRET_REFERENCE.sub("********", text)
 
 
+class _Stream(list[Any]):
+    """Taken for a list by the JSON encoder, which asks an iterator for one element after the other."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._first = list(islice(items, 1))
+        self._rest = items
+
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain(self._first, self._rest)
+
+
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Aligned columns, the same on a terminal and in a pipe; missing values are ``-``."""
+    """Aligned columns; missing values are ``-``. A terminal gets colours, and long last columns are folded there."""
     cells = [[header.upper() for header in headers], *([text(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if sys.stdout.isatty() and len(cells) < _MOST_DRAWN:
+        return _drawn(cells, widths)
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _drawn(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for header in cells[0]:
+        drawn.add_column(header, no_wrap=header != cells[0][-1], overflow="fold")
+    for row in cells[1:]:
+        drawn.add_row(*(Text(cell, COLOURS.get(cell, "")) for cell in row))
+    least = sum(width + 2 for width in widths[:-1]) + min(widths[-1], _LEAST)
+    console = Console()
+    console.width = max(console.width, least)
+    with console.capture() as capture:
+        console.print(drawn)
+    return capture.get().rstrip()
 
 
 def facts(pairs: Mapping[str, object]) -> str:

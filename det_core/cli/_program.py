@@ -21,7 +21,7 @@ from det_core.specs import CommandSpec
 
 _BROKEN_PIPE = 141
 
-_ALIASES = {"experiment": ["e"], "trial": ["t"], "checkpoint": ["c"]}
+_ALIASES = {"experiment": ["e"], "trial": ["t"], "checkpoint": ["c"], "model": ["m"]}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -30,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # what a trial prints must not end the command
         with _terminable():
-            args = _parser(argv).parse_args(argv)
+            args = parser_for(argv).parse_args(argv)
             code: int = args.run(args)
             sys.stdout.flush()
             return code
@@ -44,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
         return stop.code if isinstance(stop.code, int) else 0
 
 
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
     """All commands by name and help; only the one that ``argv`` asks for is imported."""
     parser = Parser(prog="det", description="Train trials; every framework, backend and store is a plugin.")
     parser.add_argument("--version", action="version", version=f"det {__version__}")

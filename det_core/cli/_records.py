@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from det_core.cli._output import elapsed, facts, plain, scalars, size, table, text
+from det_core.cli._output import elapsed, facts, flat, plain, scalars, size, table, text
 from det_core.interfaces.tracking import (
     Checkpoint,
     CheckpointState,
     Experiment,
-    MetricsReport,
+    ScoredCheckpoint,
     SystemMetrics,
     TrackingStore,
     Trial,
+    TrialResult,
 )
 
+CHECKPOINT_STATES = tuple(state for state in CheckpointState if state is not CheckpointState.DELETED)
+"""Of those that are shown."""
 _LONG = ("config", "original_config")
 
 
@@ -45,31 +48,59 @@ def experiment_table(experiments: Iterable[Experiment]) -> str:
     )
 
 
-def trial_table(trials: Iterable[Trial]) -> str:
-    """One line per trial."""
-    return table(
-        ("trial", "state", "batches", "failed runs", "hyperparameters"),
-        ((one.id, one.state, one.steps_completed, one.restarts, scalars(one.hparams)) for one in trials),
-    )
+def trial_table(results: Sequence[TrialResult], metric: str) -> str:
+    """One line per trial, with the hyperparameters that tell it from the others.
 
-
-def checkpoint_table(checkpoints: Iterable[Checkpoint]) -> str:
-    """One line per checkpoint."""
+    Args:
+        metric: what they are searched by.
+    """
+    names = varying(result.trial for result in results)
     return table(
-        ("uuid", "trial", "batch", "state", "size", "time"),
+        ("trial", "state", "batches", f"best {metric}".rstrip(), "at batch", "latest", "hyperparameters"),
         (
-            (one.uuid, one.trial_id, one.steps_completed, one.state, size(sum(one.resources.values())), one.time)
-            for one in checkpoints
+            (
+                result.trial.id,
+                result.trial.state,
+                result.trial.steps_completed,
+                result.best.value if result.best else None,
+                result.best.steps_completed if result.best else None,
+                result.latest.value if result.latest else None,
+                hyperparameters(result.trial, names),
+            )
+            for result in results
         ),
     )
 
 
-def metrics_table(reports: Iterable[MetricsReport]) -> str:
-    """One line per report."""
-    return table(
-        ("trial", "batch", "group", "metrics"),
-        ((one.trial_id, one.steps_completed, one.group, scalars(one.metrics)) for one in reports),
-    )
+def varying(trials: Iterable[Trial]) -> list[str]:
+    """The hyperparameters, as ``optimizer.lr``, that tell trials from each other; all of them if none does."""
+    each = [flat(trial.hparams) for trial in trials]
+    names = list(dict.fromkeys(name for values in each for name in values))
+    return [name for name in names if len({repr(values.get(name)) for values in each}) > 1] or names
+
+
+def hyperparameters(trial: Trial, names: Iterable[str], limit: int | None = None) -> str:
+    """``lr=0.1 hidden=64``: those of these names that fit in a line."""
+    values = flat(trial.hparams)
+    return scalars({name: values[name] for name in names if name in values}, limit)
+
+
+def checkpoint_table(checkpoints: Iterable[Checkpoint]) -> str:
+    """One line per checkpoint."""
+    return table(_CHECKPOINT_COLUMNS, map(_checkpoint_cells, checkpoints))
+
+
+def scored_table(scored: Iterable[ScoredCheckpoint], metric: str) -> str:
+    """One line per checkpoint, with the value of the searcher's metric."""
+    rows = ((*_checkpoint_cells(one.checkpoint), one.value) for one in scored)
+    return table((*_CHECKPOINT_COLUMNS, metric or "metric"), rows)
+
+
+_CHECKPOINT_COLUMNS = ("uuid", "trial", "batch", "state", "size", "time")
+
+
+def _checkpoint_cells(one: Checkpoint) -> tuple[object, ...]:
+    return one.uuid, one.trial_id, one.steps_completed, one.state, size(sum(one.resources.values())), one.time
 
 
 def system_table(samples: Iterable[SystemMetrics]) -> str:
@@ -90,6 +121,7 @@ def experiment_facts(experiment: Experiment, runner: str | None) -> str:
             "experiment": experiment.id,
             "name": experiment.name,
             "description": experiment.description,
+            "notes": experiment.notes,
             "state": experiment.state,
             "runner": f"none; to go on: det experiment resume {experiment.id}" if stopped else runner,
             "error": experiment.error,
@@ -97,6 +129,7 @@ def experiment_facts(experiment: Experiment, runner: str | None) -> str:
             "owner": experiment.owner,
             "labels": ", ".join(experiment.labels),
             "external id": experiment.external_id,
+            "archived": "yes" if experiment.archived else None,
             "recorded by": "a script off the cluster" if experiment.unmanaged else None,
             "started": experiment.start_time,
             "ended": experiment.end_time,
@@ -143,16 +176,9 @@ def checkpoint_facts(checkpoint: Checkpoint, path: str | None) -> str:
     return f"{head}\n\n{files}" if checkpoint.resources else head
 
 
-def all_metrics(store: TrackingStore, trials: Sequence[Trial]) -> Iterator[MetricsReport]:
-    """Everything that was reported, trial by trial."""
-    for trial in trials:
-        yield from store.metrics(trial.id)
-
-
 def all_checkpoints(store: TrackingStore, **whose: int | None) -> list[Checkpoint]:
     """Those being written, and what is left of others, too; not the deleted ones."""
-    shown = [state for state in CheckpointState if state is not CheckpointState.DELETED]
-    return store.checkpoints(states=shown, **whose)
+    return store.checkpoints(states=CHECKPOINT_STATES, **whose)
 
 
 def document(record: object, **parts: object) -> dict[str, Any]:
@@ -163,6 +189,16 @@ def document(record: object, **parts: object) -> dict[str, Any]:
 
 def _nested(name: str, values: Mapping[str, Any]) -> dict[str, object]:
     return {f"{name}.{key}": text(value) for key, value in values.items()}
+
+
+def result_row(result: TrialResult) -> dict[str, Any]:
+    """The trial as one JSON object, with what it has reached."""
+    return document(result.trial, best=result.best, latest=result.latest)
+
+
+def scored_row(scored: ScoredCheckpoint) -> dict[str, Any]:
+    """The checkpoint as one JSON object, with the value of the searcher's metric."""
+    return document(scored.checkpoint, searcher_metric=scored.value)
 
 
 def sections(*texts: str) -> str:

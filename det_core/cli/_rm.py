@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 
-from det_core import events, storage
-from det_core.cli._command import UsageError
+from det_core import storage
+from det_core.cli._asking import agreed
 from det_core.cli._output import count, print_json, size
-from det_core.cli._storage import open_checkpoint_storage
+from det_core.core.removal import remove
 from det_core.errors import DetError
 from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore
-from det_core.plugins import emit
 from det_core.tracking import open_store
 
 
@@ -24,9 +21,10 @@ def rm(args: argparse.Namespace) -> int:
         for checkpoint in checkpoints:
             _refuse_needed(store, checkpoint)
             _refuse_mistyped(checkpoint, args.glob)
-        if not (args.yes or _agreed(store, checkpoints, args.glob, as_json=args.json)):
+        question = _question(checkpoints, args.glob)
+        if not (args.yes or agreed(question, _notes(store, checkpoints), as_json=args.json)):
             return 1
-        left = {checkpoint.uuid: _remove(store, checkpoint, args.glob) for checkpoint in checkpoints}
+        left = {checkpoint.uuid: remove(store, checkpoint, args.glob) for checkpoint in checkpoints}
     if args.json:
         print_json([{"uuid": uuid, "resources": resources} for uuid, resources in left.items()])
     else:
@@ -36,23 +34,16 @@ def rm(args: argparse.Namespace) -> int:
     return 0
 
 
-def _remove(store: TrackingStore, checkpoint: Checkpoint, globs: Sequence[str]) -> dict[str, int]:
-    """The row first: what it calls COMPLETED has all its files at any time."""
-    partly = globs and checkpoint.state is not CheckpointState.DELETED
-    manager = open_checkpoint_storage(checkpoint)
-    store.delete_checkpoint(checkpoint.uuid, remaining=checkpoint.resources if partly else None)
-    left = storage.delete(manager, checkpoint.uuid, globs if partly else storage.ALL)
-    store.delete_checkpoint(checkpoint.uuid, remaining=left)
-    if not left:
-        emit(events.CheckpointDeleted(storage_id=checkpoint.uuid))
-    return left
-
-
 def _refuse_needed(store: TrackingStore, checkpoint: Checkpoint) -> None:
     trial = store.trial(checkpoint.trial_id)
     if checkpoint.state is CheckpointState.ACTIVE:
         raise DetError(
             f"checkpoint {checkpoint.uuid} is being written; if its run is dead: det checkpoint gc --orphans removes it"
+        )
+    if checkpoint.uuid in store.registered_checkpoints(trial.experiment_id):
+        raise DetError(
+            f"checkpoint {checkpoint.uuid} is a version of a model (det model list, det model describe NAME); "
+            "first: det model delete-version NAME VERSION"
         )
     if _is_latest(store, checkpoint) and store.lease_holder(trial.experiment_id):
         raise DetError(
@@ -76,16 +67,14 @@ def _is_latest(store: TrackingStore, checkpoint: Checkpoint) -> bool:
     return [one.uuid for one in store.checkpoints(trial_id=checkpoint.trial_id)][-1:] == [checkpoint.uuid]
 
 
-def _agreed(store: TrackingStore, checkpoints: Sequence[Checkpoint], globs: Sequence[str], *, as_json: bool) -> bool:
-    if as_json or not sys.stdin.isatty():
-        raise UsageError("nobody can be asked here whether to remove for good; if so, pass --yes")
+def _question(checkpoints: Sequence[Checkpoint], globs: Sequence[str]) -> str:
+    what = f"the files that match {' '.join(globs)}" if globs else "all files"
+    return f"Remove {what} of {count(len(checkpoints), 'checkpoint')} for good?"
+
+
+def _notes(store: TrackingStore, checkpoints: Sequence[Checkpoint]) -> Iterator[str]:
     for one in checkpoints:
         trials = ", ".join(map(str, store.trials_using(one.uuid)))
         notes = [f"used by trial {trials}"] if trials else []
         notes += ["the one that its trial goes on from"] if _is_latest(store, one) else []
-        print("; ".join([f"{one.uuid}: batch {one.steps_completed} of trial {one.trial_id}", *notes]))
-    what = f"the files that match {' '.join(globs)}" if globs else "all files"
-    answer = ""
-    with suppress(EOFError):  # Ctrl-D
-        answer = input(f"Remove {what} of {count(len(checkpoints), 'checkpoint')} for good? [y/N] ")
-    return answer.lower() in ("y", "yes")
+        yield "; ".join([f"{one.uuid}: batch {one.steps_completed} of trial {one.trial_id}", *notes])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
-from det_core.errors import DetError
+from det_core.cli._output import print_json
+from det_core.cli._progress import transferred
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import Checkpoint, CheckpointState
+from det_core.interfaces.tracking import Checkpoint
 
 
 def open_checkpoint_storage(checkpoint: Checkpoint) -> StorageManager:
@@ -18,28 +17,16 @@ def open_checkpoint_storage(checkpoint: Checkpoint) -> StorageManager:
     return open_block(checkpoint.storage)
 
 
-def download(checkpoint: Checkpoint, target: Path, progress: Callable[[int], None] | None = None) -> None:
-    """Copy a checkpoint into a new or empty directory, verified; the target appears whole or not at all.
+def download_to(checkpoint: Checkpoint, output: Path | None, *, as_json: bool) -> int:
+    """Download it to a place that has a default, with its progress, and say where it is; the exit code."""
+    from det_core.experimental._files import download
 
-    Args:
-        progress: called from any thread with the number of bytes that were just copied.
-
-    Raises:
-        DetError: the checkpoint is not complete, or the target is in use.
-    """
-    from det_core.storage import restore
-
-    if checkpoint.state not in (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED):
-        raise DetError(
-            f"checkpoint {checkpoint.uuid} is {checkpoint.state.value}; only COMPLETED ones, and what is left of "
-            "PARTIALLY_DELETED ones, can be downloaded"
-        )
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise DetError(f"{target} exists and is not an empty directory; remove it, or name another with -o DIRECTORY")
-    target = target.absolute()
-    beside = next(parent for parent in target.parents if parent.is_dir())
-    with tempfile.TemporaryDirectory(prefix=".det-download-", dir=beside) as scratch:
-        files = Path(scratch, "files")
-        restore(open_checkpoint_storage(checkpoint), checkpoint.uuid, files, progress=progress)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        files.rename(target)
+    target = output or Path("checkpoints", checkpoint.uuid)
+    total = sum(number for name, number in checkpoint.resources.items() if name != "metadata.json")
+    with transferred(total) as progress:
+        download(checkpoint, target, progress)
+    if as_json:
+        print_json({"uuid": checkpoint.uuid, "path": target.absolute()})
+    else:
+        print(f"Checkpoint {checkpoint.uuid} is in {target}")
+    return 0

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +11,9 @@ from det_core import storage
 from det_core.cli._output import count, print_json, scalars, size, table
 from det_core.cli._records import all_checkpoints
 from det_core.cli.run import submit, train
-from det_core.config import ExperimentConfig, is_command, parse_config
+from det_core.config import ExperimentConfig, parse_config
 from det_core.core import open_block
+from det_core.experimental._one_batch import one_batch, temporary_home
 from det_core.interfaces.tracking import Experiment, State, TrackingStore
 from det_core.tracking import open_store
 
@@ -34,9 +32,9 @@ class Findings:
 
 def try_out(config: ExperimentConfig, path: Path, directory: Path, *, as_json: bool) -> int:
     """Train one batch in this process and say what worked; the exit code. Nothing is left behind."""
-    one_batch = parse_config(_one_batch(config.dump()), filename=str(path))
-    with _temporary_home(), open_store() as store:
-        experiment = submit(store, one_batch, path, directory)
+    shortened = parse_config(one_batch(config.dump()), filename=str(path))
+    with temporary_home(), open_store() as store:
+        experiment = submit(store, shortened, path, directory)
         try:
             code = train(store, experiment.id, quiet=as_json)
             found = _findings(store, experiment.id)
@@ -49,38 +47,6 @@ def try_out(config: ExperimentConfig, path: Path, directory: Path, *, as_json: b
         if code == 0:
             print(f"To train it: det run {path} {directory}")
     return code
-
-
-def _one_batch(config: dict[str, Any]) -> dict[str, Any]:
-    """The config changed so that one trial trains one batch and then does everything else once.
-
-    A command trains one of whatever its config counts.
-    """
-    searcher = config["searcher"]
-    kept = {key: searcher[key] for key in ("metric", "smaller_is_better")}
-    length = searcher.get("max_length") if is_command(config["entrypoint"]) else {"batches": 1}
-    one = dict.fromkeys(length, 1) if isinstance(length, dict) else length and 1
-    return config | {
-        "searcher": {"name": "single", "max_length": one, **kept},
-        "scheduling_unit": 1,
-        "max_restarts": 0,
-        "min_validation_period": {"batches": 0},
-        "min_checkpoint_period": {"batches": 0},
-    }
-
-
-@contextmanager
-def _temporary_home() -> Iterator[None]:
-    """Keep the record, and checkpoints that no config places elsewhere, in a directory that is removed."""
-    before = os.environ.get("DET_HOME")
-    with tempfile.TemporaryDirectory(prefix="det-test-") as home:
-        os.environ["DET_HOME"] = home
-        try:
-            yield
-        finally:
-            del os.environ["DET_HOME"]
-            if before is not None:
-                os.environ["DET_HOME"] = before
 
 
 def _findings(store: TrackingStore, experiment_id: int) -> Findings:

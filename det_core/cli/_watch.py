@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from det_core.interfaces.tracking import Experiment, LogLine, MetricsReport, TrackingStore, Trial
+from det_core.tracking.control import POLL_SECONDS, settled
 
 GROUPS = ("training", "validation")
 """The metrics that are shown; others, such as those of the profiler, are in ``trial describe --metrics``."""
-
-POLL_SECONDS = 0.2
 
 News = LogLine | MetricsReport
 
@@ -39,13 +38,13 @@ class Watcher:
 
     def poll(self) -> list[News]:
         """Log lines and metrics that were not returned before, in the order in which they happened."""
-        before = self.experiment.progress
+        before = self._progress
         self.experiment = self.store.experiment(self.experiment.id)
         self.trials = self.store.trials(self.experiment.id)
-        if self._estimates and self.experiment.progress not in (0, before):
+        if self._estimates and self._progress not in (0, before):
             # Steps are recorded before the progress that they make, and estimates in between are too high, each by
             # another number.
-            estimate = round(self.steps / self.experiment.progress)
+            estimate = round(self.steps / self._progress)
             if estimate == self._estimate:
                 self.total = estimate
             self._estimate = estimate
@@ -56,6 +55,11 @@ class Watcher:
     def steps(self) -> int:
         """Batches trained, over all trials."""
         return sum(trial.steps_completed for trial in self.trials)
+
+    @property
+    def _progress(self) -> float:
+        """The trial's own: the experiment's follows it only after a while."""
+        return sum(trial.progress for trial in self.trials)
 
     def _news(self, trial: Trial) -> Iterator[News]:
         cursor = self._cursors.setdefault(trial.id, _Cursor())
@@ -72,15 +76,15 @@ class Watcher:
 
 
 class Pace:
-    """Batches per second over the latest reports."""
+    """Batches, or anything else, per second over the latest reports."""
 
     def __init__(self, samples: int = 10, clock: Callable[[], float] = time.monotonic) -> None:
-        self._samples: deque[tuple[float, int]] = deque(maxlen=samples)
+        self._samples: deque[tuple[float, float]] = deque(maxlen=samples)
         self._clock = clock
-        self._steps: int | None = None
+        self._steps: float | None = None
 
-    def update(self, steps: int) -> None:
-        """Note how many batches are done by now."""
+    def update(self, steps: float) -> None:
+        """Note how many are done by now."""
         before, self._steps = self._steps, steps
         if before is None or steps < before:  # the time until the first report, or since a restart, is not all training
             self._samples.clear()
@@ -111,14 +115,3 @@ def follow(store: TrackingStore, experiment_id: int, tick: Callable[[], None]) -
         if experiment:
             return experiment
         time.sleep(POLL_SECONDS)
-
-
-def settled(store: TrackingStore, experiment_id: int) -> Experiment | None:
-    """The experiment if nothing more will happen to it by itself, else None.
-
-    A script off the cluster has no runner, so only its own final state counts.
-    """
-    holder = store.lease_holder(experiment_id)  # first: a runner gives its lease back after the last state
-    experiment = store.experiment(experiment_id)
-    idle = holder is None and not experiment.unmanaged
-    return experiment if experiment.state.final or idle else None

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from det_core.cli._command import JSON, Command, add_commands, argument
+from det_core.cli._command import JSON, YES, Command, add_commands, argument
+from det_core.cli._listing import CHECKPOINTS, list_checkpoints
 from det_core.cli._orphans import Orphan, find_orphans, remove
 from det_core.cli._outcome import location
 from det_core.cli._output import count, print_json, size, table
-from det_core.cli._progress import transferred
-from det_core.cli._records import all_checkpoints, checkpoint_facts, checkpoint_table, document
-from det_core.cli._storage import download
+from det_core.cli._records import checkpoint_facts, document
+from det_core.cli._storage import download_to
 from det_core.errors import DetError
 from det_core.tracking import open_store
 
@@ -25,15 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(args: argparse.Namespace) -> int:
-    with open_store() as store:
-        if args.experiment_id is not None:
-            store.experiment(args.experiment_id)  # an id that does not exist is an error, not an empty list
-        checkpoints = all_checkpoints(store, experiment_id=args.experiment_id)
-    if args.json:
-        print_json(checkpoints)
-    else:
-        print(checkpoint_table(checkpoints) if checkpoints else "No checkpoints.")
-    return 0
+    return list_checkpoints(args, args.trial)
 
 
 def _describe(args: argparse.Namespace) -> int:
@@ -48,17 +40,9 @@ def _describe(args: argparse.Namespace) -> int:
 
 
 def _download(args: argparse.Namespace) -> int:
-    target: Path = args.output or Path("checkpoints", args.uuid)
     with open_store() as store:
         checkpoint = store.checkpoint(args.uuid)
-    total = sum(number for name, number in checkpoint.resources.items() if name != "metadata.json")
-    with transferred(total) as progress:
-        download(checkpoint, target, progress)
-    if args.json:
-        print_json({"uuid": checkpoint.uuid, "path": target.absolute()})
-    else:
-        print(f"Checkpoint {checkpoint.uuid} is in {target}")
-    return 0
+    return download_to(checkpoint, args.output, as_json=args.json)
 
 
 def _gc(args: argparse.Namespace) -> int:
@@ -111,7 +95,11 @@ _COMMANDS = (
         "list",
         _list,
         "list checkpoints, oldest first",
-        (argument("experiment_id", type=int, nargs="?", metavar="EXPERIMENT_ID", help="only of this experiment"), JSON),
+        (
+            argument("experiment_id", type=int, nargs="?", metavar="EXPERIMENT_ID", help="only of this experiment"),
+            argument("--trial", type=int, metavar="TRIAL_ID", help="only of this trial"),
+            *CHECKPOINTS,
+        ),
         ("ls",),
     ),
     Command("describe", _describe, "show a checkpoint with its files", (_UUID, JSON)),
@@ -145,7 +133,7 @@ _COMMANDS = (
                 metavar="PATTERN",
                 help="only files that match, as in .gitignore: '*.pth', 'optimizer/'; may be repeated",
             ),
-            argument("-y", "--yes", action="store_true", help="do not ask"),
+            YES,
             JSON,
         ),
     ),

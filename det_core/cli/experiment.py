@@ -1,4 +1,4 @@
-"""``det experiment``: create, watch, stop and resume experiments."""
+"""``det experiment``: create, watch, stop and resume experiments, look at them, and keep them in order."""
 
 from __future__ import annotations
 
@@ -6,26 +6,40 @@ import argparse
 import time
 from pathlib import Path
 
-from det_core.cli import _control
-from det_core.cli._command import EXPERIMENT_ID, FOLLOW, FOLLOW_LOGS, JSON, METRICS, Command, add_commands, argument
+import yaml
+
+from det_core.cli import _control, _edit, _metrics
+from det_core.cli._command import (
+    CSV,
+    EXPERIMENT_ID,
+    FOLLOW,
+    JSON,
+    LIMIT,
+    REVERSE,
+    YES,
+    Command,
+    add_commands,
+    argument,
+    states,
+)
 from det_core.cli._command import exit_code as code_of
-from det_core.cli._logs import print_logs
-from det_core.cli._output import print_json
+from det_core.cli._listing import CHECKPOINTS, TRIALS, list_checkpoints, list_trials
+from det_core.cli._logs import LOGS, print_logs
+from det_core.cli._output import print_json, show
 from det_core.cli._records import (
     all_checkpoints,
-    all_metrics,
     checkpoint_table,
     document,
     experiment_facts,
     experiment_row,
     experiment_table,
-    metrics_table,
     sections,
     trial_table,
 )
-from det_core.cli._watch import POLL_SECONDS, settled
 from det_core.errors import DetError
+from det_core.interfaces.tracking import State, searcher_metric
 from det_core.tracking import open_store
+from det_core.tracking.control import POLL_SECONDS, settled
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,26 +49,83 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _list(args: argparse.Namespace) -> int:
     with open_store() as store:
-        shown = [one for one in store.experiments() if args.all or not one.archived][: args.limit]
-    if args.json:
-        print_json(map(experiment_row, shown))
-    else:
-        print(experiment_table(shown) if shown else "No experiments yet. To train one: det run CONFIG")
+        shown = store.experiments(
+            states=[State(state) for state in args.states],
+            name=args.name,
+            label=args.label,
+            archived=None if args.all else False,
+            order=_ORDERS[args.sort_by],
+            reverse=args.reverse,
+            limit=args.limit,
+        )
+    rows = [experiment_row(one) for one in shown] if args.json or args.csv else ()
+    narrowed = args.states or args.name is not None or args.label is not None
+    none = "No such experiments." if narrowed else "No experiments yet. To train one: det run CONFIG"
+    show(args, rows, lambda: experiment_table(shown) if shown else none)
     return 0
 
 
 def _describe(args: argparse.Namespace) -> int:
+    _metrics.check(args)
     with open_store() as store:
         experiment = store.experiment(args.experiment_id)
-        trials = store.trials(experiment.id)
+        results = store.trial_results(experiment.id)
+        found = _metrics.reports(store, [result.trial.id for result in results], args)
+        if args.csv:
+            _metrics.print_metrics_csv(found)
+            return 0
         checkpoints = all_checkpoints(store, experiment_id=experiment.id)
-        metrics = {"metrics": list(all_metrics(store, trials))} if args.metrics else {}
-    if args.json:
-        print_json(document(experiment, trials=trials, checkpoints=checkpoints, **metrics))
-    else:
-        tables = (trial_table(trials), checkpoint_table(checkpoints), *map(metrics_table, metrics.values()))
+        if args.json:
+            wanted = {"metrics": found} if args.metrics else {}
+            trials = [result.trial for result in results]
+            print_json(document(experiment, trials=trials, checkpoints=checkpoints, **wanted))
+            return 0
+        tables = trial_table(results, searcher_metric(experiment.config)[0]), checkpoint_table(checkpoints)
         print(sections(experiment_facts(experiment, store.lease_holder(experiment.id)), *tables))
+        if args.metrics:
+            _metrics.print_metrics_lines(found)
     return 0
+
+
+def _config(args: argparse.Namespace) -> int:
+    with open_store() as store:
+        experiment = store.experiment(args.experiment_id)
+    if args.original:
+        print(experiment.original_config.rstrip("\n"))
+    else:
+        print(yaml.safe_dump(dict(experiment.config), sort_keys=False, allow_unicode=True), end="")
+    return 0
+
+
+def _download_model_def(args: argparse.Namespace) -> int:
+    from det_core.experimental._files import whole
+    from det_core.runner._context_dir import unpack
+
+    target: Path = args.directory or Path(f"experiment_{args.experiment_id}_model_def")
+    with open_store() as store:
+        content = store.model_definition(args.experiment_id)
+    if not content:
+        raise DetError(f"experiment {args.experiment_id} was recorded by a script, without its code")
+    with whole(target) as files:
+        files.mkdir()
+        unpack(content, files)
+    if args.json:
+        print_json({"id": args.experiment_id, "path": target.absolute()})
+    else:
+        print(f"The code of experiment {args.experiment_id} is in {target}")
+    return 0
+
+
+def _plot(args: argparse.Namespace) -> int:
+    from det_core.cli._plot import plot
+
+    return plot(args)
+
+
+def _delete(args: argparse.Namespace) -> int:
+    from det_core.cli._delete import delete
+
+    return delete(args)
 
 
 def _wait(args: argparse.Namespace) -> int:
@@ -78,9 +149,20 @@ def _wait(args: argparse.Namespace) -> int:
 
 def _logs(args: argparse.Namespace) -> int:
     with open_store() as store:
-        print_logs(store, args.experiment_id, follow=args.follow, as_json=args.json)
+        store.experiment(args.experiment_id)
+        print_logs(store, args.experiment_id, args)
     return 0
 
+
+_ORDERS = {
+    "id": "id",
+    "name": "name",
+    "state": "state",
+    "progress": "progress",
+    "started": "start_time",
+    "owner": "owner",
+}
+"""What people call the orders of `TrackingStore.experiments`."""
 
 _COMMANDS = (
     Command(
@@ -108,14 +190,72 @@ _COMMANDS = (
         _list,
         "list experiments, newest first",
         (
-            argument("--limit", type=int, metavar="N", help="at most so many"),
+            argument("--name", metavar="TEXT", help="only those whose name contains this"),
+            argument("--label", metavar="LABEL", help="only those with this label"),
+            states(),
             argument("--all", "-a", action="store_true", help="archived ones, too"),
+            argument("--sort-by", choices=list(_ORDERS), default="id", help="default: by id, the newest first"),
+            REVERSE,
+            LIMIT,
+            CSV,
             JSON,
         ),
         ("ls",),
     ),
     Command(
-        "describe", _describe, "show an experiment with its trials and checkpoints", (EXPERIMENT_ID, METRICS, JSON)
+        "describe",
+        _describe,
+        "show an experiment with its trials and checkpoints",
+        (EXPERIMENT_ID, *_metrics.ARGUMENTS, JSON),
+    ),
+    Command(
+        "trials", list_trials, "list its trials with what they have reached", (EXPERIMENT_ID, *TRIALS), ("list-trials",)
+    ),
+    Command(
+        "checkpoints", list_checkpoints, "list its checkpoints", (EXPERIMENT_ID, *CHECKPOINTS), ("list-checkpoints",)
+    ),
+    Command(
+        "plot",
+        _plot,
+        "draw the learning curves of all its trials",
+        (
+            EXPERIMENT_ID,
+            argument(
+                "-o", "--output", type=Path, metavar="FILE", help="a .png, .svg or .pdf; default: experiment_ID.png"
+            ),
+            argument(
+                "--metric",
+                action="append",
+                default=[],
+                dest="metrics",
+                metavar="NAME",
+                help="which metric, which may be repeated; default: the searcher's, and the training loss",
+            ),
+            argument("--log", action="store_true", help="a logarithmic axis for the metrics"),
+            JSON,
+        ),
+    ),
+    Command(
+        "config",
+        _config,
+        "print its whole config, in YAML; secrets are references to their files",
+        (EXPERIMENT_ID, argument("--original", action="store_true", help="as it was written, without defaults")),
+    ),
+    Command(
+        "download-model-def",
+        _download_model_def,
+        "copy the code that it trains into a directory",
+        (
+            EXPERIMENT_ID,
+            argument(
+                "directory", type=Path, nargs="?", metavar="DIR", help="new or empty; default: experiment_ID_model_def"
+            ),
+            JSON,
+        ),
+    ),
+    *_edit.COMMANDS,
+    Command(
+        "delete", _delete, "remove it with its checkpoints and all that is recorded of it", (EXPERIMENT_ID, YES, JSON)
     ),
     Command(
         "wait",
@@ -127,5 +267,5 @@ _COMMANDS = (
             JSON,
         ),
     ),
-    Command("logs", _logs, "print what its trials printed", (EXPERIMENT_ID, FOLLOW_LOGS, JSON)),
+    Command("logs", _logs, "print what its trials printed", (EXPERIMENT_ID, *LOGS, JSON)),
 )

@@ -84,7 +84,7 @@ def _problems(reports: list[PluginReport]) -> Iterator[str]:
 
 
 def _import_problems(report: PluginReport, kind: str, spec: specs.Spec) -> Iterator[str]:
-    targets = {"implementation": spec.target, "config model": spec.config_model}
+    targets = {"implementation": spec.target, "config model": spec.config_model, "loader": getattr(spec, "load", None)}
     targets |= {f"{framework} adapter": target for framework, target in getattr(spec, "adapters", {}).items()}
     for part, target in targets.items():
         problem = _import_problem(target) if target else ""

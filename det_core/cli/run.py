@@ -64,12 +64,11 @@ def submit(store: TrackingStore, config: ExperimentConfig, path: Path, directory
 
 def train(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> int:
     """Run the experiment in this process; the exit code. Ctrl-C once: checkpoint and stop; twice: kill."""
-    from det_core.cli._view import show
-    from det_core.cli._watch import Watcher
+    from det_core.cli._view import show, watch
     from det_core.runner import ExperimentRunner
 
     runner = ExperimentRunner(store, experiment_id)
-    watching = not quiet and show(Watcher(store, experiment_id), lambda: _status(runner.signals))
+    watching = not quiet and show(watch(store, experiment_id), lambda: _status(runner.signals))
     with watching or nullcontext(lambda: None) as tick:
         state = runner.run(tick)
     if state in (State.PAUSED, State.CANCELED):

@@ -1,22 +1,21 @@
-"""``det trial``: look at trials."""
+"""``det trial``: look at trials, get their checkpoints, and kill them."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from det_core.cli._command import FOLLOW_LOGS, JSON, METRICS, TRIAL_ID, Command, add_commands
-from det_core.cli._logs import print_logs
+from det_core.cli import _metrics
+from det_core.cli._command import EXPERIMENT_ID, JSON, TRIAL_ID, Command, UsageError, add_commands, argument
+from det_core.cli._listing import TRIALS, list_trials
+from det_core.cli._logs import LOGS, print_logs
+from det_core.cli._outcome import best_checkpoint
 from det_core.cli._output import print_json
-from det_core.cli._records import (
-    all_checkpoints,
-    checkpoint_table,
-    document,
-    metrics_table,
-    sections,
-    system_table,
-    trial_facts,
-)
-from det_core.tracking import open_store
+from det_core.cli._records import all_checkpoints, checkpoint_table, document, sections, system_table, trial_facts
+from det_core.cli._storage import download_to
+from det_core.errors import DetError
+from det_core.interfaces.tracking import Checkpoint, TrackingStore, Trial
+from det_core.tracking import control, open_store
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,28 +24,86 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _describe(args: argparse.Namespace) -> int:
+    _metrics.check(args)
     with open_store() as store:
         trial = store.trial(args.trial_id)
+        found = _metrics.reports(store, [trial.id], args)
+        if args.csv:
+            _metrics.print_metrics_csv(found)
+            return 0
         checkpoints = all_checkpoints(store, trial_id=trial.id)
-        metrics = list(store.metrics(trial.id)) if args.metrics else []
         system = store.system_metrics(trial.id) if args.metrics else []
-    if args.json:
-        wanted = {"metrics": metrics, "system_metrics": system} if args.metrics else {}
-        print_json(document(trial, checkpoints=checkpoints, **wanted))
-    else:
-        tables = (metrics_table(metrics), system_table(system)) if args.metrics else ()
-        print(sections(trial_facts(trial), checkpoint_table(checkpoints), *tables))
+        if args.json:
+            wanted = {"metrics": found, "system_metrics": system} if args.metrics else {}
+            print_json(document(trial, checkpoints=checkpoints, **wanted))
+            return 0
+        print(sections(trial_facts(trial), checkpoint_table(checkpoints), system_table(system)))
+        if args.metrics:
+            _metrics.print_metrics_lines(found)
     return 0
 
 
 def _logs(args: argparse.Namespace) -> int:
     with open_store() as store:
         trial = store.trial(args.trial_id)
-        print_logs(store, trial.experiment_id, trial_id=trial.id, follow=args.follow, as_json=args.json)
+        print_logs(store, trial.experiment_id, args, trial_id=trial.id)
     return 0
 
 
+def _kill(args: argparse.Namespace) -> int:
+    with open_store() as store:
+        trial = control.ask_to_kill_trial(store, args.trial_id)
+    if args.json:
+        print_json(trial)
+    else:
+        print(f"Asked trial {trial.id} to end at once")
+    return 0
+
+
+def _download(args: argparse.Namespace) -> int:
+    if args.best and args.latest:
+        raise UsageError("--best and --latest exclude each other; give one of them")
+    with open_store() as store:
+        checkpoint = _chosen(store, store.trial(args.trial_id), latest=args.latest)
+    return download_to(checkpoint, args.output, as_json=args.json)
+
+
+def _chosen(store: TrackingStore, trial: Trial, *, latest: bool) -> Checkpoint:
+    completed = store.checkpoints(trial_id=trial.id)
+    if not completed:
+        raise DetError(f"trial {trial.id} has no completed checkpoint")
+    if latest:
+        return completed[-1]
+    best = best_checkpoint(store, trial.experiment_id, trial.id)
+    if best is None:
+        raise DetError(
+            f"no checkpoint of trial {trial.id} has a validation, so none is known to be the best; "
+            f"the latest: det trial download {trial.id} --latest"
+        )
+    return best[1]
+
+
 _COMMANDS = (
-    Command("describe", _describe, "show a trial with its checkpoints", (TRIAL_ID, METRICS, JSON)),
-    Command("logs", _logs, "print what it printed", (TRIAL_ID, FOLLOW_LOGS, JSON)),
+    Command(
+        "list",
+        list_trials,
+        "list the trials of an experiment with what they have reached",
+        (EXPERIMENT_ID, *TRIALS),
+        ("ls",),
+    ),
+    Command("describe", _describe, "show a trial with its checkpoints", (TRIAL_ID, *_metrics.ARGUMENTS, JSON)),
+    Command("logs", _logs, "print what it printed", (TRIAL_ID, *LOGS, JSON)),
+    Command("kill", _kill, "stop it now, without a checkpoint; its experiment goes on", (TRIAL_ID, JSON)),
+    Command(
+        "download",
+        _download,
+        "copy its best checkpoint into a directory and verify it",
+        (
+            TRIAL_ID,
+            argument("--best", action="store_true", help="the one with the best validation; this is the default"),
+            argument("--latest", action="store_true", help="the newest one instead"),
+            argument("-o", "--output", "--output-dir", type=Path, metavar="DIR", help="default: checkpoints/UUID"),
+            JSON,
+        ),
+    ),
 )

@@ -14,6 +14,7 @@ import pytest
 from det_core.cli import main
 from det_core.interfaces.tracking import Experiment, LogLine, MetricsReport, State, TrackingStore, Trial
 from det_core.plugins import registry
+from det_core.plugins._registry import DISABLE
 from det_core.storage import open_storage, save, scan
 from det_core.storage.config import DirectoryConfig
 from det_core.tracking import open_store
@@ -30,6 +31,14 @@ CONFIG = {
 
 
 Install = Callable[..., None]
+
+
+@pytest.fixture
+def core_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the other distributions that are installed: some need what this machine may not have, as Horovod."""
+    others = (report.name for report in registry().reports if report.name != "det-core")
+    monkeypatch.setenv(DISABLE, ",".join(others))
+    registry.cache_clear()
 
 
 @pytest.fixture

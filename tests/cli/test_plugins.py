@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import Det, Install, command_plugin
 
 
@@ -21,12 +23,14 @@ def test_show(det: Det) -> None:
     assert det("plugins", "show", "Det.Core", "--json").json["status"] == "ok"
 
 
+@pytest.mark.usefixtures("core_alone")
 def test_check(det: Det) -> None:
     result = det("plugins", "check")
     assert (result.code, result.out.rstrip().endswith(": ok")) == (0, True)
     assert det("plugins", "check", "--json").json == {"ok": True, "problems": []}
 
 
+@pytest.mark.usefixtures("core_alone")
 def test_check_finds_everything_that_is_wrong(det: Det, install: Install) -> None:
     install("det-raises", "raise ImportError('no cuda')")
     install("det-old", command_plugin("name='old', target='os:path', api=0"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -74,17 +75,47 @@ def test_run(code: Path) -> None:
 
 def test_run_on_a_terminal(code: Path) -> None:
     write_trial(code, "time.sleep(0.05)")
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        command("run", code / "const.yaml"), stdout=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    ) as process:
-        os.close(theirs)
-        drawn = b"".join(iter(lambda: _read(ours), b"")).decode()
-    os.close(ours)
-    assert process.returncode == 0
+    status, drawn = on_a_terminal("run", code / "const.yaml")
+    assert status == 0
     assert "\x1b[2K" in drawn  # a line that is drawn again
     assert "batches/s" in drawn
     assert "Experiment 1 completed" in drawn
+
+
+SEARCH = """
+searcher: {name: random, metric: validation_loss, max_length: {batches: 20}, max_trials: 3, max_concurrent_trials: 3}
+hyperparameters: {lr: {type: double, minval: 0, maxval: 1}}
+launcher: {type: local, slots: 2}
+"""
+
+
+def test_a_search(code: Path) -> None:
+    write_trial(code, "time.sleep(0.05)")
+    (code / "const.yaml").write_text(CONFIG.replace("searcher:", "# searcher:") + SEARCH)
+    status, drawn = on_a_terminal("run", code / "const.yaml")
+    assert status == 0
+    assert "2 running" in drawn
+    assert "hyperparameters" in drawn
+    assert re.search(r"trial \d: completed after 20 batches, best validation_loss=", drawn)
+    summary = drawn.rpartition("Experiment 1 completed: 3 trials, 60 batches")[2]
+    assert re.search(r"TRIAL.*VALIDATION_LOSS.*HYPERPARAMETERS", summary)
+
+    result = det("run", code / "const.yaml")
+    assert result.returncode == 0, result.stderr
+    events, _, summary = result.stdout.partition("Experiment 2 completed: 3 trials")
+    assert re.fullmatch(r"Created experiment 2\n(trial \d: (batch 20 validation|completed after 20).*\n){6}", events)
+    assert len(re.findall(r"^    \d .* lr=", summary, re.MULTILINE)) == 3
+
+
+def on_a_terminal(*argv: object) -> tuple[int, str]:
+    """The exit code, and all that was drawn."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(command(*argv), stdout=theirs, env=environment) as process:
+        os.close(theirs)
+        drawn = b"".join(iter(lambda: _read(ours), b"")).decode()
+    os.close(ours)
+    return process.returncode, drawn
 
 
 def _read(terminal: int) -> bytes:

@@ -167,7 +167,7 @@ def test_the_total_that_the_config_does_not_say(record: Record) -> None:
     seen = []
     for steps, progress in ((45, 0), (90, 0.05), (90, 0.1), (180, 0.1), (180, 0.2)):
         record.report(steps, loss=0.1)
-        record.store.set_experiment_progress(experiment.id, progress)
+        record.store.set_trial_progress(record.trial.id, 1, progress)
         watcher.poll()
         seen.append(watcher.total)
     assert seen == [None, None, None, None, 900]
@@ -176,9 +176,9 @@ def test_the_total_that_the_config_does_not_say(record: Record) -> None:
 def test_the_total_of_a_resumed_experiment(record: Record) -> None:
     config = {**CONFIG, "searcher": {"name": "single", "metric": "accuracy", "max_length": {"epochs": 3}}}
     experiment = record.store.create_experiment(config=config)
-    record.store.set_experiment_progress(experiment.id, 0.9)
     record.trial = record.store.create_trial(experiment.id, hparams={}, seed=1)
     record.store.start_run(record.trial.id, allocation_id="a")
+    record.store.set_trial_progress(record.trial.id, 1, 0.9)
     record.checkpoint("c", 45)
     watcher = Watcher(record.store, experiment.id)
     watcher.poll()

@@ -1,0 +1,67 @@
+"""``det experiment delete``: an experiment with its files, and what the record says of it."""
+
+from __future__ import annotations
+
+import argparse
+
+from det_core import storage
+from det_core.cli._asking import agreed
+from det_core.cli._output import count, print_json, size
+from det_core.core.removal import remove
+from det_core.errors import DetError
+from det_core.interfaces.tracking import Checkpoint, CheckpointState, Experiment, State, TrackingStore
+from det_core.tracking import open_store
+from det_core.tracking.control import settled
+
+
+def delete(args: argparse.Namespace) -> int:
+    """Remove the files of all its checkpoints and its TensorBoard files, then forget it. Interrupted, it can go on."""
+    with open_store() as store:
+        experiment = store.experiment(args.experiment_id)
+        _refuse_needed(store, experiment)
+        # The deleted ones, too: an interrupted removal may have left files of theirs.
+        checkpoints = store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))
+        if not (args.yes or agreed(_question(store, experiment, checkpoints), as_json=args.json)):
+            return 1
+        for checkpoint in checkpoints:
+            remove(store, checkpoint)
+        _remove_tensorboard(store, experiment)
+        store.delete_experiment(experiment.id)
+    if args.json:
+        print_json({"id": experiment.id, "checkpoints": [checkpoint.uuid for checkpoint in checkpoints]})
+    else:
+        print(f"Deleted experiment {experiment.id} with {count(len(checkpoints), 'checkpoint')}")
+    return 0
+
+
+def _refuse_needed(store: TrackingStore, experiment: Experiment) -> None:
+    # Nobody tells of a script whether it is alive, only whether it was asked to end.
+    given_up = experiment.unmanaged and experiment.state is State.STOPPING_KILLED
+    if settled(store, experiment.id) is None and not given_up:
+        raise DetError(
+            f"experiment {experiment.id} is {experiment.state.value} and may be running; "
+            f"first: det experiment kill {experiment.id}"
+        )
+    registered = sorted(store.registered_checkpoints(experiment.id))
+    if registered:
+        raise DetError(
+            f"experiment {experiment.id} has checkpoints that the model registry holds: {', '.join(registered)}; "
+            "det model list shows the models. Delete those versions first"
+        )
+
+
+def _question(store: TrackingStore, experiment: Experiment, checkpoints: list[Checkpoint]) -> str:
+    stored = sum(sum(checkpoint.resources.values()) for checkpoint in checkpoints)
+    trials = count(len(store.trials(experiment.id)), "trial")
+    return (
+        f"Delete experiment {experiment.id} ({experiment.name}, {experiment.state.value}) with {trials} and "
+        f"{count(len(checkpoints), 'checkpoint')}, {size(stored)}, for good?"
+    )
+
+
+def _remove_tensorboard(store: TrackingStore, experiment: Experiment) -> None:
+    from det_core.core import open_block
+
+    block = experiment.config.get("checkpoint_storage")
+    if block:
+        storage.delete(open_block(block), store.cluster_id, [f"/tensorboard/experiment/{experiment.id}/"])

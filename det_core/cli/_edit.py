@@ -1,0 +1,91 @@
+"""``det experiment`` commands that change what people say of an experiment."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from det_core.cli._command import EXPERIMENT_ID, JSON, Command, argument
+from det_core.cli._output import print_json
+from det_core.cli._records import experiment_row
+from det_core.interfaces.tracking import Experiment
+from det_core.tracking import open_store
+
+
+def _edit(args: argparse.Namespace, done: str, **change: object) -> int:
+    with open_store() as store:
+        experiment = store.edit_experiment(args.experiment_id, **change)  # type: ignore[arg-type]
+    return _tell(args, experiment, done)
+
+
+def _tell(args: argparse.Namespace, experiment: Experiment, done: str) -> int:
+    if args.json:
+        print_json(experiment_row(experiment))
+    else:
+        print(f"Experiment {experiment.id}: {done}")
+    return 0
+
+
+def _add_labels(args: argparse.Namespace) -> int:
+    return _edit_labels(args, lambda old: [*old, *(label for label in dict.fromkeys(args.labels) if label not in old)])
+
+
+def _remove_labels(args: argparse.Namespace) -> int:
+    return _edit_labels(args, lambda old: [label for label in old if label not in args.labels])
+
+
+def _edit_labels(args: argparse.Namespace, change: Callable[[list[str]], list[str]]) -> int:
+    with open_store() as store:
+        labels = change(list(store.experiment(args.experiment_id).labels))
+        experiment = store.edit_experiment(args.experiment_id, labels=labels)
+    return _tell(args, experiment, f"labels {', '.join(experiment.labels) or 'none'}")
+
+
+def _list_labels(args: argparse.Namespace) -> int:
+    with open_store() as store:
+        labels = store.experiment(args.experiment_id).labels
+    if args.json:
+        print_json(labels)
+    else:
+        print(*labels, sep="\n")
+    return 0
+
+
+def _set_command(name: str) -> Command:
+    return Command(
+        name,
+        lambda args: _edit(args, f"{name} {args.text!r}", **{name: args.text}),
+        f"change its {name}",
+        (EXPERIMENT_ID, argument("text", metavar=name.upper()), JSON),
+    )
+
+
+_LABELS = argument("labels", nargs="+", metavar="LABEL")
+
+COMMANDS = (
+    Command(
+        "label",
+        None,
+        "add, remove and list labels",
+        commands=(
+            Command("add", _add_labels, "add labels", (EXPERIMENT_ID, _LABELS, JSON)),
+            Command("remove", _remove_labels, "remove labels", (EXPERIMENT_ID, _LABELS, JSON)),
+            Command("list", _list_labels, "list its labels", (EXPERIMENT_ID, JSON), ("ls",)),
+        ),
+    ),
+    Command(
+        "set",
+        None,
+        "change its name, description or notes",
+        commands=[*map(_set_command, ("name", "description", "notes"))],
+    ),
+    Command(
+        "archive", lambda args: _edit(args, "archived", archived=True), "leave it out of lists", (EXPERIMENT_ID, JSON)
+    ),
+    Command(
+        "unarchive",
+        lambda args: _edit(args, "not archived", archived=False),
+        "have it in lists again",
+        (EXPERIMENT_ID, JSON),
+    ),
+)

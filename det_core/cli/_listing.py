@@ -1,0 +1,88 @@
+"""The trials and the checkpoints of an experiment, as several commands list them."""
+
+from __future__ import annotations
+
+import argparse
+
+from det_core.cli._command import CSV, JSON, LIMIT, REVERSE, UsageError, argument, states
+from det_core.cli._output import show
+from det_core.cli._records import (
+    CHECKPOINT_STATES,
+    checkpoint_table,
+    result_row,
+    scored_row,
+    scored_table,
+    trial_table,
+)
+from det_core.interfaces.tracking import State, TrialOrder, searcher_metric
+from det_core.tracking import open_store
+
+TRIALS = (
+    argument(
+        "--sort-by",
+        type=TrialOrder,
+        default=TrialOrder.ID,
+        choices=list(TrialOrder),
+        metavar="{" + ",".join(order.value for order in TrialOrder) + "}",
+        help="by the best or the latest value of the searcher's metric, the best first, or by batches trained; "
+        "default: by id",
+    ),
+    states(State),
+    REVERSE,
+    LIMIT,
+    CSV,
+    JSON,
+)
+CHECKPOINTS = (
+    argument(
+        "--best",
+        action="store_true",
+        help="by the searcher's metric at its batch, the best first, and with its value",
+    ),
+    LIMIT,
+    CSV,
+    JSON,
+)
+
+
+def list_trials(args: argparse.Namespace) -> int:
+    """Print the trials of an experiment with what they have reached."""
+    with open_store() as store:
+        metric, _ = searcher_metric(store.experiment(args.experiment_id).config)
+        results = store.trial_results(
+            args.experiment_id,
+            states=[State(state) for state in args.states],
+            order=args.sort_by,
+            reverse=args.reverse,
+            limit=args.limit,
+        )
+    show(
+        args,
+        [result_row(result) for result in results] if args.json or args.csv else (),
+        lambda: trial_table(results, metric) if results else "No trials.",
+    )
+    return 0
+
+
+def list_checkpoints(args: argparse.Namespace, trial_id: int | None = None) -> int:
+    """Print checkpoints, oldest first; of one trial, of one experiment, or all."""
+    with open_store() as store:
+        experiment_id = args.experiment_id
+        if trial_id is not None:
+            experiment_id = store.trial(trial_id).experiment_id
+        if args.best:
+            if experiment_id is None:
+                raise UsageError("which is best only the metric of an experiment tells; give its id, or --trial")
+            metric, _ = searcher_metric(store.experiment(experiment_id).config)
+            scored = store.scored_checkpoints(
+                experiment_id, trial_id=trial_id, states=CHECKPOINT_STATES, limit=args.limit
+            )
+            show(args, [scored_row(one) for one in scored], lambda: scored_table(scored, metric) if scored else _NONE)
+            return 0
+        found = store.checkpoints(experiment_id=experiment_id, trial_id=trial_id, states=CHECKPOINT_STATES)
+    listed = found if args.limit is None else found[-args.limit :] if args.limit else []
+    show(args, listed, lambda: checkpoint_table(listed) if listed else _NONE)
+    return 0
+
+
+_NONE = "No checkpoints."

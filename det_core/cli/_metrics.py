@@ -1,0 +1,55 @@
+"""Reported metrics: what ``describe --metrics`` prints, a piece at a time however many there are."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator
+
+from det_core.cli._command import UsageError, argument, how_many
+from det_core.cli._output import plain, scalars, text
+from det_core.interfaces.tracking import MetricsReport, TrackingStore
+
+ARGUMENTS = (
+    argument("--metrics", action="store_true", help="with every metric that was reported"),
+    argument("--group", metavar="GROUP", help="only metrics of this group, such as training or validation"),
+    argument("--after", type=how_many, metavar="BATCH", help="only metrics of later batches"),
+    argument(
+        "--csv", action="store_true", help="print nothing but the metrics, a line of comma-separated values for each"
+    ),
+)
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise UsageError for options that mean nothing together."""
+    if not args.metrics and (args.csv or args.group is not None or args.after is not None):
+        raise UsageError("--csv, --group and --after are about metrics; give --metrics, too")
+    if args.json and args.csv:
+        raise UsageError("--json and --csv exclude each other; give one of them")
+
+
+def reports(store: TrackingStore, trial_ids: Iterable[int], args: argparse.Namespace) -> Iterator[MetricsReport]:
+    """What was asked for, trial by trial."""
+    after = -1 if args.after is None else args.after
+    for trial_id in trial_ids:
+        yield from store.metrics(trial_id, group=args.group, after=after)
+
+
+def print_metrics_csv(found: Iterable[MetricsReport]) -> None:
+    """A line for each metric of each report, so that reports need not have the same ones."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(("trial_id", "group", "steps_completed", "time", "metric", "value"))
+    for report in found:
+        where = (report.trial_id, report.group, report.steps_completed, plain(report.time))
+        for name, value in plain(report.metrics).items():
+            writer.writerow((*where, name, json.dumps(value) if isinstance(value, (dict, list)) else value))
+
+
+def print_metrics_lines(found: Iterable[MetricsReport]) -> None:
+    """``trial 3 batch 100 training loss=0.1``, with a blank line before the first one."""
+    for number, report in enumerate(found):
+        lead = "" if number else "\n"
+        where = f"trial {report.trial_id}  batch {report.steps_completed}  {text(report.group)}"
+        print(f"{lead}{where}  {scalars(report.metrics)}")

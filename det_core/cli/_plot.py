@@ -1,0 +1,169 @@
+"""``det experiment plot``: the learning curves of all trials in a picture."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from det_core.cli._output import count, print_json, text
+from det_core.cli._records import hyperparameters, varying
+from det_core.errors import DetError
+from det_core.interfaces.tracking import (
+    Experiment,
+    TrackingStore,
+    TrialOrder,
+    TrialResult,
+    searcher_metric,
+)
+from det_core.tracking import open_store
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_FORMATS = (".png", ".svg", ".pdf")
+_GROUPS = ("validation", "training")
+_POINTS = 1000
+"""Of one curve: about as many as a picture has columns."""
+_NAMED = 10
+"""So many trials have a colour and a line in the legend, the best ones."""
+_OTHERS = "the others"
+_GREY = 7
+"""Among the colours of tab10; the others have it."""
+
+Curve = Sequence[tuple[int, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One set of axes: a metric of one group, the curves of the best trials first."""
+
+    group: str
+    metric: str
+    curves: Mapping[int, Curve]
+    """Trial id -> (batch, value)s; without those that have none."""
+
+
+def plot(args: argparse.Namespace) -> int:
+    """Draw the curves of an experiment into a file."""
+    target: Path = args.output or Path(f"experiment_{args.experiment_id}.png")
+    if target.suffix.lower() not in _FORMATS:
+        raise DetError(f"{target} is no picture that can be drawn; expected a name that ends in {', '.join(_FORMATS)}")
+    _check_library()
+    with open_store() as store:
+        experiment = store.experiment(args.experiment_id)
+        results = store.trial_results(experiment.id, order=TrialOrder.BEST)
+        panels = _panels(store, experiment, results, args.metrics)
+    _draw(experiment, results, panels, target, log=args.log)
+    drawn = len({trial for panel in panels for trial in panel.curves})
+    if args.json:
+        print_json({"id": experiment.id, "path": target.absolute(), "trials": drawn})
+    else:
+        print(f"The curves of {count(drawn, 'trial')} are in {target}")
+    return 0
+
+
+def _check_library() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise DetError(f"plots are drawn by matplotlib ({error}); to get it: pip install 'det-core[plot]'") from error
+
+
+def _panels(
+    store: TrackingStore, experiment: Experiment, results: Sequence[TrialResult], metrics: Sequence[str]
+) -> list[Panel]:
+    """One for each metric and group in which a trial has a curve."""
+    wanted = {group: metrics or _by_default(store, experiment, results, group) for group in _GROUPS}
+    panels = [
+        Panel(group=group, metric=metric, curves=_curves(store, results, group, metric))
+        for group, names in wanted.items()
+        for metric in names
+    ]
+    drawn = [panel for panel in panels if panel.curves]
+    if not drawn:
+        asked = f"no metric {' or '.join(metrics)}" if metrics else "no metrics"
+        raise DetError(f"the trials of experiment {experiment.id} have reported {asked} that can be drawn")
+    return drawn
+
+
+def _curves(store: TrackingStore, results: Sequence[TrialResult], group: str, metric: str) -> dict[int, Curve]:
+    found = ((one.trial.id, store.curve(one.trial.id, metric, group=group, points=_POINTS)) for one in results)
+    return {trial: curve for trial, curve in found if curve}
+
+
+def _by_default(
+    store: TrackingStore, experiment: Experiment, results: Sequence[TrialResult], group: str
+) -> Sequence[str]:
+    """The searcher's metric, or what a trial reports that sounds most like it; of training the loss."""
+    searched, _ = searcher_metric(experiment.config)
+    first = (next(iter(store.metrics(result.trial.id, group=group)), None) for result in results)
+    reported = next((report.metrics for report in first if report), {})
+    numbers = [name for name, value in reported.items() if isinstance(value, (int, float))]
+    plain = searched.removeprefix("validation_").removeprefix("val_")
+    likely = (searched, plain, "loss") if group == "validation" else ("loss", plain)
+    return [next((name for name in likely if name in numbers), *numbers[:1])] if numbers else []
+
+
+def _draw(
+    experiment: Experiment, results: Sequence[TrialResult], panels: Sequence[Panel], target: Path, *, log: bool
+) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5 * len(panels) + 3, 4.5), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    names = _names(results)
+    for panel, drawn in zip(panels, axes, strict=True):
+        _draw_panel(drawn, panel, names, log=log)
+    handles = {line.get_label(): line for drawn in axes for line in drawn.get_lines()}
+    shown = [name for name in (*names.values(), _OTHERS) if name in handles]
+    figure.legend(
+        [handles[name] for name in shown], shown, loc="outside right upper", fontsize="small", title="best first"
+    )
+    figure.suptitle(f"Experiment {experiment.id}: {experiment.name}", parse_math=False)
+    try:
+        figure.savefig(target, dpi=150)
+    except OSError as error:
+        raise DetError(f"{target} cannot be written: {error.strerror}") from error
+
+
+def _draw_panel(axes: Axes, panel: Panel, names: Mapping[int, str], *, log: bool) -> None:
+    from matplotlib import colormaps
+    from matplotlib.ticker import MaxNLocator
+
+    colours = [colour for number, colour in enumerate(map(colormaps["tab10"], range(10))) if number != _GREY]
+    styles: dict[int, dict[str, Any]] = {
+        trial: {"color": colours[rank % len(colours)], "linewidth": 1.2, "alpha": 0.8}
+        for rank, trial in enumerate(names, -1)
+    }
+    if len(panel.curves) > 1:
+        styles |= {trial: {"color": "black", "linewidth": 2.5} for trial in [*names][:1]}
+    for rank, (trial, curve) in enumerate(panel.curves.items()):
+        style = styles.get(trial, {"color": "0.6", "linewidth": 0.6, "alpha": 0.5})
+        marker = "o" if len(curve) < 20 else None
+        axes.plot(
+            *zip(*curve, strict=True),
+            **style,
+            marker=marker,
+            markersize=3,
+            zorder=1000 - rank,
+            label=names.get(trial, _OTHERS),
+        )
+    axes.set_xlabel("batches trained")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
+    axes.set_ylabel(f"{panel.metric} ({panel.group}{', log scale' if log else ''})", parse_math=False)
+    if log:
+        axes.set_yscale("log", nonpositive="mask")
+    axes.grid(alpha=0.3)
+
+
+def _names(results: Sequence[TrialResult]) -> dict[int, str]:
+    """The best trials, as the legend calls them."""
+    varied = varying(result.trial for result in results)
+    names = {}
+    for result in results[:_NAMED]:
+        value = f"{text(result.best.value)}  " if result.best else ""
+        names[result.trial.id] = f"{value}trial {result.trial.id}  {hyperparameters(result.trial, varied, 3)}".rstrip()
+    return names

@@ -1,0 +1,101 @@
+"""What is new about the trials of a search since the last look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from det_core.cli._output import count, text
+from det_core.interfaces.tracking import (
+    Experiment,
+    State,
+    TrackingStore,
+    Trial,
+    TrialResult,
+    searcher_metric,
+)
+
+_ENDINGS = {State.COMPLETED: "completed", State.CANCELED: "was canceled", State.ERROR: "failed"}
+
+
+@dataclass(frozen=True)
+class TrialNews:
+    """Something that happened to one trial, in a line."""
+
+    trial_id: int
+    text: str
+    routine: bool
+    """A validation, of which there are many."""
+
+
+class SearchWatcher:
+    """Remembers how far each trial was at the last look."""
+
+    def __init__(self, store: TrackingStore, experiment_id: int) -> None:
+        self.store = store
+        self.experiment: Experiment = store.experiment(experiment_id)
+        self.metric, self.smaller_is_better = searcher_metric(self.experiment.config)
+        self.unit = _unit(self.experiment.config)
+        self.results: Sequence[TrialResult] = ()
+
+    def poll(self) -> list[TrialNews]:
+        """What happened since the last look, trial by trial; of several validations of one trial the latest."""
+        before = {result.trial.id: result for result in self.results}
+        self.experiment = self.store.experiment(self.experiment.id)
+        self.results = self.store.trial_results(self.experiment.id)
+        return [news for result in self.results for news in self._news(before.get(result.trial.id), result)]
+
+    @property
+    def best(self) -> TrialResult | None:
+        """The trial with the best validation, the earliest of equals."""
+        scored = [(result.best.value, result) for result in self.results if result.best]
+        sign = 1 if self.smaller_is_better else -1
+        return min(scored, key=lambda one: sign * one[0], default=(0, None))[1]
+
+    @property
+    def states(self) -> Mapping[State, int]:
+        """How many trials are in each."""
+        return Counter(result.trial.state for result in self.results)
+
+    @property
+    def rungs(self) -> Mapping[int, tuple[int, int]]:
+        """Each length, in ``unit``, that trials have now -> how many trained so long, how many shall at least."""
+        asked = [(result.trial, result.trial.searcher_length or 0) for result in self.results]
+        return {
+            rung: (
+                sum(length > rung or (length == rung and _reached(trial)) for trial, length in asked),
+                sum(length >= rung for _, length in asked),
+            )
+            for rung in sorted({length for _, length in asked} - {0})
+        }
+
+    def _news(self, before: TrialResult | None, now: TrialResult) -> Iterator[TrialNews]:
+        trial, old = now.trial, before.trial if before else None
+        if now.latest and now.latest != (before.latest if before else None):
+            value = f"{self.metric}={text(now.latest.value)}"
+            yield self._tell(now, f"batch {now.latest.steps_completed} validation {value}", routine=True)
+        if not trial.state.final and trial.restarts > (old.restarts if old else 0):
+            yield self._tell(now, f"a run of it failed, {trial.restarts} by now; why: det trial logs {trial.id}")
+        if trial.state.final and not (old and old.state.final):
+            best = f", best {self.metric}={text(now.best.value)}" if now.best else ""
+            why = f"; why: det trial logs {trial.id}" if trial.state is State.ERROR else ""
+            length = count(trial.steps_completed, "batch", "batches")
+            yield self._tell(now, f"{_ENDINGS[trial.state]} after {length}{best}{why}")
+
+    def _tell(self, result: TrialResult, words: str, *, routine: bool = False) -> TrialNews:
+        return TrialNews(result.trial.id, f"trial {result.trial.id}: {words}", routine)
+
+
+def _reached(trial: Trial) -> bool:
+    """Whether it trained as long as it was to."""
+    return trial.ordered is None and trial.state not in (State.ERROR, State.CANCELED)
+
+
+def _unit(config: Mapping[str, Any]) -> str:
+    """What the search counts its lengths in, ``""`` if it does not say."""
+    from det_core.config import Unit
+
+    lengths = [value for value in (config.get("searcher") or {}).values() if isinstance(value, Mapping)]
+    return next((unit.value for unit in Unit for length in lengths if unit.value in length), "")

@@ -1,0 +1,164 @@
+"""``det tensorboard``: start TensorBoard on what trials have written for it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from det_core.cli._command import INTERRUPTED, UsageError, add_arguments, argument, how_many
+from det_core.cli._output import count
+from det_core.errors import DetError, StorageError
+from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import open_store
+from det_core.tracking.control import settled
+
+_EVERY = 15.0
+"""Seconds between two looks into a store for files that have grown."""
+_EVENTS = "tfevents"
+"""In the names of files that only grow."""
+_PATIENCE = 10.0
+"""Seconds that TensorBoard has to end."""
+
+_ARGUMENTS = (
+    argument("experiment_ids", nargs="*", type=int, metavar="EXPERIMENT_ID", help="with all their trials"),
+    argument(
+        "-t", "--trial", action="append", default=[], type=int, dest="trial_ids", metavar="TRIAL_ID", help="these, too"
+    ),
+    argument("--host", default="127.0.0.1", help="where it listens; default: this machine only"),
+    argument("--port", type=how_many, default=6006, help="0: any that is free; default: %(default)s"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add_arguments(parser, _ARGUMENTS)
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if not (args.experiment_ids or args.trial_ids):
+        raise UsageError("of what? det tensorboard EXPERIMENT_ID, or det tensorboard --trial TRIAL_ID")
+    if importlib.util.find_spec("tensorboard") is None:
+        raise DetError("TensorBoard is not installed here; to get it: pip install tensorboard")
+    with tempfile.TemporaryDirectory(prefix="det-tensorboard-") as directory:
+        with open_store() as store:
+            folders = list(_folders(store, args, Path(directory)))
+        found = sum(folder.bring() for folder in folders)
+        if not found:
+            raise DetError(
+                "no TensorBoard files are stored for these trials; they come some seconds after the first report"
+            )
+        print(f"TensorBoard of {count(found, 'trial')}; Ctrl-C ends it", flush=True)
+        return _serve(Path(directory), folders, args.host, args.port)
+
+
+@dataclass
+class Folder:
+    """The TensorBoard files of an experiment, or of one trial of it, and their place in the directory that is shown."""
+
+    storage: StorageManager
+    storage_id: str
+    prefix: str
+    """Of stored paths, with ``/`` at the end; below it the trials have theirs, by id."""
+    trial_id: int | None
+    """The one that is wanted; None = all."""
+    target: Path
+    grows: bool
+    """Whether the trials may still write."""
+    _sizes: dict[str, int] = field(default_factory=dict)
+
+    def bring(self) -> int:
+        """Link what lies here and stays as it is, copy the rest as far as it has grown; the number of trials."""
+        local = self.storage.local_path(self.storage_id)
+        names = self._linked(local / self.prefix) if local and not self.grows else self._copied()
+        return len(set(names))
+
+    def _linked(self, trials: Path) -> Iterator[str]:
+        for directory in sorted(trials.iterdir()) if trials.is_dir() else ():
+            if self.trial_id in (None, _number(directory.name)):
+                link = self.target / f"trial_{directory.name}"
+                if not link.is_symlink():
+                    link.symlink_to(directory, target_is_directory=True)
+                yield directory.name
+
+    def _copied(self) -> Iterator[str]:
+        for path, size in self.storage.list(self.storage_id).items():
+            trial, _, name = path.removeprefix(self.prefix).partition("/")
+            if not path.startswith(self.prefix) or not name or ".." in Path(name).parts:
+                continue
+            if self.trial_id in (None, _number(trial)):
+                if self._sizes.get(path) != size:
+                    with suppress(FileNotFoundError):  # removed since it was listed
+                        self._copy(path, self.target / f"trial_{trial}" / name)
+                        self._sizes[path] = size
+                yield trial
+
+    def _copy(self, path: str, target: Path) -> None:
+        """A store replaces files that have grown; TensorBoard, which has them open, sees only what is added to them."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.target / "partial"
+        self.storage.get(self.storage_id, path, partial)
+        if _EVENTS in target.name and target.exists():
+            with partial.open("rb") as new, target.open("ab") as old:
+                new.seek(old.tell())
+                shutil.copyfileobj(new, old)
+        else:
+            partial.replace(target)
+
+
+def _folders(store: TrackingStore, args: argparse.Namespace, directory: Path) -> Iterator[Folder]:
+    from det_core.core import default_storage, open_block
+
+    trials = [store.trial(trial_id) for trial_id in args.trial_ids]
+    wanted = [(experiment_id, None) for experiment_id in args.experiment_ids]
+    for experiment_id, trial_id in [*wanted, *((trial.experiment_id, trial.id) for trial in trials)]:
+        experiment = store.experiment(experiment_id)
+        target = directory / f"experiment_{experiment.id}"
+        target.mkdir(exist_ok=True)
+        yield Folder(
+            storage=open_block(experiment.config.get("checkpoint_storage") or default_storage()),
+            storage_id=store.cluster_id,
+            prefix=f"tensorboard/experiment/{experiment.id}/trial/",
+            trial_id=trial_id,
+            target=target,
+            grows=settled(store, experiment.id) is None,
+        )
+
+
+def _serve(directory: Path, folders: Sequence[Folder], host: str, port: int) -> int:
+    command = [sys.executable, "-m", "tensorboard.main", f"--logdir={directory}", f"--host={host}", f"--port={port}"]
+    with subprocess.Popen(command) as process:
+        try:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(_EVERY)
+                _bring_again(folders)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        finally:
+            process.terminate()
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _bring_again(folders: Sequence[Folder]) -> None:
+    for folder in folders:
+        try:
+            folder.bring()
+        except StorageError as error:
+            print(f"det: note: not up to date: {error}", file=sys.stderr)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None

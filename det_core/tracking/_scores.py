@@ -1,0 +1,142 @@
+"""The searcher's metric: each trial's best and latest value of it, and the checkpoints by the value at their batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import ColumnElement, and_, select, true
+
+from det_core.interfaces.tracking import (
+    Checkpoint,
+    CheckpointState,
+    ScoredCheckpoint,
+    State,
+    Trial,
+    TrialOrder,
+    TrialResult,
+    Validation,
+    searcher_metric,
+)
+from det_core.tracking._rows import Part, columns, get_experiment, get_trial
+from det_core.tracking._schema import checkpoints, live, metrics, scored, trials
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Select
+
+VALIDATION = "validation"
+"""The group whose metrics are searched by."""
+
+_c = metrics.c
+_best, _latest = metrics.alias("best"), metrics.alias("latest")
+
+
+class Scores(Part):
+    def trial_results(
+        self,
+        experiment_id: int,
+        *,
+        states: Sequence[State] = (),
+        order: TrialOrder = TrialOrder.ID,
+        reverse: bool = False,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[TrialResult]:
+        with self._database.read() as connection:
+            _, smaller_is_better = searcher_metric(get_experiment(connection, experiment_id).config)
+            query = (
+                select(
+                    *columns(trials, Trial),
+                    *_named(_best, "best"),
+                    *_named(_latest, "latest"),
+                )
+                .outerjoin_from(trials, _best, _best.c.id == _row_of_trial(_by_value(smaller_is_better)))
+                .outerjoin(_latest, _latest.c.id == _row_of_trial(_c.steps_completed.desc()))
+                .where(trials.c.experiment_id == experiment_id, trials.c.state.in_(states) if states else true())
+                .order_by(*_sorted(order, descending=_descends(order, smaller_is_better) is not reverse))
+            )
+            return [_result(dict(row)) for row in connection.execute(query.limit(limit).offset(offset)).mappings()]
+
+    def scored_checkpoints(
+        self,
+        experiment_id: int,
+        *,
+        trial_id: int | None = None,
+        states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
+        limit: int | None = None,
+    ) -> list[ScoredCheckpoint]:
+        c = checkpoints.c
+        validated = and_(
+            _c.trial_id == c.trial_id, _c.steps_completed == c.steps_completed, _c.group == VALIDATION, live
+        )
+        wanted = and_(
+            trials.c.experiment_id == experiment_id,
+            true() if trial_id is None else c.trial_id == trial_id,
+            c.state.in_(states),
+        )
+        with self._database.read() as connection:
+            _, smaller_is_better = searcher_metric(get_experiment(connection, experiment_id).config)
+            if trial_id is not None:
+                get_trial(connection, trial_id)
+            query = (
+                select(*columns(checkpoints, Checkpoint), _c.searcher_metric.label("value"))
+                .join_from(checkpoints, trials)
+                .outerjoin(metrics, validated)
+                .where(wanted)
+                .order_by(_c.searcher_metric.is_(None), _by_value(smaller_is_better), c.time, c.id)
+            )
+            return [_scored(dict(row)) for row in connection.execute(query.limit(limit)).mappings()]
+
+
+def best_of_trials(experiment_id: int, *, smaller_is_better: bool) -> Select[Any]:
+    """SQL: the best (value, trial_id, steps_completed) of each trial, the best of all first."""
+    return (
+        select(_best.c.searcher_metric.label("value"), _best.c.trial_id, _best.c.steps_completed)
+        .join_from(trials, _best, _best.c.id == _row_of_trial(_by_value(smaller_is_better)))
+        .where(trials.c.experiment_id == experiment_id)
+        .order_by(_by_value(smaller_is_better, _best), _best.c.id)
+    )
+
+
+def _row_of_trial(order: ColumnElement[Any]) -> ColumnElement[int]:
+    """SQL: the id of a trial's first validation in this order, by one look at an index."""
+    of_trial = select(_c.id).where(_c.trial_id == trials.c.id, scored)
+    return of_trial.order_by(order, _c.id).limit(1).correlate(trials).scalar_subquery()
+
+
+def _by_value(smaller_is_better: bool, of: Any = metrics) -> ColumnElement[Any]:
+    value: ColumnElement[Any] = of.c.searcher_metric
+    return value.asc() if smaller_is_better else value.desc()
+
+
+def _descends(order: TrialOrder, smaller_is_better: bool) -> bool:
+    return order is TrialOrder.BATCHES or (order is not TrialOrder.ID and not smaller_is_better)
+
+
+def _sorted(order: TrialOrder, *, descending: bool) -> list[ColumnElement[Any]]:
+    column = {
+        TrialOrder.ID: trials.c.id,
+        TrialOrder.BEST: _best.c.searcher_metric,
+        TrialOrder.LATEST: _latest.c.searcher_metric,
+        TrialOrder.BATCHES: trials.c.steps_completed,
+    }[order]
+    return [column.is_(None), column.desc() if descending else column.asc(), trials.c.id]
+
+
+def _named(of: Any, name: str) -> list[ColumnElement[Any]]:
+    return [of.c.searcher_metric.label(f"{name}_value"), of.c.steps_completed.label(f"{name}_step")]
+
+
+def _result(values: dict[str, Any]) -> TrialResult:
+    best, latest = (_validation(values.pop(f"{name}_value"), values.pop(f"{name}_step")) for name in ("best", "latest"))
+    return TrialResult(trial=Trial(**values), best=best, latest=latest)
+
+
+def _validation(value: float | None, step: int | None) -> Validation | None:
+    return None if value is None or step is None else Validation(value=value, steps_completed=step)
+
+
+def _scored(values: dict[str, Any]) -> ScoredCheckpoint:
+    value = values.pop("value")
+    return ScoredCheckpoint(checkpoint=Checkpoint(**values), value=value)

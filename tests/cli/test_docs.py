@@ -1,0 +1,50 @@
+"""docs/cli.md: every command line in it is understood, and those that need nothing but a record are run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from det_core.cli._program import parser_for
+from det_core.runner._context_dir import pack
+
+from .conftest import Det, Record
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+NOT_RUN = ("run", "preview-search", "tensorboard", "pause", "cancel", "kill", "resume", "wait", "create")
+"""They start or stop something, or wait for it."""
+
+
+def lines() -> list[list[str]]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    written = (line.partition("#")[0] for language, code in fenced if not language for line in code.splitlines())
+    commands = (part.partition(">")[0].strip() for line in written for part in line.split("·"))
+    return [shlex.split(command.removeprefix("det ")) for command in commands if command]
+
+
+@pytest.mark.parametrize("argv", lines(), ids=" ".join)
+def test_every_line_is_understood(argv: list[str]) -> None:
+    assert parser_for(argv).parse_args(argv).run
+
+
+def test_what_needs_only_a_record_runs(
+    det: Det, trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    trained.store.create_experiment(config={}, model_definition=pack(tmp_path / "code"))
+    (tmp_path / "code").rmdir()
+    ran = []
+    for argv in lines():
+        if set(argv) & set(NOT_RUN) or ("plot" in argv and find_spec("matplotlib") is None):
+            continue
+        known = {"3": "2" if {"download-model-def", "delete"} & set(argv) else "1", "17": "1", "UUID": "best-one"}
+        words = [known.get(word, word) for word in argv]
+        result = det(*words, *(["--yes"] if {"rm", "delete"} & set(words) else []))
+        assert result.code == 0, (words, result.err)
+        ran.append(words[:2])
+    assert len(ran) >= 20

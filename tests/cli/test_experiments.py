@@ -1,0 +1,331 @@
+"""Keeping experiments in order: found, named, labelled, compared, taken out of the record."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from datetime import datetime, timezone
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from det_core.cli._output import plain
+from det_core.interfaces.tracking import LogLine, State
+from det_core.runner._context_dir import pack
+from det_core.testing._lacking import lacking
+
+from .conftest import CONFIG, Det, Record
+from .test_checkpoint import Terminal
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@pytest.fixture
+def three(trained: Record) -> Record:
+    """Experiment 1 with trials of best accuracies 0.75, none and 0.9; 2 with a label; 3, which is archived."""
+    store = trained.store
+    for lr, accuracies in ((0.2, {}), (0.3, {100: 0.9, 200: 0.6})):
+        trial = store.create_trial(1, hparams={"lr": lr, "nested": {"depth": 2}}, seed=0)
+        store.start_run(trial.id, allocation_id="a")
+        trained.trial = trial
+        for step, accuracy in accuracies.items():
+            trained.report(step, "validation", accuracy=accuracy)
+    store.create_experiment(config={**CONFIG, "name": "labelled", "labels": ["old, one", "b"]})
+    store.create_experiment(config={**CONFIG, "name": "gone"})
+    store.edit_experiment(3, archived=True)
+    return trained
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("", [2, 1]),
+        ("--all", [3, 2, 1]),
+        ("--state completed", [1]),
+        ("--state COMPLETED --state QUEUED --limit 1", [2]),
+        ("--name DIG", [1]),
+        ("--label b", [2]),
+        ("--label old", []),
+        ("--sort-by name", [1, 2]),
+        ("--sort-by name --reverse", [2, 1]),
+    ],
+)
+def test_list(det: Det, three: Record, options: str, expected: list[int]) -> None:
+    assert [one["id"] for one in det("experiment", "list", "--json", *options.split()).json] == expected
+
+
+def test_list_as_csv(det: Det, three: Record) -> None:
+    first, _ = rows(det("e", "list", "--csv").out)
+    assert (first["id"], first["name"], first["labels"]) == ("2", "labelled", '["old, one", "b"]')
+    result = det("e", "list", "--csv", "--json")
+    assert (result.code, "--json and --csv exclude each other" in result.out) == (2, True)
+
+
+def test_a_filter_that_finds_nothing(det: Det, three: Record) -> None:
+    assert det("e", "list", "--name", "nonsense").out == "No such experiments.\n"
+    result = det("e", "list", "--state", "broken")
+    assert (result.code, "COMPLETED" in result.err) == (2, True)
+
+
+def test_trials(det: Det, three: Record) -> None:
+    header, *lines = det("experiment", "trials", 1, "--sort-by", "best").out.splitlines()
+    assert header.split()[:3] == ["TRIAL", "STATE", "BATCHES"]
+    assert "BEST ACCURACY" in header
+    assert [line.split() for line in lines] == [
+        ["3", "QUEUED", "200", "0.9", "100", "0.6", "lr=0.3"],
+        ["1", "COMPLETED", "300", "0.75", "200", "0.7", "lr=0.1"],
+        ["2", "QUEUED", "0", "-", "-", "-", "lr=0.2"],
+    ]
+    listed = det("trial", "list", 1, "--sort-by", "latest", "--limit", 2, "--json").json
+    assert [one["id"] for one in listed] == [1, 3]
+    assert listed[1]["best"] == {"value": 0.9, "steps_completed": 100}
+    as_csv = rows(det("e", "list-trials", 1, "--reverse", "--csv", "--state", "QUEUED").out)
+    assert [(one["id"], one["best.value"], one["hparams.nested.depth"]) for one in as_csv] == [
+        ("3", "0.9", "2"),
+        ("2", "", "2"),
+    ]
+    assert "best" not in as_csv[0]
+    assert det("trial", "list", 1, "--state", "ERROR").out == "No trials.\n"
+    assert "no experiment 9" in det("trial", "list", 9).err
+
+
+def test_checkpoints_best_first(det: Det, three: Record) -> None:
+    three.checkpoint("better", 100)
+    best = det("checkpoint", "list", 1, "--best", "--json").json
+    assert [(one["uuid"], one["searcher_metric"]) for one in best] == [
+        ("better", 0.9),
+        ("best-one", 0.75),
+        ("last-one", 0.7),
+    ]
+    header, first = det("experiment", "list-checkpoints", 1, "--best", "--limit", 1).out.splitlines()
+    assert (header.split()[-1], first.split()[0], first.split()[-1]) == ("ACCURACY", "better", "0.9")
+    of_trial = det("checkpoint", "list", "--trial", 1, "--best", "--csv").out
+    assert [one["uuid"] for one in rows(of_trial)] == ["best-one", "last-one"]
+    assert [one["uuid"] for one in det("checkpoint", "list", "--trial", 1, "--limit", 1, "--json").json] == ["last-one"]
+    result = det("checkpoint", "list", "--best")
+    assert (result.code, "--trial" in result.err) == (2, True)
+
+
+def test_metrics_as_csv(det: Det, three: Record) -> None:
+    three.report(300, "validation", accuracy=float("nan"), confusion=[[1, 2]], note="a,b")
+    found = rows(det("experiment", "describe", 1, "--metrics", "--group", "validation", "--after", 200, "--csv").out)
+    assert [(one["trial_id"], one["steps_completed"], one["metric"], one["value"]) for one in found] == [
+        ("1", "300", "accuracy", "0.7"),
+        ("3", "300", "accuracy", "NaN"),
+        ("3", "300", "confusion", "[[1, 2]]"),
+        ("3", "300", "note", "a,b"),
+    ]
+    assert len(rows(det("trial", "describe", 1, "--metrics", "--csv").out)) == 6
+    result = det("trial", "describe", 1, "--csv")
+    assert (result.code, "--metrics" in result.err) == (2, True)
+
+
+def test_config(det: Det, trained: Record) -> None:
+    assert yaml.safe_load(det("experiment", "config", 1).out) == CONFIG
+    assert det("experiment", "config", 1, "--original").out == "name: digits\n"
+
+
+def test_labels(det: Det, trained: Record) -> None:
+    assert det("experiment", "label", "add", 1, "b", "a", "b").out == "Experiment 1: labels b, a\n"
+    assert det("e", "label", "list", 1).out == "b\na\n"
+    assert det("e", "label", "remove", 1, "b", "c", "--json").json["labels"] == ["a"]
+    assert det("e", "label", "list", 1, "--json").json == ["a"]
+    result = det("e", "label")
+    assert (result.code, "add labels" in result.err) == (2, True)
+
+
+def test_set_and_archive(det: Det, trained: Record) -> None:
+    assert det("experiment", "set", "name", 1, "better").out == "Experiment 1: name 'better'\n"
+    det("experiment", "set", "description", 1, "of digits")
+    assert det("experiment", "set", "notes", 1, "long", "--json").json["notes"] == "long"
+    assert "of digits" in det("experiment", "describe", 1).out
+    assert det("experiment", "archive", 1).code == 0
+    assert det("experiment", "list", "--json").json == []
+    assert det("experiment", "unarchive", 1).code == 0
+    assert [one["name"] for one in det("experiment", "list", "--json").json] == ["better"]
+    assert det("experiment", "archive", 7).code == 1
+
+
+def test_download_model_def(det: Det, trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "model_def.py").write_text("x = 1\n")
+    trained.store.create_experiment(config=CONFIG, model_definition=pack(tmp_path / "code"))
+    assert det("experiment", "download-model-def", 2).code == 0
+    assert (tmp_path / "experiment_2_model_def" / "model_def.py").read_text() == "x = 1\n"
+    result = det("experiment", "download-model-def", 2)
+    assert (result.code, "not an empty directory" in result.err) == (1, True)
+    assert det("e", "download-model-def", 2, "there", "--json").json["path"] == str(tmp_path / "there")
+    assert "without its code" in det("e", "download-model-def", 1, "elsewhere").err
+
+
+def test_delete(det: Det, three: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, storage = three.store, three.directory / "storage"
+    files = storage / store.cluster_id / "tensorboard" / "experiment"
+    for number in (1, 2):
+        (files / str(number)).mkdir(parents=True)
+        (files / str(number) / "events").write_text("e")
+    config = {**CONFIG, "checkpoint_storage": {"type": "directory", "container_path": str(storage)}}
+    other = store.create_experiment(config=config).id
+    assert (det("experiment", "delete", 1).code, det("experiment", "delete", 1, "--json").code) == (2, 2)
+    monkeypatch.setattr("sys.stdin", Terminal("no\n"))
+    result = det("experiment", "delete", 1)
+    assert (result.code, "(digits, COMPLETED) with 3 trials and 2 checkpoints" in result.out) == (1, True)
+    assert det("experiment", "delete", 1, "--yes").out == "Deleted experiment 1 with 2 checkpoints\n"
+    assert sorted(path.name for path in storage.iterdir()) == [store.cluster_id]
+    assert "no experiment 1" in det("experiment", "describe", 1).err
+    (files / str(other)).mkdir()
+    (files / str(other) / "events").write_text("e")
+    assert det("experiment", "delete", other, "--yes", "--json").json == {"id": other, "checkpoints": []}
+    assert sorted(path.name for path in files.iterdir()) == ["1", "2"]
+
+
+def test_what_runs_is_not_deleted(det: Det, record: Record) -> None:
+    record.store.acquire_lease(1, "somebody", seconds=60)
+    result = det("experiment", "delete", 1, "--yes")
+    assert (result.code, "det experiment kill 1" in result.err) == (1, True)
+    record.store.release_lease(1, "somebody")
+    assert det("experiment", "delete", 1, "--yes").code == 0  # nobody runs it
+
+
+def test_what_a_dead_script_left_can_be_deleted(det: Det, record: Record) -> None:
+    script = record.store.create_experiment(config=CONFIG, unmanaged=True).id
+    trial = record.store.create_trial(script, hparams={}, seed=0).id
+    record.store.set_experiment_state(script, State.ACTIVE)
+    record.store.set_trial_state(trial, State.ACTIVE)
+    assert f"det experiment kill {script}" in det("experiment", "delete", script, "--yes").err
+    assert det("experiment", "kill", script).code == 0
+    assert det("experiment", "delete", script, "--yes").code == 0
+
+
+def test_what_the_model_registry_holds_is_not_deleted(det: Det, trained: Record) -> None:
+    trained.store.create_model("digits")
+    trained.store.add_model_version("digits", "best-one")
+    result = det("experiment", "delete", 1, "--yes")
+    assert (result.code, "best-one" in result.err, "det model" in result.err) == (1, True, True)
+    assert (trained.directory / "storage" / "best-one" / "weights").exists()
+
+
+def test_kill_trial(det: Det, record: Record) -> None:
+    result = det("trial", "kill", 1)
+    assert (result.code, "nothing is running trial 1" in result.err) == (1, True)
+    record.store.acquire_lease(1, "somebody", seconds=60)
+    assert det("trial", "kill", 1, "--json").json["state"] == "STOPPING_KILLED"
+    record.store.set_trial_state(1, State.CANCELED)
+    assert "CANCELED already" in det("trial", "kill", 1).err
+
+
+def test_download_of_a_trial(det: Det, trained: Record, tmp_path: Path) -> None:
+    assert det("trial", "download", 1, "-o", tmp_path / "a", "--json").json["uuid"] == "best-one"
+    assert det("trial", "download", 1, "--latest", "-o", tmp_path / "b", "--json").json["uuid"] == "last-one"
+    assert (tmp_path / "b" / "weights").exists()
+    assert det("trial", "download", 1, "--latest", "--best").code == 2
+    trained.trial = trained.store.create_trial(1, hparams={}, seed=0)
+    trained.store.start_run(2, allocation_id="a")
+    assert "no completed checkpoint" in det("trial", "download", 2).err
+    trained.checkpoint("never", 5)
+    assert "--latest" in det("trial", "download", 2).err
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--head 2", "det 0a"),
+        ("--tail 2", "0b 1b"),
+        ("--rank 1", "1a 1b"),
+        ("--rank-id 0 --rank 1 --tail 3", "1a 0b 1b"),
+        ("--stdtype det", "det"),
+        ("--stdtype stderr --rank 0", "0b"),
+        ("--timestamp-after 2026-01-01T00:00:02Z", "0b 1b"),
+        ("--timestamp-before 2026-01-01T00:00:01+00:00", "det"),
+    ],
+)
+def test_some_of_the_logs(det: Det, record: Record, options: str, expected: str) -> None:
+    lines: list[tuple[str, str, int]] = [
+        ("det", "det", 0),
+        ("0a", "stdout", 0),
+        ("1a", "stdout", 1),
+        ("0b", "stderr", 0),
+        ("1b", "stderr", 1),
+    ]
+    record.store.add_logs(
+        [
+            LogLine(
+                trial_id=1,
+                run_id=1,
+                rank=rank,
+                stdtype=stdtype,
+                log=text,
+                time=datetime(2026, 1, 1, 0, 0, number, tzinfo=timezone.utc),
+            )
+            for number, (text, stdtype, rank) in enumerate(lines)
+        ]
+    )
+    found = det("trial", "logs", 1, "--json", *options.split()).json
+    assert [one["log"] for one in found] == expected.split()
+
+
+def test_logs_that_cannot_be(det: Det, record: Record) -> None:
+    assert det("trial", "logs", 1, "-f", "--tail", 3).code == 2
+    assert "2026-05-17" in det("trial", "logs", 1, "--timestamp-after", "yesterday").err
+    assert det("experiment", "logs", 1, "--tail", -1).code == 2
+
+
+def test_a_table_on_a_terminal_is_folded(det: Det, three: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    three.store.create_trial(1, hparams={f"parameter_{number}": 0.5 for number in range(12)}, seed=0)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert det("experiment", "trials", 1).code == 0
+    lines = terminal.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    last_column = lines[0].index("HYPER")
+    assert "parameter_11=0.5" in "".join(line[last_column:] for line in lines)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+@pytest.mark.parametrize("options", [(), ("--log", "--metric", "accuracy")])
+def test_plot(det: Det, three: Record, tmp_path: Path, suffix: str, options: tuple[str, ...]) -> None:
+    if find_spec("matplotlib") is None:
+        lacking("matplotlib is not installed: pip install 'det-core[plot]'")
+    target = tmp_path / f"curves.{suffix}"
+    result = det("experiment", "plot", 1, "-o", target, *options)
+    assert (result.code, result.out) == (0, f"The curves of 2 trials are in {target}\n")
+    content = target.read_bytes()
+    assert content.startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
+    assert len(content) > 10_000
+
+
+def test_what_cannot_be_plotted(det: Det, three: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ".svg" in det("experiment", "plot", 1, "-o", "curves.gif").err
+    if find_spec("matplotlib"):
+        assert "no metrics" in det("experiment", "plot", 2).err
+        assert "no metric nonsense" in det("experiment", "plot", 1, "--metric", "nonsense").err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = det("experiment", "plot", 1)
+    assert (result.code, "pip install 'det-core[plot]'" in result.err) == (1, True)
+
+
+def test_listings_do_not_gather_what_they_stream() -> None:
+    """Each element is encoded before the next one is asked for."""
+    asked: list[int] = []
+
+    def numbers() -> Any:
+        for number in range(3):
+            asked.append(number)
+            yield number
+
+    pieces = json.JSONEncoder(indent=2).iterencode(plain({"a": numbers(), "b": iter(())}))
+    seen = [(piece.strip(" ,\n"), len(asked)) for piece in pieces]
+    assert ("0", 1) in [(text[-1:], count) for text, count in seen]
+    assert json.loads(json.dumps(plain({"a": [0, 1, 2]}))) == {"a": [0, 1, 2]}
+    assert asked == [0, 1, 2]

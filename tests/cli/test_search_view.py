@@ -1,0 +1,194 @@
+"""A search as text: live on a terminal, a line per event in a pipe, and how it ended."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from det_core.cli import _view
+from det_core.cli._live_search import LiveSearch
+from det_core.cli._outcome import outcome, summary
+from det_core.cli._output import print_json
+from det_core.cli._watch import Pace
+from det_core.cli._watch_search import SearchWatcher
+from det_core.interfaces.tracking import MetricsReport, NewTrial, State, TrackingStore, TrialUpdate
+
+CONFIG = {
+    "name": "asha",
+    "searcher": {
+        "name": "adaptive_asha",
+        "metric": "accuracy",
+        "smaller_is_better": False,
+        "max_length": {"batches": 400},
+    },
+}
+
+
+class Search:
+    """Writes what the runner of a search, and its trials, would."""
+
+    def __init__(self, store: TrackingStore) -> None:
+        self.store = store
+        self.id = store.create_experiment(config=CONFIG).id
+
+    def add(self, lr: float, state: State = State.ACTIVE, hidden: int = 64) -> int:
+        number = len(self.store.trials(self.id))
+        new = NewTrial(
+            hparams={"optimizer": {"lr": lr}, "hidden": hidden, "constant": 1}, seed=0, source_checkpoint=None
+        )
+        self.order(TrialUpdate(request_id=number, state=State.PAUSED, new=new))
+        (trial,) = self.order(TrialUpdate(request_id=number, state=State.QUEUED, ordered=number, length=100))
+        self.store.start_run(trial, allocation_id="a")
+        if state.final:
+            self.order(TrialUpdate(request_id=number, state=state))
+        else:
+            self.store.set_trial_state(trial, state)
+        return trial
+
+    def order(self, *updates: TrialUpdate) -> list[int]:
+        return [trial.id for trial in self.store.record_search(self.id, [], updates)]
+
+    def report(self, trial: int, step: int, accuracy: float) -> None:
+        metrics = {"accuracy": accuracy, "other": 1}
+        report = MetricsReport(trial_id=trial, run_id=1, group="validation", steps_completed=step, metrics=metrics)
+        self.store.report_metrics([report])
+
+
+@pytest.fixture
+def search(store: TrackingStore) -> Search:
+    """Trial 1 was promoted and is the best, 2 ended, 3 waits, 4 has failed, 5 runs, 6 may be promoted yet."""
+    made = Search(store)
+    for lr, state in ((0.1, "ACTIVE"), (0.2, "COMPLETED"), (0.3, "QUEUED"), (0.4, "ERROR"), (0.5, "ACTIVE")):
+        made.add(lr, State(state))
+    made.add(0.6)
+    made.report(1, 100, 0.75)
+    made.order(TrialUpdate(request_id=0, state=State.ACTIVE, ordered=9, length=400))
+    made.report(1, 200, 0.9)
+    made.report(2, 100, 0.5)
+    made.report(5, 50, 0.6)
+    made.order(TrialUpdate(request_id=5, state=State.PAUSED))
+    store.set_trial_progress(1, 1, 0.5)
+    store.set_experiment_progress(made.id, 0.25)
+    return made
+
+
+def test_a_line_for_each_event_and_no_more(search: Search, capsys: pytest.CaptureFixture[str]) -> None:
+    store, watcher = search.store, _view.watch(search.store, search.id)
+    assert isinstance(watcher, SearchWatcher)
+    watcher.poll()
+    with _view.show(watcher):
+        search.report(5, 60, 0.7)
+        store.set_trial_state(5, State.COMPLETED)
+        store.count_restart(1)
+        search.add(0.7)
+        store.report_metrics(
+            [MetricsReport(trial_id=1, run_id=1, group="training", steps_completed=300, metrics={"loss": 1.0})]
+        )
+        store.set_trial_state(3, State.ERROR)
+    assert capsys.readouterr().out.splitlines() == [
+        "trial 1: a run of it failed, 1 by now; why: det trial logs 1",
+        "trial 3: failed after 0 batches; why: det trial logs 3",
+        "trial 5: batch 60 validation accuracy=0.7",
+        "trial 5: completed after 60 batches, best accuracy=0.7",
+    ]
+    assert watcher.poll() == []
+
+
+def test_looking_takes_a_small_share_of_the_time(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = 0.0, []
+    monkeypatch.setattr(_view.time, "monotonic", lambda: now)
+
+    def look() -> None:
+        nonlocal now
+        looks.append(round(now, 1))
+        now += 0.1
+
+    tick = _view._seldom(look)
+    while now < 10:
+        tick()
+        now += 0.2
+    assert 4 <= len(looks) <= 6
+    assert min(later - earlier for earlier, later in pairwise(looks)) >= 2
+
+
+def test_rungs_and_best(search: Search) -> None:
+    watcher = SearchWatcher(search.store, search.id)
+    assert (watcher.best, watcher.rungs) == (None, {})
+    watcher.poll()
+    assert watcher.rungs == {100: (3, 6), 400: (0, 1)}
+    assert watcher.best
+    assert watcher.best.trial.id == 1
+
+
+def frame(search: Search, width: int, height: int, *, status: str = "", progress: Sequence[float] = ()) -> list[str]:
+    """What is on the screen in the end, without control sequences."""
+    screen = io.StringIO()
+    console = Console(
+        file=screen, force_terminal=True, width=width, height=height, color_system=None, legacy_windows=False
+    )
+    watcher = SearchWatcher(search.store, search.id)
+    watcher.poll()
+    live = LiveSearch(watcher, lambda: status, console)
+    seconds = iter(range(1000))
+    live._pace = Pace(clock=lambda: next(seconds))
+    with live:
+        for share in progress:
+            search.store.set_experiment_progress(search.id, share)
+            live.update()
+        before = screen.tell()
+        live.update()
+        drawn = screen.getvalue()[before:]
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)
+    return [line.rstrip() for line in re.split(r"[\r\n]+", plain) if line.strip()]
+
+
+def test_the_live_area(search: Search) -> None:
+    lines = frame(search, 120, 24, progress=(0.1, 0.2, 0.3, 0.4))
+    assert lines[0].startswith("search")
+    assert lines[0].endswith("40%  0:00:06 left adaptive_asha")
+    assert lines[1:] == [
+        "trials  2 running  1 waiting  1 paused  1 completed  1 failed",
+        "best    accuracy=0.9 at batch 200 of trial 1  optimizer.lr=0.1",
+        "rungs   100: 3/6  400: 0/1  (batches: trials that trained so long / shall)",
+        "trial  batches  trained     accuracy  hyperparameters",
+        "1      200      50% of 400  0.9       optimizer.lr=0.1",
+        "5      50       0% of 100   0.6       optimizer.lr=0.5",
+    ]
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 8), (80, 24), (200, 50)])
+def test_the_live_area_fits(search: Search, width: int, height: int) -> None:
+    for number in range(60):
+        search.add(1 / (number + 1), hidden=number)
+        search.order(TrialUpdate(request_id=number, state=State.ACTIVE, ordered=1, length=100 * number + 1))
+    lines = frame(search, width, height, status="stopping")
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+    assert "stopping" in "".join(lines)
+    assert re.fullmatch(r"and \d+ more", lines[-1]) is not None if height < 50 else len(lines) > 40
+
+
+def test_the_live_area_before_the_first_trial(store: TrackingStore) -> None:
+    assert frame(Search(store), 80, 24)[1] == "trials  experiment 1 starts"
+
+
+def test_the_closing_summary_names_the_best_trials(search: Search, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(6):
+        search.report(search.add(0.01 * number, State.COMPLETED), 10, number / 100)
+    search.store.set_experiment_state(search.id, State.COMPLETED)
+    result = outcome(search.store, search.id)
+    lines = list("\n".join(summary(result)).splitlines())
+    assert lines[0].startswith("Experiment 1 completed: 12 trials")
+    assert lines[1:4] == [
+        "  best accuracy=0.9 at batch 200 of trial 1",
+        "    with optimizer.lr=0.1 hidden=64 constant=1",
+        "  the best trials (all: det experiment trials 1 --sort-by best)",
+    ]
+    assert [line.split()[0] for line in lines[4:10]] == ["TRIAL", "1", "5", "2", "12", "11"]
+    print_json(result)
+    assert '"top": [' in capsys.readouterr().out
