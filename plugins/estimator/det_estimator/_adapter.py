@@ -53,8 +53,7 @@ class EstimatorAdapter(TrialAdapter):
 
     @property
     def batches_per_epoch(self) -> int | None:
-        records = self._context.config.records_per_epoch
-        return max(records // self.records_per_batch, 1) if records else None
+        return self._context._batches_per_epoch()
 
     @property
     def records_per_batch(self) -> int:
@@ -113,6 +112,7 @@ class EstimatorAdapter(TrialAdapter):
         }
 
     def _with_last_hook(self, spec: Any) -> Any:
+        spec = spec._replace(train_op=self.session.counted(spec.train_op))
         return spec._replace(training_hooks=(*spec.training_hooks, self._make_last_hook(spec)))
 
     def _weights(self) -> set[str]:

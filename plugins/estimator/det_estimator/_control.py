@@ -51,7 +51,7 @@ class Control(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._advance()
 
     def before_run(self, run_context: Any) -> Any:
-        return self._fetches._replace(feed_dict={self._session.number: self._session.batch})
+        return self._fetches
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self._rows.append({name: value.item() for name, value in run_values.results.items()})

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
+from det_tensorflow import devices
 from det_tensorflow.backend import backend_of
 
 from det_core.core import Context
@@ -22,6 +23,7 @@ def run_trial(trial_class: type[EstimatorTrial], core_context: Context) -> None:
     """Train one trial from its latest checkpoint to its end, or until it is asked to leave."""
     generators.seed_all(core_context.trial.trial_seed)
     context = EstimatorTrialContext.from_core(core_context)
+    devices.choose(context)
     with ExitStack() as ending:
         store_summaries = partial(tensorboard.upload, core_context.train)
         ending.callback(store_summaries)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
+from det_tensorflow import devices
 
 from det_core.errors import InvalidTrial
 from det_estimator._context import EstimatorTrialContext
@@ -65,6 +66,7 @@ class Specs:
         """
         config = self.estimator.config.replace(
             model_dir=str(self.context.get_tensorboard_path()),
+            session_config=devices.in_sessions(self.estimator._session_config, self.context),
             tf_random_seed=self.context.get_trial_seed(),
             save_checkpoints_steps=None,
             save_checkpoints_secs=None,

@@ -37,26 +37,36 @@ class TrainingSession:
         self.batch = 0
         """How many batches it has trained."""
 
+    def counted(self, train_op: Any) -> Any:
+        """An operation that trains a batch and counts it, in a variable that is none of the model's."""
+        with tf.device("cpu:0"):
+            options = {"trainable": False, "collections": [], "use_resource": True, "name": "det_batch"}
+            self._counter = v1.Variable(np.int64(0), **options)
+            self._number = self._counter.read_value()
+            with tf.control_dependencies([self._number, train_op]):
+                return self._counter.assign_add(1, read_value=False)
+
     def build(self, loss: Any, train_op: Any) -> None:
-        """Add what det needs to the default graph, which is complete but for that."""
+        """Add what else det needs to the default graph, which is complete but for that."""
         context, variables = self._context, v1.global_variables()
-        self.number = v1.placeholder_with_default(np.int64(0), (), name="det_batch")
         self.fetches = training_metrics(loss)
         seed = generators.derive_seed(context.get_trial_seed(), "training graph", context.distributed.rank)
         ends = [train_op, *v1.get_collection(v1.GraphKeys.SUMMARIES), *self.fetches.values()]
-        kept = make_stateless([getattr(end, "op", end) for end in ends], self.number, seed)
+        kept = make_stateless([getattr(end, "op", end) for end in ends], self._number, seed)
         if kept:
             _log.info("a run that goes on from a checkpoint draws other random numbers in: %s", ", ".join(kept))
         self._broadcast = context._backend.broadcast(variables)
         self._share_aggregated = context._share_aggregated()
         self._variables = {variable.op.name: variable for variable in variables}
         # Local ones too: a model may show running means of metrics in its summaries.
-        saved = [*variables, *v1.local_variables(), *v1.get_collection(v1.GraphKeys.SAVEABLE_OBJECTS)]
+        self._others = [*v1.local_variables(), self._counter]
+        saved = [*variables, *self._others, *v1.get_collection(v1.GraphKeys.SAVEABLE_OBJECTS)]
         self._saver = v1.train.Saver(saved, max_to_keep=None, save_relative_paths=True)
 
     def start(self, session: Any) -> None:
         """The variables are initialized; go to the first batch."""
         self._session = session
+        session.run(self._counter.initializer)  # a Scaffold of the user's knows nothing of it
         # From here on, slots draw numbers of their own; and how the graph was built does not matter.
         seed = generators.derive_seed(self._context.get_trial_seed(), "slot", self._context.distributed.rank)
         generators.seed_all(seed)
@@ -83,7 +93,7 @@ class TrainingSession:
         """
         prefix = _prefix(path)
         # Parts of a variable are saved under the name of the whole, and checked by the saver itself.
-        whole = [one for one in [*self._variables.values(), *v1.local_variables()] if not one._get_save_slice_info()]
+        whole = [one for one in [*self._variables.values(), *self._others] if not one._get_save_slice_info()]
         _check(prefix, {variable.op.name: variable for variable in whole})
         self._saver.restore(self._session, prefix)
         self.data.go_to(self._session, batch)

@@ -34,8 +34,8 @@ class EstimatorTrial(Trial):
     def build_estimator(self) -> Any:
         """The ``tf.estimator.Estimator``, a premade one or your own.
 
-        Of its ``RunConfig``, det sets the model directory, which is ``context.get_tensorboard_path()``, the seed, and
-        that no checkpoints are made other than det's.
+        Of its ``RunConfig``, det sets the model directory, which is ``context.get_tensorboard_path()``, the seed, the
+        GPU of this slot, and that no checkpoints are made other than det's.
         """
 
     @abstractmethod

@@ -20,6 +20,8 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         target="det_estimator._run:run_trial",
         install="pip install 'det-estimator[cpu]'",
         loading=_LOADING,
+        load="det_estimator._load:load_estimator_from_checkpoint_path",
+        old_names=("EstimatorTrial", "saved_model"),
     )
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import det_estimator
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from det_estimator import EstimatorTrial, EstimatorTrialContext, RunHook, load_estimator_from_checkpoint_path
+from det_estimator._specs import Specs
 
 from det_core.core import EarlyExitReason
 from det_core.errors import InvalidTrial
@@ -276,3 +278,17 @@ def test_a_context_for_debugging_changes_nothing(context: EstimatorTrialContext,
         context.get_tensorboard_path()
     with pytest.raises(InvalidTrial, match=r"use tf\.data\.Dataset\.cache\(\)"):
         context.experimental.cache_train_dataset("id", "1")
+
+
+def test_a_slot_has_its_own_gpu(
+    context: EstimatorTrialContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    context = EstimatorTrialContext.from_config(
+        {**context.get_experiment_config(), "resources": {"slots_per_trial": 2}}
+    )
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU 0", "GPU 1"])
+    monkeypatch.setattr(context, "get_tensorboard_path", lambda: tmp_path)
+    context.distributed = SimpleNamespace(local_rank=1, size=2)  # type: ignore[assignment]
+    estimator = Specs.of(Line(context), context).rebuilt(lambda spec: spec)
+    assert estimator._session_config.gpu_options.visible_device_list == "1"
+    assert estimator._session_config.allow_soft_placement

@@ -35,8 +35,9 @@ _BACKEND = ("setuptools>=70.1", "packaging")
 """What builds the wheel. It is not installed here, where it might be another version than others need."""
 _COMPILER = """#!/bin/bash
 set -- "${@/#-std=c++14/-std=c++20}"
-exec %s "${@/#-std=gnu++14/-std=c++20}"
+exec %s "${@/#-std=gnu++14/-std=c++20}" -g0
 """
+"""Horovod asks for symbols for debuggers, too, which would be two fifths of the work."""
 _MEMORY_OF_A_COMPILER = 2 << 30
 _PERCENT = re.compile(r"\[ *(\d+)%\]")
 _SECONDS_TO_BUILD = 3600.0

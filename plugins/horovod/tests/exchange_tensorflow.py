@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from det_horovod._tensorflow import HorovodTensorFlow
-from det_tensorflow.optimizer import Exchange
+from det_tensorflow.optimizer import Exchange, exchanges
 
 from det_core.config import parse_config
 from det_core.config._plugin_blocks import NoOptions
@@ -111,8 +111,8 @@ def bfloat16_needs_compression(mode: Mode) -> None:
     assert (mean.dtype.name, float(mean[0])) == ("bfloat16", 0.5)
 
 
-def wrapped(place: int, optimizer: Any) -> Any:
-    settings = {"aggregation": 2, "average_aggregated": True, "fp16_compression": False}
+def wrapped(place: int, optimizer: Any, aggregation: int = 2) -> Any:
+    settings = {"aggregation": aggregation, "average_aggregated": True, "fp16_compression": False}
     return Exchange(HorovodTensorFlow(TAKEN, NoOptions()), f"optimizer{place}", **settings).through(optimizer)
 
 
@@ -140,6 +140,22 @@ def optimizers_exchange_in_branches_of_a_session() -> None:
         for expected in ([0, 0], [1.5, 3], [1.5, 3], [3, 6]):
             session.run(steps)
             assert session.run(weights) == expected
+
+
+def slots_agree_whether_gradients_are_finite(kind: Any, aggregation: int) -> None:
+    """Every second batch is of one slot infinite."""
+    weight = tf.Variable(0.0)
+    optimizer = tf.keras.mixed_precision.LossScaleOptimizer(wrapped(0, kind(1.0), aggregation), initial_scale=8)
+    assert exchanges(optimizer)
+
+    @tf.function
+    def run(gradient: Any) -> None:
+        optimizer.apply_gradients([(gradient * (RANK + 1), weight)])
+
+    for batch in range(4 * aggregation):
+        spoilt = RANK == 1 and batch // aggregation % 2 == 0
+        run(tf.constant(float("inf") if spoilt else -1.0))
+    assert (float(weight), float(optimizer.loss_scale)) == (3.0, 2.0)
 
 
 def everything_becomes_the_chiefs() -> None:
@@ -185,6 +201,9 @@ if __name__ == "__main__":
         bfloat16_needs_compression(mode)
     optimizers_exchange_in_branches_of_a_function()
     optimizers_exchange_in_branches_of_a_session()
+    for kind in (tf.keras.optimizers.SGD, tf.keras.optimizers.legacy.SGD):
+        for aggregation in (1, 2):
+            slots_agree_whether_gradients_are_finite(kind, aggregation)
     everything_becomes_the_chiefs()
     v1.disable_control_flow_v2()  # as Estimators do
     optimizers_exchange_in_branches_of_a_session()

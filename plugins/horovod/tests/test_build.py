@@ -85,7 +85,7 @@ def test_the_compiler_gets_the_newer_standard(tmp_path: Path) -> None:
     wrapper.chmod(0o755)
     arguments = ["-std=c++14", "-std=gnu++14", "-std=c++11", "-DNAME=a b", "x-std=c++14.cc"]
     printed = subprocess.run([str(wrapper), *arguments], capture_output=True, text=True, check=True).stdout
-    assert printed == "-std=c++20 -std=c++20 -std=c++11 -DNAME=a b x-std=c++14.cc\n"
+    assert printed == "-std=c++20 -std=c++20 -std=c++11 -DNAME=a b x-std=c++14.cc -g0\n"
 
 
 def test_a_failure_tells_the_last_lines_and_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

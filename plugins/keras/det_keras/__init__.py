@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from det_core.lazy import exports
+
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # importing typing would be most of this module's cost
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from det_keras._context import TFKerasTrialContext as TFKerasTrialContext
     from det_keras._data import InputData as InputData
     from det_keras._load import load_model_from_checkpoint_path as load_model_from_checkpoint_path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Name -> the module that defines it (PEP 562); the block above repeats it for type checkers.
 _EXPORTS = {
+    "callbacks": "det_keras.callbacks",
     "InputData": "det_keras._data",
     "SequenceAdapter": "det_keras._sequences",
     "TFKerasTensorBoard": "det_keras.callbacks",
@@ -26,21 +27,6 @@ _EXPORTS = {
     "load_model_from_checkpoint_path": "det_keras._load",
 }
 
-__all__ = ["__version__", "callbacks", *sorted(_EXPORTS)]
+__all__ = ["__version__", *sorted(_EXPORTS)]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    import_module("det_tensorflow.required")  # which says what to install
-    if name == "callbacks":
-        return import_module("det_keras.callbacks")
-    value = getattr(import_module(_EXPORTS[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = exports(globals(), _EXPORTS, first="det_tensorflow.required")  # required: says what to install

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
-from det_core.trial import tensorboard
+from det_core.trial import origin, tensorboard
 from det_core.trial.generators import derive_seed
 from det_keras import _checkpoint, _load, _model
 from det_keras._callbacks import Callbacks
@@ -124,7 +124,6 @@ class KerasAdapter(TrialAdapter):
             "callbacks": self._callbacks.state(),
             "epoch": self._epochs.state(),
             "reported": self._reported,
-            "trial": self._description,
         }
         return partial(self._write, state)
 
@@ -195,6 +194,8 @@ class KerasAdapter(TrialAdapter):
 
     def _write(self, state: Mapping[str, Any], path: Path) -> None:
         _checkpoint.write(self._context, state, path)
+        if self._description:
+            origin.write(self._description, path)
         self._callbacks.workload("on_checkpoint_end", str(path))
 
     def _share_buffers(self) -> None:

@@ -115,7 +115,7 @@ def _from_dataset(data: tf.data.Dataset, use: _Use) -> Source:
         return Source(lambda _: data, known)
     if use.size > 1 and known is not None:  # a share may have a batch more than another
         known = min(use.context.distributed.allgather(known))
-    batches = known or _recorded(use)
+    batches = known or use.context._batches_per_epoch()
     return Source(lambda batch: data.skip(batch) if batch else data, batches, repeats=not endless, length=known)
 
 
@@ -161,7 +161,7 @@ def _from_function(data: Callable[[], Any], use: _Use) -> Source:
 
     if not use.training:
         return Source(lambda _: reader.dataset(own), None, reader=reader)
-    return Source(lambda batch: reader.skipped(again(), batch), _recorded(use), reader=reader)
+    return Source(lambda batch: reader.skipped(again(), batch), use.context._batches_per_epoch(), reader=reader)
 
 
 def _from_iterator(data: Iterator[Any], use: _Use) -> Source:
@@ -173,13 +173,7 @@ def _from_iterator(data: Iterator[Any], use: _Use) -> Source:
     samples = list(islice(data, 2))
     reader = Reader(samples)
     own = islice(chain(samples, data), use.rank, None, use.size)
-    return Source(lambda batch: reader.skipped(own, batch), _recorded(use), reader=reader)
-
-
-def _recorded(use: _Use) -> int | None:
-    """Batches per epoch by the config."""
-    records = use.context.config.records_per_epoch
-    return max(records // use.context.get_global_batch_size(), 1) if records else None
+    return Source(lambda batch: reader.skipped(own, batch), use.context._batches_per_epoch(), reader=reader)
 
 
 def _empty(use: _Use) -> InvalidTrial:

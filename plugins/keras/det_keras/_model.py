@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import tensorflow as tf
+from det_tensorflow.optimizer import exchanges
 
 from det_core.errors import InvalidTrial
 from det_keras import _metrics
@@ -63,9 +64,8 @@ def _update(model: tf.keras.Model) -> None:
 
 
 def _check_optimizer(optimizer: Any, context: TFKerasTrialContext) -> None:
-    inner = getattr(optimizer, "inner_optimizer", optimizer)  # of mixed precision
     aggregation, slots = context.config.optimizations.aggregation_frequency, context.distributed.size
-    if getattr(inner, "_det_exchange", None) is None and (aggregation > 1 or slots > 1):
+    if not exchanges(optimizer) and (aggregation > 1 or slots > 1):
         why = f"optimizations.aggregation_frequency is {aggregation}" if slots == 1 else f"there are {slots} slots"
         raise InvalidTrial(
             f"{why}, and the model was compiled with an optimizer that was not wrapped; before compile(), add: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -58,15 +58,9 @@ class Generators:
         for index, one in enumerate(self._of_model):
             one.reset_from_seed(derive_seed(seed, index))
 
-    @contextmanager
-    def forked(self, seed: int) -> Iterator[None]:
+    def forked(self, seed: int) -> AbstractContextManager[None]:
         """Run a block on generators seeded so; afterwards they go on as if it had not been."""
-        state = self.state()
-        self.seed(seed)
-        try:
-            yield
-        finally:
-            self.load(state)
+        return generators.forking(self.state, self.seed, self.load)(seed)
 
 
 def _generators(model: tf.keras.Model) -> Iterator[tf.random.Generator]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import closing
 
 import det_tensorflow.required  # noqa: F401  (first: says what to install)
+from det_tensorflow import devices
 from det_tensorflow.backend import backend_of
 
 from det_core.core import Context
-from det_core.trial import TrialLoop
+from det_core.trial import TrialLoop, origin
 from det_keras import _session
 from det_keras._adapter import KerasAdapter
 from det_keras._context import TFKerasTrialContext
-from det_keras._load import describe
 from det_keras._random import seed_all
 from det_keras._trial import TFKerasTrial
 
@@ -21,9 +21,9 @@ def run_trial(trial_class: type[TFKerasTrial], core_context: Context) -> None:
     """Train one trial from its latest checkpoint to its end, or until it is asked to leave."""
     seed_all(core_context.trial.trial_seed)
     context = TFKerasTrialContext.from_core(core_context)
-    _session.choose_devices(context)
+    devices.choose(context)
     with closing(backend_of("keras", context)) as context._backend, context._backend.training():
         trial = trial_class(context)
         _session.apply(trial.session_config())
-        adapter = KerasAdapter(trial, context, description=describe(trial_class, core_context))
+        adapter = KerasAdapter(trial, context, description=origin.describe(trial_class, core_context))
         TrialLoop(adapter, core_context, context).run()

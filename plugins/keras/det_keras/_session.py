@@ -1,4 +1,4 @@
-"""Which devices a trial uses, and what old trials set in a ``ConfigProto``."""
+"""What old trials set in a ``ConfigProto``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-
-from det_core.errors import InvalidTrial
-from det_core.trial import TrialContext
 
 _log = logging.getLogger("det.keras")
 
@@ -25,21 +22,6 @@ _TAKEN: dict[str, Callable[[Any], None]] = {
     "allow_soft_placement": tf.config.set_soft_device_placement,
     "gpu_options.allow_growth": _grow,
 }
-
-
-def choose_devices(context: TrialContext) -> None:
-    """Leave this slot its own GPU, or none if the trial has no slots.
-
-    Raises:
-        InvalidTrial: there are fewer GPUs than slots.
-    """
-    gpus, rank = tf.config.list_physical_devices("GPU"), context.distributed.local_rank
-    if context.config.resources.slots_per_trial == 0 or not gpus:
-        tf.config.set_visible_devices([], "GPU")
-        return
-    if rank >= len(gpus):
-        raise InvalidTrial(f"slot {rank} of this machine has no GPU, of which there are {len(gpus)}; use fewer slots")
-    tf.config.set_visible_devices(gpus[rank], "GPU")
 
 
 def apply(config: tf.compat.v1.ConfigProto) -> None:

@@ -19,6 +19,8 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         target="det_keras._run:run_trial",
         install="pip install 'det-keras[cpu]'",
         loading=_LOADING,
+        load="det_keras._load:load_model_from_checkpoint_path",
+        old_names=("TFKerasTrial", "saved_weights", "h5"),
     )
 
 

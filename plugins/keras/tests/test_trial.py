@@ -6,6 +6,7 @@ import importlib.util
 import json
 import logging
 import re
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -24,7 +25,8 @@ from det_keras._metrics import over_slots
 from det_keras._session import apply
 
 from det_core.core import DistributedContext
-from det_core.errors import InvalidTrial
+from det_core.errors import InvalidTrial, UntrustedCheckpoint
+from det_core.trial import origin
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "iris_keras"
 README = Path(__file__).parents[1] / "README.md"
@@ -216,6 +218,27 @@ def test_plateaus_and_stopping_are_resumed(make_context: Make, tmp_path: Path) -
     assert resumed._context.get_stop_requested()
 
 
+def test_loss_scales_are_resumed(make_context: Make, tmp_path: Path) -> None:
+    """In mid-aggregation, and on the way to the next larger scale."""
+
+    def make() -> KerasAdapter:
+        context = make_context(optimizations={"aggregation_frequency": 2})
+        inner = context.wrap_optimizer(tf.keras.optimizers.SGD(0.1))
+        scaling = tf.keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=8, dynamic_growth_steps=2)
+        return begin(context, optimizer=scaling)
+
+    adapter = make()
+    adapter.train(7, never)
+    adapter.snapshot()(tmp_path)
+    resumed = make()
+    resumed.load(tmp_path, batches_trained=7)
+    resumed.started()
+    assert adapter.train(3, never) == resumed.train(3, never)
+    assert [float(one._model.optimizer.loss_scale) for one in (adapter, resumed)] == [32.0, 32.0]
+    for mine, theirs in zip(adapter._model.get_weights(), resumed._model.get_weights(), strict=True):
+        assert np.array_equal(mine, theirs)
+
+
 def test_a_trial_that_wants_to_stop_leaves_after_the_batch(make_context: Make) -> None:
     stops = tf.keras.callbacks.LambdaCallback()
     stops.on_train_batch_end = lambda batch, logs=None: setattr(stops.model, "stop_training", batch == 1)
@@ -302,7 +325,7 @@ def test_the_snippets_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     model.fit(made.build_training_data_loader(), verbose=0)
     assert model.evaluate(*made.build_validation_data_loader(), verbose=0)
     context = TFKerasTrialContext.from_config(config)
-    description = {"class": "model_def:MyTrial", "hparams": {"lr": 0.01}, "config": {}}
+    description = {"trial_cls_spec": "model_def:MyTrial", "hparams": {"lr": 0.01}, "experiment_config": {}}
     adapter = KerasAdapter(namespace["MyTrial"](context), context, description=description)
     adapter.started()
     adapter.train(2, never)
@@ -314,6 +337,37 @@ def test_the_snippets_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for loaded in (namespace["model"], namespace["plain"]):
         for weights, own in zip(loaded.get_weights(), context._model.get_weights(), strict=True):
             assert np.array_equal(weights, own)
+
+
+HELD = """
+from det_keras import TFKerasTrial
+import tensorflow as tf
+from held_size import SIZE
+
+class Held(TFKerasTrial):
+    def build_model(self):
+        model = tf.keras.Sequential([tf.keras.layers.Dense(SIZE, input_shape=(self.context.get_hparam("width"),))])
+        model.compile("sgd", "mse")
+        return model
+
+    build_training_data_loader = build_validation_data_loader = None
+"""
+
+
+def test_the_code_of_a_checkpoint_runs_if_it_is_trusted(make_context: Make, tmp_path: Path) -> None:
+    """The model is the one that the code beside the weights builds."""
+    begin(make_context()).snapshot()(tmp_path)
+    origin.write({"trial_cls_spec": "held_def:Held", "hparams": {"width": 2}}, tmp_path)
+    with pytest.raises(InvalidTrial, match=r"of the trial 'held_def:Held', which cannot be imported.*trial_class=MyTr"):
+        det_keras.load_model_from_checkpoint_path(tmp_path, trust=True)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "held_def.py").write_text(HELD)
+    (tmp_path / "code" / "held_size.py").write_text("SIZE = 1")
+    with pytest.raises(UntrustedCheckpoint, match=r"code of its trial 'held_def:Held'.*trial_class=MyTr.*trust=True"):
+        det_keras.load_model_from_checkpoint_path(tmp_path)
+    model = det_keras.load_model_from_checkpoint_path(tmp_path, trust=True)
+    assert [weight.shape.as_list() for weight in model.weights] == [[2, 1], [1]]
+    assert not {"held_def", "held_size"} & sys.modules.keys()
 
 
 def test_public_names() -> None:

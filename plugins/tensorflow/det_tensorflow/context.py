@@ -52,6 +52,8 @@ class TensorFlowTrialContext(TrialContext):
     def wrap_optimizer(self, optimizer: _Optimizer) -> _Optimizer:
         """Hand over an optimizer as soon as it is made: gradients will be those of all slots.
 
+        Of one around another, such as a ``LossScaleOptimizer`` of your own, hand over the outer one.
+
         Args:
             optimizer: a ``tf.keras.optimizers.Optimizer``, one of ``tf.keras.optimizers.legacy``, or a
                 ``tf.compat.v1.train.Optimizer``. It is changed in place, so that it also exchanges gradients, and adds

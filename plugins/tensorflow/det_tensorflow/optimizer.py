@@ -104,12 +104,31 @@ class Exchange(tf.Module):  # type: ignore[misc]
             return tf.cond(tf.equal(counted % self._aggregation, 0), update, lambda: tf.constant(False))
 
 
+def exchanges(optimizer: Any) -> bool:
+    """Whether an optimizer was sent through an `Exchange`.
+
+    If it is a ``LossScaleOptimizer`` around one that was, it takes its place: it applies gradients only if all of them
+    are finite, and that must be so on all slots or on none, since each waits for the others to exchange.
+    """
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if isinstance(inner, _Exchanging):
+        _, inner.__class__ = type(inner).__bases__
+        inner._det_exchange.through(optimizer)
+    return isinstance(optimizer, _Exchanging)
+
+
 class _Exchanging:
     """Mixed into the class of an optimizer."""
 
     _det_exchange: Exchange
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("skip_gradients_aggregation") or not kwargs.get("experimental_aggregate_gradients", True):
+            raise InvalidTrial(
+                "an optimizer around the one that went through wrap_optimizer(), such as a LossScaleOptimizer, decides "
+                "on each slot by itself whether to apply gradients; wrap the outer one: optimizer = "
+                "self.context.wrap_optimizer(tf.keras.mixed_precision.LossScaleOptimizer(optimizer))"
+            )
         run = partial(super().apply_gradients, *args, **kwargs)  # type: ignore[misc]
         return self._det_exchange.apply(list(grads_and_vars), run)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from det_tensorflow.backend import TensorFlowBackend
-from det_tensorflow.optimizer import Exchange
+from det_tensorflow.optimizer import Exchange, exchanges
 
 from det_core.errors import InvalidTrial
 
@@ -190,3 +190,20 @@ def test_graphs_of_the_past_do_the_same() -> None:
     program = Path(__file__).with_name("graphs.py")
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", ["keras", "legacy"])
+def test_gradients_are_exchanged_before_anyone_looks_whether_they_are_finite(kind: str) -> None:
+    inner, weight = KINDS[kind](1.0), tf.Variable(0.0)
+    backend = Scaling(float("inf"))
+    exchange = through(inner, backend=backend)
+    outer = tf.keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=8)
+    pair = outer.get_unscaled_gradients([outer.get_scaled_loss(tf.constant(-1.0))])[0], weight
+    with pytest.raises(InvalidTrial, match=r"such as a LossScaleOptimizer.*wrap_optimizer\(tf\.keras\.mixed_precision"):
+        outer.apply_gradients([pair])
+    assert [exchanges(outer), exchanges(inner), outer._det_exchange] == [True, False, exchange]
+    outer.apply_gradients([pair])
+    assert (float(weight), float(outer.loss_scale)) == (0.0, 4.0)
+    backend.factor = 2.0
+    outer.apply_gradients([pair])
+    assert (float(weight), float(outer.loss_scale)) == (2.0, 4.0)

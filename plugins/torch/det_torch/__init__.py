@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from det_core.lazy import exports
+
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # importing typing would be most of this module's cost
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from det_torch._callback import PyTorchCallback as PyTorchCallback
     from det_torch._context import PyTorchTrialContext as PyTorchTrialContext
     from det_torch._data import DataLoader as DataLoader
@@ -52,17 +52,4 @@ _EXPORTS = {
 
 __all__ = ["__version__", *sorted(_EXPORTS)]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    import_module("det_torch._mkl")  # before anything of the user's computes
-    value = getattr(import_module(_EXPORTS[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = exports(globals(), _EXPORTS, first="det_torch._mkl")  # before the user computes

@@ -16,8 +16,9 @@ import torch
 from det_core.core._distributed import single_process
 from det_core.core._together import everyone
 from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.trial import origin
 from det_core.trial.generators import derive_seed
-from det_torch import _checkpoint, _description, _reading
+from det_torch import _checkpoint, _reading
 from det_torch._callback import Callbacks
 from det_torch._context import PyTorchTrialContext
 from det_torch._data import AsItIs, Stream, training_data, validation_data
@@ -40,7 +41,7 @@ class PyTorchAdapter(TrialAdapter):
     """Trains and evaluates one `PyTorchTrial` in this process.
 
     Args:
-        description: stored with every checkpoint (`det_torch._description`).
+        description: stored with every checkpoint (`det_core.trial.origin`).
         first_batch: the batch at which this run begins, for the callbacks.
         latest: the storage id of the checkpoint that it begins with.
         trust: whether that checkpoint may run code that it brings along.
@@ -273,7 +274,7 @@ class PyTorchAdapter(TrialAdapter):
             self._context._backend.save(path)
         _checkpoint.write(state, path, safetensors=self._trial.safetensors)
         if self._description:
-            _description.write(self._description, path)
+            origin.write(self._description, path)
         self._callbacks.call("on_checkpoint_write_end", str(path))
 
     def _begin_reading(self, state: Any) -> Iterator[Any]:

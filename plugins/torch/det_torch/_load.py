@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from det_core.errors import CheckpointNotFound, InvalidTrial, UntrustedCheckpoint
-from det_core.trial import Progress, load_trial_class
-from det_torch import _checkpoint, _description, _reading
+from det_core.errors import CheckpointNotFound
+from det_core.trial import Progress, origin
+from det_torch import _checkpoint, _reading
 from det_torch._context import PyTorchTrialContext
 from det_torch._random import forked
+from det_torch._styles import takes_model
 from det_torch._trial import PyTorchTrial
-
-_KEPT = ("name", "description", "labels", "data", "records_per_epoch", "scheduling_unit")
-"""Keys of the recorded config that the trial may read again; the others are about the machines it trained on."""
-_NEVER_IMPORTED_AGAIN = {"det_core", "det_torch", "torch"}
-"""What the trial's class must share with this process."""
 
 
 def load(
@@ -80,6 +74,24 @@ def load_trial_from_checkpoint_path(
     return _load(Path(path), trial_class, trial_kwargs or {}, torch.device(device), trust=trust)
 
 
+def load_checkpoint(
+    path: str | os.PathLike[str],
+    tags: Sequence[str] | None = None,
+    trial_class: type[PyTorchTrial] | None = None,
+    *,
+    trust: bool = False,
+    **torch_load_kwargs: Any,
+) -> PyTorchTrial | torch.nn.Module:
+    """What ``Checkpoint.load`` of the SDK returns: the model of a trial with ``build_model``, else the trial.
+
+    Args:
+        tags: not used; they are for TensorFlow.
+        torch_load_kwargs: as for `load_trial_from_checkpoint_path`. Raises as that does.
+    """
+    trial = load_trial_from_checkpoint_path(path, trial_class, None, torch_load_kwargs, trust=trust)
+    return trial.context.models[0] if takes_model(trial, "train_batch") else trial
+
+
 def _load(
     path: Path,
     trial_class: type[PyTorchTrial] | None,
@@ -90,12 +102,16 @@ def _load(
 ) -> PyTorchTrial:
     if not path.is_dir():
         raise CheckpointNotFound(f"{path} is no directory; expected that of a checkpoint: det checkpoint download UUID")
-    description = _description.read(path) or _metadata(path)
-    trial_class = trial_class or _find_class(path, description, trust=trust)
+    description = origin.read(path) or _metadata(path)
+    trial_class = trial_class or origin.find_class(
+        path, description, PyTorchTrial, call="load(path, MyTrial)", shared={"det_torch", "torch"}, trust=trust
+    )
     state = _reading.read(path, trust=trust)
     progress = Progress.read(path)
     seed = progress.trial_seed if progress and progress.trial_seed is not None else 0
-    context = _context(description, seed)
+    context = PyTorchTrialContext._from_record(
+        description.get("experiment_config"), description.get("hparams"), reproducibility={"experiment_seed": seed}
+    )
     context.device = device
     with forked(seed):
         trial = trial_class(context, **trial_kwargs)
@@ -107,69 +123,8 @@ def _load(
     return trial
 
 
-def _context(description: Mapping[str, Any], seed: int) -> PyTorchTrialContext:
-    config = description.get("experiment_config") or {}
-    hparams = description.get("hparams") or {}
-    return PyTorchTrialContext.from_config(
-        {
-            **{key: config[key] for key in _KEPT if config.get(key) is not None},
-            "hyperparameters": {name: {"type": "const", "val": value} for name, value in hparams.items()},
-            "reproducibility": {"experiment_seed": seed},
-        }
-    )
-
-
 def _metadata(path: Path) -> dict[str, Any]:
     """What releases without ``load_data.json`` wrote when a checkpoint was downloaded; it may lack anything."""
     file = path / "metadata.json"
     metadata: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     return metadata
-
-
-def _find_class(path: Path, description: Mapping[str, Any], *, trust: bool) -> type[PyTorchTrial]:
-    name = description.get("trial_cls_spec") or (description.get("experiment_config") or {}).get("entrypoint")
-    if not isinstance(name, str):
-        raise InvalidTrial(f"{path} does not say of which trial class it is; pass it: load(path, MyTrial)")
-    code = path / "code"
-    if not code.is_dir():
-        return _import(name, path)
-    if not trust:
-        raise UntrustedCheckpoint(
-            f"{path} brings the code of its trial {name!r} along; pass the class to use code of yours, "
-            "load(path, MyTrial), or trust=True to run the checkpoint's"
-        )
-    with _importing_from(code):
-        return _import(name, path)
-
-
-def _import(name: str, path: Path) -> type[PyTorchTrial]:
-    try:
-        trial_class = load_trial_class(name)
-    except InvalidTrial as error:
-        raise InvalidTrial(
-            f"{path} is of the trial {name!r}, which cannot be imported here: {error}. "
-            "Pass the class: load(path, MyTrial)"
-        ) from error
-    if not issubclass(trial_class, PyTorchTrial):
-        raise InvalidTrial(f"{path} is of the trial {name!r}, a {trial_class.__base__}; expected a PyTorchTrial")
-    return trial_class
-
-
-@contextmanager
-def _importing_from(directory: Path) -> Iterator[None]:
-    """Import what is in a directory from there, and leave no trace: others have modules of the same names."""
-    names = {entry.stem for entry in directory.iterdir()} - _NEVER_IMPORTED_AGAIN
-
-    def take_out() -> dict[str, Any]:
-        return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in names}
-
-    before, writes = take_out(), sys.dont_write_bytecode
-    sys.path.insert(0, str(directory))
-    sys.dont_write_bytecode = True  # a checkpoint is only read
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = writes
-        sys.path.remove(str(directory))
-        take_out()
-        sys.modules.update(before)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -33,12 +32,5 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state(state["gpu"])
 
 
-@contextmanager
-def forked(seed: int) -> Iterator[None]:
-    """Run a block on generators of its own, seeded so; the global ones do not notice."""
-    state = rng_state()
-    seed_all(seed)
-    try:
-        yield
-    finally:
-        set_rng_state(state)
+forked = generators.forking(rng_state, seed_all, set_rng_state)
+"""Run a block on generators of its own, seeded so; the global ones do not notice."""

@@ -44,8 +44,8 @@ def steps_of(trial: PyTorchTrial, context: PyTorchTrialContext) -> Steps:
         InvalidTrial: names what is missing.
     """
     evaluation = _evaluation(trial)
-    framework_drives = _takes_model(trial, "train_batch")
-    if _takes_model(trial, evaluation) is not framework_drives:
+    framework_drives = takes_model(trial, "train_batch")
+    if takes_model(trial, evaluation) is not framework_drives:
         with_model, without = ("train_batch", evaluation) if framework_drives else (evaluation, "train_batch")
         raise InvalidTrial(
             f"{_name(trial)} mixes two styles: {with_model}() takes `model` but {without}() does not; "
@@ -128,7 +128,8 @@ def _evaluation(trial: PyTorchTrial) -> str:
     )
 
 
-def _takes_model(trial: PyTorchTrial, method: str) -> bool:
+def takes_model(trial: PyTorchTrial, method: str) -> bool:
+    """Whether the trial is of the first style, as far as this method tells."""
     return "model" in inspect.signature(getattr(trial, method)).parameters
 
 

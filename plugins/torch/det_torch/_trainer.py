@@ -12,9 +12,9 @@ from typing import Any
 from det_core import core
 from det_core.config import ExperimentConfig, Length, Unit
 from det_core.errors import InvalidTrial
-from det_core.trial import Period, Plan, Progress, TrialLoop
+from det_core.trial import Period, Plan, Progress, TrialLoop, origin
 from det_core.trial.generators import derive_seed
-from det_torch import _description, _reading
+from det_torch import _reading
 from det_torch._adapter import PyTorchAdapter
 from det_torch._context import PyTorchTrialContext
 from det_torch._random import seed_all
@@ -162,8 +162,8 @@ class Trainer:
         Args:
             checkpoint_period: when to checkpoint besides; `Batch`, `Epoch` or `Record`, of a number or of points.
             validation_period: when to validate besides.
-            max_length: how long to train in total, from the start of the trial. In an experiment the searcher's
-                ``max_length`` replaces it; a script by itself must have one.
+            max_length: how long to train in total, from the start of the trial. In an experiment what the
+                searcher orders replaces it; a script by itself must have one.
             reporting_period: over how many batches reported training metrics are averaged.
             checkpoint_policy: after which validations to checkpoint: ``best``, ``all`` or ``none``. A script by itself
                 has no ``best`` without a ``searcher.metric`` in ``exp_conf``; ``all`` takes its place.
@@ -203,7 +203,7 @@ class Trainer:
         adapter = adapter_class(
             self._trial,
             self._context,
-            description=_description.describe(type(self._trial), run) | {"hparams": self._context.get_hparams()},
+            description=origin.describe(type(self._trial), run) | {"hparams": self._context.get_hparams()},
             first_batch=first_batch,
             latest=latest,
             trust=trust,
@@ -270,7 +270,7 @@ def _length(max_length: TrainUnit | None, run: core.Context) -> Length:
     if isinstance(given, tuple) or (given and not given.value):
         raise ValueError(f"max_length is {max_length!r}; expected one number >= 1, such as Batch(1000)")
     configured = run.config.searcher.max_length
-    length = configured or given if run.info else given or configured
+    length = run.searcher.ordered() or given if run.info else given or configured
     if length is None:
         where = "the config's searcher has no max_length" if run.info else "a script by itself has no searcher"
         raise ValueError(f"fit() does not know how long to train: {where}; for example fit(max_length=Epoch(10))")

@@ -20,6 +20,8 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         target="det_torch._run:run_trial",
         install="pip install torch, then pip install det-torch",
         loading=_LOADING,
+        load="det_torch._load:load_checkpoint",
+        old_names=("PyTorchTrial", "torch"),
     )
 
 

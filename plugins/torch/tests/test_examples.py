@@ -41,6 +41,24 @@ def test_the_example_learns(name: str, tmp_path: Path, monkeypatch: pytest.Monke
         assert compare(last.metrics[metric], bound), (metric, last.metrics)
 
 
+@pytest.mark.integration
+@pytest.mark.slow
+def test_the_search_finds_a_good_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_HOME", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    config = (EXAMPLES / "digits_pytorch" / "adaptive.yaml").read_text()
+    short = tmp_path / "adaptive.yaml"
+    short.write_text(config.replace("max_trials: 16", "max_trials: 5"))
+    command = [DET, "run", short, EXAMPLES / "digits_pytorch"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    with open_store() as store:
+        assert len(store.trials(1)) == 5
+        best = store.best_validation(1, "validation_loss", smaller_is_better=True)
+    assert best is not None
+    assert best[0] < 0.2
+
+
 def test_the_readme_has_every_example() -> None:
     readme = (EXAMPLES / "README.md").read_text()
     names = [path.parent.name for path in EXAMPLES.glob("*/const.yaml")]

@@ -82,10 +82,14 @@ def test_traces_of_a_profiler_are_stored(tmp_path: Path) -> None:
     assert "aten::sum" in trace.read_text()
 
 
-def test_other_ranks_store_traces_under_names_of_their_own_and_no_curves(tmp_path: Path) -> None:
-    with core.init(checkpoint_storage=tmp_path, tensorboard_mode=core.TensorboardMode.MANUAL) as context:
-        context.train._tensorboard._rank = 1
+@pytest.mark.parametrize("mode", core.TensorboardMode)
+def test_other_ranks_store_traces_under_names_of_their_own_and_no_curves(
+    tmp_path: Path, mode: core.TensorboardMode
+) -> None:
+    with core.init(checkpoint_storage=tmp_path, tensorboard_mode=mode) as context:
+        context.train._tensorboard._rank, context.train._tensorboard._by_itself = 1, False
         board = Tensorboard(context.train)
+        directory = board.path
         board.writer.add_scalar("x", 1.0, 1)
         (board.path / "plugins").mkdir()
         (board.path / "plugins/w.pt.trace.json").write_text("{}")
@@ -93,6 +97,7 @@ def test_other_ranks_store_traces_under_names_of_their_own_and_no_curves(tmp_pat
         board.close()
     (trace,) = stored(tmp_path)
     assert trace.parts[-2:] == ("plugins", "rank1.w.pt.trace.json")
+    assert not directory.exists()
 
 
 def test_the_older_name_of_the_writer(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""The SDK of det-core with trials of PyTorch: made, trained, tried out, and loaded."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import det_torch
+import pytest
+import torch
+
+from det_core.core._info import get_cluster_info
+from det_core.experimental import Checkpoint, create, create_trial_instance
+from det_core.experimental.client import get_model
+from det_core.trial import load_trial_class
+
+MODEL_DEF = """
+import det_torch
+import torch
+from torch.utils.data import TensorDataset
+
+DATA = TensorDataset(torch.arange(12.0).reshape(6, 2))
+
+
+class FrameworkDrives(det_torch.PyTorchTrial):
+    def build_model(self):
+        return torch.nn.Linear(2, self.context.get_hparam("width"))
+
+    def optimizer(self, model):
+        return torch.optim.SGD(model.parameters(), lr=0.001)
+
+    def train_batch(self, batch, model, epoch_idx, batch_idx):
+        return {"loss": model(batch[0]).pow(2).mean()}
+
+    def evaluate_batch(self, batch, model):
+        return {"size": model(batch[0]).pow(2).mean()}
+
+    def build_training_data_loader(self):
+        return det_torch.DataLoader(DATA, batch_size=self.context.get_per_slot_batch_size())
+
+    build_validation_data_loader = build_training_data_loader
+
+
+class UserDrives(FrameworkDrives):
+    def __init__(self, context):
+        self.context = context
+        self.model = context.wrap_model(self.build_model())
+        self.sgd = context.wrap_optimizer(self.optimizer(self.model))
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        loss = self.model(batch[0]).pow(2).mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.sgd)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch):
+        return {"size": self.model(batch[0]).pow(2).mean()}
+"""
+CONFIG = {
+    "hyperparameters": {"global_batch_size": 2, "width": 3},
+    "searcher": {"name": "single", "metric": "size", "max_length": {"batches": 5}},
+}
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with ``model_def.py``."""
+    monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
+    for name in ("DET_INFO_DIR", "DET_MASTER", "DET_MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    get_cluster_info.cache_clear()
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "model_def.py").write_text(MODEL_DEF)
+    monkeypatch.syspath_prepend(work)
+    monkeypatch.chdir(work)
+    monkeypatch.delitem(sys.modules, "model_def", raising=False)
+    return work
+
+
+@pytest.mark.integration
+def test_trained_here_and_loaded() -> None:
+    trial_class = load_trial_class("model_def:FrameworkDrives")
+    best = create(trial_class, CONFIG, local=True).top_checkpoint()
+    assert (best.batch_number, str(best.framework).partition("-")[0]) == (5, "torch")
+    model = best.load(map_location="cpu")
+    assert isinstance(model, torch.nn.Linear)
+    saved = torch.load(Path(best.download(), "state_dict.pth"), weights_only=True)["models_state_dict"][0]
+    assert torch.equal(model.weight, saved["weight"])
+    assert model.weight.shape == (3, 2)
+
+
+def test_a_trial_that_wraps_its_models_is_loaded_as_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained as a class of a notebook, in this process; loaded by the class in hand."""
+    trial_class: Any = load_trial_class("model_def:UserDrives")
+    monkeypatch.setattr(trial_class, "__module__", "__main__")
+    monkeypatch.setattr("builtins.__IPYTHON__", True, raising=False)
+    path = create(trial_class, CONFIG, local=True).top_checkpoint().download()
+    trial = Checkpoint.load_from_path(path, trial_class=trial_class)
+    assert isinstance(trial, det_torch.PyTorchTrial)
+    assert not trial.context.models[0].training
+
+
+@pytest.mark.parametrize("name", ["FrameworkDrives", "UserDrives"])
+def test_tried_out_here(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    create(load_trial_class(f"model_def:{name}"), CONFIG, local=True, test=True)
+    assert "The test passed: training metrics {'loss': " in capsys.readouterr().out
+
+
+def test_a_trial_instance() -> None:
+    trial: Any = create_trial_instance(
+        load_trial_class("model_def:UserDrives"), "/nowhere", hparams={"global_batch_size": 2, "width": 4}
+    )
+    batch = next(iter(trial.build_training_data_loader()))
+    before = trial.model.weight.clone()
+    assert trial.train_batch(batch, 0, 0)["loss"] > 0
+    assert not torch.equal(trial.model.weight, before)
+
+
+@pytest.mark.integration
+def test_what_the_document_shows(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text()
+    module, *snippets = re.findall(r"^```python\n(.*?)^```", document, re.DOTALL | re.MULTILINE)
+    (work / "model_def.py").write_text(module)
+    names: dict[str, Any] = {}
+    for snippet in snippets:
+        exec(compile(snippet, "docs/sdk.md", "exec"), names)
+    assert names["model"].weight.item() == pytest.approx(3, abs=0.2)
+    assert get_model("line").metadata == {"stage": "production"}
+    assert "trial 1: batch 200 validation validation_loss=" in capsys.readouterr().out
