@@ -159,9 +159,10 @@ class Hub(Group):
     def collect(self, call: Call, data: Payload) -> dict[int, Payload]:
         """``data`` of this worker and of all below it, in the order of their numbers."""
         collected, waiting, unaware = {self._key: data}, set(self.down), set(self.down)
-        while waiting:
-            ready = _await(self._below)
-            for descriptor, _ in ready:
+        # A watch between two calls may have read what no poll will tell of again.
+        ready = [descriptor for descriptor, (_, link) in self._by_descriptor.items() if link.is_ahead()]
+        while True:
+            for descriptor in ready:
                 number, link = self._by_descriptor[descriptor]
                 kind, payload, files = call.receive(link, ready=True)
                 if kind == DATA:
@@ -169,10 +170,12 @@ class Hub(Group):
                 else:
                     collected.update(unpack(payload, files))
                 waiting.remove(link)
+            if not waiting:
+                return dict(sorted(collected.items()))
+            ready = _await(self._below)
             if not ready:
                 call.idle(waiting)
                 unaware -= call.nudge(waiting & unaware)
-        return dict(sorted(collected.items()))
 
     def send_down(self, call: Call, payload: Payload | dict[int, Payload]) -> None:
         """Send one payload, or several workers', to all below."""
@@ -194,13 +197,15 @@ class Hub(Group):
         return call.receive(up)[1]
 
 
-def _await(poller: select.poll) -> list[tuple[int, int]]:
+def _await(poller: select.poll) -> list[int]:
     """What is ready within a tick. Workers come at nearly the same time, so looking again is cheaper than sleeping."""
     for _ in range(_LOOKS):
         if ready := poller.poll(0):
-            return ready
+            break
         os.sched_yield()
-    return poller.poll(1000 * TICK)
+    else:
+        ready = poller.poll(1000 * TICK)
+    return [descriptor for descriptor, _ in ready]
 
 
 def _poller(links: Iterable[Link]) -> select.poll:

@@ -143,9 +143,13 @@ class Link:
         kind, op, _, seq, _ = HEADER.unpack_from(self._ahead, self._at)
         return kind, op, seq
 
+    def is_ahead(self) -> bool:
+        """Whether a part of a frame was read from the socket already, so that a poll need not tell of it."""
+        return len(self._ahead) > self._at or self._has_decrypted()
+
     def is_readable(self) -> bool:
         """Whether a part of a frame or the end of the stream is here."""
-        return len(self._ahead) > self._at or self._has_decrypted() or self._is(select.POLLIN)
+        return self.is_ahead() or self._is(select.POLLIN)
 
     def is_writable(self) -> bool:
         """Whether a small frame can be sent without a wait."""
@@ -225,7 +229,7 @@ class Link:
             raise CommError("a payload could not be received: too many open files; raise `ulimit -n`")
 
     def _await_reading(self, idle: Idle) -> None:
-        if self.is_remote and self._has_decrypted():
+        if self._has_decrypted():
             return
         while not self._readable.poll(_TICK):
             idle((self,))

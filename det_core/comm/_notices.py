@@ -58,8 +58,9 @@ class Notices:
         poller = select.poll()
         for link in links.values():
             poller.register(link, select.POLLIN)
+        ready = [descriptor for descriptor, link in links.items() if link.is_ahead()]
         while links:
-            for descriptor, _ in poller.poll():
+            for descriptor in ready or [descriptor for descriptor, _ in poller.poll()]:
                 try:
                     self._pass_on(links[descriptor])
                 except Gone:
@@ -67,6 +68,7 @@ class Notices:
                     del links[descriptor]
                 except CommError:
                     return  # those who should hear are gone, which the next collective will say
+            ready = []
 
     def _pass_on(self, link: Link) -> None:
         while True:

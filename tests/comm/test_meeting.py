@@ -10,12 +10,15 @@ import stat
 import tempfile
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from det_core.comm import _unix
+from det_core.comm._link import TICK
+from det_core.comm._mesh import Mesh
 from det_core.core import DistributedContext
 from det_core.errors import CommError, PeerLost
 
@@ -86,6 +89,35 @@ def test_workers_may_come_in_any_order() -> None:
         for worker in workers:
             worker.join()
         assert results == [[0, 1, 2]] * 3
+
+
+@pytest.mark.parametrize("machines", [(3,), (2, 1)])
+@pytest.mark.parametrize("force_tcp", [False, True])
+def test_one_connects_long_after_the_others(
+    machines: tuple[int, ...], force_tcp: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who wait look at each other every tick, which must not eat what has arrived early."""
+    go = Mesh._go
+
+    def hesitate(self: Mesh, *arguments: Any) -> Any:
+        if self._ranks.rank == 2:
+            time.sleep(1.3 * TICK)
+        return go(self, *arguments)
+
+    monkeypatch.setattr(Mesh, "_go", hesitate)
+    heard = threading.Event()
+
+    def work(context: DistributedContext) -> list[Any]:
+        if context.rank == 1:
+            context._notify("early")
+        if context.rank == 0:
+            context._listen(lambda text: heard.set())
+            assert heard.wait(10)
+        with closing(context.channel()) as channel:
+            return [channel.allgather(context.rank), context.allgather(context.rank)]
+
+    for each in job.threads(job.layout(*machines), work, force_tcp=force_tcp, timeout=20):
+        assert each == [[0, 1, 2]] * 2
 
 
 def test_two_jobs_of_the_same_name_do_not_mix() -> None:
