@@ -6,12 +6,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
-PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed storage_s3 storage_gcs
+PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed storage_s3 storage_gcs compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := det_core $(PLUGINS:%=plugins/%) tests benchmarks examples
 # One pytest process per distribution: test-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
-	horovod keras estimator tensorflow core torch torch_distributed deepspeed storage_s3 storage_gcs)
+	horovod keras estimator tensorflow core torch torch_distributed deepspeed storage_s3 compat storage_gcs)
 tests_of = $(if $(filter core,$(1)),tests,plugins/$(1)/tests)
 
 .PHONY: demo test unit soak lint bench debian clean
@@ -45,7 +45,7 @@ soak: debian $(VENV)/.horovod
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/mypy det_core $(foreach plugin,$(PLUGINS),plugins/$(plugin)/det_$(plugin))
+	$(BIN)/mypy det_core $(dir $(wildcard $(PLUGINS:%=plugins/%/det*/__init__.py)))
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev

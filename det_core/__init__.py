@@ -6,6 +6,9 @@ from det_core.lazy import exports
 
 __version__ = "0.1.0"
 
+LOG_FORMAT = "%(levelname)s: %(name)s: %(message)s"
+"""Of the processes that det starts, for scripts that want theirs alike: ``logging.basicConfig(format=LOG_FORMAT)``."""
+
 TYPE_CHECKING = False  # importing typing would be most of this module's cost
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from det_core.plugins import hookimpl as hookimpl
     from det_core.trial import Trial as Trial
     from det_core.trial import TrialContext as TrialContext
+    from det_core.trial.origin import import_from_path as import_from_path
 
 # Name -> the module that defines it (PEP 562); the block above repeats it for type checkers.
 _EXPORTS = {
@@ -32,8 +36,9 @@ _EXPORTS = {
     "TrialInfo": "det_core.core._info",
     "get_cluster_info": "det_core.core._info",
     "hookimpl": "det_core.plugins",
+    "import_from_path": "det_core.trial.origin",
 }
 
-__all__ = ["__version__", *sorted(_EXPORTS)]
+__all__ = ["LOG_FORMAT", "__version__", *sorted(_EXPORTS)]
 
 __getattr__, __dir__ = exports(globals(), _EXPORTS)

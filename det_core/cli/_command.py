@@ -116,6 +116,14 @@ CSV = argument("--csv", action="store_true", help="print comma-separated values,
 LIMIT = argument("--limit", type=how_many, metavar="N", help="at most so many")
 REVERSE = argument("--reverse", "-r", action="store_true", help="the other way round")
 YES = argument("-y", "--yes", action="store_true", help="do not ask")
+CHANGES = argument(
+    "--config",
+    action="append",
+    default=[],
+    dest="changes",
+    metavar="KEY=VALUE",
+    help="set a key of the config, such as launcher.slots=2; may be repeated",
+)
 FOLLOW = argument("-f", "--follow", action="store_true", help="watch it; Ctrl-C stops watching, not training")
 EXPERIMENT_ID = argument("experiment_id", type=int, metavar="EXPERIMENT_ID")
 TRIAL_ID = argument("trial_id", type=int, metavar="TRIAL_ID")

@@ -20,13 +20,13 @@ from det_core.tracking import control, open_store
 
 def create(args: argparse.Namespace) -> int:
     """Record an experiment and start its runner."""
-    config = read_config(args.config)
+    config = read_config(args.config, args.changes)
     if args.test:
         from det_core.cli._try_out import try_out
 
         return try_out(config, args.config, args.directory, as_json=args.json)
     with open_store() as store:
-        experiment = submit(store, config, args.config, args.directory)
+        experiment = submit(store, config, args.config, args.directory, args.changes)
         return _start(store, watch(store, experiment.id), "Created", args)
 
 

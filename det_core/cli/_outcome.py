@@ -100,10 +100,10 @@ def latest_checkpoint(store: TrackingStore, experiment: Experiment) -> Checkpoin
 
 def location(checkpoint: Checkpoint) -> str:
     """The checkpoint's directory, or the storage that has it if it is no mounted file system."""
-    from det_core.cli._storage import open_checkpoint_storage
+    from det_core.core import open_block
 
     try:
-        path = open_checkpoint_storage(checkpoint).local_path(checkpoint.uuid)
+        path = open_block(checkpoint.storage).local_path(checkpoint.uuid)
     except DetError:
         path = None
     return str(path) if path else masked(", ".join(f"{key} {value}" for key, value in checkpoint.storage.items()))

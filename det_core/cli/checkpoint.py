@@ -9,12 +9,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from det_core.cli._command import JSON, YES, Command, add_commands, argument
+from det_core.cli._download import download_to
 from det_core.cli._listing import CHECKPOINTS, list_checkpoints
 from det_core.cli._orphans import Orphan, find_orphans, remove
 from det_core.cli._outcome import location
 from det_core.cli._output import count, print_json, size, table
 from det_core.cli._records import checkpoint_facts, document
-from det_core.cli._storage import download_to
 from det_core.errors import DetError
 from det_core.tracking import open_store
 

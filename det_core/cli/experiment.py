@@ -10,6 +10,7 @@ import yaml
 
 from det_core.cli import _control, _edit, _metrics
 from det_core.cli._command import (
+    CHANGES,
     CSV,
     EXPERIMENT_ID,
     FOLLOW,
@@ -175,6 +176,7 @@ _COMMANDS = (
             argument(
                 "--test", "--test-mode", action="store_true", help="only try one batch here, and leave nothing behind"
             ),
+            CHANGES,
             FOLLOW,
             JSON,
         ),

@@ -12,7 +12,7 @@ from det_core.cli._command import JSON, Command, add_commands, argument
 from det_core.cli._output import count, facts, print_json, table
 from det_core.cli._records import document, sections
 from det_core.errors import PluginNotFound
-from det_core.plugins import KINDS, PluginReport, normalize, registry, resolve
+from det_core.plugins import KINDS, PluginReport, normalize, overlaps, registry, resolve
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def _show(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> int:
     reports = registry().reports
-    problems = [*_problems(reports), *registry().clashes()]
+    problems = [*_problems(reports), *registry().clashes(), *overlaps([report.name for report in reports])]
     if args.json:
         print_json({"ok": not problems, "problems": problems})
     elif problems:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from det_core.cli._command import INTERRUPTED, JSON, TERMINATED, add_arguments, argument, exit_code
+from det_core.cli._command import CHANGES, INTERRUPTED, JSON, TERMINATED, add_arguments, argument, exit_code
 from det_core.cli._outcome import outcome, summary
 from det_core.cli._output import print_json
 from det_core.interfaces.tracking import Experiment, State, TrackingStore
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 _ARGUMENTS = (
     argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML"),
     argument("directory", type=Path, nargs="?", metavar="DIR", help="your code; default: where CONFIG is"),
+    CHANGES,
     JSON,
 )
+_HOOK = "startup-hook.sh"
+"""Where there are containers, it runs in each before the trial."""
 _SIGNALLED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 
 
@@ -35,9 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     from det_core.tracking import open_store
 
-    config = read_config(args.config)
+    config = read_config(args.config, args.changes)
     with open_store() as store:
-        experiment = submit(store, config, args.config, args.directory or args.config.parent)
+        experiment = submit(store, config, args.config, args.directory or args.config.parent, args.changes)
         if not args.json:
             print(f"Created experiment {experiment.id}", flush=True)
         code = train(store, experiment.id, quiet=args.json)
@@ -45,21 +48,27 @@ def _run(args: argparse.Namespace) -> int:
     return code
 
 
-def read_config(path: Path) -> ExperimentConfig:
+def read_config(path: Path, changes: Sequence[str] = ()) -> ExperimentConfig:
     """Load a config; what it says that means nothing here goes to stderr."""
     from det_core.config import load_config
 
-    config = load_config(path)
+    config = load_config(path, changes)
     for notice in config.notices:
         print(f"det: note: {path}: {notice}", file=sys.stderr)
     return config
 
 
-def submit(store: TrackingStore, config: ExperimentConfig, path: Path, directory: Path) -> Experiment:
-    """Record the experiment with its code and the text of its config."""
+def submit(
+    store: TrackingStore, config: ExperimentConfig, path: Path, directory: Path, changes: Sequence[str] = ()
+) -> Experiment:
+    """Record the experiment with its code and the text of its config, over which the changes stand as comments."""
     from det_core import runner
 
-    return runner.submit(store, config, directory, original_config=path.read_text())
+    hook = directory / _HOOK
+    if hook.exists():
+        print(f"det: note: {hook} is not run; do by hand, once, what it does, such as pip install", file=sys.stderr)
+    changed = "".join(f"# --config {each}\n" for each in changes)
+    return runner.submit(store, config, directory, original_config=changed + path.read_text())
 
 
 def train(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from det_core.config._document import Document
+from det_core.home import default_storage
 
 _SEARCHER = {
     "max_steps": "max_length",
@@ -17,6 +18,7 @@ _SEARCHER = {
     "steps_per_round": "length_per_round",
 }
 _METHODS = {"adaptive": "adaptive_asha", "adaptive_simple": "adaptive_asha", "sync_halving": "async_halving"}
+_KEPT = {"save_experiment_best", "save_trial_best", "save_trial_latest"}
 _PERIODS = ("min_validation_period", "min_checkpoint_period")
 _DEFAULT_BATCHES_PER_STEP = 100
 
@@ -27,7 +29,15 @@ def modernize(document: Document) -> tuple[str, ...]:
     Returns:
         What to tell the user about it, a notice for each kind of change.
     """
+    _store_where_none_is_named(document)
     return (*_name_method(document), *_measure_length(document), *_count_in_batches(document))
+
+
+def _store_where_none_is_named(document: Document) -> None:
+    """A block that only says how many checkpoints are kept left the store to the cluster."""
+    block = document.value.get("checkpoint_storage")
+    if isinstance(block, dict) and block.keys() <= _KEPT:
+        document.value["checkpoint_storage"] = {**default_storage(), **block}
 
 
 def _name_method(document: Document) -> tuple[str, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from det_core.config._changes import change
 from det_core.config._document import Document, from_mapping, read_text, refusal
 from det_core.config._experiment import ExperimentConfig
 from det_core.config._legacy import modernize
@@ -16,21 +17,20 @@ from det_core.config._yaml import from_yaml
 from det_core.errors import ConfigError
 
 
-def load_config(path: str | Path) -> ExperimentConfig:
-    """Read and check a YAML file.
-
-    Raises:
-        ConfigError: lists every problem with its line.
-    """
-    return parse_config(read_text(Path(path)), filename=str(path))
+def load_config(path: str | Path, changes: Sequence[str] = ()) -> ExperimentConfig:
+    """Read and check a YAML file; ``changes`` and errors as for `parse_config`."""
+    return parse_config(read_text(Path(path)), filename=str(path), changes=changes)
 
 
-def parse_config(source: str | Mapping[str, Any], *, filename: str = "<config>") -> ExperimentConfig:
+def parse_config(
+    source: str | Mapping[str, Any], *, filename: str = "<config>", changes: Sequence[str] = ()
+) -> ExperimentConfig:
     """Check a config, with the models of the plugins that it selects.
 
     Args:
         source: YAML text, or what it stands for.
         filename: what messages call it.
+        changes: values that stand instead of its own, each as ``key.key=YAML``.
 
     Raises:
         ConfigError: lists every problem, with its line if ``source`` is text.
@@ -39,6 +39,8 @@ def parse_config(source: str | Mapping[str, Any], *, filename: str = "<config>")
     if not isinstance(document.value, dict):
         found = "it is empty" if document.value is None else f"it is a {type(document.value).__name__}"
         raise refusal(filename, f"{found}; expected a mapping such as `searcher: ...`; add the experiment's keys", 1)
+    for each in changes:
+        change(document, each)
     rewrites = modernize(document)
     config = _validate(document)
     config._rewrites = rewrites

@@ -10,9 +10,10 @@ from det_core.core._experimental import ExperimentalCoreContext
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
 from det_core.core._searcher import SearcherContext, SearcherMode, SearcherOperation
-from det_core.core._storage import default_storage, open_block
+from det_core.core._storage import open_block
 from det_core.core._tensorboard import TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
+from det_core.home import default_storage
 
 __all__ = [
     "CheckpointContext",

@@ -11,18 +11,13 @@ from pydantic import ValidationError
 
 from det_core.config import CheckpointStorageConfig, explain_block
 from det_core.errors import StorageError
+from det_core.home import default_storage
 from det_core.interfaces.storage import StorageManager
 from det_core.storage import open_storage
-from det_core.tracking import home
 from det_core.tracking.secret_files import fill
 
 _BUCKETS = {"s3": "s3", "gs": "gcs"}
 """URI scheme -> the registered name of the store."""
-
-
-def default_storage() -> dict[str, Any]:
-    """A directory beside the embedded record."""
-    return {"type": "directory", "container_path": str(home() / "checkpoints")}
 
 
 def open_block(recorded: Mapping[str, Any]) -> StorageManager:

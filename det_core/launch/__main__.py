@@ -7,20 +7,12 @@ is started once on each.
 from __future__ import annotations
 
 import argparse
-import json
-import signal
 import sys
 from collections.abc import Sequence
 
 import yaml
 
-from det_core.core._info import get_cluster_info
-from det_core.errors import DetError, LaunchError
-from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
-from det_core.launch import backends
-from det_core.launch._node import Node
-from det_core.launch._verdict import REASON
-from det_core.launch.local import gpus
+from det_core.launch.by_hand import start
 
 _USAGE = """python -m det_core.launch BACKEND [--slots N] [--option KEY=VALUE]... -- SCRIPT [ARGUMENT...]
        python -m det_core.launch BACKEND --hosts A,B --node I --port P ... -- SCRIPT [ARGUMENT...]   on A, and on B"""
@@ -29,31 +21,8 @@ _USAGE = """python -m det_core.launch BACKEND [--slots N] [--option KEY=VALUE]..
 def main(argv: Sequence[str]) -> int:
     """Start the workers and wait for them; the exit code."""
     args = _parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    options = dict(args.option)
-    try:
-        backend = backends.open_backend(args.backend, backends.parse_options(args.backend, options or backends.block()))
-        env = {backends.OPTIONS: json.dumps(options)} if options else {}
-        return _node(args).run(args.backend, backend, [sys.executable, *args.script], env)
-    except DetError as error:
-        print(f"{REASON}{'; '.join(str(error).splitlines())}", file=sys.stderr)  # noqa: T201
-        return EXIT_DO_NOT_RESTART
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-
-
-def _node(args: argparse.Namespace) -> Node:
-    """What is not given is the task's, if this process belongs to one, else this machine."""
-    task = get_cluster_info()
-    slots = len(task.slot_ids) if task else gpus() or 1
-    if args.hosts and args.node is None:
-        raise LaunchError(f"which node is this? Give its index among {', '.join(args.hosts)}, from 0, as --node I")
-    return Node(
-        hosts=args.hosts or (task.container_addrs if task else ["127.0.0.1"]),
-        node=args.node if args.node is not None else task.container_rank if task else 0,
-        slots=slots if args.slots is None else args.slots,
-        port=args.port,
-    )
+    place = {"hosts": args.hosts, "node": args.node, "slots": args.slots, "port": args.port}
+    return start(args.backend, [sys.executable, *args.script], dict(args.option), **place)
 
 
 def _parser() -> argparse.ArgumentParser:

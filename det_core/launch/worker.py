@@ -1,4 +1,4 @@
-"""The worker's entry point: ``python -m det_core.launch.worker``, started by an agent in the context directory."""
+"""The worker's entry point: ``python -m det_core.launch.worker [MODULE:CLASS]``, started in the context directory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 
-from det_core import core
+from det_core import LOG_FORMAT, core
 from det_core.errors import ConfigError, InvalidExperimentException, InvalidTrial, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import _verdict, backends
@@ -17,9 +17,13 @@ _HOPELESS = (ConfigError, InvalidExperimentException, InvalidTrial, PluginError)
 """What another start would only meet again."""
 
 
-def main() -> int:
-    """Train the trial that the cluster info describes; the process's exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(name)s: %(message)s")
+def main(entrypoint: str | None = None) -> int:
+    """Train the trial that the cluster info describes; the process's exit code.
+
+    Args:
+        entrypoint: the trial class, where that of the config is a command that starts this.
+    """
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     rank = None
     try:
         distributed = backends.meet() if backends.NAME in os.environ else None
@@ -27,7 +31,7 @@ def main() -> int:
         if rank:
             logging.getLogger("det").setLevel(logging.WARNING)  # the chief speaks for all
         with _verdict.present(rank or 0), core.init(distributed=distributed) as context:
-            trial_class = load_trial_class(str(context.config.entrypoint), context.config.script)
+            trial_class = load_trial_class(entrypoint or str(context.config.entrypoint), context.config.script)
             registry().load(framework_of(trial_class))(trial_class, context)
     except _HOPELESS as error:
         print(error, file=sys.stderr)  # noqa: T201
@@ -44,4 +48,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from det_core.errors import TrackingError
+from det_core.home import home
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -15,24 +14,6 @@ if TYPE_CHECKING:
     from det_core.tracking._database import Database
 
 _ACCEPTED = "sqlite:////absolute/path/det.db, or postgresql://user:password@host/database"
-
-
-def home() -> Path:
-    """The directory of det's own data: ``DET_HOME``, else the platform's place for user data. Created with mode 0700.
-
-    Raises:
-        TrackingError: it cannot be created.
-    """
-    import platformdirs
-
-    path = Path(os.environ.get("DET_HOME") or platformdirs.user_data_dir("det")).expanduser().absolute()
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise TrackingError(
-            f"{path} cannot be created: {error.strerror}. Set DET_HOME to a directory of yours."
-        ) from error
-    return path
 
 
 def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:

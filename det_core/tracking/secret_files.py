@@ -12,8 +12,8 @@ from typing import TypeVar, cast
 
 from det_core.config import Secret, map_text, texts
 from det_core.errors import SecretMissing
+from det_core.home import home
 from det_core.interfaces.tracking import SECRET_REFERENCE
-from det_core.tracking._open import home
 
 T = TypeVar("T")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,7 +69,7 @@ def find_class(
             f"{path} brings the code of its trial {name!r} along; pass the class to use code of yours, "
             f"{call}, or trust=True to run the checkpoint's"
         )
-    with _importing_from(code, {"det_core", *shared}):
+    with import_from_path(code, shared):
         return _import(name, path, kind, call)
 
 
@@ -85,9 +86,18 @@ def _import(name: str, path: Path, kind: type, call: str) -> type[Trial]:
 
 
 @contextmanager
-def _importing_from(directory: Path, shared: Collection[str]) -> Iterator[None]:
-    """Import what is in a directory from there, and leave no trace: others have modules of the same names."""
-    names = {entry.stem for entry in directory.iterdir()}.difference(shared)
+def import_from_path(path: str | os.PathLike[str], shared: Collection[str] = ()) -> Iterator[None]:
+    """Import what is in a directory from there, and leave no trace: others have modules of the same names.
+
+    Args:
+        path: such as the ``code/`` of a downloaded checkpoint, beside a newer version of the same trial.
+        shared: top-level modules that are this process's, whatever the directory has; det_core is one anyway.
+
+    Raises:
+        NotADirectoryError, FileNotFoundError: it is no directory.
+    """
+    directory = Path(path)
+    names = {entry.stem for entry in directory.iterdir()}.difference(shared, {"det_core"})
 
     def take_out() -> dict[str, Any]:
         return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in names}

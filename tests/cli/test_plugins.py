@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from .conftest import Det, Install, command_plugin
@@ -54,3 +56,17 @@ def test_check_finds_everything_that_is_wrong(det: Det, install: Install) -> Non
     assert det("plugins", "check", "--json").json["problems"] == problems
     assert "no cuda" in det("plugins", "list").out
     assert "no cuda" in det("plugins", "show", "det-raises").out
+
+
+@pytest.mark.usefixtures("core_alone")
+def test_check_finds_files_of_two_distributions(det: Det, install: Install, tmp_path: Path) -> None:
+    install("det-over", "")
+    other = tmp_path / "det-over" / "other-2.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 2.0\n")
+    for info in (other, other.with_name("det_over-1.0.dist-info")):
+        (info / "RECORD").write_text(f"{info.name}/METADATA,,\ncommon.py,sha256=x,1\n../../bin/tool,sha256=y,2\n")
+    assert det("plugins", "check").out.splitlines() == [
+        "det-over 1.0 and other 2.0 overwrite each other's files, such as ../../bin/tool (2 in all); "
+        "type: pip uninstall other; pip install --force-reinstall --no-deps det-over"
+    ]

@@ -73,6 +73,13 @@ def test_run(code: Path) -> None:
     assert (code.parent / "out" / "toy.json").is_file()
 
 
+def test_a_startup_hook_is_told_of_once(code: Path) -> None:
+    (code / "startup-hook.sh").write_text("exit 1")
+    result = det("run", code / "const.yaml")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("startup-hook.sh is not run; do by hand, once, what it does") == 1
+
+
 def test_run_on_a_terminal(code: Path) -> None:
     write_trial(code, "time.sleep(0.05)")
     status, drawn = on_a_terminal("run", code / "const.yaml")

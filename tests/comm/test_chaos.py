@@ -18,7 +18,7 @@ LIMIT = 10.0
 
 LOOP = """
 seed, port, force_tcp = map(int, sys.argv[1:])
-context = join(chief_ip="127.0.0.1", pub_port=port, force_tcp=bool(force_tcp))
+context = join(chief_ip="127.0.0.1", pub_port=port, force_tcp=bool(force_tcp), timeout=60)
 context.allgather(None)
 print("ready", flush=True)
 steps, delays = random.Random(seed), random.Random()

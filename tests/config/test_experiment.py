@@ -15,6 +15,8 @@ from det_core.errors import ConfigError
 HERE = Path(__file__).parent
 GOOD: dict[str, Any] = {"searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}}}
 
+KEPT = {"save_experiment_best": 0, "save_trial_best": 2, "save_trial_latest": 1}
+
 DEFAULTS: dict[str, Any] = {
     "name": None,
     "description": None,
@@ -261,3 +263,11 @@ def test_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         config.name = "x"
     assert isinstance(config, ExperimentConfig)
+
+
+def test_checkpoints_that_name_no_store_go_to_the_usual_one(det_home: Path) -> None:
+    config = parse_config({**GOOD, "checkpoint_storage": {"save_trial_best": 2}})
+    place = {"type": "directory", "container_path": str(det_home / "checkpoints")}
+    assert config.dump()["checkpoint_storage"] == {**place, **KEPT}
+    with pytest.raises(ConfigError, match=r"checkpoint_storage.type: a required key is missing"):
+        parse_config({**GOOD, "checkpoint_storage": {"save_trial_best": 2, "bucket": "b"}})

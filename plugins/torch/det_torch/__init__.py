@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from det_torch._context import PyTorchTrialContext as PyTorchTrialContext
     from det_torch._data import DataLoader as DataLoader
     from det_torch._data import TorchData as TorchData
+    from det_torch._data import to_device as to_device
     from det_torch._experimental import PyTorchExperimentalContext as PyTorchExperimentalContext
     from det_torch._load import load as load
     from det_torch._load import load_trial_from_checkpoint_path as load_trial_from_checkpoint_path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from det_torch._trainer import Trainer as Trainer
     from det_torch._trainer import init as init
     from det_torch._trial import PyTorchTrial as PyTorchTrial
+    from det_torch._trial import reset_parameters as reset_parameters
     from det_torch._units import Batch as Batch
     from det_torch._units import Epoch as Epoch
     from det_torch._units import Record as Record
@@ -48,6 +50,8 @@ _EXPORTS = {
     "init": "det_torch._trainer",
     "load": "det_torch._load",
     "load_trial_from_checkpoint_path": "det_torch._load",
+    "reset_parameters": "det_torch._trial",
+    "to_device": "det_torch._data",
 }
 
 __all__ = ["__version__", *sorted(_EXPORTS)]

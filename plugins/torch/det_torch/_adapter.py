@@ -230,10 +230,10 @@ class PyTorchAdapter(TrialAdapter):
     def _evaluate(self) -> Iterator[dict[str, Any]]:
         evaluate, may_be_empty = self._steps.evaluate, bool(self._context._reducers)
         if self._steps.full_dataset:
-            yield validation_metrics(evaluate(self._validation), "evaluate_full_dataset", may_be_empty=may_be_empty)
+            yield validation_metrics(evaluate(self._validation, 0), "evaluate_full_dataset", may_be_empty=may_be_empty)
             return
-        for batch in self._validation:
-            returned = evaluate(self._moved(batch))
+        for index, batch in enumerate(self._validation):
+            returned = evaluate(self._moved(batch), index)
             yield validation_metrics(returned, "evaluate_batch", may_be_empty=may_be_empty)
 
     def _validated(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
@@ -302,7 +302,7 @@ class PyTorchAdapter(TrialAdapter):
             return
         first = self._context._batch_idx - len(rows)
         for batch, row in enumerate(rows, first):
-            if row["loss"] != row["loss"]:
+            if (loss := row.get("loss")) != loss:
                 self._loss_was_nan = True
                 _log.warning("the loss of batch %d is NaN; training goes on, and later ones are not announced", batch)
                 return

@@ -17,11 +17,11 @@ def training_metrics(returned: Any) -> dict[str, Any]:
     """The metrics of one batch of training, to be passed to `settle` together with others.
 
     Raises:
-        InvalidTrial: there is no loss, or a value that is no metric.
+        InvalidTrial: it is neither a loss nor a dict of metrics, or has a value that is no metric.
     """
     metrics = {"loss": returned} if isinstance(returned, torch.Tensor) else returned
-    if not isinstance(metrics, dict) or metrics.get("loss") is None:
-        raise no_loss(returned, "the loss, or a dict that has it under 'loss'")
+    if not isinstance(metrics, dict):
+        raise no_loss(returned, "the loss, or a dict of metric names to values")
     return _hold(metrics)
 
 

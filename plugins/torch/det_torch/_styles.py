@@ -32,8 +32,8 @@ class Steps:
 
     train_batch: Callable[[Any, int, int], Any]
     """(batch, epoch_idx, batch_idx) -> metrics; everything up to the optimizer's step is done in it."""
-    evaluate: Callable[[Any], Any]
-    """Takes a batch, or a loader if ``full_dataset``."""
+    evaluate: Callable[[Any, int], Any]
+    """(batch, how many this slot evaluated before it) -> metrics; (loader, 0) if ``full_dataset``."""
     full_dataset: bool
 
 
@@ -52,7 +52,7 @@ def steps_of(trial: PyTorchTrial, context: PyTorchTrialContext) -> Steps:
             f"add `model` to the parameters of {without}(), or remove it from {with_model}()"
         )
     drive = _framework_drives if framework_drives else _user_drives
-    train_batch, evaluate = drive(trial, context, getattr(trial, evaluation))
+    train_batch, evaluate = drive(trial, context, _with_index(getattr(trial, evaluation)))
     return Steps(train_batch, evaluate, full_dataset=evaluation == "evaluate_full_dataset")
 
 
@@ -105,7 +105,14 @@ def _framework_drives(
         context.step_optimizer(optimizer, clip)
         return returned
 
-    return train_batch, lambda data: evaluate(data, model)
+    return train_batch, lambda data, index: evaluate(data, index, model)
+
+
+def _with_index(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the index of the batch to a method that wants it."""
+    if "batch_idx" in inspect.signature(method).parameters:
+        return lambda data, index, *model: method(data, *model, batch_idx=index)
+    return lambda data, index, *model: method(data, *model)
 
 
 def _clipper(hparams: Mapping[str, Any]) -> ClipGrads | None:

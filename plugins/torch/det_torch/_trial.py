@@ -98,7 +98,8 @@ class PyTorchTrial(Trial):
     def evaluate_batch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Metrics of one validation batch, the same names for every batch; see `evaluation_reducer`.
 
-        Called with the batch (and the model, in the first style), in evaluation mode, without gradients, and
+        Called with the batch (and the model, in the first style; and the batch's number among those of this slot, if
+        there is a parameter ``batch_idx``), in evaluation mode, without gradients, and
         with the global random generators seeded alike every time. Override this or `evaluate_full_dataset`, never both.
         """
         raise NotImplementedError
@@ -130,3 +131,11 @@ class PyTorchTrial(Trial):
         if isinstance(batch, (torch.Tensor, np.ndarray)) and batch.ndim:
             return len(batch)
         raise InvalidTrial(f"{batch!r} of a batch is no tensor or array with a length; override get_batch_length()")
+
+
+def reset_parameters(model: torch.nn.Module) -> None:
+    """Let every module in ``model`` that has a method ``reset_parameters`` draw its weights anew."""
+    for module in model.modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()

@@ -26,6 +26,7 @@ __all__ = [
     "ReproducibleShuffleSampler",
     "SkipBatchSampler",
     "SkipSampler",
+    "adapt_batch_sampler",
 ]
 
 
@@ -154,3 +155,20 @@ class ReproducibleShuffleBatchSampler(ReproducibleShuffleSampler):
 
     def __init__(self, batch_sampler: _Finite, seed: int) -> None:
         super().__init__(batch_sampler, seed)
+
+
+def adapt_batch_sampler(
+    batch_sampler: _Finite, *, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
+) -> _Finite:
+    """One worker's share of the batches, again and again, without those already trained.
+
+    Args:
+        repeat: as `RepeatBatchSampler`.
+        skip: number of batches to leave out of this worker's share, as `SkipBatchSampler`.
+        num_replicas: number of workers, and ``rank`` of this one, as `DistributedBatchSampler`.
+    """
+    if repeat:
+        batch_sampler = RepeatBatchSampler(batch_sampler)
+    if num_replicas > 1:
+        batch_sampler = DistributedBatchSampler(batch_sampler, num_replicas, rank)
+    return SkipBatchSampler(batch_sampler, skip) if skip else batch_sampler

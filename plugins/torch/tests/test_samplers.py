@@ -18,6 +18,7 @@ from det_torch.samplers import (
     ReproducibleShuffleSampler,
     SkipBatchSampler,
     SkipSampler,
+    adapt_batch_sampler,
 )
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
@@ -47,7 +48,14 @@ def batches_of(sampler: Any, count: int, **place: int) -> list[Any]:
 
 def test_public_names() -> None:
     kinds = ("Repeat", "Distributed", "Skip", "ReproducibleShuffle")
-    assert sorted(samplers.__all__) == sorted(f"{kind}{over}Sampler" for kind in kinds for over in ("", "Batch"))
+    both = [f"{kind}{over}Sampler" for kind in kinds for over in ("", "Batch")]
+    assert sorted(samplers.__all__) == sorted([*both, "adapt_batch_sampler"])
+
+
+def test_adapted_batches() -> None:
+    assert list(adapt_batch_sampler(batches())) == BATCHES
+    share = adapt_batch_sampler(batches(), repeat=True, skip=1, num_replicas=2, rank=1)
+    assert list(islice(share, 5)) == [(BATCHES * 4)[index] for index in range(3, 13, 2)]
 
 
 @pytest.mark.parametrize(

@@ -327,17 +327,46 @@ class TestTrainingMetrics:
         assert rows == [{"loss": float(n), "array": [float(n)]} for n in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
 @pytest.mark.parametrize("returned", [None, {}, {"accuracy": 0.5}, {"loss": None}, 7, [1.0]])
-def test_no_loss(trial_class: type[PyTorchTrial], returned: Any, make_context: Any) -> None:
-    bad = type("Bad", (trial_class,), {})
-    if trial_class is FrameworkDrives:
-        bad.train_batch = lambda self, batch, model, epoch_idx, batch_idx: returned
-    else:
-        bad.train_batch = lambda self, batch, epoch_idx, batch_idx: returned
+def test_no_loss(returned: Any, make_context: Any) -> None:
+    bad = type("Bad", (FrameworkDrives,), {"train_batch": lambda self, batch, model, epoch_idx, batch_idx: returned})
     with pytest.raises(InvalidTrial) as error:
         adapter_of(bad, make_context()).train(1, never)
-    assert f"train_batch() returned {returned!r}; expected" in str(error.value)
+    assert f"train_batch() returned {returned!r}; expected a loss that requires grad" in str(error.value)
+
+
+@pytest.mark.parametrize("returned", [None, 7, [1.0]])
+def test_no_metrics(returned: Any, make_context: Any) -> None:
+    bad = type("Bad", (UserDrives,), {"train_batch": lambda self, batch, epoch_idx, batch_idx: returned})
+    with pytest.raises(InvalidTrial) as error:
+        adapter_of(bad, make_context()).train(1, never)
+    assert f"train_batch() returned {returned!r}; expected the loss, or a dict" in str(error.value)
+
+
+def test_whoever_runs_backward_names_the_loss_as_they_like(make_context: Any) -> None:
+    class Trial(UserDrives):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            return {"train_loss": super().train_batch(batch, epoch_idx, batch_idx)["loss"]}
+
+    (row,) = adapter_of(Trial, make_context()).train(1, never)
+    assert list(row) == ["train_loss"]
+
+
+@pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
+def test_an_evaluation_may_want_the_index_of_the_batch(trial_class: Any, make_context: Any) -> None:
+    class Framework(FrameworkDrives):
+        def evaluate_batch(self, batch: Any, model: Any, batch_idx: int) -> Any:
+            return {"index": batch_idx, **super().evaluate_batch(batch, model)}
+
+    class User(UserDrives):
+        def evaluate_batch(self, batch: Any, batch_idx: int) -> Any:
+            return {"index": batch_idx, **super().evaluate_batch(batch)}
+
+    adapter = adapter_of(Framework if trial_class is FrameworkDrives else User, make_context())
+    adapter.train(1, never)
+    rows = list(adapter._evaluate())
+    assert [row["index"] for row in rows] == list(range(len(rows)))
+    assert len(rows) > 1
 
 
 @pytest.mark.parametrize("loss", [0.5, torch.tensor(0.5), {"loss": torch.tensor(0.5)}])

@@ -1,4 +1,4 @@
-"""The stores that recorded checkpoints lie in."""
+"""Checkpoints brought here."""
 
 from __future__ import annotations
 
@@ -6,15 +6,7 @@ from pathlib import Path
 
 from det_core.cli._output import print_json
 from det_core.cli._progress import transferred
-from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import Checkpoint
-
-
-def open_checkpoint_storage(checkpoint: Checkpoint) -> StorageManager:
-    """The store that this checkpoint was written to. Raises as `det_core.core.open_block`."""
-    from det_core.core import open_block
-
-    return open_block(checkpoint.storage)
 
 
 def download_to(checkpoint: Checkpoint, output: Path | None, *, as_json: bool) -> int:

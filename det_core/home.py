@@ -1,0 +1,32 @@
+"""Where det keeps its own data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from det_core.errors import TrackingError
+
+
+def home() -> Path:
+    """The directory of det's own data: ``DET_HOME``, else the platform's place for user data. Created with mode 0700.
+
+    Raises:
+        TrackingError: it cannot be created.
+    """
+    import platformdirs
+
+    path = Path(os.environ.get("DET_HOME") or platformdirs.user_data_dir("det")).expanduser().absolute()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrackingError(
+            f"{path} cannot be created: {error.strerror}. Set DET_HOME to a directory of yours."
+        ) from error
+    return path
+
+
+def default_storage() -> dict[str, Any]:
+    """The ``checkpoint_storage`` of configs that name none: a directory beside the embedded record."""
+    return {"type": "directory", "container_path": str(home() / "checkpoints")}

@@ -1,0 +1,89 @@
+"""Makes the modules that the table names, on import (PEP 451, PEP 562)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from operator import attrgetter
+from types import ModuleType
+from typing import Any, cast
+
+from determined import _table
+from determined._table import GONE, MODULES
+
+
+class _Finder:
+    """Finds the old modules; those in files, such as `determined.launch`, are not its business."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in GONE:
+            raise _gone(fullname)
+        if fullname not in MODULES:
+            return None
+        return spec_from_file_location(fullname, _table.__file__, loader=cast(Any, self), submodule_search_locations=[])
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """As usual."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        furnish(vars(module))
+
+
+def install() -> None:
+    """Let old modules be found, after everything that is in a file."""
+    sys.meta_path.append(_Finder())
+
+
+def furnish(namespace: dict[str, Any]) -> None:
+    """Give a module, by its ``globals()``, the names of its row."""
+    name = namespace["__name__"]
+    namespace["__doc__"] = namespace["__doc__"] or f"The old name of `{MODULES[name].home or name}`."
+    namespace["__getattr__"] = partial(_get, name, namespace)
+    namespace["__dir__"] = partial(_public, name)
+
+
+def _get(module: str, namespace: dict[str, Any], name: str) -> Any:
+    path = f"{module}.{name}"
+    if path in GONE:
+        raise _gone(path)
+    if path in MODULES:
+        return import_module(path)
+    if name == "__all__":
+        return _public(module)
+    home, names = MODULES[module]
+    if name in names:
+        place, _, attributes = names[name].partition(":")
+    elif home and name in _import(home, path).__all__:
+        place, attributes = home, name
+    else:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}; docs/migrating.md says what moved where")
+    value = namespace[name] = attrgetter(attributes)(_import(place, path))
+    return value
+
+
+def _public(module: str) -> list[str]:
+    home, names = MODULES[module]
+    return sorted({*names, *(_import(home, module).__all__ if home else ())})
+
+
+def _import(place: str, wanted: str) -> ModuleType:
+    package = place.partition(".")[0]
+    try:
+        return import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise ImportError(
+            f"{wanted} is in {package}, which is not installed; type: pip install {package.replace('_', '-')}",
+            name=wanted,
+        ) from error
+
+
+def _gone(path: str) -> ImportError:
+    return ImportError(f"{path} is not supported: {GONE[path]}", name=path)

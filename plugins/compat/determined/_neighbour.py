@@ -1,0 +1,25 @@
+"""The distribution that these import names belonged to, in the same place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_HERE = Path(__file__).parents[1]
+_PATTERNS = {"determined": "determined-*.dist-info", "determined_common": "determined_common-*.dist-info"}
+
+
+def refuse() -> None:
+    """Raise if it put files into the same packages, of which some are now its own and some ours.
+
+    Raises:
+        ImportError: says what to remove.
+    """
+    for package, pattern in _PATTERNS.items():
+        for directory in _HERE.glob(pattern):
+            record = directory / "RECORD"
+            if record.exists() and f"{package}/__init__.py," in record.read_text():
+                raise ImportError(
+                    f"{' '.join(directory.stem.split('-'))} and det-compat are both installed in {_HERE}, where each "
+                    f"overwrites files of the other; type: pip uninstall {package.replace('_', '-')}; "
+                    "pip install --force-reinstall --no-deps det-core det-compat"
+                )

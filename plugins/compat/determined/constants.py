@@ -1,0 +1,12 @@
+"""What old code reads from `determined.constants`."""
+
+from __future__ import annotations
+
+from det_core.config import parse_config
+from det_core.trial import DEFAULT_SEARCHER
+
+_KEYS = ("searcher", "scheduling_unit", "resources", "optimizations")
+_WHOLE = parse_config({"searcher": DEFAULT_SEARCHER}).dump()
+
+DEFAULT_EXP_CFG = {key: _WHOLE[key] for key in _KEYS}
+"""What `determined.TrialContext.from_config` assumes where the config says nothing."""

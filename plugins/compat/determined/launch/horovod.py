@@ -1,0 +1,10 @@
+"""``python3 -m determined.launch.horovod SCRIPT [ARGUMENT...]``, or ``--trial MODULE:CLASS``."""
+
+from __future__ import annotations
+
+import sys
+
+from determined.launch._command import run
+
+if __name__ == "__main__":
+    sys.exit(run("horovod", sys.argv[1:]))

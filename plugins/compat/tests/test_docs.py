@@ -1,0 +1,77 @@
+"""Every row of docs/migrating.md."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from determined import _table
+from determined.launch import _command
+
+from det_core.config import parse_config
+from det_core.launch import __main__ as launch
+
+from .test_names import find, skip_without
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "migrating.md"
+DIRECTORIES = Path(__file__).with_name("directories")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of a section's table, without quotes."""
+    _, section = DOCUMENT.read_text().split(f"\n## {heading}", 1)
+    lines = re.findall(r"^\| (.*) \|$", section.split("\n## ")[0], re.MULTILINE)
+    return [[cell.strip("`") for cell in line.split(" | ")] for line in lines[1:]]
+
+
+def test_each_directory_is_listed_once() -> None:
+    listed = [directory for *_, directory in rows("Trials and scripts")]
+    assert sorted(listed) == sorted(path.name for path in DIRECTORIES.iterdir() if path.name[0].isalpha())
+
+
+@pytest.mark.parametrize(("old", "now"), [row[1:] for row in rows("Names")])
+def test_names(old: str, now: str) -> None:
+    skip_without(now)
+    theirs, ours = find(old), find(now)
+    assert theirs is ours or set(theirs.__all__) == set(ours.__all__)  # a module is another one of the same names
+
+
+@pytest.mark.parametrize(("said", "read"), [row[1:] for row in rows("Configs")])
+def test_configs(said: str, read: str) -> None:
+    one, other = (complete(yaml.safe_load(text)) for text in (said, read))
+    assert one != other
+    assert parse_config(one) == parse_config(other)
+
+
+def complete(part: dict[str, Any]) -> dict[str, Any]:
+    searcher = {"name": "single", "metric": "loss", **part.get("searcher", {})}
+    if len(searcher) == 2:
+        searcher["max_length"] = {"batches": 1}
+    return {"entrypoint": "model_def:Trial", "reproducibility": {"experiment_seed": 1}, **part, "searcher": searcher}
+
+
+@pytest.mark.parametrize(("said", "now"), [row[1:] for row in rows("Entrypoints")])
+def test_entrypoints(said: str, now: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, list[str]]] = []
+
+    def start(name: str, worker: list[str], *_: Any, **__: Any) -> int:
+        started.append((name, worker))
+        return 0
+
+    for module in (_command, launch):
+        monkeypatch.setattr(module, "start", start)
+    _, _, program, *arguments = shlex.split(said)
+    _command.run(program.rpartition(".")[2], arguments)
+    launch.main(shlex.split(now)[3:])
+    one, other = started
+    assert one == other
+    assert one[1][0] == sys.executable
+
+
+def test_what_is_not_supported() -> None:
+    assert dict(rows("Not supported")) == _table.GONE

@@ -1,0 +1,58 @@
+"""``python3 -m determined.launch.BACKEND``: what it makes of its arguments."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from determined.launch import _command
+
+PYTHON = sys.executable
+WORKER = [PYTHON, "-m", "det_core.launch.worker"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "worker"),
+    [
+        ("python3 train.py --lr 1 -- x", [PYTHON, "train.py", "--lr", "1", "--", "x"]),
+        ("/usr/bin/python3.8 -u train.py", [PYTHON, "-u", "train.py"]),
+        ("-- python train.py", [PYTHON, "train.py"]),
+        ("bash run.sh", ["bash", "run.sh"]),
+        ("--trial model_def:Trial", [*WORKER, "model_def:Trial"]),
+        ("-- --trial model_def:Trial", [*WORKER, "model_def:Trial"]),
+        ("--trial=model_def:Trial", [*WORKER, "model_def:Trial"]),
+        ("--autohorovod --trial model_def:Trial", [*WORKER, "model_def:Trial"]),
+    ],
+)
+def test_the_workers_command(argv: str, worker: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    monkeypatch.setattr(_command, "start", lambda name, worker: started.append((name, worker)) or 0)
+    assert _command.run("horovod", argv.split()) == 0
+    assert started == [("horovod", worker)]
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ("", "expected --trial MODULE:CLASS, or a program"),
+        ("--trial model_def:Trial python3 train.py", "expected --trial MODULE:CLASS, or a program"),
+        ("--nnodes=2 --max_restarts=1 -- python3 train.py", "--nnodes=2 --max_restarts=1: det starts the launcher of"),
+        ("--autohorovod -- --trial a:B", "--autohorovod: det starts the launcher of"),
+        ("--autohorovod --trial a:B", "unrecognized arguments: --autohorovod"),
+    ],
+)
+def test_a_wrong_command_line(argv: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        _command.run("deepspeed", argv.split())
+    assert stop.value.code == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("backend", ["torch_distributed", "horovod", "deepspeed"])
+def test_the_programs_run(backend: str) -> None:
+    command = [sys.executable, "-m", f"determined.launch.{backend}", "--help"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0
+    assert f"usage: python3 -m determined.launch.{backend} [--]" in ran.stdout

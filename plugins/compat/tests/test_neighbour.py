@@ -1,0 +1,87 @@
+"""The distribution `determined` in the same environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import determined
+import pytest
+
+from det_core.plugins import registry
+
+pytestmark = pytest.mark.integration
+PACKAGE = Path(determined.__file__).parent
+OTHERS = {report.name for report in registry().reports} - {"det-core", "det-compat"}
+"""Whose frameworks would only be imported."""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A directory of packages with det-compat in it, as a wheel installs it."""
+    shutil.copytree(PACKAGE, tmp_path / "determined", ignore=shutil.ignore_patterns("__pycache__"))
+    record(tmp_path, "det_compat-0.1.0", "determined/__init__.py", "determined/plugin.py", "determined/_finder.py")
+    (tmp_path / "det_compat-0.1.0.dist-info" / "entry_points.txt").write_text("[det]\ncompat = determined.plugin\n")
+    return tmp_path
+
+
+def record(site: Path, stem: str, *files: str) -> None:
+    info = site / f"{stem}.dist-info"
+    info.mkdir()
+    name, version = stem.split("-")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n")
+    (info / "RECORD").write_text("".join(f"{file},sha256=abc,1\n" for file in files))
+
+
+def python(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(site), "DET_DISABLE_PLUGINS": ",".join(OTHERS)}
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, cwd=site, capture_output=True, text=True, timeout=60
+    )
+
+
+def check(site: Path) -> str:
+    ran = python(site, "-m", "det_core.cli", "plugins", "check")
+    assert ran.returncode == 1, ran.stdout
+    return ran.stdout
+
+
+def test_ours_came_last(site: Path) -> None:
+    record(site, "determined-0.38.1", "determined/__init__.py", "determined/core/__init__.py", "../../../bin/det")
+    ran = python(site, "-c", "import determined")
+    assert "ImportError: determined 0.38.1 and det-compat are both installed in" in ran.stderr
+    assert "type: pip uninstall determined; pip install --force-reinstall --no-deps det-core det-compat" in ran.stderr
+    assert "det-compat 0.1.0 (determined.plugin) is broken: ImportError: determined 0.38.1 and" in check(site)
+
+
+def test_theirs_came_last(site: Path) -> None:
+    (site / "determined" / "__init__.py").write_text("")
+    record(site, "determined-0.38.1", "determined/__init__.py")
+    assert "det-compat 0.1.0 (determined.plugin) is broken: ImportError: determined 0.38.1 and" in check(site)
+
+
+def test_the_command_is_theirs_too(tmp_path: Path) -> None:
+    """Both distributions have a command ``det``, whether det-compat is installed or not."""
+    record(tmp_path, "det_core-0.1.0", "../../../bin/det", "det_core/__init__.py")
+    (tmp_path / "det_core-0.1.0.dist-info" / "entry_points.txt").write_text("[det]\ncore = det_core.plugins.builtin\n")
+    record(tmp_path, "determined-0.38.1", "determined/__init__.py", "../../../bin/det")
+    assert (
+        "det-core 0.1.0 and determined 0.38.1 overwrite each other's files, such as ../../../bin/det (1 in all); type: "
+        "pip uninstall determined; pip install --force-reinstall --no-deps det-core\n"
+    ) in check(tmp_path)
+
+
+def test_an_old_common_package(site: Path) -> None:
+    record(site, "determined_common-0.12.13", "determined_common/__init__.py")
+    ran = python(site, "-c", "import determined")
+    assert "ImportError: determined_common 0.12.13 and det-compat are both installed" in ran.stderr
+    assert "pip uninstall determined-common" in ran.stderr
+
+
+def test_a_distribution_without_these_files_is_no_harm(site: Path) -> None:
+    record(site, "determined-0.38.1", "determined-0.38.1.dist-info/METADATA")
+    ran = python(site, "-c", "import determined.core; print(determined.core.init.__module__)")
+    assert ran.stdout == "det_core.core._context\n", ran.stderr

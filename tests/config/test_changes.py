@@ -1,0 +1,52 @@
+"""Values of a config that are given on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from det_core.config import load_config, parse_config
+from det_core.errors import ConfigError
+
+TEXT = """
+searcher:
+  name: single
+  metric: loss
+  max_steps: 3
+hyperparameters: {lr: 0.1}
+resources:
+bind_mounts: []
+"""
+
+
+def test_values_are_set_before_the_config_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "const.yaml"
+    path.write_text(TEXT)
+    config = load_config(path, ["launcher.slots=2", "searcher.max_steps=5", "resources.slots_per_trial=2", "name=a=b"])
+    assert config.launcher.options.model_dump() == {"slots": 2}
+    assert (config.dump()["searcher"]["max_length"], config.resources.slots_per_trial) == ({"batches": 500}, 2)
+    assert config.name == "a=b"
+
+
+def test_yaml_gives_the_type() -> None:
+    changes = ["hyperparameters={lr: {type: log, base: 10, minval: -3, maxval: -1}}", "labels=[a, b]"]
+    config = parse_config(TEXT.replace("max_steps: 3", "max_length: {batches: 3}"), changes=changes)
+    assert set(config.hyperparameters) == {"lr"}
+    assert config.labels == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("launcher.slots", "--config launcher.slots: expected KEY=VALUE, such as launcher.slots=2"),
+        (".slots=2", "expected KEY=VALUE"),
+        ("bind_mounts.host_path=/a", r"bind_mounts is \[\], and has no keys; set it whole"),
+        ("name={", "--config name={"),
+        ("searcher.metrc=loss", "const.yaml:2: searcher.metrc: unknown key; did you mean 'metric'?"),
+        ("launcher.slots=two", 'launcher.slots: got "two"; expected a whole number'),
+    ],
+)
+def test_wrong_changes(change: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_config(TEXT, filename="const.yaml", changes=[change])
