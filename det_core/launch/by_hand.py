@@ -44,8 +44,8 @@ def start(
         The exit code for this process.
     """
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    task = get_cluster_info()
     try:
+        task = get_cluster_info()
         backend = backends.open_backend(name, backends.parse_options(name, options or backends.block()))
         if hosts and node is None:
             raise LaunchError(f"which node is this? Give its index among {', '.join(hosts)}, from 0, as --node I")

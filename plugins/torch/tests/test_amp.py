@@ -154,7 +154,7 @@ class TestTypes:
         context = make_context(optimizations=O1)
         trial = trial_class(context)
         with context._autocast(), torch.no_grad():
-            steps_of(trial, context).evaluate(BATCHES[0])
+            steps_of(trial, context).evaluate(BATCHES[0], 0)
         assert trial.seen == [torch.bfloat16]
 
     def test_without_it_nothing_is_entered(self, make_context: Any) -> None:

@@ -129,7 +129,7 @@ def train(trial_class: type[Trial], context: PyTorchTrialContext) -> list[torch.
         steps.train_batch(torch.rand(4, 3), 0, batch_idx)
         context._end_batch()
     context.models[0].eval()
-    return [*context.models[0].parameters(), steps.evaluate(torch.ones(2, 3))["output"]]
+    return [*context.models[0].parameters(), steps.evaluate(torch.ones(2, 3), 0)["output"]]
 
 
 @pytest.mark.parametrize("compile_", [in_place, compiled])
