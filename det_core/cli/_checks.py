@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from det_core import __version__
-from det_core.core import default_storage, open_block
+from det_core.core import open_block
 from det_core.errors import DetError, LaunchError, RecordNotFound
+from det_core.home import default_storage
 from det_core.launch import backends
 from det_core.launch._lines import Lines
 from det_core.launch._ports import free_ports

@@ -116,7 +116,8 @@ class Folder:
 
 
 def _folders(store: TrackingStore, args: argparse.Namespace, directory: Path) -> Iterator[Folder]:
-    from det_core.core import default_storage, open_block
+    from det_core.core import open_block
+    from det_core.home import default_storage
 
     trials = [store.trial(trial_id) for trial_id in args.trial_ids]
     wanted = [(experiment_id, None) for experiment_id in args.experiment_ids]

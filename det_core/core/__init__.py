@@ -13,7 +13,6 @@ from det_core.core._searcher import SearcherContext, SearcherMode, SearcherOpera
 from det_core.core._storage import open_block
 from det_core.core._tensorboard import TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
-from det_core.home import default_storage
 
 __all__ = [
     "CheckpointContext",
@@ -31,7 +30,6 @@ __all__ = [
     "TensorboardMode",
     "TrainContext",
     "Unit",
-    "default_storage",
     "init",
     "open_block",
 ]

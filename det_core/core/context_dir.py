@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from det_core.errors import DetError
-from det_core.tracking import home
+from det_core.home import home
 
 IGNORE_FILE = ".detignore"
 _ALWAYS_IGNORED = ("__pycache__/", ".git/", ".venv/", ".ipynb_checkpoints/")

@@ -11,8 +11,9 @@ import yaml
 
 from det_core.config import ExperimentConfig
 from det_core.core._info import get_cluster_info
+from det_core.home import home
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import home, open_store
+from det_core.tracking import open_store
 
 _VARIABLES = ("DET_MASTER", "DET_MASTER_ADDR")
 

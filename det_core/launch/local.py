@@ -12,9 +12,9 @@ from pathlib import Path
 
 from det_core.config import Block, Positive
 from det_core.errors import LaunchError
+from det_core.home import home
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_core.launch._agent import Agent
-from det_core.tracking import home
 
 _DEVICES = Path("/dev")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -8,8 +8,8 @@ import threading
 import time
 
 from det_core.errors import LaunchError
+from det_core.home import home
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import home
 
 _PATIENCE = 30.0
 

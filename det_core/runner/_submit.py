@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 
 from det_core.config import ExperimentConfig, parse_config, replace_texts
-from det_core.core import default_storage, open_block
+from det_core.core import open_block
 from det_core.errors import InvalidExperimentException
+from det_core.home import default_storage
 from det_core.interfaces.tracking import Experiment, TrackingStore
 from det_core.launch import backends
 from det_core.runner._context_dir import pack

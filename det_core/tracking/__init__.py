@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from det_core.home import home as home
 from det_core.tracking._later import open_later as open_later
 from det_core.tracking._open import open_store as open_store
 
-__all__ = ["home", "open_later", "open_store"]
+__all__ = ["open_later", "open_store"]

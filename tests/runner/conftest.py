@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from det_core.config import parse_config
-from det_core.core import default_storage
+from det_core.home import default_storage
 from det_core.interfaces.tracking import Experiment, TrackingStore
 from det_core.plugins import registry
 from det_core.runner import submit

@@ -17,8 +17,9 @@ import pytest
 import sqlalchemy as sa
 
 from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
+from det_core.home import home
 from det_core.interfaces.tracking import MetricsReport, TrackingStore
-from det_core.tracking import _schema, _sqlite, home, open_store
+from det_core.tracking import _schema, _sqlite, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
