@@ -7,6 +7,7 @@ from det_core.config._block import Count as Count
 from det_core.config._block import Flag as Flag
 from det_core.config._block import Number as Number
 from det_core.config._block import Positive as Positive
+from det_core.config._changes import assigned as assigned
 from det_core.config._entrypoint import is_command as is_command
 from det_core.config._experiment import ExperimentConfig as ExperimentConfig
 from det_core.config._grid import grid_axes as grid_axes
@@ -48,6 +49,7 @@ __all__ = [
     "SearcherConfig",
     "Secret",
     "Unit",
+    "assigned",
     "config_schema",
     "explain_block",
     "explore_hyperparameters",

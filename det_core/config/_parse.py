@@ -40,7 +40,7 @@ def parse_config(
         found = "it is empty" if document.value is None else f"it is a {type(document.value).__name__}"
         raise refusal(filename, f"{found}; expected a mapping such as `searcher: ...`; add the experiment's keys", 1)
     for each in changes:
-        change(document, each)
+        change(document, each, "--config")
     rewrites = modernize(document)
     config = _validate(document)
     config._rewrites = rewrites

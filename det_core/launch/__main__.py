@@ -10,8 +10,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-import yaml
-
+from det_core.config import assigned
+from det_core.errors import ConfigError
 from det_core.launch.by_hand import start
 
 _USAGE = """python -m det_core.launch BACKEND [--slots N] [--option KEY=VALUE]... -- SCRIPT [ARGUMENT...]
@@ -20,9 +20,14 @@ _USAGE = """python -m det_core.launch BACKEND [--slots N] [--option KEY=VALUE]..
 
 def main(argv: Sequence[str]) -> int:
     """Start the workers and wait for them; the exit code."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        options = assigned(args.option, "--option")
+    except ConfigError as error:
+        parser.error(str(error))
     place = {"hosts": args.hosts, "node": args.node, "slots": args.slots, "port": args.port}
-    return start(args.backend, [sys.executable, *args.script], dict(args.option), **place)
+    return start(args.backend, [sys.executable, *args.script], options, **place)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,11 +36,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slots", type=int, metavar="N", help="workers on each node; default: the task's, or the GPUs")
     parser.add_argument(
         "--option",
-        type=_option,
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an option of the backend, as under `distributed` in a config; the value is YAML",
+        help="an option of the backend, as under `distributed` in a config: key.key=YAML",
     )
     parser.add_argument(
         "--hosts", type=lambda text: text.split(","), metavar="A,B", help="all nodes, the chief's first"
@@ -44,13 +48,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, metavar="P", help="free on the first node, as the one after it")
     parser.add_argument("script", nargs="+", metavar="SCRIPT", help="a script, or -m MODULE, with its arguments")
     return parser
-
-
-def _option(text: str) -> tuple[str, object]:
-    key, separator, value = text.partition("=")
-    if not separator:
-        raise argparse.ArgumentTypeError(f"it is {text!r}; expected KEY=VALUE")
-    return key, yaml.safe_load(value)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def test_yaml_gives_the_type() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("launcher.slots", "--config launcher.slots: expected KEY=VALUE, such as launcher.slots=2"),
+        ("launcher.slots", "--config launcher.slots: expected KEY=VALUE, where the value is YAML"),
         (".slots=2", "expected KEY=VALUE"),
         ("bind_mounts.host_path=/a", r"bind_mounts is \[\], and has no keys; set it whole"),
         ("name={", "--config name={"),
