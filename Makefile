@@ -14,14 +14,17 @@ SUITES := $(filter core $(PLUGINS),\
 	horovod keras estimator tensorflow core torch torch_distributed deepspeed storage_s3 compat storage_gcs)
 tests_of = $(if $(filter core,$(1)),tests,plugins/$(1)/tests)
 
+# The models are small, and suites and workers share the cores: more threads only wait for each other.
+test-% unit-% soak: export OMP_NUM_THREADS := 1
+
 .PHONY: demo test unit soak lint bench debian clean
 
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
 
-# Tests wait more than they compute, so two suites run side by side; the first one begins with building Horovod.
+# Tests wait as often as they compute, so three suites run side by side; the first one begins with building Horovod.
 test: $(VENV)/.dev debian
-	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(SUITES:%=test-%)
+	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target $(SUITES:%=test-%)
 
 # In one recipe: as a prerequisite, the other suites would not wait for it, but it for them.
 test-horovod:
@@ -32,7 +35,7 @@ test-%:
 	$(BIN)/pytest --durations=8 $(call tests_of,$*)
 
 unit: $(VENV)/.dev
-	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(SUITES:%=unit-%)
+	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target $(SUITES:%=unit-%)
 
 unit-%:
 	$(BIN)/pytest -q -m "not integration and not slow" $(call tests_of,$*)

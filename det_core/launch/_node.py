@@ -18,6 +18,7 @@ from det_core.launch import _verdict, backends
 from det_core.launch._guarded import Guarded
 from det_core.launch._lines import RANK_TEMPLATE
 from det_core.launch._ports import free_ports
+from det_core.launch._threads import threads
 
 PATIENCE = 8.0
 """Seconds from the first worker's failure until the others are killed, unless the backend ends them before."""
@@ -94,12 +95,11 @@ class Node:
 
     def _environment(self, meeting: int) -> dict[str, str]:
         """What all workers need, whatever starts them."""
-        threads = max(1, len(os.sched_getaffinity(0)) // self.slots)
         return {
             backends.CHIEF: self.hosts[0],
             backends.PORT: str(meeting),
             "DET_COMM_KEY": os.environ.get("DET_COMM_KEY") or secrets.token_hex(32),
-            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(threads),
+            **threads(self.slots),
             "PYTHONUNBUFFERED": "1",
             "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": RANK_TEMPLATE,
         }

@@ -15,6 +15,7 @@ from det_core.errors import LaunchError
 from det_core.home import home
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_core.launch._agent import Agent
+from det_core.launch._threads import threads
 
 _DEVICES = Path("/dev")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -40,7 +41,7 @@ class LocalLauncher(Launcher):
         try:
             lock = _lock(home() / "locks" / f"{request.name}.lock")
             try:
-                return Agent(_described(request, slots), lock=lock, closed=partial(self._give_back, slots))
+                return Agent(self._described(request, slots), lock=lock, closed=partial(self._give_back, slots))
             finally:
                 os.close(lock)  # the processes have inherited it
         except BaseException:
@@ -61,23 +62,24 @@ class LocalLauncher(Launcher):
             self._free.difference_update(slots)
         return slots
 
+    def _described(self, request: LaunchRequest, slots: list[int]) -> LaunchRequest:
+        """The request with what only the launcher knows."""
+        cluster = {**request.info["cluster.json"], "slot_ids": slots}
+        devices = _gpu_ids()
+        ours = {_VISIBLE: ",".join(devices[slot] for slot in slots)} if devices else {}
+        if self.slots > 1:
+            ours |= threads(self.slots)
+        host = "127.0.0.1"
+        rendezvous = {"container_addrs": [host], "container_rank": 0, "container_slot_counts": [request.slots]}
+        return replace(
+            request,
+            info={**request.info, "cluster.json": cluster, "rendezvous.json": rendezvous},
+            env={**ours, **request.env, "DET_CHIEF_IP": host},
+        )
+
     def _give_back(self, slots: list[int]) -> None:
         with self._lock:
             self._free.update(slots)
-
-
-def _described(request: LaunchRequest, slots: list[int]) -> LaunchRequest:
-    """The request with what only the launcher knows."""
-    cluster = {**request.info["cluster.json"], "slot_ids": slots}
-    devices = _gpu_ids()
-    ours = {_VISIBLE: ",".join(devices[slot] for slot in slots)} if devices else {}
-    host = "127.0.0.1"
-    rendezvous = {"container_addrs": [host], "container_rank": 0, "container_slot_counts": [request.slots]}
-    return replace(
-        request,
-        info={**request.info, "cluster.json": cluster, "rendezvous.json": rendezvous},
-        env={**ours, **request.env, "DET_CHIEF_IP": host},
-    )
 
 
 def gpus() -> int:

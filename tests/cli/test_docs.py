@@ -31,6 +31,7 @@ def test_every_line_is_understood(argv: list[str]) -> None:
     assert parser_for(argv).parse_args(argv).run
 
 
+@pytest.mark.integration
 def test_what_needs_only_a_record_runs(
     det: Det, trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

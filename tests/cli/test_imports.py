@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.integration
+
 HEAVY = {"torch", "tensorflow", "numpy", "pydantic", "rich", "boto3"}
 
 

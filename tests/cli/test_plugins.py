@@ -33,6 +33,7 @@ def test_check(det: Det) -> None:
 
 
 @pytest.mark.usefixtures("core_alone")
+@pytest.mark.integration
 def test_check_finds_everything_that_is_wrong(det: Det, install: Install) -> None:
     install("det-raises", "raise ImportError('no cuda')")
     install("det-old", command_plugin("name='old', target='os:path', api=0"))

@@ -47,6 +47,7 @@ def stored(directory: Path) -> dict[str, bytes]:
     return {path.relative_to(copies).as_posix(): path.read_bytes() for path in copies.rglob("*") if path.is_file()}
 
 
+@pytest.mark.integration
 def test_what_is_reported_can_be_seen_in_tensorboard(tmp_path: Path) -> None:
     with core.init(checkpoint_storage=tmp_path) as context:
         train = context.train

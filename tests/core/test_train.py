@@ -46,6 +46,7 @@ def test_steps_are_counted(store: TrackingStore, given: Any, error: type[Excepti
     assert steps(store) == []
 
 
+@pytest.mark.integration
 def test_steps_may_be_integers_of_any_library(store: TrackingStore) -> None:
     np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
     with core.init() as context:
@@ -79,6 +80,7 @@ def test_metadata_is_kept_with_the_trial(store: TrackingStore) -> None:
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError, SystemExit, KeyboardInterrupt])
+@pytest.mark.integration
 def test_more_than_the_queue_holds_is_there_in_order(
     store: TrackingStore, error: type[BaseException] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +140,7 @@ def test_several_workers_may_report(store: TrackingStore) -> None:
         assert [row.steps_completed for row in store.metrics(1, group=f"rank{rank}")] == list(range(500))
 
 
+@pytest.mark.integration
 def test_nothing_is_started_or_imported_before_it_is_used() -> None:
     code = """
 import sys, threading

@@ -160,6 +160,7 @@ def test_metrics_are_a_mapping(metrics: Any) -> None:
         Values().copy(metrics)
 
 
+@pytest.mark.integration
 def test_many_names_fit_and_all_parts_count() -> None:
     many = {f"metric {number}": 0.5 for number in range(10_000)}
     assert Values().copy(many)[0] == many
@@ -170,6 +171,7 @@ def test_many_names_fit_and_all_parts_count() -> None:
         Values().copy({str(number): 0 for number in range(MOST + 1)})
 
 
+@pytest.mark.integration
 def test_no_framework_is_imported() -> None:
     code = f"import sys; import {_values.__name__}; print({{'numpy', 'torch', 'tensorflow'}} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

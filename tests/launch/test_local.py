@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,42 @@ def test_a_launch_that_fails_holds_no_slots(tmp_path: Path) -> None:
     allocation, _ = start(launcher, tmp_path, "second", 1)
     assert allocation.wait(20) == 0
     allocation.close()
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("det_home")
+@pytest.mark.parametrize(("slots", "threads"), [(1, None), (2, "2"), (3, "1"), (8, "1")])
+def test_trials_at_once_share_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int, threads: str | None
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(5))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert threads_of(slots, tmp_path) == [str(threads)]
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("det_home")
+def test_the_number_of_threads_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert threads_of(2, tmp_path) == ["7"]
+    assert threads_of(2, tmp_path, OMP_NUM_THREADS="6") == ["6"]
+
+
+def threads_of(slots: int, directory: Path, **env: str) -> list[str]:
+    """What one of so many workers is told."""
+    said: list[str] = []
+    request = LaunchRequest(
+        name="one",
+        argv=[sys.executable, "-c", "import os; print(os.environ.get('OMP_NUM_THREADS'))"],
+        cwd=directory,
+        info={"cluster.json": {}},
+        env=env,
+        slots=1,
+        log=lambda rank, stdtype, text: said.append(text),
+    )
+    with closing(LocalLauncher(LocalConfig(slots=slots)).start(request)) as allocation:
+        assert allocation.wait(20) == 0
+    return said
 
 
 def test_more_than_there_are(tmp_path: Path) -> None:

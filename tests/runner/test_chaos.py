@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign, p
 
 Submit = Callable[..., Experiment]
 
-SEEDS = range(100 if os.environ.get("DET_SOAK") else 5)
+SEEDS = range(100 if os.environ.get("DET_SOAK") else 4)
 PATIENCE = 300.0
 TRIALS, LONGEST = 16, 16
 SPACE = {"x": {"type": "int", "minval": 0, "maxval": 3}, "y": {"type": "double", "minval": 0.0, "maxval": 1.0}}

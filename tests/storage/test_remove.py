@@ -166,6 +166,7 @@ def test_killed_at_any_write_nothing_visible_is_incomplete(source: Path, tmp_pat
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("globs", [["**/*"], ["*.pth"]])
+@pytest.mark.integration
 def test_killed_at_any_request_of_an_object_store(source: Path, tmp_path: Path, globs: list[str], moment: str) -> None:
     for writes in range(100):
         bucket = MemoryBucket()

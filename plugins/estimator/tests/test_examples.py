@@ -13,6 +13,8 @@ import yaml
 from det_core.config import parse_config
 from det_core.testing.framework._laboratory import Laboratory
 
+pytestmark = pytest.mark.integration
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 

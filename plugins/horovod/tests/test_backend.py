@@ -34,6 +34,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return Place(hosts=["127.0.0.1", "127.0.0.2"], node=1, slots=3, port=2345, directory=tmp_path)
 
 
+@pytest.mark.integration
 def test_ranks_are_those_that_the_launcher_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in RANKS.items():
         monkeypatch.setenv(name, value)

@@ -70,6 +70,7 @@ def read(stream: Stream, number: int) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.integration
 def test_a_place_is_found_again(make_context: Make, kind: str) -> None:
     stream = begin(make_context, kind)
     expected = read(stream, 13)

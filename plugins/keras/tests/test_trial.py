@@ -28,6 +28,8 @@ from det_core.core import DistributedContext
 from det_core.errors import InvalidTrial, UntrustedCheckpoint
 from det_core.trial import origin
 
+pytestmark = pytest.mark.integration
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "iris_keras"
 README = Path(__file__).parents[1] / "README.md"
 X = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)

@@ -12,6 +12,8 @@ from det_storage_s3._bucket import S3Bucket
 from det_storage_s3._config import S3Config
 from moto.server import ThreadedMotoServer
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def bucket() -> Iterator[S3Bucket]:

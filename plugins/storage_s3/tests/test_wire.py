@@ -197,6 +197,7 @@ def test_an_error_within_a_success(server: Server) -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.integration
 def test_a_server_that_does_not_answer(server: Server, operation: str) -> None:
     server.answers = lambda request: Answer(after=4)
     began = time.monotonic()
@@ -218,6 +219,7 @@ def test_a_server_that_knows_no_ranges(server: Server) -> None:
         connect(server).get("k", 5, 5)
 
 
+@pytest.mark.integration
 def test_sending_may_take_longer_than_connecting(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """To urllib3 they are one."""
     monkeypatch.setattr("det_storage_s3._client._CONNECT", 0.3)

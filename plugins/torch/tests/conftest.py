@@ -24,6 +24,14 @@ CONFIG: dict[str, Any] = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Data workers are processes."""
+    for item in items:
+        if "workers" in item.name.partition("[")[2]:
+            item.add_marker(pytest.mark.integration)
+
+
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()

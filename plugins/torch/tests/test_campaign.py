@@ -24,7 +24,7 @@ from det_core.tracking import open_store
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign]
 
 PROGRAM = Path(__file__).with_name("campaign_trial.py")
-SEEDS = range(200 if os.environ.get("DET_SOAK") else 10)
+SEEDS = range(200 if os.environ.get("DET_SOAK") else 5)
 PATIENCE = 120.0
 BATCHES = 34
 

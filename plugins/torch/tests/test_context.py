@@ -165,6 +165,7 @@ class TestPosition:
 
 
 class TestTensorboard:
+    @pytest.mark.integration
     def test_comes_from_the_run(self, make_context: Any, tmp_path: Path) -> None:
         from det_torch._tensorboard import Tensorboard
 

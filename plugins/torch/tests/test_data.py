@@ -125,6 +125,7 @@ def test_a_data_worker_that_dies_is_an_error() -> None:
     stream.close()
 
 
+@pytest.mark.integration
 def test_a_data_worker_that_is_slower_than_the_timeout_is_an_error() -> None:
     stream = data_of(DataLoader(Slow(), 1, num_workers=1, timeout=0.2))
     with pytest.raises(RuntimeError, match="timed out after 0.2 seconds"):

@@ -188,6 +188,7 @@ def test_entered_again_anywhere(case: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.integration
 def test_without_a_state_all_is_read_again(workers: int) -> None:
     expected = read(data_of(DataLoader(Positioned(), BATCH, num_workers=workers)), READ)
     assert read(data_of(DataLoader(Positioned(), BATCH, num_workers=workers)), 3, 12) == expected[12:]

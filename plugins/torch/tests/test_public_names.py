@@ -53,6 +53,7 @@ def test_type_checkers_see_the_same_names() -> None:
     assert imports == det_torch._EXPORTS
 
 
+@pytest.mark.integration
 def test_names_that_trials_have_always_imported() -> None:
     script = """
 from det_torch import DataLoader, LRScheduler, MetricReducer, PyTorchCallback, PyTorchTrial, PyTorchTrialContext

@@ -109,6 +109,7 @@ def test_preempted_amid_a_report_and_resumed(
 
 
 @pytest.mark.parametrize("name", ["digits_pytorch", "digits_pytorch_context"])
+@pytest.mark.integration
 def test_examples_reach_97_percent(
     name: str, train: Train, store: TrackingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +131,7 @@ def test_importing_the_package_and_the_plugin_does_not_import_torch() -> None:
     assert found.stdout.strip() == "[]"
 
 
+@pytest.mark.integration
 def test_every_public_name_settles_mkl_first() -> None:
     names = [name for name in det_torch.__all__ if name != "__version__"]
     script = "import sys, det_torch; getattr(det_torch, sys.argv[1]); print('det_torch._mkl' in sys.modules)"
