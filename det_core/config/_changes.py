@@ -19,10 +19,11 @@ def assigned(assignments: Iterable[str], flag: str) -> dict[str, Any]:
     Raises:
         ConfigError: as for `change`.
     """
-    document = Document("the command line", {})
+    mapping: dict[str, Any] = {}
+    document = Document("the command line", mapping)
     for each in assignments:
         change(document, each, flag)
-    return document.value
+    return mapping
 
 
 def change(document: Document, assignment: str, flag: str) -> None:
