@@ -30,7 +30,7 @@ def change(document: Document, assignment: str, flag: str) -> None:
     """Set one value of a mapping, and the mappings around it that are not there.
 
     Args:
-        assignment: such as ``searcher.max_length.batches=100``.
+        assignment: such as ``launcher.slots=2``.
         flag: the option of the command line before it.
 
     Raises:

@@ -38,6 +38,12 @@ class Length:
         if isinstance(source, Length):
             return source
         value, unit = source, None
+        if isinstance(source, dict) and len(given := [name for name in _UNITS if name in source]) > 1:
+            raise PydanticCustomError(
+                "length",
+                "expected one unit, not {units}; write it whole, such as {example}",
+                {"units": " and ".join(given), "example": "{batches: 100}"},
+            )
         if isinstance(source, dict) and len(source) == 1 and source.keys() <= set(_UNITS):
             [(name, value)] = source.items()
             unit = Unit(name)

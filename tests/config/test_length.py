@@ -36,7 +36,6 @@ NO_LENGTHS = [
     {"steps": 3},
     {"batches": -1},
     {"batches": "3"},
-    {"batches": 1, "epochs": 1},
 ]
 
 

@@ -47,6 +47,12 @@ WRONG = [
     ("entrypoint: []", 2, "entrypoint", "expected a trial class `module:Class` or a command"),
     ("entrypoint: [python, 3]", 2, "entrypoint[1]", "got 3; expected text"),
     ("min_validation_period: {batch: 3}", 2, "min_validation_period", "expected a length >= 0 such as `batches: 100`"),
+    (
+        "min_validation_period: {batches: 3, epochs: 1}",
+        2,
+        "min_validation_period",
+        "expected one unit, not batches and epochs",
+    ),
     ("min_validation_period: {batches: -3}", 2, "min_validation_period", "expected a length >= 0"),
     ("min_checkpoint_period: soon", 2, "min_checkpoint_period", 'got "soon"; expected a length >= 0'),
     ("hyperparameters: [1]", 2, "hyperparameters", "got a list; expected a mapping"),
