@@ -22,9 +22,9 @@ test-% unit-% soak: export OMP_NUM_THREADS := 1
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
 
-# Tests wait as often as they compute, so three suites run side by side; the first one begins with building Horovod.
+# Tests wait more than they compute, so two suites run side by side; the first one begins with building Horovod.
 test: $(VENV)/.dev debian
-	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target $(SUITES:%=test-%)
+	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(SUITES:%=test-%)
 
 # In one recipe: as a prerequisite, the other suites would not wait for it, but it for them.
 test-horovod:
@@ -35,7 +35,7 @@ test-%:
 	$(BIN)/pytest --durations=8 $(call tests_of,$*)
 
 unit: $(VENV)/.dev
-	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target $(SUITES:%=unit-%)
+	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(SUITES:%=unit-%)
 
 unit-%:
 	$(BIN)/pytest -q -m "not integration and not slow" $(call tests_of,$*)
