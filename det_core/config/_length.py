@@ -38,15 +38,15 @@ class Length:
         if isinstance(source, Length):
             return source
         value, unit = source, None
-        if isinstance(source, dict) and len(given := [name for name in _UNITS if name in source]) > 1:
+        given = [name for name in _UNITS if name in source] if isinstance(source, dict) else []
+        if len(given) > 1:
             raise PydanticCustomError(
                 "length",
                 "expected one unit, not {units}; write it whole, such as {example}",
                 {"units": " and ".join(given), "example": "{batches: 100}"},
             )
-        if isinstance(source, dict) and len(source) == 1 and source.keys() <= set(_UNITS):
-            [(name, value)] = source.items()
-            unit = Unit(name)
+        if given and len(source) == 1:
+            value, unit = source[given[0]], Unit(given[0])
         if type(value) is not int or value < 0:
             raise PydanticCustomError(
                 "length", "expected a length >= 0 such as {example}", {"example": "`batches: 100`, `epochs: 3` or 100"}

@@ -34,15 +34,20 @@ def test_the_gpus_that_may_be_used(visible: str | None, expected: list[str], mon
     assert gpus() == len(expected)
 
 
-def start(launcher: LocalLauncher, directory: Path, name: str, slots: int) -> tuple[Allocation, list[str]]:
-    """What a process of the launch says of its devices."""
+DEVICES = "os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ['DET_SLOT_IDS']"
+
+
+def start(
+    launcher: LocalLauncher, directory: Path, name: str, slots: int, asked: str = DEVICES, **env: str
+) -> tuple[Allocation, list[str]]:
+    """A launch, and what its process says."""
     said: list[str] = []
-    code = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ['DET_SLOT_IDS'])"
     request = LaunchRequest(
         name=name,
-        argv=[sys.executable, "-c", code],
+        argv=[sys.executable, "-c", f"import os; print({asked})"],
         cwd=directory,
         info={"cluster.json": {}},
+        env=env,
         slots=slots,
         log=lambda rank, stdtype, text: said.append(text),
     )
@@ -99,17 +104,9 @@ def test_the_number_of_threads_is_the_users(tmp_path: Path, monkeypatch: pytest.
 
 def threads_of(slots: int, directory: Path, **env: str) -> list[str]:
     """What one of so many workers is told."""
-    said: list[str] = []
-    request = LaunchRequest(
-        name="one",
-        argv=[sys.executable, "-c", "import os; print(os.environ.get('OMP_NUM_THREADS'))"],
-        cwd=directory,
-        info={"cluster.json": {}},
-        env=env,
-        slots=1,
-        log=lambda rank, stdtype, text: said.append(text),
-    )
-    with closing(LocalLauncher(LocalConfig(slots=slots)).start(request)) as allocation:
+    launcher = LocalLauncher(LocalConfig(slots=slots))
+    allocation, said = start(launcher, directory, "one", 1, "os.environ.get('OMP_NUM_THREADS')", **env)
+    with closing(allocation):
         assert allocation.wait(20) == 0
     return said
 
