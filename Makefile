@@ -1,4 +1,5 @@
-# make demo: train a real trial. make test: everything is tested. Both set up what they need, in .venv.
+# make demo: train a real trial. make test: test each behaviour; make test-more: the slow tests and random campaigns.
+# Each sets up what it needs, in .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,36 +10,51 @@ TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator kera
 PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed storage_s3 storage_gcs compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := det_core $(PLUGINS:%=plugins/%) tests benchmarks examples
-# One pytest process per distribution: test-core, test-torch, ...
+# One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
 	horovod keras estimator tensorflow core torch torch_distributed deepspeed storage_s3 compat storage_gcs)
 tests_of = $(if $(filter core,$(1)),tests,plugins/$(1)/tests)
 
 # The models are small, and suites and workers share the cores: more threads only wait for each other.
-test-% unit-% soak: export OMP_NUM_THREADS := 1
+test-% more-% unit-% soak: export OMP_NUM_THREADS := 1
 
-.PHONY: demo test unit soak lint bench debian clean
+MORE := slow or campaign
+# Two suites at a time: tests wait more than they compute.
+SIDE_BY_SIDE := $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target
+PYTEST := $(BIN)/pytest --durations=8
+
+.PHONY: demo test test-more set-up unit soak lint bench debian clean
 
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
 
-# Tests wait more than they compute, so two suites run side by side; the first one begins with building Horovod.
-test: $(VENV)/.dev debian
-	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(SUITES:%=test-%)
+test: set-up
+	$(SIDE_BY_SIDE) $(SUITES:%=test-%)
 
-# In one recipe: as a prerequisite, the other suites would not wait for it, but it for them.
-test-horovod:
-	$(MAKE) --no-print-directory $(VENV)/.horovod
-	$(BIN)/pytest --durations=8 $(call tests_of,horovod)
+test-more: set-up
+	$(SIDE_BY_SIDE) $(SUITES:%=more-%)
+
+# pip and apt wait for different things.
+set-up:
+	$(MAKE) --no-print-directory --jobs=2 $(VENV)/.dev debian
+
+# Builds in its recipe, so that the other suites do not wait for it; the first suite that starts.
+test-horovod more-horovod: build = +$(MAKE) --no-print-directory $(VENV)/.horovod
 
 test-%:
-	$(BIN)/pytest --durations=8 $(call tests_of,$*)
+	$(build)
+	$(PYTEST) -m "not ($(MORE))" $(call tests_of,$*)
+
+# pytest exits with 5 where a suite has no such test.
+more-%:
+	$(build)
+	$(PYTEST) -m "$(MORE)" $(call tests_of,$*) || [ $$? = 5 ]
 
 unit: $(VENV)/.dev
-	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(SUITES:%=unit-%)
+	$(SIDE_BY_SIDE) $(SUITES:%=unit-%)
 
 unit-%:
-	$(BIN)/pytest -q -m "not integration and not slow" $(call tests_of,$*)
+	$(BIN)/pytest -q -m "not integration and not ($(MORE))" $(call tests_of,$*)
 
 # The same campaigns as in the tests, with their full count of seeds.
 soak: debian $(VENV)/.horovod

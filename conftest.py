@@ -1,0 +1,21 @@
+"""What the suites cost: each ends with its CPU seconds beside its budget."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+MAKE_TEST = "not (slow or campaign)"
+BUDGETS = {
+    "tests": 400,
+}
+"""CPU seconds of each suite in ``make test``, its child processes included; 32 minutes in all, with the set-up."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    spent = sum(os.times()[:4])
+    suite = next(iter(config.args), "")
+    budget = BUDGETS.get(suite) if config.option.markexpr == MAKE_TEST else None
+    terminalreporter.write_line(f"{suite}: {spent:.0f} CPU seconds" + (f" of {budget}" if budget else ""))
