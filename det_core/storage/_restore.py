@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from det_core.errors import CheckpointCorrupt, CheckpointNotFound
+from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.storage._checksum import Entry, checksum
 from det_core.storage._manifest import METADATA_FILE, Manifest
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from det_core.storage._save import Selector
 
 _MORE_TRIES = 2
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Ids that det gives to checkpoints. Beside them, users may keep directories of their own."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +52,32 @@ class StoredCheckpoint:
     ) -> None:
         """Copy files into a directory, which is created; ``metadata.json`` is always among them, and comes last.
 
+        Until all of them are there, and verified, the directory keeps the files that it has.
+
         Args:
             verify: compare sizes and checksums with the manifest.
             progress: called from any thread with the number of bytes that were just copied.
 
         Raises:
             CheckpointCorrupt: a file is missing or, with ``verify``, differs from the manifest; names it.
+            StorageError: the directory is that of a stored checkpoint.
         """
+        self._refuse_stored(directory)
         targets = self._targets(names, directory)
-        found = self._get(targets, progress)
-        wrong = self._differing(found) if verify else {}
-        for _ in range(_MORE_TRIES if wrong and self.store.local_path(self.storage_id) is None else 0):
-            again = {name: targets[name] for name in wrong}  # a network may have changed it
-            wrong = self._differing(self._get(again, None))
-        for name in wrong:
-            targets[name].unlink()
-        self._check(wrong)
-        (directory / METADATA_FILE).write_bytes(self.text)
+        with tempfile.TemporaryDirectory(prefix=".det-download-", dir=directory) as scratch:
+            copies = {name: Path(scratch, str(number)) for number, name in enumerate(targets)}
+            found = self._get(copies, progress)
+            wrong = self._differing(found) if verify else {}
+            for _ in range(_MORE_TRIES if wrong and self.store.local_path(self.storage_id) is None else 0):
+                again = {name: copies[name] for name in wrong}  # a network may have changed it
+                wrong = self._differing(self._get(again, None))
+            self._check(wrong)
+            copies[METADATA_FILE], targets[METADATA_FILE] = Path(scratch, METADATA_FILE), directory / METADATA_FILE
+            copies[METADATA_FILE].write_bytes(self.text)
+            if targets[METADATA_FILE].is_file() and targets[METADATA_FILE].read_bytes() != self.text:
+                targets[METADATA_FILE].unlink()  # it describes the files that are replaced now
+            for name, target in targets.items():
+                copies[name].replace(target)
 
     def link(self, names: Collection[str], directory: Path, stored: Path, *, verify: bool = True) -> None:
         """As `fetch`, but symbolic links to the files in the store's own directory, verified where they lie."""
@@ -86,6 +99,20 @@ class StoredCheckpoint:
         if self.manifest.files is None:
             return self.store.list(self.storage_id)
         return {name: entry.size for name, entry in self.manifest.files.items()}
+
+    def _refuse_stored(self, directory: Path) -> None:
+        """Raise if it is where this or another checkpoint of the store lies."""
+        local = self.store.local_path(self.storage_id)
+        base = None if local is None else Path(os.path.realpath(local.parent))
+        real = Path(os.path.realpath(directory))
+        if base is None or real == base or not real.is_relative_to(base):
+            return
+        storage_id = real.relative_to(base).parts[0]
+        if storage_id == self.storage_id or (_UUID.fullmatch(storage_id) and (base / storage_id).exists()):
+            raise StorageError(
+                f"{directory} is where the storage keeps checkpoint {storage_id}; download into another directory, "
+                "or read the files in place with restore_path()"
+            )
 
     def _targets(self, names: Collection[str], directory: Path) -> dict[str, Path]:
         """Where the files go, with all directories made."""

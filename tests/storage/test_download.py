@@ -1,0 +1,140 @@
+"""Downloads replace what is in a directory only by what is whole and verified."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from det_core import storage
+from det_core.errors import CheckpointCorrupt, StorageError
+from det_core.interfaces.storage import StorageManager
+from det_core.storage.config import DirectoryConfig
+from det_core.storage.directory import DirectoryStorage
+from tests.storage.memory import MemoryBucket
+
+FILES = {"sub/weights": b"good" * 100, "a": b"1", "z": b"2"}
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(base: Path) -> DirectoryStorage:
+    return DirectoryStorage(DirectoryConfig(container_path=base))
+
+
+def save(store: StorageManager, storage_id: str, where: Path, files: dict[str, bytes] = FILES) -> None:
+    for name, content in files.items():
+        path = where / storage_id / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    storage.save(store, storage_id, storage.scan(where / storage_id), {"of": storage_id})
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("below", [".", "sub", "new/deep"])
+@pytest.mark.parametrize("which", ["itself", "another"])
+def test_the_directories_of_the_store_are_refused(
+    store: DirectoryStorage, base: Path, tmp_path: Path, below: str, which: str
+) -> None:
+    """S1: a download into the checkpoint's own directory destroyed it."""
+    one, other = str(uuid.uuid4()), str(uuid.uuid4())
+    for storage_id in (one, other):
+        save(store, storage_id, tmp_path / "source")
+    (tmp_path / "link").symlink_to(base)
+    before = tree(base)
+    for way in (base, tmp_path / "link"):
+        with pytest.raises(StorageError, match="is where the storage keeps checkpoint .*another directory"):
+            storage.restore(store, one, way / (one if which == "itself" else other) / below)
+    assert tree(base) == before
+
+
+def test_a_directory_of_ones_own_beside_the_checkpoints_is_used_again(
+    store: DirectoryStorage, base: Path, tmp_path: Path
+) -> None:
+    """S1: only checkpoints are protected, since ``container_path`` may be the working directory."""
+    save(store, "one", tmp_path / "source")
+    for _ in range(2):
+        storage.restore(store, "one", base / "best")
+    assert tree(base / "best") == tree(base / "one")
+
+
+def test_links_to_stored_files_are_replaced_not_followed(store: DirectoryStorage, base: Path, tmp_path: Path) -> None:
+    """S1: a download over what ``restore_path`` made wrote through its links into the store."""
+    save(store, "one", tmp_path / "source")
+    before = tree(base)
+    found = storage.find(store, "one")
+    found.link(found.names(), tmp_path / "links", base / "one")
+    save(store, "two", tmp_path / "source", {"a": b"another"})
+    storage.restore(store, "two", tmp_path / "links")
+    assert before.items() <= tree(base).items()
+    assert (tmp_path / "links" / "a").read_bytes() == b"another"
+
+
+@pytest.mark.parametrize("kind", ["directory", "objects"])
+@pytest.mark.parametrize("damage", ["lost", "changed"])
+def test_a_download_that_fails_leaves_the_earlier_copy(
+    base: Path, tmp_path: Path, kind: str, damage: str, store: DirectoryStorage
+) -> None:
+    """S1: a failing download deleted the files of an earlier good one."""
+    bucket = MemoryBucket()
+    used: StorageManager = store if kind == "directory" else storage.ObjectStorage(bucket, "")
+    save(used, "one", tmp_path / "source")
+    storage.restore(used, "one", tmp_path / "copy")
+    before = tree(tmp_path / "copy")
+    (tmp_path / "bad").write_bytes(b"damaged")
+    if damage == "lost":
+        used.delete("one", ["z"])
+    else:
+        used.put("one", "z", tmp_path / "bad")
+    with pytest.raises(CheckpointCorrupt, match="z"):
+        storage.restore(used, "one", tmp_path / "copy")
+    assert tree(tmp_path / "copy") == before
+    assert {path.name for path in (tmp_path / "copy").iterdir()} == {"a", "z", "sub", storage.METADATA_FILE}
+
+
+def test_two_downloads_into_one_directory_never_show_half_a_file(
+    store: DirectoryStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S1: the second truncated the files of the first, which had been verified."""
+    save(store, "one", tmp_path / "source")
+    storage.restore(store, "one", tmp_path / "copy")
+    whole = tree(tmp_path / "copy")
+    seen = []
+    get = DirectoryStorage.get
+
+    def get_and_look(self: DirectoryStorage, storage_id: str, path: str, target: Path) -> str | None:
+        crc = get(self, storage_id, path, target)
+        seen.append({name: (tmp_path / "copy" / name).read_bytes() for name in whole})
+        return crc
+
+    monkeypatch.setattr(DirectoryStorage, "get", get_and_look)
+    others = [threading.Thread(target=storage.restore, args=(store, "one", tmp_path / "copy")) for _ in range(2)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+    assert len(seen) == 2 * (len(FILES) + 1)
+    assert all(state == whole for state in seen)
+    assert tree(tmp_path / "copy") == whole
+
+
+def test_another_checkpoint_in_the_directory_is_replaced(store: DirectoryStorage, tmp_path: Path) -> None:
+    """S1: its ``metadata.json`` goes first, or it would describe the files of both."""
+    save(store, "one", tmp_path / "source")
+    save(store, "two", tmp_path / "source", {"a": b"new"})
+    storage.restore(store, "one", tmp_path / "copy")
+    storage.restore(store, "two", tmp_path / "copy")
+    copied = tree(tmp_path / "copy")
+    assert copied["a"] == b"new"
+    assert b'"of": "two"' in copied[storage.METADATA_FILE]
