@@ -17,7 +17,24 @@ def home() -> Path:
     """
     import platformdirs
 
-    path = Path(os.environ.get("DET_HOME") or platformdirs.user_data_dir("det")).expanduser().absolute()
+    return _create(Path(os.environ.get("DET_HOME") or platformdirs.user_data_dir("det")).expanduser().absolute())
+
+
+def private_directory(name: str) -> Path:
+    """Return the directory of this name in `home`, created with mode 0700, since others may read ``DET_HOME`` itself.
+
+    Raises:
+        TrackingError: it cannot be created.
+    """
+    return _create(home() / name)
+
+
+def default_storage() -> dict[str, Any]:
+    """The ``checkpoint_storage`` of configs that name none: a directory beside the embedded record."""
+    return {"type": "directory", "container_path": str(private_directory("checkpoints"))}
+
+
+def _create(path: Path) -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -25,8 +42,3 @@ def home() -> Path:
             f"{path} cannot be created: {error.strerror}. Set DET_HOME to a directory of yours."
         ) from error
     return path
-
-
-def default_storage() -> dict[str, Any]:
-    """The ``checkpoint_storage`` of configs that name none: a directory beside the embedded record."""
-    return {"type": "directory", "container_path": str(home() / "checkpoints")}

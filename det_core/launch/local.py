@@ -12,7 +12,7 @@ from pathlib import Path
 
 from det_core.config import Block, Positive
 from det_core.errors import LaunchError
-from det_core.home import home
+from det_core.home import private_directory
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_core.launch._agent import Agent
 from det_core.launch._threads import threads
@@ -39,7 +39,7 @@ class LocalLauncher(Launcher):
     def start(self, request: LaunchRequest) -> Allocation:
         slots = self._take(request.slots)
         try:
-            lock = _lock(home() / "locks" / f"{request.name}.lock")
+            lock = _lock(private_directory("locks") / f"{request.name}.lock")
             try:
                 return Agent(self._described(request, slots), lock=lock, closed=partial(self._give_back, slots))
             finally:
@@ -97,7 +97,6 @@ def _gpu_ids() -> list[str]:
 
 def _lock(path: Path) -> int:
     """Lock a file until every process that inherits the descriptor is gone."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _PATIENCE
     while True:

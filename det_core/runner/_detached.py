@@ -8,7 +8,7 @@ import threading
 import time
 
 from det_core.errors import LaunchError
-from det_core.home import home
+from det_core.home import private_directory
 from det_core.interfaces.tracking import TrackingStore
 
 _PATIENCE = 30.0
@@ -20,8 +20,7 @@ def start_detached(store: TrackingStore, experiment_id: int) -> None:
     Raises:
         LaunchError: it ended with an error before that, or did not get ready in time.
     """
-    directory = home() / "runners"
-    directory.mkdir(exist_ok=True)
+    directory = private_directory("runners")
     log = directory / f"{experiment_id}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 from det_core.config import Secret, map_text, texts
 from det_core.errors import SecretMissing
-from det_core.home import home
+from det_core.home import private_directory
 from det_core.interfaces.tracking import SECRET_REFERENCE
 
 T = TypeVar("T")
@@ -53,7 +53,6 @@ def find_missing(config: object) -> dict[str, Path]:
 
 def write(path: Path, secret: str) -> None:
     """Write a secret's file, for the eyes of this user alone; it is whole and durable on return."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
     partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -92,7 +91,7 @@ def _file(reference: str) -> Path:
 
 
 def _directory() -> Path:
-    return home() / "secrets"
+    return private_directory("secrets")
 
 
 def _sync(directory: Path) -> None:
