@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from det_core.core.context_dir import IGNORE_FILE, context_files
@@ -12,6 +14,8 @@ from det_core.errors import DetError
 
 LIMIT = 96 << 20
 """Bytes of files that a context directory may hold."""
+_ARCHIVE_LIMIT = 2 * LIMIT
+"""Bytes of the tar file before compression: files, and what their names take."""
 _YAML = (".yaml", ".yml", ".json")
 
 
@@ -41,6 +45,12 @@ def pack(directory: Path, hide: Callable[[str], str] = str) -> bytes:
                 _add_hidden(archive, path, name, hide)
             else:
                 archive.add(path, name, recursive=False)
+        if archive.offset > _ARCHIVE_LIMIT:
+            raise DetError(
+                f"the {len(files)} files of the context directory {str(directory)!r} make an archive of "
+                f"{archive.offset >> 20} MiB, the limit is {_ARCHIVE_LIMIT >> 20} MiB; name data and outputs in a file "
+                f"{IGNORE_FILE} there"
+            )
     return buffer.getvalue()
 
 
@@ -52,6 +62,24 @@ def _add_hidden(archive: tarfile.TarFile, path: Path, name: str, hide: Callable[
 
 
 def unpack(content: bytes, directory: Path) -> None:
-    """Unpack into an existing directory; nothing is ever written outside it."""
-    with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
-        archive.extractall(directory, filter="data")
+    """Unpack into an existing directory; nothing is ever written outside it, and no more than `pack` would pack.
+
+    Raises:
+        DetError: it is no archive that `pack` made, or the disk is full.
+    """
+    try:
+        with gzip.open(io.BytesIO(content)) as stream:
+            plain = stream.read(_ARCHIVE_LIMIT + 1)
+        if len(plain) > _ARCHIVE_LIMIT:
+            raise tarfile.TarError(f"it holds more than {_ARCHIVE_LIMIT >> 20} MiB")
+        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
+            _refuse_links(archive.getmembers())
+            archive.extractall(directory, filter="data")
+    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as error:
+        raise DetError(f"the recorded code cannot be unpacked into {directory}: {error}") from error
+
+
+def _refuse_links(members: Iterable[tarfile.TarInfo]) -> None:
+    for member in members:
+        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) or member.issparse():
+            raise tarfile.TarError(f"{member.name!r} is neither a file nor a directory")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from det_core.config import parse_config
 from det_core.core.context_dir import context_files
 from det_core.errors import DetError
 from det_core.interfaces.tracking import State, TrackingStore
-from det_core.runner import ExperimentRunner, submit
+from det_core.runner import ExperimentRunner, _context_dir, submit
 from det_core.runner._context_dir import pack, unpack
 
 CONFIG = {
@@ -157,6 +160,73 @@ def test_code_among_the_record_is_refused(
     with pytest.raises(DetError, match=r"code' is DET_HOME, where det keeps its record; give a directory with your"):
         submit(store, parse_config(CONFIG), code)
     assert store.experiments() == []
+
+
+def archive(*members: tarfile.TarInfo) -> bytes:
+    """An archive by somebody else; each file holds as many zeros as its size says."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
+        for member in members:
+            made.addfile(member, io.BytesIO(bytes(member.size)))
+    return buffer.getvalue()
+
+
+def member(name: str, *, size: int = 0, kind: bytes = tarfile.REGTYPE, target: str = "", **pax: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.type, info.linkname, info.pax_headers = size, kind, target, pax
+    return info
+
+
+SPARSE = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 50)}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no header|not a gzip|empty"),
+        (b"code", "[Nn]ot a gzip"),
+        (archive(member("a", size=1000))[:-30], "end-of-stream"),
+        (gzip.compress(b"code" * 1000), "invalid header|truncated header|bad checksum"),
+        (gzip.compress(gzip.decompress(archive(member("a", size=4000)))[:2000]), "unexpected end"),
+        (archive(member("../evil")), "outside the destination"),
+        (archive(member("/evil")), None),
+        (archive(member("evil", kind=tarfile.SYMTYPE, target="/etc/passwd")), "'evil' is neither a file nor"),
+        (archive(member("evil", kind=tarfile.LNKTYPE, target="evil")), "'evil' is neither a file nor"),
+        (archive(member("evil", kind=tarfile.FIFOTYPE)), "'evil' is neither a file nor"),
+        (archive(member("evil", kind=tarfile.CHRTYPE)), "'evil' is neither a file nor"),
+        (archive(member("evil", **SPARSE)), "'evil' is neither a file nor"),
+    ],
+)
+def test_archives_by_others_write_nothing_elsewhere(content: bytes, message: str | None, tmp_path: Path) -> None:
+    (tmp_path / "a" / "copy").mkdir(parents=True)
+    if message is None:
+        unpack(content, tmp_path / "a" / "copy")
+    else:
+        with pytest.raises(DetError, match=rf"code cannot be unpacked into .*copy: .*({message})"):
+            unpack(content, tmp_path / "a" / "copy")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["copy"]
+    assert not Path("/evil").exists()
+
+
+@pytest.mark.parametrize("kind", ["file", "names"])
+def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_context_dir, "_ARCHIVE_LIMIT", 1 << 20)
+    many = [member("bomb", size=2 << 20)] if kind == "file" else [member(f"{number}") for number in range(3000)]
+    bomb = archive(*many)
+    assert len(bomb) < 1 << 16
+    with pytest.raises(DetError, match="holds more than 1 MiB"):
+        unpack(bomb, tmp_path)
+    assert not list(tmp_path.glob("[b0]*"))
+
+
+def test_names_count_for_the_limit_too(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(300):
+        write(code / str(number), "")
+    monkeypatch.setattr(_context_dir, "_ARCHIVE_LIMIT", 100_000)
+    with pytest.raises(DetError, match=r"the 301 files .* make an archive of .*\.detignore"):
+        pack(code)
 
 
 @pytest.mark.integration
