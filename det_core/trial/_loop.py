@@ -20,6 +20,7 @@ from det_core.core._together import everyone
 from det_core.core.context_dir import context_files
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.trial._averaging import average, unite
 from det_core.trial._context import TrialContext
 from det_core.trial._plan import Plan
 from det_core.trial._saver import Saver
@@ -85,6 +86,8 @@ class TrialLoop:
         self._latest = latest or (core.info.latest_checkpoint if core.info else None)
         self._progress = Progress(core.trial.trial_id, trial_seed=context.get_trial_seed())
         self._checkpointed_at = -1
+        self._left_out: set[str] = set()
+        """Names of metrics that reports leave out."""
         # Listed at the start: later the directory has what training wrote, too.
         self._code = list(context_files(Path.cwd())) if self._plan.checkpoint_code else []
         self._ranks = everyone(core.distributed)
@@ -174,9 +177,22 @@ class TrialLoop:
         rows = self._progress.unreported
         metrics = {**average(rows), **self._adapter.reduced()}
         if self._ranks.is_chief:
+            self._warn_of_left_out(rows, metrics)
             self._core.train.report_training_metrics(self._progress.batches_trained, metrics, rows)
         self._progress.unreported = []
         self._adapter.reported(metrics, rows)
+
+    def _warn_of_left_out(self, rows: Sequence[Metrics], reported: Metrics) -> None:
+        for name in sorted(set().union(*rows) - reported.keys() - self._left_out):
+            value = next((row[name] for row in rows if row.get(name) is not None), None)
+            if value is not None:
+                self._left_out.add(name)
+                _log.warning(
+                    "the training metric %r is %r, which has no mean, so reports leave it out; return numbers, tensors "
+                    "or arrays of numbers, or use a metric reducer",
+                    name,
+                    value,
+                )
 
     def _leaves(self) -> bool:
         if any(self._ranks.allgather(self._context.get_stop_requested())):
@@ -267,19 +283,3 @@ def _write(write: Callable[[Path], None], state: str, code: Sequence[str], path:
         copy = path / CODE / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(name, copy)
-
-
-def unite(of_ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The metrics of one batch from those of each worker: means of numbers, else what the first worker says."""
-    first = {name: value for metrics in reversed(of_ranks) for name, value in metrics.items()}
-    return {**first, **average(of_ranks)}
-
-
-def average(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The mean of every numeric metric over the mappings that have it; others are left out."""
-    values: dict[str, list[float]] = {}
-    for metrics in batch_metrics:
-        for name, value in metrics.items():
-            if isinstance(value, Real):
-                values.setdefault(name, []).append(float(value))
-    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}

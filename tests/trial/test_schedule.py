@@ -11,7 +11,7 @@ import pytest
 from det_core.config import Length, parse_config
 from det_core.errors import InvalidExperimentException
 from det_core.trial import NEVER, Plan, Schedule
-from det_core.trial._loop import average
+from det_core.trial._averaging import average
 
 BASE = {"searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}}}
 
@@ -98,3 +98,8 @@ def test_averages_leave_out_what_is_no_number() -> None:
     assert average(rows) == {"loss": 1.5, "rare": 4.0}
     assert str(average([{"loss": float("nan")}, {"loss": 1.0}])["loss"]) == "nan"
     assert average([]) == {}
+
+
+def test_averages_are_over_batches_and_elements() -> None:
+    rows = [{"one": [1.0], "array": [[1, 2], [3, 4]], "odd": [1.0, "a"]}, {"one": [3], "array": [5.0, 9.0], "odd": []}]
+    assert average(rows) == {"one": 2.0, "array": 4.0}

@@ -18,7 +18,7 @@ from det_core.core import Context, DistributedContext
 from det_core.errors import InvalidTrial, RankFailed
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial import Plan, Progress, TrialContext, TrialLoop
-from det_core.trial._loop import unite
+from det_core.trial._averaging import unite
 
 SIZE = 2
 
@@ -185,4 +185,11 @@ def test_numbers_are_averaged_over_those_who_have_them() -> None:
         "loss": 1.5,
         "name": "a",
         "only": 4.0,
+    }
+
+
+def test_lists_are_averaged_element_by_element_or_joined() -> None:
+    assert unite([{"classes": [1, [2]], "losses": [1.0]}, {"classes": [3, [4]], "losses": [2.0, 3.0]}]) == {
+        "classes": [2.0, [3.0]],
+        "losses": [1.0, 2.0, 3.0],
     }

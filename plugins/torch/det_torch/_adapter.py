@@ -22,7 +22,7 @@ from det_torch import _checkpoint, _reading
 from det_torch._callback import Callbacks
 from det_torch._context import PyTorchTrialContext
 from det_torch._data import AsItIs, Stream, training_data, validation_data
-from det_torch._metrics import settle, training_metrics, validation_metrics
+from det_torch._metrics import for_callbacks, for_report, settle, training_metrics, validation_metrics
 from det_torch._packing import pack, unpack
 from det_torch._random import forked, set_rng_state
 from det_torch._reducer import reduce_metrics
@@ -139,7 +139,9 @@ class PyTorchAdapter(TrialAdapter):
         return metrics
 
     def reported(self, metrics: Metrics, batch_metrics: Sequence[Metrics]) -> None:
-        self._callbacks.call("on_training_workload_end", metrics, batch_metrics)
+        if self._callbacks.has("on_training_workload_end"):
+            rows = list(map(for_callbacks, batch_metrics))
+            self._callbacks.call("on_training_workload_end", for_callbacks(metrics), rows)
         self._store_tensorboard()
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
@@ -156,9 +158,10 @@ class PyTorchAdapter(TrialAdapter):
             if before is not None:
                 self._callbacks.load_state_dict(before)
             return None
+        metrics = for_callbacks(metrics)
         self._callbacks.call("on_validation_end", metrics)
         self._store_tensorboard()
-        return metrics
+        return for_report(metrics)
 
     def snapshot(self) -> Callable[[Path], None]:
         self._context._backend.share_buffers()
@@ -249,7 +252,9 @@ class PyTorchAdapter(TrialAdapter):
             if own_rows is None:
                 return None
             rows = in_turn(distributed.allgather(own_rows))
-            self._callbacks.call("on_validation_epoch_end", rows)
+            if self._callbacks.has("on_validation_epoch_end"):
+                rows = list(map(for_callbacks, rows))
+                self._callbacks.call("on_validation_epoch_end", rows)
             metrics = reduce_metrics(rows, self._trial.evaluation_reducer())
             return {**metrics, **reducers.reduce(distributed, training=False, taken=metrics)}
 

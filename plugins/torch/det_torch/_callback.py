@@ -35,6 +35,8 @@ class PyTorchCallback:
     Every slot has callbacks of its own, which run in the order of the dict. A method may leave out arguments that
     it does not need. One that raises fails the trial.
 
+    Metrics arrive as NumPy values: numbers as scalars, tensors and lists of numbers as arrays.
+
     One that remembers anything defines `state_dict` and `load_state_dict`, or its memory ends with the process.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,35 @@ def plain(name: str, value: Any) -> Any:
         f"the metric {name!r} is {value!r} of type {type(value).__name__}; expected a number, a string, None, "
         "a tensor or an array, or a list or dict of them"
     )
+
+
+def for_callbacks(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain metrics as callbacks get them: numbers as NumPy scalars, lists of numbers as arrays."""
+    return {name: _as_numpy(value) for name, value in metrics.items()}
+
+
+def for_report(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metrics as plain values, arrays of one element as numbers.
+
+    Raises:
+        InvalidTrial: as `plain`; callbacks may have changed the metrics.
+    """
+    return {
+        name: plain(name, value.item() if isinstance(value, np.ndarray) and value.size == 1 else value)
+        for name, value in metrics.items()
+    }
+
+
+def _as_numpy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return for_callbacks(value)
+    if isinstance(value, bool):
+        return value
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        return value
+    return array[()] if array.dtype.kind in "biuf" else value
 
 
 def _hold(metrics: dict[str, Any]) -> dict[str, Any]:

@@ -72,7 +72,8 @@ class PyTorchTrial(Trial):
         Returns:
             The loss, or a dict with ``"loss"`` and further metrics. In the first style the
             loss is a scalar tensor with a graph. Other values are numbers, strings, None, tensors or
-            arrays, and lists and dicts of them.
+            arrays, and lists and dicts of them. Reports average numbers over batches, and arrays over batches and
+            elements.
         """
 
     @abstractmethod

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from det_torch import Batch, DataLoader, PyTorchCallback, PyTorchTrial, PyTorchTrialContext, Trainer, init
@@ -173,3 +174,56 @@ def test_a_validation_that_was_left_counts_once(make_context: Any) -> None:
     assert trial.counted.starts == 0
     assert adapter.validate(lambda: False)
     assert trial.counted.starts == 1
+
+
+class Elements(Trial):
+    """Reports what are no single numbers: one per batch is of one element, of an array, or none that has a mean."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.heard: dict[str, Any] = {}
+
+    def build_callbacks(self) -> dict[str, PyTorchCallback]:
+        heard = self.heard
+
+        class Hears(PyTorchCallback):
+            def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
+                heard["averages"], heard["batches"] = avg_metrics, batch_metrics
+
+            def on_validation_epoch_end(self, outputs: Any) -> None:
+                heard["outputs"] = outputs
+
+            def on_validation_end(self, metrics: Any) -> None:
+                heard["metrics"] = metrics
+
+        return {"hears": Hears()}
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        loss = super().train_batch(batch, epoch_idx, batch_idx)["loss"].detach()
+        array = np.array([[0.0, 1.0], [2.0, batch_idx]], np.float32)
+        ragged = torch.full((3 - batch_idx,), float(batch_idx))
+        return {"loss": loss * 0 + 1, "one": torch.ones(1), "array": array, "ragged": ragged, "note": "text"}
+
+    def evaluate_batch(self, batch: Any) -> Any:
+        return {"validation_loss": torch.ones(1), "classes": np.array([1, 3])}
+
+
+def test_metrics_that_are_no_scalars_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    with init() as context:
+        trial = Elements(context)
+        Trainer(trial, context).fit(max_length=Batch(3), reporting_period=Batch(3), validation_period=Batch(3))
+        assert context._core is not None
+        context._core.train.flush()
+        reports = {report.group: report.metrics for report in context._core._store.metrics(context.get_trial_id())}
+    # The mean over all elements, of arrays of several lengths too: three of 0, two of 1, one of 2.
+    assert reports["training"] == {"loss": 1.0, "one": 1.0, "array": 1.0, "ragged": pytest.approx(4 / 6)}
+    assert reports["validation"] == {"validation_loss": 1.0, "classes": [1.0, 3.0]}
+    (warning,) = [record.getMessage() for record in caplog.records if "'note'" in record.getMessage()]
+    assert "the training metric 'note' is 'text'" in warning
+
+    heard = trial.heard
+    assert heard["batches"][1]["array"].shape == (2, 2)
+    assert heard["batches"][1]["one"].mean().item() == heard["averages"]["one"].item() == 1.0
+    assert heard["batches"][0]["note"] == "text"
+    assert heard["outputs"][0]["validation_loss"].shape == heard["metrics"]["validation_loss"].shape == (1,)
+    assert heard["metrics"]["classes"].max() == 3

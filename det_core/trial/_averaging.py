@@ -1,0 +1,61 @@
+"""Means of training metrics over batches and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+
+def average(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the mean of every numeric metric over all batches that have it and all elements of lists.
+
+    Metrics of other types are left out.
+    """
+    values: dict[str, list[float]] = {}
+    for metrics in batch_metrics:
+        for name, value in metrics.items():
+            if type(value) is float:
+                values.setdefault(name, []).append(value)
+            elif numbers := _numbers(value):
+                values.setdefault(name, []).extend(numbers)
+    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
+
+
+def unite(of_ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the metrics of one batch from those of each worker.
+
+    Numbers become their mean, and lists of one shape their mean element by element. Lists of several lengths, such as
+    losses of single records, are joined. Of anything else the first worker's value is kept.
+    """
+    names = dict.fromkeys(name for metrics in of_ranks for name in metrics)
+    return {name: _united([metrics[name] for metrics in of_ranks if name in metrics]) for name in names}
+
+
+def _united(values: Sequence[Any]) -> Any:
+    if numbers := [float(value) for value in values if isinstance(value, Real)]:
+        return sum(numbers) / len(numbers)
+    lists = [value for value in values if isinstance(value, (list, tuple))]
+    if not lists:
+        return values[0]
+    if len(set(map(len, lists))) == 1:
+        return [_united(items) for items in zip(*lists, strict=True)]
+    return [item for items in lists for item in items]
+
+
+def _numbers(value: Any) -> list[float]:
+    """Return all numbers in nested lists; none if they hold anything else."""
+    try:
+        return list(_flat(value))
+    except TypeError:
+        return []
+
+
+def _flat(value: Any) -> Iterator[float]:
+    if isinstance(value, Real):
+        yield float(value)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _flat(item)
+    else:
+        raise TypeError(value)
