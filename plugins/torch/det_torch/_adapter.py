@@ -22,7 +22,7 @@ from det_torch import _checkpoint, _reading
 from det_torch._callback import Callbacks
 from det_torch._context import PyTorchTrialContext
 from det_torch._data import AsItIs, Stream, training_data, validation_data
-from det_torch._metrics import for_callbacks, for_report, settle, training_metrics, validation_metrics
+from det_torch._metrics import for_callbacks, plain, settle, training_metrics, validation_metrics
 from det_torch._packing import pack, unpack
 from det_torch._random import forked, set_rng_state
 from det_torch._reducer import reduce_metrics
@@ -161,7 +161,7 @@ class PyTorchAdapter(TrialAdapter):
         metrics = for_callbacks(metrics)
         self._callbacks.call("on_validation_end", metrics)
         self._store_tensorboard()
-        return for_report(metrics)
+        return {name: plain(name, value) for name, value in metrics.items()}  # callbacks may have changed them
 
     def snapshot(self) -> Callable[[Path], None]:
         self._context._backend.share_buffers()

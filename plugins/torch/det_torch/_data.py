@@ -41,7 +41,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
     - Datasets draw from the global generators of Python, numpy or torch, not from one of their own.
       Data workers are reseeded for every batch.
     - The order is a function of the trial's seed and the epoch alone: a sampler or batch sampler of your own gets
-      ``set_epoch`` if it has it, its ``generator`` is reseeded, and it draws from seeded global generators.
+      ``set_epoch`` if it has it, its ``generator`` is reseeded, and it draws from seeded global generators. A resumed
+      trial draws the epochs before again, so that one that changes with every pass goes on as it was.
     - Of an `IterableDataset` each epoch is one pass; it gets ``set_epoch`` too. A resumed trial reads the batches of
       the epoch again and drops them, or gives the dataset its state, if it has ``state_dict`` and ``load_state_dict``
       (with data workers: and is in torchdata's `StatefulDataLoader`). Every slot reads the whole stream and keeps

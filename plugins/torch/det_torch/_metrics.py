@@ -86,18 +86,6 @@ def for_callbacks(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _as_numpy(value) for name, value in metrics.items()}
 
 
-def for_report(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metrics as plain values, arrays of one element as numbers.
-
-    Raises:
-        InvalidTrial: as `plain`; callbacks may have changed the metrics.
-    """
-    return {
-        name: plain(name, value.item() if isinstance(value, np.ndarray) and value.size == 1 else value)
-        for name, value in metrics.items()
-    }
-
-
 def _as_numpy(value: Any) -> Any:
     if isinstance(value, dict):
         return for_callbacks(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -14,6 +15,13 @@ from det_core.errors import InvalidTrial
 from det_core.trial.generators import derive_seed
 from det_torch._random import forked, seed_all
 from det_torch.samplers import RepeatSampler
+
+_STATELESS = ("torch.utils.data.", "torchdata.", "det_torch.")
+"""Modules whose samplers yield a function of the seed and the epoch; others may change with every pass."""
+_LONG = 100
+"""Epochs to draw again that are worth a line in the log."""
+
+_log = logging.getLogger("det.torch")
 
 
 def read(loader: DataLoader[Any], numbers: range, *, seed: int, shares: int = 1) -> DataLoader[Any]:
@@ -60,6 +68,8 @@ class BatchStream:
         self._seed = seed
         self._shares = shares
         self._epoch_len = len(loader)
+        self._batches: dict[int, Callable[[int], Any]] = {}
+        """Epoch -> its batches, of the epoch that was drawn last, if a sampler may have state of its own."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -77,8 +87,22 @@ class BatchStream:
 
     def _epoch(self, epoch: int) -> Callable[[int], Any]:
         """From the number of a batch within the epoch to what the dataset is asked for."""
-        seed, sampler = derive_seed(self._seed, "epoch", epoch), self._loader.batch_sampler
+        if epoch in self._batches:  # a validation iterates anew
+            return self._batches[epoch]
         parts = list(chain(self._loader))
+        foreign = [type(part).__name__ for part in parts if not type(part).__module__.startswith(_STATELESS)]
+        if foreign:
+            first = max(self._batches, default=-1) + 1
+            if epoch - first >= _LONG:
+                _log.info("drawing %d earlier epochs of %s again, which may have state of its own", epoch, foreign[0])
+            for earlier in range(first, epoch):
+                self._draw(parts, earlier)
+        drawn = self._draw(parts, epoch)
+        self._batches = {epoch: drawn} if foreign else {}
+        return drawn
+
+    def _draw(self, parts: Sequence[Any], epoch: int) -> Callable[[int], Any]:
+        seed, sampler = derive_seed(self._seed, "epoch", epoch), self._loader.batch_sampler
         if sampler is None:
             order = _order(parts, epoch, seed)
             return lambda index: _as_list(order[index : index + 1])[0]

@@ -85,6 +85,66 @@ def test_entered_anywhere_by_number_alone(case: str) -> None:
     assert read(data_of(LOADERS[case]()), 8, 7) == expected[7:]
 
 
+class CountsPasses:
+    """A sampler whose state is its own: each pass begins one record later."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.passes += 1
+        yield from ((index + self.passes) % RECORDS for index in range(RECORDS))
+
+    def __len__(self) -> int:
+        return RECORDS
+
+
+class CountsPassesOfBatches(CountsPasses):
+    def __iter__(self) -> Any:
+        records = list(super().__iter__())
+        yield from (records[begin : begin + BATCH] for begin in range(0, RECORDS, BATCH))
+
+    def __len__(self) -> int:
+        return -(-RECORDS // BATCH)
+
+
+STATEFUL: dict[str, Callable[[], Any]] = {
+    "sampler": lambda: DataLoader(Augmented(), BATCH, sampler=CountsPasses()),
+    "no batches": lambda: DataLoader(Augmented(), None, sampler=CountsPasses()),
+    "batch sampler": lambda: DataLoader(Augmented(), batch_sampler=CountsPassesOfBatches()),
+    "below another": lambda: DataLoader(Augmented(), BATCH, sampler=samplers.RepeatSampler(CountsPasses())),
+}
+
+
+def records_of(batches: Any) -> list[list[Any]]:
+    return [batch.reshape(-1, 3)[:, 0].tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("case", STATEFUL)
+def test_a_sampler_with_state_of_its_own_goes_on_as_it_was(case: str) -> None:
+    length = len(STATEFUL[case]())
+    expected = records_of(islice(data_of(STATEFUL[case]()).start(0, None), 4 * length))
+    assert expected[0] != expected[length], "each epoch is another"
+    for begin in (1, length, 3 * length - 1):
+        stream = data_of(STATEFUL[case]())
+        assert records_of(islice(stream.start(begin, None), 4 * length - begin)) == expected[begin:]
+
+
+def test_a_sampler_with_state_of_its_own_is_drawn_for_epochs_without_a_share() -> None:
+    def loader() -> Any:
+        return DataLoader(Augmented(), RECORDS, sampler=CountsPasses())
+
+    expected = records_of(islice(data_of(loader()).start(0, None), 12))
+    for rank in range(3):
+        own = data_of(loader(), rank=rank, size=3).start(0, None)
+        assert records_of(islice(own, 4)) == expected[rank::3]
+
+
+@pytest.mark.parametrize("case", STATEFUL)
+def test_each_validation_is_alike_with_a_sampler_that_has_state(case: str) -> None:
+    batches, _ = validation_data(STATEFUL[case](), rank=0, size=1, seed=7, whole=False)
+    assert records_of(batches) == records_of(batches)
+
+
 @pytest.mark.parametrize("size", [2, 5])
 def test_ranks_share_the_batches_of_all_epochs_out(size: int) -> None:
     expected = read(data_of(LOADERS["collate"]()), 6 * size)

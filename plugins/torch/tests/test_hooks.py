@@ -217,7 +217,7 @@ def test_metrics_that_are_no_scalars_are_reported(caplog: pytest.LogCaptureFixtu
         reports = {report.group: report.metrics for report in context._core._store.metrics(context.get_trial_id())}
     # The mean over all elements, of arrays of several lengths too: three of 0, two of 1, one of 2.
     assert reports["training"] == {"loss": 1.0, "one": 1.0, "array": 1.0, "ragged": pytest.approx(4 / 6)}
-    assert reports["validation"] == {"validation_loss": 1.0, "classes": [1.0, 3.0]}
+    assert reports["validation"] == {"validation_loss": [1.0], "classes": [1.0, 3.0]}
     (warning,) = [record.getMessage() for record in caplog.records if "'note'" in record.getMessage()]
     assert "the training metric 'note' is 'text'" in warning
 
