@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 
 import pytest
 
+from det_core.testing import campaign_seeds
+
 from . import job
 
 pytestmark = [pytest.mark.integration, pytest.mark.campaign]
-SEEDS = range(200 if os.environ.get("DET_SOAK") else 10)
+SEEDS = campaign_seeds(few=10, many=200)
 LAYOUTS = [(2,), (3,), (4,), (2, 2), (1, 1, 1), (3, 1)]
 LIMIT = 10.0
 """Seconds from the kill to the last error."""

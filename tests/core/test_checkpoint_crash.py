@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import time
@@ -15,12 +14,13 @@ from det_core.interfaces.tracking import CheckpointState, State, TrackingStore
 from det_core.storage import find, restore
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
+from det_core.testing import campaign_seeds
 from det_core.tracking import open_store
 
 from . import workers
 
 pytestmark = [pytest.mark.integration, pytest.mark.campaign]
-SEEDS = range(200 if os.environ.get("DET_SOAK") else 10)
+SEEDS = campaign_seeds(few=10, many=200)
 LIMIT = 30
 """Seconds within which the ranks that live must raise."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -19,12 +18,13 @@ from det_core.config import parse_config
 from det_core.interfaces.search_method import Action, Create, SearchMethod, Train, plain
 from det_core.interfaces.tracking import Experiment, State, TrackingStore
 from det_core.search.method import open_method
+from det_core.testing import campaign_seeds
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign, pytest.mark.timeout(600)]
 
 Submit = Callable[..., Experiment]
 
-SEEDS = range(100 if os.environ.get("DET_SOAK") else 4)
+SEEDS = campaign_seeds(few=4, many=100)
 PATIENCE = 300.0
 TRIALS, LONGEST = 16, 16
 SPACE = {"x": {"type": "int", "minval": 0, "maxval": 3}, "y": {"type": "double", "minval": 0.0, "maxval": 1.0}}

@@ -21,6 +21,7 @@ from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
 from det_core.interfaces.tracking import CheckpointState, Experiment, State, TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit
 from det_core.runner._lease import Lease
+from det_core.testing import campaign_seeds
 
 from ..waiting import is_alive, wait_for
 
@@ -90,7 +91,7 @@ def on_batch(self, batch):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("seed", range(50 if os.environ.get("DET_SOAK") else 5))
+@pytest.mark.parametrize("seed", campaign_seeds(few=5, many=50))
 def test_sigkill_at_random_batches_changes_nothing(
     store: TrackingStore, new_experiment: Submit, tmp_path: Path, seed: int
 ) -> None:

@@ -14,8 +14,9 @@ from det_core.config import load_config
 from det_core.errors import ConfigError, StorageError
 from det_core.storage.config import DirectoryConfig, SharedFSConfig
 from det_core.storage.directory import DirectoryStorage
+from det_core.testing import campaign_seeds
 
-SEEDS = range(2000 if os.environ.get("DET_SOAK") else 100)
+SEEDS = campaign_seeds(few=100, many=2000)
 PIECES = (
     "a", "b c", "é", "e\u0301", "日本", "😀", "%2e%2e", "..%2f", "..\\up", "a\\b", "\uff0e\uff0e", "...",
     "..a", " ..", ".. ", "~",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from det_core.testing import is_soak
 from tests.testing.broken_backends import CAUGHT_BY
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ BROKEN = "tests/testing/broken_backends.py"
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign]
 
 CAUGHT = [(backend.__name__, test) for backend, tests in CAUGHT_BY.items() for test in tests]
-CHOSEN = CAUGHT if os.environ.get("DET_SOAK") else CAUGHT[::3]
+CHOSEN = CAUGHT if is_soak() else CAUGHT[::3]
 
 
 @pytest.fixture(scope="module")

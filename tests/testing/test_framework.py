@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from det_core.testing import is_soak
 from det_core.testing.framework import FrameworkCompliance
 from det_core.trial import Trial
 from tests.testing.broken_frameworks import CAUGHT_BY
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 BROKEN = "tests/testing/broken_frameworks.py"
 
 CAUGHT = [(framework.__name__, test) for framework, tests in CAUGHT_BY.items() for test in tests]
-CHOSEN = CAUGHT if os.environ.get("DET_SOAK") else CAUGHT[::3]
+CHOSEN = CAUGHT if is_soak() else CAUGHT[::3]
 
 
 @pytest.fixture(scope="module")

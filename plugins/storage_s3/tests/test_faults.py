@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -25,12 +24,12 @@ from det_core.cli import main
 from det_core.errors import DetError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import State, TrackingStore
+from det_core.testing import campaign_seeds
 from det_core.testing.proxy import Fault, FaultyProxy, Request
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.campaign]
-SOAK = bool(os.environ.get("DET_SOAK"))
-SEEDS = range(300 if SOAK else 15)
+SEEDS = campaign_seeds(few=15, many=300)
 TIMEOUT = 2
 """Seconds for which the client waits for an answer."""
 LIMIT = 150

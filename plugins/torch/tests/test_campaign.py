@@ -18,13 +18,14 @@ import torch
 
 from det_core.config import parse_config
 from det_core.interfaces.tracking import TrackingStore
+from det_core.testing import campaign_seeds
 from det_core.testing._run import begin_run
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign]
 
 PROGRAM = Path(__file__).with_name("campaign_trial.py")
-SEEDS = range(200 if os.environ.get("DET_SOAK") else 5)
+SEEDS = campaign_seeds(few=5, many=200)
 PATIENCE = 120.0
 BATCHES = 34
 

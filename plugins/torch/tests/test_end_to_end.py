@@ -18,13 +18,14 @@ import torch
 import yaml
 
 from det_core.runner._lease import _start_time
+from det_core.testing import campaign_seeds, is_soak
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 DET = str(Path(sys.executable).parent / "det")
-SEEDS = range(20 if os.environ.get("DET_SOAK") else 1)
+SEEDS = campaign_seeds(few=1, many=20)
 BATCHES = 180
 
 KILLER = """
@@ -123,7 +124,7 @@ def assert_same(one: Any, other: Any, where: str = "state") -> None:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("example", STYLES if os.environ.get("DET_SOAK") else ["digits_pytorch_context"])
+@pytest.mark.parametrize("example", STYLES if is_soak() else ["digits_pytorch_context"])
 def test_killed_at_five_random_batches_and_restarted(tmp_path: Path, example: str, seed: int) -> None:
     kill_at = sorted(random.Random(seed).sample(range(BATCHES), 5))
     calm = det("run", prepare(tmp_path, example, []))

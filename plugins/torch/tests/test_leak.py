@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from det_core.testing import is_soak
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign]
 
@@ -54,7 +55,7 @@ print(MEMORY[1] - MEMORY[0])
 """
 
 
-WARM, BATCHES = (6_000, 26_000) if os.environ.get("DET_SOAK") else (2_000, 9_000)
+WARM, BATCHES = (6_000, 26_000) if is_soak() else (2_000, 9_000)
 BYTES = 1_000
 
 

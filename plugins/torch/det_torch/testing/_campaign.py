@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
 import pytest
 
+from det_core.testing import campaign_seeds
 from det_core.testing._job import BATCHES, Failure
 from det_torch.testing._jobs import ADVERSARIES, ONE_MODEL, Jobs
 from det_torch.testing._suite import AdapterSuite
 
-SEEDS = range(50 if os.environ.get("DET_SOAK") else 1)
+SEEDS = campaign_seeds(few=1, many=50)
 
 
 def draw(seed: int) -> tuple[str, dict[str, Any], list[Failure]]:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from det_torch.testing import AdapterCompliance
 
+from det_core.testing import is_soak
+
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[4]
 EXAMPLE, DOCUMENT = ROOT / "examples" / "backend_plugin", ROOT / "docs" / "backends.md"
 BROKEN = "broken_backends"
@@ -21,7 +23,7 @@ assert _spec and _spec.loader
 _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 CAUGHT = list(_module.CAUGHT_BY.items())
-CHOSEN = CAUGHT if os.environ.get("DET_SOAK") else CAUGHT[::3]
+CHOSEN = CAUGHT if is_soak() else CAUGHT[::3]
 
 Run = Callable[..., str]
 
@@ -72,7 +74,7 @@ def test_a_defect_is_caught(failed: set[tuple[str, str]], backend: str, test: st
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_example_passes_the_suite(run: Run) -> None:
-    marks = [] if os.environ.get("DET_SOAK") else ["-m", "not campaign"]
+    marks = [] if is_soak() else ["-m", "not campaign"]
     told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *marks, "test_ring_torch.py", limit=550)
     # `compresses`; two hosts need root
     assert re.search(r"^\d+ passed, [12] skipped(, 1 deselected)? in ", told, re.MULTILINE), told
