@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,48 +11,15 @@ from typing import Any
 import pytest
 
 from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, Trial
-from det_core.testing._lacking import lacking
 from det_core.tracking import open_store
 
-BINARIES = Path("/usr/lib/postgresql/15/bin")
+from ..postgresql import PostgreSQL, running_postgresql
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    """The socket directory of a PostgreSQL server."""
-    psycopg = pytest.importorskip("psycopg") if "CI" not in os.environ else __import__("psycopg")
-    if not (BINARIES / "postgres").exists():
-        lacking(f"no PostgreSQL in {BINARIES}")
-    directory = tempfile.mkdtemp(prefix="det-pg-")
-    who: dict[str, Any] = {}
-    if os.getuid() == 0:  # which PostgreSQL refuses
-        shutil.chown(directory, "postgres", "postgres")
-        who = {"user": "postgres", "group": "postgres", "extra_groups": []}
-    data = f"{directory}/data"
-    initdb = [BINARIES / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"]
-    subprocess.run(initdb, check=True, cwd=directory, stdout=subprocess.DEVNULL, **who)
-    options = ["-c", "listen_addresses=", "-c", "fsync=off"]
-    process = subprocess.Popen(
-        [BINARIES / "postgres", "-D", data, "-k", directory, *options], cwd=directory, stderr=subprocess.DEVNULL, **who
-    )
-    try:
-        _wait(lambda: psycopg.connect(host=directory, user="postgres", dbname="postgres").close(), psycopg.Error)
-        yield directory
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
-        shutil.rmtree(directory)
-
-
-def _wait(attempt: Callable[[], None], error: type[Exception]) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            return attempt()
-        except error:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+def server() -> Iterator[PostgreSQL]:
+    with running_postgresql() as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
@@ -66,13 +27,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/det.db"
-    directory = request.getfixturevalue("server")
-    import psycopg
-
-    name = f"det_{uuid.uuid4().hex}"
-    with psycopg.connect(host=directory, user="postgres", dbname="postgres", autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return f"postgresql://postgres@/{name}?host={directory}"
+    server: PostgreSQL = request.getfixturevalue("server")
+    return server.create_database()
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from det_core.home import home
 from det_core.interfaces.tracking import MetricsReport, TrackingStore
 from det_core.tracking import _schema, _sqlite, open_store
 
+from ..postgresql import PostgreSQL
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -243,11 +245,11 @@ def test_an_older_database_is_brought_up_once(store: TrackingStore, url: str, mo
 
 
 @pytest.mark.integration
-def test_a_locked_row_in_postgresql(server: str, tmp_path: Path) -> None:
+def test_a_locked_row_in_postgresql(server: PostgreSQL) -> None:
     import psycopg
 
-    url = f"postgresql://postgres@/postgres?host={server}"
-    with open_store(url, wait=0.2) as store, psycopg.connect(host=server, user="postgres", dbname="postgres") as other:
+    url = server.create_database()
+    with open_store(url, wait=0.2) as store, psycopg.connect(url) as other:
         number = store.create_experiment(config={}).id
         other.execute("SELECT * FROM experiments FOR UPDATE")
         with pytest.raises(StoreBusy, match=r"another session held a lock for 0.2 s"):

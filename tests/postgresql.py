@@ -1,0 +1,101 @@
+"""A PostgreSQL server for tests, on a Unix socket in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.testing._lacking import lacking
+
+BINARIES = Path("/usr/lib/postgresql/15/bin")
+
+
+class PostgreSQL:
+    """A server that can be stopped and started again with the same data.
+
+    Attributes:
+        directory: where its socket and its data are.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self._user: dict[str, Any] = {}
+        if os.getuid() == 0:  # which PostgreSQL refuses
+            shutil.chown(directory, "postgres", "postgres")
+            self._user = {"user": "postgres", "group": "postgres", "extra_groups": []}
+        initdb = [str(BINARIES / "initdb"), "-D", self._data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"]
+        subprocess.run(initdb, check=True, cwd=directory, stdout=subprocess.DEVNULL, **self._user)
+        self.start()
+
+    def start(self) -> None:
+        """Start the server and wait until it accepts connections."""
+        options = ["-k", self.directory, "-c", "listen_addresses=", "-c", "fsync=off"]
+        self._process = subprocess.Popen(
+            [BINARIES / "postgres", "-D", self._data, *options],
+            cwd=self.directory,
+            env={"PATH": os.environ["PATH"]},  # not the DET_HOME of the test that happens to start it
+            stderr=subprocess.DEVNULL,
+            **self._user,
+        )
+        import psycopg
+
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self._connect().close()
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    self.stop()
+                    raise
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop the server at once, ending all connections."""
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(30)
+
+    def create_database(self) -> str:
+        """Return the URL of a new, empty database."""
+        name = f"det_{uuid.uuid4().hex}"
+        with self._connect() as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return f"postgresql://postgres@/{name}?host={self.directory}"
+
+    @property
+    def _data(self) -> str:
+        return f"{self.directory}/data"
+
+    def _connect(self) -> Any:
+        import psycopg
+
+        return psycopg.connect(host=self.directory, user="postgres", dbname="postgres", autocommit=True)
+
+
+@contextmanager
+def running_postgresql() -> Iterator[PostgreSQL]:
+    """Run a server during the block. Without PostgreSQL the test is skipped, or fails in CI."""
+    if "CI" not in os.environ:
+        pytest.importorskip("psycopg")
+    if not (BINARIES / "postgres").exists():
+        lacking(f"no PostgreSQL in {BINARIES}")
+    directory = tempfile.mkdtemp(prefix="det-pg-")
+    try:
+        server = PostgreSQL(directory)
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(directory)
