@@ -24,11 +24,27 @@ _KEEP_BUFFERS: dict[str, Any] = {
 
 
 class _Replica(DistributedDataParallel):
-    """One that a trial may freeze for a while, as adversaries do.
+    """One that a trial may freeze for a while, as adversaries do, and whose buckets stay as they are.
 
     A forward pass that no backward pass follows would leave DDP waiting for gradients, and it would exchange those of
     the next batch even if they only add up.
+
+    After the first backward pass DDP orders its buckets anew. The place of an element decides in which order a ring of
+    three slots or more adds it up, so the first batch of a resumed run would be rounded otherwise than in one run.
     """
+
+    def __init__(self, module: torch.nn.Module, **options: Any) -> None:
+        super().__init__(module, **options)
+        # The order that is for later is made now, of all parameters as they are; with find_unused_parameters it is
+        # never made, and this does nothing.
+        self.reducer._push_all_rebuilt_params()
+        self.reducer._rebuild_buckets()
+
+    def _build_params_for_reducer(self) -> tuple[list[torch.nn.Parameter], list[bool]]:
+        parameters, sparse = super()._build_params_for_reducer()  # type: ignore[no-untyped-call]
+        if self.find_unused_parameters:
+            return parameters, sparse
+        return parameters[::-1], sparse[::-1]  # as backward passes meet them, so that exchanges begin early
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         trains = any(parameter.requires_grad for parameter in self.module.parameters())
