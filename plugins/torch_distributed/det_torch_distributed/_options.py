@@ -16,6 +16,8 @@ class Options(BaseModel):
 
     find_unused_parameters: bool = False
     """Whether some batches may use a part of a model's parameters only; costs a walk over the graph in each."""
+    sync_batch_norm: bool = False
+    """Whether BatchNorm normalizes over the batches of all slots; on GPUs only."""
     sharding: Literal["none", "fsdp"] = "none"
     """Whether each slot has the whole of models and optimizers, or a part, by FSDP2."""
     units: list[str] = Field(default_factory=list)
@@ -27,7 +29,7 @@ class Options(BaseModel):
 
     @model_validator(mode="after")
     def _check_sharding(self) -> Options:
-        other = {"find_unused_parameters"} if self.sharding == "fsdp" else {"units", "param_dtype", "reduce_dtype"}
-        if wrong := sorted(key for key in other if getattr(self, key)):
+        sharded, whole = {"units", "param_dtype", "reduce_dtype"}, {"find_unused_parameters", "sync_batch_norm"}
+        if wrong := sorted(key for key in (whole if self.sharding == "fsdp" else sharded) if getattr(self, key)):
             raise ValueError(f"{', '.join(wrong)} has no meaning with `sharding: {self.sharding}`; remove it")
         return self

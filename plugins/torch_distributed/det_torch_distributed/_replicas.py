@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -14,6 +14,7 @@ from det_torch.process_group import ProcessGroup, broadcast
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from det_core.errors import InvalidTrial
 from det_torch_distributed._options import Options
 
 _PARAMETERS = inspect.signature(DistributedDataParallel).parameters
@@ -57,7 +58,12 @@ class Replicas(TorchBackend):
 
     def __init__(self, context: PyTorchTrialContext, options: Options) -> None:
         self._device = context.device
-        self._find_unused = options.find_unused_parameters
+        if options.sync_batch_norm and self._device.type == "cpu":
+            raise InvalidTrial(
+                "distributed.sync_batch_norm needs GPUs, and this slot trains on the CPU; remove it, or use a layer "
+                "that does not compute over the batch, such as torch.nn.GroupNorm"
+            )
+        self._options = options
         self._models: list[torch.nn.Module] = []
         self._replicas: list[DistributedDataParallel] = []
         self._compressed: set[DistributedDataParallel] = set()
@@ -67,10 +73,13 @@ class Replicas(TorchBackend):
         self._models.append(model)
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # there is nothing to exchange, which DDP refuses
+        if self._options.sync_batch_norm:
+            convert: Callable[[torch.nn.Module], torch.nn.Module] = torch.nn.SyncBatchNorm.convert_sync_batchnorm
+            model = convert(model)  # which has the same parameters and buffers
         replica = _Replica(
             model,
             device_ids=[self._device] if self._device.type == "cuda" else None,
-            find_unused_parameters=self._find_unused,
+            find_unused_parameters=self._options.find_unused_parameters,
             **_KEEP_BUFFERS,
         )
         self._replicas.append(replica)

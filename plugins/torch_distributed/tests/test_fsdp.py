@@ -70,7 +70,13 @@ def test_a_unit_shares_no_weight_with_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"units": ["Block"]}, {"param_dtype": "bfloat16"}, {"sharding": "fsdp", "find_unused_parameters": True}]
+    "options",
+    [
+        {"units": ["Block"]},
+        {"param_dtype": "bfloat16"},
+        {"sharding": "fsdp", "find_unused_parameters": True},
+        {"sharding": "fsdp", "sync_batch_norm": True},
+    ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="has no meaning with `sharding: (none|fsdp)`; remove it"):
