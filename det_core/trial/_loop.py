@@ -43,6 +43,8 @@ class Progress:
     unreported: list[dict[str, Any]] = field(default_factory=list)
     """Metrics of each batch since the last report."""
     trial_seed: int | None = None
+    stop_requested: bool = False
+    """Whether the trial asked to stop. It does so at the next report, which may be in a later run."""
 
     @classmethod
     def read(cls, path: Path) -> Progress | None:
@@ -119,18 +121,18 @@ class TrialLoop:
 
     def _until_the_end(self) -> Iterator[int]:
         progress, schedule = self._progress, self._schedule
-        if self._leaves():
+        if self._preempted():
             return
         batch = progress.batches_trained
         if schedule.validates_at(batch) if batch else self._plan.initial_validation:
             self._validate_once()  # the earlier run may have left before it was done
         while progress.batches_trained < schedule.length:
+            if self._stopped() or self._preempted():
+                return
             yield schedule.next_boundary(progress.batches_trained) - progress.batches_trained
             self._saver.look()
             if schedule.reports_at(progress.batches_trained):
                 self._at_boundary()
-            if progress.batches_trained < schedule.length and self._leaves():
-                return
         self._validate_once()
         self._checkpoint_once()
 
@@ -194,18 +196,26 @@ class TrialLoop:
                     value,
                 )
 
-    def _leaves(self) -> bool:
-        if any(self._ranks.allgather(self._context.get_stop_requested())):
-            _log.info("the trial asked to stop after %d batches", self._progress.batches_trained)
-            self._checkpoint_once()
-            self._saver.wait()
-            if self._ranks.is_chief:
-                self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
-            return True
-        if self._core.preempt.should_preempt():
-            self._checkpoint_once()
-            return True
-        return False
+    def _stopped(self) -> bool:
+        """End the trial for good, if it asked to stop and its step is finished: all that was trained is reported."""
+        if self._progress.unreported or not self._stop_requested():
+            return False
+        _log.info("the trial asked to stop after %d batches", self._progress.batches_trained)
+        self._checkpoint_once()
+        self._saver.wait()
+        if self._ranks.is_chief:
+            self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
+        return True
+
+    def _preempted(self) -> bool:
+        """Save a checkpoint to continue from, if this process should make room."""
+        if not self._core.preempt.should_preempt():
+            return False
+        self._checkpoint_once()
+        return True
+
+    def _stop_requested(self) -> bool:
+        return any(self._ranks.allgather(self._context.get_stop_requested()))
 
     def _validate_once(self) -> None:
         if self._progress.validated_at != self._progress.batches_trained:
@@ -247,6 +257,7 @@ class TrialLoop:
         if batch in (0, self._checkpointed_at):  # nothing was trained that a new start would not do again
             return
         self._saver.wait()  # the snapshot reuses what the one before was written from
+        self._progress.stop_requested = self._stop_requested()
         metadata = {"steps_completed": batch, "det_version": det_core.__version__, **self._adapter.metadata()}
         write = self._adapter.snapshot()
         if self._core.distributed.rank == 0:
@@ -272,8 +283,10 @@ class TrialLoop:
             progress.batches_trained = self._adapter.batches_trained(path) or 0
         elif saved and (self._core.info is None or saved.trial_id == progress.trial_id):
             vars(progress).update(vars(saved), trial_id=progress.trial_id)
-            if self._core.info:
+            if self._core.info:  # unlike a script, which asks for more of a stopped trial
                 self._checkpointed_at = saved.batches_trained
+                if saved.stop_requested:
+                    self._context.set_stop_requested(True)
 
 
 def _write(write: Callable[[Path], None], state: str, code: Sequence[str], path: Path) -> None:

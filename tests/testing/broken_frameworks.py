@@ -119,6 +119,13 @@ class DropsTheLastBatch(Sound):
         return rows[:-1] if stop() else rows
 
 
+class LeavesTheStep(Sound):
+    def train(self, batches: int, stop: Callable[[], bool]) -> list[Metrics]:
+        asked = self.trial.context.get_stop_requested
+        rows = super().train(batches, lambda: stop() or asked())
+        return [] if asked() else rows
+
+
 class ValidatesToTheEnd(Sound):
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
         metrics = super().validate(never)
@@ -270,6 +277,7 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     ValidatesWithAverages: ["a_validation_cut_short_does_not_change_training"],
     StaysUntilTheReport: ["leaves_after_the_batch"],
     DropsTheLastBatch: ["leaves_after_the_batch", "resumed_is_as_if_undisturbed[once]"],
+    LeavesTheStep: ["a_stop_request_finishes_the_step[at once]"],
     ValidatesToTheEnd: ["leaves_between_two_batches_of_a_validation"],
     TellsHalfAValidation: ["leaves_between_two_batches_of_a_validation"],
     PassesOverErrors: ["errors_of_the_trial_are_raised[training]"],

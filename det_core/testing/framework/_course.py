@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-Incident: TypeAlias = tuple[str, int, str]
+Incident: TypeAlias = tuple[str, int, str | Callable[[], None]]
 """(point, how often it was reached before, what happens then), as in ``("training", 5, "leave")``."""
 
 
@@ -51,7 +51,7 @@ def reached(point: str) -> None:
     course.counts[point] += 1
     for when, number, incident in course.incidents:
         if (when, number) == (point, count):
-            INCIDENTS[incident]()
+            (INCIDENTS[incident] if isinstance(incident, str) else incident)()
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from contextlib import nullcontext
 
 import pytest
 
+from det_core.core import EarlyExitReason
 from det_core.testing.framework._course import Incident, Mishap
-from det_core.testing.framework._laboratory import Laboratory
+from det_core.testing.framework._laboratory import REPORTED, Laboratory
 from det_core.testing.framework._suite import FrameworkSuite, Undisturbed
 
 _AMID = 5
@@ -51,6 +52,25 @@ class Leaving(FrameworkSuite):
         laboratory.train(trial_id)
         outcome = laboratory.outcome(trial_id)
         assert (outcome.rows, outcome.weights) == (undisturbed.outcome.rows, undisturbed.outcome.weights)
+
+    @pytest.mark.parametrize("preempted", [False, True], ids=["at once", "preempted"])
+    def test_a_stop_request_finishes_the_step(
+        self, laboratory: Laboratory, undisturbed: Undisturbed, preempted: bool
+    ) -> None:
+        """Whoever compares trials finds the same metrics up to there; if it is preempted first, in the next run."""
+        trial_id = laboratory.prepare()
+        incidents: list[Incident] = [("training", _AMID, lambda: laboratory.witness.context.set_stop_requested(True))]
+        if preempted:
+            laboratory.train(trial_id, *incidents, ("training", _AMID, "leave"))
+            assert laboratory.checkpoints(trial_id)[-1].steps_completed == _AMID + 1
+            incidents = []
+        laboratory.train(trial_id, *incidents)
+        outcome, length = laboratory.outcome(trial_id), 2 * REPORTED
+        assert outcome.rows == undisturbed.outcome.rows[:length]
+        assert outcome.reports == [report for report in undisturbed.outcome.reports if report[1] <= length]
+        assert laboratory.checkpoints(trial_id)[-1].steps_completed == length
+        early_exit = laboratory.store.run(trial_id, 1 + preempted).early_exit
+        assert early_exit == EarlyExitReason.USER_REQUESTED_STOP.value
 
     @pytest.mark.parametrize("point", ["training", "validation"])
     def test_errors_of_the_trial_are_raised(self, laboratory: Laboratory, point: str) -> None:

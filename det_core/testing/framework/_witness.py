@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from det_core.core import Context
 from det_core.interfaces.framework import Metrics, TrialAdapter
-from det_core.trial import TrialLoop
+from det_core.trial import TrialContext, TrialLoop
 
 
 class Witness:
     """Passes everything on. Tests derive others, which meddle."""
+
+    context: TrialContext
 
     def __init__(self, adapter: TrialAdapter) -> None:
         self.adapter = adapter
@@ -58,9 +61,10 @@ def witnessed(kind: Callable[[TrialAdapter], Witness]) -> Iterator[list[Witness]
     witnesses: list[Witness] = []
     make, note = TrialLoop.__init__, TrialLoop.trained
 
-    def init(loop: TrialLoop, adapter: TrialAdapter, *args: Any, **kwargs: Any) -> None:
+    def init(loop: TrialLoop, adapter: TrialAdapter, core: Context, context: TrialContext, **kwargs: Any) -> None:
         witnesses.append(kind(adapter))
-        make(loop, witnesses[-1], *args, **kwargs)  # type: ignore[arg-type]
+        witnesses[-1].context = context
+        make(loop, witnesses[-1], core, context, **kwargs)  # type: ignore[arg-type]
 
     def trained(loop: TrialLoop, batch_metrics: Sequence[Metrics]) -> None:
         witnesses[-1].trained(batch_metrics)

@@ -59,7 +59,7 @@ class Control(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         if run_context.stop_requested:  # by another hook; but it is the loop that ends the session
             run_context._stop_requested = False
             self._context.set_stop_requested(True)
-        if len(self._rows) == self._due or self._loop.stop() or self._asked_to_stop():
+        if len(self._rows) == self._due or self._loop.stop():
             rows, self._rows = self._rows, []
             self._loop.trained(rows)
             self._advance()
@@ -68,10 +68,6 @@ class Control(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     def finished(self) -> bool:
         """Whether the loop has ended, rather than the data."""
         return self._due is None
-
-    def _asked_to_stop(self) -> bool:
-        # With several slots all must stop at the same batch, so there the loop asks at boundaries only.
-        return self._context.distributed.size == 1 and self._context.get_stop_requested()
 
     def _advance(self) -> None:
         self._due = next(self._chunks, None)

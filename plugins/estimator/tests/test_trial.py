@@ -131,10 +131,12 @@ def test_hooks_are_told_in_order(make_laboratory: MakeLaboratory) -> None:
 
 
 def test_a_hook_may_stop_the_trial(make_laboratory: MakeLaboratory) -> None:
+    """The step, of four batches, is finished and reported."""
     laboratory = make_laboratory(type("Stopped", (Line,), {"hooks": [Stopping()]}))
     trial_id = laboratory.prepare(length={"batches": 6})
     laboratory.train(trial_id)
-    assert laboratory.checkpoints(trial_id)[-1].steps_completed == 3
+    assert laboratory.checkpoints(trial_id)[-1].steps_completed == 4
+    assert [report.steps_completed for report in laboratory.store.metrics(trial_id, group="training")] == [4]
     assert laboratory.store.run(trial_id, 1).early_exit == EarlyExitReason.USER_REQUESTED_STOP.value
 
 

@@ -88,10 +88,10 @@ class KerasAdapter(TrialAdapter):
                     self._settle(pending, rows)
                     epoch, _ = self._epochs.place(self._batch - 1)
                     self._callbacks.keras.on_epoch_end(epoch, self._epochs.end())
-                if stop() or self._stops_alone():
+                self._callbacks.heed()
+                if stop():
                     break
             self._settle(pending, rows)
-        self._callbacks.heed()
         return rows
 
     def reported(self, metrics: Metrics, batch_metrics: Sequence[Metrics]) -> None:
@@ -165,10 +165,6 @@ class KerasAdapter(TrialAdapter):
         self._epochs.add(settled)
         rows += settled
         pending.clear()
-
-    def _stops_alone(self) -> bool:
-        # Several slots leave at boundaries only, where all of them do.
-        return bool(self._model.stop_training) and self._context.distributed.size == 1
 
     def _evaluate(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
         """The metrics over the whole set, on all slots; None if this left early."""

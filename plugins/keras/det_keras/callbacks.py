@@ -32,8 +32,8 @@ class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
     =============================  ==========================================================================
 
     An epoch is one pass over the training data, or ``records_per_epoch`` of the config where the data does not tell its
-    length; without that, all training is epoch 0. ``self.model.stop_training = True`` ends the trial at the next
-    boundary, with a checkpoint.
+    length; without that, all training is epoch 0. ``self.model.stop_training = True`` ends the trial with the next
+    report of training metrics, and a checkpoint.
     """
 
     def on_train_workload_begin(
