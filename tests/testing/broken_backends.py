@@ -82,6 +82,10 @@ class PrintsTwice(Patched):
     patch = "relay = det_ring.relay; det_ring.relay = lambda r, s, t: relay(r, (l for l in s for _ in '12'), t)"
 
 
+class ListensEverywhere(Patched):
+    patch = "import socket; server = socket.create_server(('', 0))"
+
+
 CAUGHT_BY: dict[type[Ring], list[str]] = {
     ReversesLocalRanks: ["every_worker_has_a_rank_of_its_own"],
     ForgetsNodes: ["two_nodes_are_one_job"],
@@ -93,6 +97,7 @@ CAUGHT_BY: dict[type[Ring], list[str]] = {
     MixesStreams: ["lines_carry_the_rank_that_printed_them"],
     HidesFailures: ["a_worker_that_exits_with_an_error_fails_the_job", "a_worker_that_raises_ends_all_and_says_why"],
     WaitsForEverybody: ["a_killed_worker_ends_all[asleep-last]"],
+    ListensEverywhere: ["one_node_listens_on_loopback_only"],
     PrintsTwice: ["a_worker_that_raises_ends_all_and_says_why"],
 }
 

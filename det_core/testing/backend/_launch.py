@@ -111,6 +111,12 @@ class Launch:
         """The processes of this launch that still live."""
         return [str(process) for process in psutil.process_iter() if self._is_ours(process)]
 
+    def listening(self) -> list[str]:
+        """Return the addresses of all TCP sockets at which processes of this launch listen."""
+        ours = {process.pid for process in psutil.process_iter() if self._is_ours(process)}
+        listening = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
+        return [one.laddr.ip for one in listening if one.laddr and one.pid in ours]
+
     def assert_nothing_is_left(self, seconds: float = 1.0) -> None:
         deadline = time.monotonic() + seconds
         while left := self.left():

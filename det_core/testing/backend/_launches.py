@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from itertools import chain
 
 import pytest
@@ -27,6 +28,12 @@ for number in range(100):
     print("line", number, "of", rank)
 print("complaint of", rank, file=sys.stderr)
 print("\u00e9" * 5000)
+"""
+_LISTENING = """
+{joins}
+workers.allgather(None)
+tell(os.getpid())
+time.sleep(1000)
 """
 _ODD = ("--slots=9", "a b", "", "$HOME", "--", "*")
 
@@ -67,6 +74,15 @@ class Launches(BackendSuite):
         for launch in launches:
             launch.succeed()
         assert [len(told(launch)) for launch in launches] == [self.slots, self.slots + 1]
+
+    def test_one_node_listens_on_loopback_only(self, start: Start) -> None:
+        """Whoever reaches a rendezvous from outside could read and change what the workers tell each other."""
+        launch = start(_LISTENING.format(joins=self.joins))
+        launch.wait_for(self.slots)
+        addresses = launch.listening()
+        outside = [address for address in addresses if not ip_address(address).is_loopback]
+        assert not outside, f"listens at {outside}, expected 127.0.0.1"
+        assert addresses or not self.joins, f"after {self.joins!r} nothing listens; does it join other workers?"
 
     def test_two_nodes_are_one_job(self, start: Start) -> None:
         if not self.several_nodes:

@@ -35,6 +35,8 @@ class BackendSuite(Suite):
     """Workers of most tests, 2 or more."""
     several_nodes: ClassVar[bool] = True
     """Whether this machine can be two nodes, 127.0.0.1 and 127.0.0.2, each started by itself."""
+    joins: ClassVar[str] = ""
+    """Lines of a script by which a worker joins the backend's own communication, for the test of where it listens."""
     limit: ClassVar[float] = 60.0
     """Seconds that a launch may take to its end, its start included."""
 

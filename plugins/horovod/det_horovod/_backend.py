@@ -8,20 +8,18 @@ What it does besides for one job without elastic hosts is little: `det_horovod._
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-import psutil
 from pydantic import BaseModel
 
 from det_core.errors import LaunchError
 from det_core.interfaces.backend import Backend, Place, Ranks, Start
+from det_core.launch.network import interface_variables, listening_address
 
 _RANKS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
-_CHOSEN_BY_USERS = ("HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME")
-_LOOPBACK = "127.0.0.1"
+_INTERFACES = ("HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME")
 
 
 class Horovod(Backend):
@@ -33,18 +31,17 @@ class Horovod(Backend):
     def start(self, place: Place, worker: Sequence[str]) -> Start:
         if find_spec("horovod") is None:
             raise LaunchError("Horovod is not installed here; build it with: python -m det_horovod.build")
-        nodes = len(place.hosts)
-        interface = _interface(_LOOPBACK if nodes == 1 else place.hosts[1 if place.node == 0 else 0])
+        nodes, here = len(place.hosts), listening_address(place)
         environment = {
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_CPU_OPERATIONS": "gloo",
-            "HOROVOD_GLOO_RENDEZVOUS_ADDR": place.hosts[0] if nodes > 1 else _LOOPBACK,
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": place.hosts[0] if place.node else here,
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(place.port),
             "HOROVOD_SIZE": str(nodes * place.slots),
             "HOROVOD_LOCAL_SIZE": str(place.slots),
             "HOROVOD_CROSS_RANK": str(place.node),
             "HOROVOD_CROSS_SIZE": str(nodes),
-            **{name: os.environ.get(name, interface) for name in _CHOSEN_BY_USERS},
+            **interface_variables(_INTERFACES, here),
         }
         return Start(argv=[sys.executable, "-m", "det_horovod._launcher", *worker], env=environment)
 
@@ -57,19 +54,3 @@ class Horovod(Backend):
                 f"this process is no worker of Horovod: {error} of {', '.join(names.values())} is not set to a number; "
                 "start it with: python -m det_core.launch horovod --slots 2 -- script.py"
             ) from error
-
-
-def _interface(peer: str) -> str:
-    """The name of the network interface that leads to a host; nothing is sent to it."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((peer, 9))
-            here = probe.getsockname()[0]
-    except OSError as error:
-        raise LaunchError(
-            f"there is no way to the host {peer}: {error.strerror}; check the name, and routes"
-        ) from error
-    for name, addresses in psutil.net_if_addrs().items():
-        if here in [one.address for one in addresses]:
-            return name
-    raise LaunchError(f"no network interface has the address {here}; name the one to use in HOROVOD_GLOO_IFACE")

@@ -1,8 +1,9 @@
 """Builds Horovod for the frameworks of this environment and installs it: ``python -m det_horovod.build``.
 
 Horovod has no wheels, and its newest release does not compile as it is against today's PyTorch, whose headers need a
-newer C++ than the one it asks for. Here a wrapper around the compiler says so. The wheel is kept, and built again only
-for other versions of anything that it was compiled against.
+newer C++ than the one it asks for. Here a wrapper around the compiler says so. `PATCHES` corrects what is wrong in its
+own source. The wheel is kept, and built again only for other patches or other versions of anything that it was compiled
+against.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -28,6 +30,15 @@ import psutil
 VERSION = "0.28.1"
 FRAMEWORKS = {"torch": "PYTORCH", "tensorflow": "TENSORFLOW"}
 """Module -> its name in Horovod's build."""
+PATCHES = (
+    # The context of a process set would listen at the address that the host's own name resolves to, often loopback.
+    (
+        "horovod/common/gloo/gloo_context.cc",
+        "assert(global_context.IsEnabled());",
+        "assert(global_context.IsEnabled());\n  gloo_iface_ = global_context.gloo_iface_;",
+    ),
+)
+"""File in Horovod's source, a text that it has once, and the text that replaces it."""
 
 _SETTINGS = {"HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1", "HOROVOD_WITHOUT_MXNET": "1"}
 _TOOLS = ("cmake", "make", "g++")
@@ -103,7 +114,7 @@ def versions() -> dict[str, str]:
 def key(frameworks: Mapping[str, str]) -> str:
     """Names a directory of wheels by all that they depend on."""
     parts = [f"horovod-{VERSION}", sys.implementation.cache_tag, *(f"{name}-{of}" for name, of in frameworks.items())]
-    settings = json.dumps(_settings(frameworks), sort_keys=True).encode()
+    settings = json.dumps([_settings(frameworks), PATCHES], sort_keys=True).encode()
     return "-".join([*parts, hashlib.sha256(settings).hexdigest()[:8]])
 
 
@@ -121,16 +132,41 @@ def build(directory: Path, frameworks: Mapping[str, str]) -> Path:
     jobs = max(1, min(len(os.sched_getaffinity(0)), psutil.virtual_memory().available // _MEMORY_OF_A_COMPILER))
     _say(f"building Horovod {VERSION} for {', '.join(frameworks)} with {jobs} jobs, which takes minutes")
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        env = {**_settings(frameworks), **_tools(Path(scratch)), "MAKEFLAGS": f"-j{jobs}"}
+        # Without pip's own cache, which would give a wheel that was built for another framework.
+        options = ("-v", "--no-cache-dir", "--no-build-isolation", "--no-deps")
         _pip(
-            # Without pip's own cache, which would give a wheel that was built for another framework.
-            *("wheel", "-v", "--no-cache-dir", "--no-build-isolation", "--no-deps", "--no-binary=horovod"),
-            *(f"--wheel-dir={scratch}", f"horovod=={VERSION}"),
+            *("download", *options, "--no-binary=horovod", f"--dest={scratch}", f"horovod=={VERSION}"),
+            limit=_SECONDS_TO_INSTALL,
+            env=env,
+        )
+        source = unpack(Path(scratch))
+        _pip(
+            *("wheel", *options, f"--wheel-dir={scratch}", str(source)),
             limit=_SECONDS_TO_BUILD,
-            env={**_settings(frameworks), **_tools(Path(scratch)), "MAKEFLAGS": f"-j{jobs}"},
+            env=env,
             log=directory / "build.log",
         )
         (wheel,) = Path(scratch).glob("*.whl")
         return wheel.replace(directory / wheel.name)
+
+
+def unpack(directory: Path) -> Path:
+    """Unpack the source archive that lies in ``directory`` and apply `PATCHES`; the source's own directory.
+
+    Raises:
+        BuildError: the source is not the one that the patches are for.
+    """
+    (archive,) = directory.glob("horovod-*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(directory, filter="data")
+    source = directory / archive.name.removesuffix(".tar.gz")
+    for name, old, new in PATCHES:
+        text = (source / name).read_text()
+        if text.count(old) != 1:
+            raise BuildError(f"{name} of {archive.name} has {old!r} {text.count(old)} times; expected once")
+        (source / name).write_text(text.replace(old, new))
+    return source
 
 
 def _tools(scratch: Path) -> dict[str, str]:

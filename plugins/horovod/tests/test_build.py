@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,27 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+def pack(directory: Path, *texts: str) -> None:
+    """Leave a source archive of Horovod in the directory, whose patched files have these texts."""
+    source = directory / "horovod-0.28.1"
+    for name, _, _ in build.PATCHES:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("\n".join(texts))
+    with tarfile.open(f"{source}.tar.gz", "w:gz") as archive:
+        archive.add(source, source.name)
+    shutil.rmtree(source)
+
+
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What would be run. Instead, nothing is, except that the build leaves a wheel."""
+    """What would be run. Instead, nothing is, except that the download leaves the source and the build a wheel."""
     seen: list[Any] = []
 
     def run(command: list[str], **options: Any) -> None:
         seen.append((command[1:], options))
         for option in command:
+            if option.startswith("--dest="):
+                pack(Path(option.partition("=")[2]), *(old for _, old, _ in build.PATCHES))
             if option.startswith("--wheel-dir="):
                 Path(option.partition("=")[2], "horovod-0.28.1-cp311-cp311-linux_x86_64.whl").touch()
 
@@ -41,8 +55,10 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_it_builds_once_and_installs_what_it_has(commands: list[Any], tmp_path: Path) -> None:
     assert build.main(["--wheels", str(tmp_path)]) == 0
-    _, (building, options), (installing, _), *tries = commands
-    assert {"wheel", "--no-cache-dir", "--no-build-isolation", "horovod==0.28.1"} <= set(building)
+    _, (downloading, _), (building, options), (installing, _), *tries = commands
+    assert {"download", "--no-binary=horovod", "--no-build-isolation", "horovod==0.28.1"} <= set(downloading)
+    assert {"wheel", "--no-cache-dir", "--no-build-isolation"} <= set(building)
+    assert building[-1].endswith("/horovod-0.28.1")
     wanted = {"HOROVOD_WITH_PYTORCH": "1", "HOROVOD_WITH_TENSORFLOW": "1", "HOROVOD_WITH_GLOO": "1"}
     assert wanted.items() <= options["env"].items()
     (wheel,) = tmp_path.glob("*/*.whl")
@@ -61,6 +77,24 @@ def test_a_wheel_is_for_what_it_was_built_with(monkeypatch: pytest.MonkeyPatch) 
     keys.add(build.key(FRAMEWORKS))
     assert len(keys) == 4
     assert all(f"horovod-0.28.1-{sys.implementation.cache_tag}-torch-2.1" in key for key in keys)
+
+
+def test_a_wheel_is_for_the_patches_that_it_was_built_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = build.key(FRAMEWORKS)
+    monkeypatch.setattr(build, "PATCHES", ())
+    assert build.key(FRAMEWORKS) != key
+
+
+def test_the_source_is_patched(tmp_path: Path) -> None:
+    ((name, old, new),) = build.PATCHES
+    pack(tmp_path, "before", old, "after")
+    assert (build.unpack(tmp_path) / name).read_text() == f"before\n{new}\nafter"
+
+
+def test_a_source_that_the_patches_do_not_fit_is_refused(tmp_path: Path) -> None:
+    pack(tmp_path, "something else")
+    with pytest.raises(build.BuildError, match=r"gloo_context\.cc of horovod-0\.28\.1\.tar\.gz has .* 0 times"):
+        build.unpack(tmp_path)
 
 
 def test_frameworks_are_the_installed_ones(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

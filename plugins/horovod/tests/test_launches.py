@@ -11,3 +11,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("horovod")]
 
 class TestHorovod(BackendCompliance):
     plugin = "det_horovod.plugin"
+    joins = """
+import horovod.torch as hvd
+hvd.init(process_sets=[hvd.ProcessSet([0, 1])])
+hvd.barrier()
+"""

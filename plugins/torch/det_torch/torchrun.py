@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 from det_core.errors import LaunchError
 from det_core.interfaces.backend import Backend, Place, Ranks, Start
+from det_core.launch.network import interface_variables, listening_address
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+RENDEZVOUS = "det"
+"""Name of the rendezvous in `det_torch._torchrun_process`."""
 _SECONDS_TO_LEAVE = 5
 """For the other workers, once one failed; then they are killed."""
 _RANKS = {
@@ -26,30 +29,35 @@ _RANKS = {
 """Argument of `Ranks` -> the environment variable that torchrun sets."""
 
 
+_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
+
 class Torchrun(Backend):
-    """Starts workers by ``python -m torch.distributed.run``, which must be given the same on all nodes."""
+    """Starts workers by torchrun. It listens on loopback, or of several nodes at the addresses that the hosts name."""
 
     def __init__(self, options: BaseModel) -> None:
         """The options concern the training only."""
 
     def start(self, place: Place, worker: Sequence[str]) -> Start:
+        here = listening_address(place)
+        chief = place.hosts[0] if place.node else here
         arguments = {
             "nnodes": len(place.hosts),
-            "node-rank": place.node,
             "nproc-per-node": place.slots,
-            "rdzv-backend": "static",
-            "master-addr": place.hosts[0],
-            "master-port": place.port,
+            "rdzv-backend": RENDEZVOUS,
+            "rdzv-endpoint": f"[{chief}]:{place.port}" if ":" in chief else f"{chief}:{place.port}",
+            "rdzv-conf": f"rank={place.node}",
             "max-restarts": 0,
             "shutdown-timeout": _SECONDS_TO_LEAVE,
             "log-dir": place.directory,
             "tee": 3,
         }
         options = [f"--{name}={value}" for name, value in arguments.items()]
-        argv = [sys.executable, "-m", "torch.distributed.run", *options, "--no-python", *worker]
-        # Gloo otherwise listens on the interface that the host's own name leads to, if it leads to any.
-        env = {"GLOO_SOCKET_IFNAME": "lo"} if len(place.hosts) == 1 and sys.platform == "linux" else {}
-        return Start(argv=argv, env=env)
+        argv = [sys.executable, "-m", "det_torch._torchrun_process", *options, "--no-python", *worker]
+        # What DeepSpeed's own launcher sets, and scripts that it started read.
+        ours = {"LOCAL_SIZE": place.slots, "CROSS_RANK": place.node, "CROSS_SIZE": len(place.hosts)}
+        env = {name: str(value) for name, value in ours.items()}
+        return Start(argv=argv, env={**env, **interface_variables(_INTERFACES, here)})
 
     def ranks(self) -> Ranks:
         try:

@@ -19,6 +19,7 @@ ENVIRONMENT = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1",
     "GROUP_WORLD_SIZE": "2",
 }  # fmt: skip
+INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 def test_ranks_are_those_that_torchrun_sets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,15 +32,29 @@ def test_ranks_are_those_that_torchrun_sets(monkeypatch: pytest.MonkeyPatch) -> 
         Torchrun(Options()).ranks()
 
 
-def test_every_node_gets_the_same_rendezvous(tmp_path: Path) -> None:
+def test_every_node_gets_the_same_rendezvous(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in INTERFACES:
+        monkeypatch.delenv(name, raising=False)
     starts = []
     for node in range(2):
-        place = Place(hosts=["10.0.0.1", "10.0.0.2"], node=node, slots=3, port=2345, directory=tmp_path)
+        place = Place(hosts=["127.0.0.1", "127.0.0.2"], node=node, slots=3, port=2345, directory=tmp_path)
         starts.append(Torchrun(Options()).start(place, ["python3", "train.py"]))
-    assert [option for option in starts[0].argv if option not in starts[1].argv] == ["--node-rank=0"]
+    assert [option for option in starts[0].argv if option not in starts[1].argv] == ["--rdzv-conf=rank=0"]
     assert starts[0].argv[-3:] == ["--no-python", "python3", "train.py"]
-    assert {"--master-addr=10.0.0.1", "--master-port=2345", "--nnodes=2", "--max-restarts=0"} <= set(starts[0].argv)
-    assert not starts[0].env
+    assert {"--rdzv-endpoint=127.0.0.1:2345", "--nnodes=2", "--max-restarts=0"} <= set(starts[0].argv)
+    assert starts[1].env == {**starts[0].env, "CROSS_RANK": "1"}
+    assert {starts[0].env[name] for name in INTERFACES} == {"lo"}
+
+
+def test_one_node_stays_on_loopback_whatever_its_name(tmp_path: Path) -> None:
+    place = Place(hosts=["no.such.host.invalid"], node=0, slots=3, port=2345, directory=tmp_path)
+    assert "--rdzv-endpoint=127.0.0.1:2345" in Torchrun(Options()).start(place, ["train.py"]).argv
+
+
+def test_users_choose_the_interface(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
+    place = Place(hosts=["127.0.0.1"], node=0, slots=3, port=2345, directory=tmp_path)
+    assert Torchrun(Options()).start(place, ["train.py"]).env["GLOO_SOCKET_IFNAME"] == "ib0"
 
 
 def test_options_are_checked() -> None:

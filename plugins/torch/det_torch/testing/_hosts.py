@@ -1,4 +1,7 @@
-"""Two hosts, each a network namespace with a name, an address and a hosts file of its own."""
+"""Two hosts, each a network namespace with a name, an address and a hosts file of its own.
+
+A host's own name means loopback in its hosts file, as on Debian.
+"""
 
 from __future__ import annotations
 
@@ -32,26 +35,28 @@ class Hosts(AdapterSuite):
         if not self.hosts:
             pytest.skip("hosts is False")
         job, on_one_host = jobs.make(ONE_MODEL), jobs.undisturbed(ONE_MODEL, 2)
-        with _two_hosts(tmp_path / "hosts") as nodes:
+        with _two_hosts(tmp_path) as nodes:
             job.start(1, nodes=nodes).ended()
         self.assert_same(job, on_one_host.ended())
 
 
 @contextmanager
-def _two_hosts(file: Path) -> Iterator[list[Node]]:
+def _two_hosts(directory: Path) -> Iterator[list[Node]]:
     """How to launch on each; they share the file system, and a wire."""
     missing = [program for program in ("ip", "unshare") if not shutil.which(program)]
     if os.getuid() != 0 or missing:
         lacking(f"two hosts are network namespaces, which need root, iproute2 and util-linux; missing: {missing}")
     names = [f"det-{uuid.uuid4().hex[:6]}" for _ in _ADDRESSES]
-    hosts = {"localhost": "127.0.0.1", **dict(zip(names, _ADDRESSES, strict=True))}
+    addresses = {"localhost": "127.0.0.1", **dict(zip(names, _ADDRESSES, strict=True))}
+    for own in names:
+        hosts = {**addresses, own: "127.0.1.1"}
+        (directory / own).write_text("".join(f"{address} {name}\n" for name, address in hosts.items()))
     enter = ["unshare", "--mount", "--uts", "sh", "-c", _ENTER]
-    file.write_text("".join(f"{address} {name}\n" for name, address in hosts.items()))
     try:
         _join(names)
         yield [
             Node(
-                prefix=["ip", "netns", "exec", name, *enter, name, str(file)],
+                prefix=["ip", "netns", "exec", name, *enter, name, str(directory / name)],
                 arguments=[f"--hosts={','.join(names)}", f"--node={index}", f"--port={_PORT}"],
             )
             for index, name in enumerate(names)

@@ -1,0 +1,85 @@
+"""Address and interface at which the workers of a node listen."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterable
+
+import psutil
+
+from det_core.errors import LaunchError
+from det_core.interfaces.backend import Place
+
+LOOPBACK = "127.0.0.1"
+_ANY_PORT = 9
+
+
+def listening_address(place: Place) -> str:
+    """Return the address at which this node listens to the others, loopback if it is the only one.
+
+    That is the node's own entry in ``place.hosts``. Where this entry means loopback on the node itself, as a Debian
+    host's own name does, it is the address from which the node reaches the others.
+
+    Raises:
+        LaunchError: there is no route to the other nodes.
+    """
+    if len(place.hosts) == 1:
+        return LOOPBACK
+    source = _source_towards(place.hosts[0 if place.node else 1])
+    for address in _addresses(place.hosts[place.node]):
+        if _is_loopback(address) == _is_loopback(source) and _is_ours(address):
+            return address
+    return source
+
+
+def interface_variables(names: Iterable[str], address: str) -> dict[str, str]:
+    """Return environment variables that name the interface of ``address``. Variables that are set stay as they are.
+
+    Raises:
+        LaunchError: no interface has the address.
+    """
+    return {name: os.environ.get(name) or _interface(address, name) for name in names}
+
+
+def _source_towards(host: str) -> str:
+    """Return the address from which packets to ``host`` leave. Nothing is sent to it."""
+    try:
+        family, _, _, _, target = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise LaunchError(
+            f"there is no way to the host {host}: {error.strerror}; check the name, and routes"
+        ) from error
+
+
+def _addresses(host: str) -> list[str]:
+    try:
+        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    except OSError:
+        return []  # only the others know the name
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _is_ours(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+        return True
+
+
+def _interface(address: str, variable: str) -> str:
+    wanted = LOOPBACK if _is_loopback(address) else address
+    for name, addresses in psutil.net_if_addrs().items():
+        if wanted in [one.address for one in addresses]:
+            return name
+    raise LaunchError(f"no network interface has the address {address}; name the one to use in {variable}")

@@ -1,0 +1,82 @@
+"""Run torchrun with a store that listens at one address: ``python -m det_torch._torchrun_process ARGUMENT...``.
+
+torchrun's own static rendezvous listens on all interfaces, and whoever reaches its store can read and change it.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+from torch.distributed import TCPStore, run  # type: ignore[attr-defined]  # not in its __all__
+from torch.distributed.elastic.multiprocessing.api import PContext
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    rendezvous_handler_registry,
+)
+from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+
+from det_torch.torchrun import RENDEZVOUS
+
+_SECONDS_TO_COME = 600
+
+
+class OneAddressRendezvous(StaticTCPRendezvous):
+    """Static rendezvous whose store listens at the endpoint's address only."""
+
+    def get_backend(self) -> str:
+        return RENDEZVOUS
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        if self.rank == 0 and self._store is None:
+            self._store = TCPStore(
+                self.master_addr,
+                self.master_port,
+                self.world_size,
+                is_master=True,
+                timeout=self.timeout,
+                multi_tenant=True,
+                master_listen_fd=_listen(self.master_addr, self.master_port),
+            )
+        return super().next_rendezvous()
+
+
+def create_rendezvous(parameters: RendezvousParameters) -> RendezvousHandler:
+    """Make the rendezvous of this node, whose index is ``rank`` of ``--rdzv-conf``."""
+    address, port = parse_rendezvous_endpoint(parameters.endpoint, -1)
+    rank = int(parameters.config["rank"])
+    return OneAddressRendezvous(address, port, rank, parameters.max_nodes, parameters.run_id, _SECONDS_TO_COME)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Start the workers and wait for them."""
+    rendezvous_handler_registry.register(RENDEZVOUS, create_rendezvous)
+    _limit_closing(run.parse_args(argv).shutdown_timeout)  # type: ignore[no-untyped-call]
+    run.main(argv)
+
+
+def _listen(address: str, port: int) -> int:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        return socket.create_server((address, port), family=family).detach()
+    except OSError as error:
+        sys.exit(f"the workers cannot meet at {address}, port {port}: {error.strerror}; give another one with --port")
+
+
+def _limit_closing(seconds: int) -> None:
+    """Make ``--shutdown-timeout`` hold after the failure of a worker, too, where torchrun waits for 30 s."""
+    close = PContext.close
+
+    def limited(self: PContext, death_sig: signal.Signals | None = None, timeout: int = seconds) -> None:
+        close(self, death_sig, min(timeout, seconds))
+
+    PContext.close = limited  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
