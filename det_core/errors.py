@@ -131,6 +131,10 @@ class LaunchError(DetError):
     """The processes of a trial could not be started."""
 
 
+class LaunchDelayed(LaunchError):
+    """The processes of a trial could not be started now. A later try may succeed."""
+
+
 class CommError(DetError):
     """The workers of a trial could not talk to each other."""
 

@@ -126,7 +126,9 @@ def summary(result: Outcome) -> Iterator[str]:
         yield f"  error: {result.error}"
     if result.state is State.ERROR:
         yield f"  all it printed: det experiment logs {result.id}"
-    if result.state is not State.COMPLETED and (result.checkpoint or not result.error):
+    if result.state is State.PAUSED or (
+        result.state is not State.COMPLETED and (result.checkpoint or not result.error)
+    ):
         yield f"  to go on from the latest checkpoint: det experiment resume {result.id}"
 
 

@@ -18,7 +18,7 @@ class LaunchRequest:
 
     Args:
         name: identifies the trial on this host; a second launch of the same name waits until all
-            processes of the first are gone.
+            processes of the first are gone, or ends them.
         argv: the command line of its only process, or of what starts all of them, such as torchrun.
         cwd: its working directory, the user's code.
         info: what ``det.get_cluster_info()`` shall return there: file name -> JSON object. The launcher adds
@@ -73,5 +73,6 @@ class Launcher(ABC):
         """Start the processes.
 
         Raises:
-            det_core.errors.LaunchError: nothing was started.
+            det_core.errors.LaunchError: nothing was started, and no other try will succeed.
+            det_core.errors.LaunchDelayed: nothing was started, and the runner tries again.
         """

@@ -17,7 +17,6 @@ from typing import IO
 
 from det_core.core import agent_channel
 from det_core.core._info import INFO_DIR
-from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Allocation, LaunchRequest
 from det_core.launch._environment import too_long, variables
 from det_core.launch._guarded import Guarded
@@ -53,10 +52,10 @@ class Agent(Allocation):
             self._processes = Guarded(
                 request.argv, self._environment(request), cwd=request.cwd, inherit=[lock], output=subprocess.PIPE
             )
-        except OSError as error:
+        except OSError:
             self._server.close()
             shutil.rmtree(self._directory)
-            raise LaunchError(f"cannot start {request.argv[0]!r} in {request.cwd}: {error}") from error
+            raise
         self._readers = [self._follow(name, stream) for name, stream in self._processes.streams]
 
     def wait(self, timeout: float) -> int | None:

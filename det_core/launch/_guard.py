@@ -5,6 +5,9 @@ alone. Launchers such as torchrun put their workers into sessions of their own, 
 process group reaches them. So this process adopts every orphan below it (prctl(2),
 PR_SET_CHILD_SUBREAPER), and ends all of them when the command has ended, when the agent says so, or
 soon after the agent is gone. It exits as the command did.
+
+There are two of these processes, one below the other, because each may be killed as any other process. The one
+that is left ends everything at once.
 """
 
 from __future__ import annotations
@@ -32,11 +35,15 @@ _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 def main(channel: int, argv: list[str]) -> int:
     """Run the command to its end; its exit code."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     os.set_inheritable(channel, False)
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
+    from_outer, to_inner = os.pipe()
+    if inner := os.fork():
+        os.close(from_outer)
+        return _guard(inner, channel, GRACE)
+    os.close(to_inner)
+    os.close(channel)
     try:
         command = os.posix_spawnp(
             argv[0], argv, os.environ, setsigdef=[*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ], setsigmask=[]
@@ -44,18 +51,30 @@ def main(channel: int, argv: list[str]) -> int:
     except OSError as error:
         print(f"cannot start {argv[0]!r}: {error.strerror}", file=sys.stderr)  # noqa: T201  (into the trial's log)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    threading.Thread(target=_obey, args=(channel,), daemon=True).start()
-    status = _bury_until(command)
+    return _guard(command, from_outer, 0)
+
+
+def _guard(child: int, channel: int, grace: float) -> int:
+    """Wait for the child, end all that it leaves behind, and return its exit code.
+
+    Args:
+        channel: ends when the process above this one is gone.
+        grace: seconds in which the child may end by itself after that.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    threading.Thread(target=_obey, args=(channel, grace), daemon=True).start()
+    status = _bury_until(child)
     _end_all()
     if os.WIFSIGNALED(status):
         _die_of(os.WTERMSIG(status))
     return os.waitstatus_to_exitcode(status)
 
 
-def _obey(channel: int) -> None:
-    """A byte means to end everything now; the end of the stream, that the agent is gone."""
+def _obey(channel: int, grace: float) -> None:
+    """End everything now if a byte comes, or after the grace if the stream ends."""
     if not os.read(channel, 1):
-        time.sleep(GRACE)
+        time.sleep(grace)
     while True:
         _kill_descendants()
         time.sleep(0.05)
@@ -83,6 +102,8 @@ def _kill_descendants() -> None:
         with contextlib.suppress(OSError):  # ended meanwhile
             parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
             children[int(parent)].append(int(stat.parent.name))
+    if not children:  # this machine lists no processes, so the whole group has to go, with this one
+        os.killpg(0, signal.SIGKILL)
     todo = [os.getpid()]
     while todo:
         for pid in children[todo.pop()]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -66,13 +65,10 @@ class Guarded:
             return None
 
     def kill(self) -> None:
-        """End all processes at once and wait for them."""
+        """End all processes at once and wait for them, but not for those that the kernel holds back."""
         with contextlib.suppress(BrokenPipeError):  # it has ended
             os.write(self._to_guard, b"!")
         self.wait(_PATIENCE)
-        with contextlib.suppress(ProcessLookupError):  # a guard that somebody killed has left its group behind
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(_PATIENCE)
 
     def close(self) -> None:
         """End what is left."""

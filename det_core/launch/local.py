@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -11,16 +12,21 @@ from functools import partial
 from pathlib import Path
 
 from det_core.config import Block, Positive
-from det_core.errors import LaunchError
+from det_core.errors import LaunchDelayed, LaunchError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_core.launch._agent import Agent
+from det_core.launch._processes import end_lock_holders
 from det_core.launch._threads import threads
 
 _DEVICES = Path("/dev")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_GRACE = 10.0
+"""Seconds in which what is left of an earlier run may end by itself, as it does when its runner is gone."""
 _PATIENCE = 15.0
-"""Seconds to wait for the orphans of a killed runner; they end by themselves within 10."""
+"""Seconds to wait for what is left of an earlier run."""
+_TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of a machine that is short of something."""
 
 
 class LocalConfig(Block):
@@ -44,6 +50,10 @@ class LocalLauncher(Launcher):
                 return Agent(self._described(request, slots), lock=lock, closed=partial(self._give_back, slots))
             finally:
                 os.close(lock)  # the processes have inherited it
+        except OSError as error:
+            self._give_back(slots)
+            kind = LaunchDelayed if error.errno in _TEMPORARY else LaunchError
+            raise kind(f"cannot start {request.argv[0]!r} in {request.cwd}: {error}") from error
         except BaseException:
             self._give_back(slots)
             raise
@@ -57,7 +67,7 @@ class LocalLauncher(Launcher):
             )
         with self._lock:
             if count > len(self._free):
-                raise LaunchError(f"the trial needs {count} slots and {len(self._free)} of {self.slots} are free")
+                raise LaunchDelayed(f"the trial needs {count} slots and {len(self._free)} of {self.slots} are free")
             slots = sorted(self._free)[:count]
             self._free.difference_update(slots)
         return slots
@@ -96,19 +106,32 @@ def _gpu_ids() -> list[str]:
 
 
 def _lock(path: Path) -> int:
-    """Lock a file until every process that inherits the descriptor is gone."""
+    """Lock a file until every process that inherits the descriptor is gone.
+
+    Raises:
+        LaunchDelayed: another user's processes hold it, or some that the kernel does not end.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + _PATIENCE
+    try:
+        _wait_for(descriptor, path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _wait_for(descriptor: int, path: Path) -> None:
+    began = time.monotonic()
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
-                os.close(descriptor)
-                raise LaunchError(
-                    f"processes of an earlier run of {path.stem} are still alive after {_PATIENCE:.0f} s; "
-                    f"find them with: fuser -v {path}"
-                ) from None
-            time.sleep(0.05)
-        else:
-            return descriptor
+            waited = time.monotonic() - began
+        if waited > _GRACE:
+            end_lock_holders(path)
+        if waited > _PATIENCE:
+            raise LaunchDelayed(
+                f"processes of an earlier run of {path.stem} are still alive after {_PATIENCE:.0f} s; "
+                f"find them with: fuser -v {path}"
+            )
+        time.sleep(0.05)

@@ -52,7 +52,7 @@ class ExperimentRunner:
             tick: called about five times a second from this thread.
 
         Returns:
-            COMPLETED, ERROR, PAUSED (asked to leave; resume goes on) or CANCELED.
+            COMPLETED, ERROR, PAUSED (asked to leave, or a trial could not be started; resume goes on) or CANCELED.
 
         Raises:
             ExperimentBusy: another living runner has the experiment.
@@ -130,6 +130,9 @@ class ExperimentRunner:
                 loop.run(turn)
             if requests.current:
                 return REQUESTS[requests.current]
+            if loop.postponed:
+                self._error = loop.postponed
+                return State.PAUSED
             outcome = search.finish()
             if outcome is State.ERROR:
                 self._error = loop.error

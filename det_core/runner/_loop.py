@@ -43,6 +43,8 @@ class Loop:
     ) -> None:
         self.error: str | None = None
         """Why the first trial failed that did."""
+        self.postponed: str | None = None
+        """Why the first trial could not be started that waits for the experiment to be resumed."""
         self._store = store
         self._experiment_id = experiment_id
         self._search = search
@@ -68,7 +70,8 @@ class Loop:
     def _settle(self, ended: list[tuple[Trial, Ended]]) -> None:
         happened = []
         for trial, end in ended:
-            self.error = self.error or end.error
+            if end.outcome is Outcome.FAILED:
+                self.error = self.error or end.error
             if end.outcome is Outcome.COMPLETED:
                 metric = comparable(end.metric, smaller_is_better=self._smaller_is_better)
                 happened.append(Happened(trial, ("on_validation", trial.searcher_length, metric), State.PAUSED))
@@ -78,6 +81,9 @@ class Loop:
                 happened.append(_ended_by_a_person(trial))
             elif self._requests.current:
                 self._store.set_trial_state(trial.id, REQUESTS[self._requests.current], lease=self._lease)
+            elif end.outcome is Outcome.POSTPONED:
+                self.postponed = self.postponed or end.error
+                self._store.set_trial_state(trial.id, State.PAUSED, lease=self._lease)
         self._tell(happened)
 
     def _tell(self, happened: list[Happened]) -> None:

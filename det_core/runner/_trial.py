@@ -16,8 +16,8 @@ from pathlib import Path
 from det_core import events
 from det_core.config import ExperimentConfig, is_command
 from det_core.core import EarlyExitReason
-from det_core.errors import InvalidExperimentException, LaunchError, PluginError
-from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher
+from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, PluginError
+from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher, LaunchRequest
 from det_core.interfaces.tracking import Checkpoint, Run, State, TrackingStore, Trial
 from det_core.launch._verdict import REASON
 from det_core.plugins import emit
@@ -26,8 +26,12 @@ from det_core.runner._logs import LogWriter
 from det_core.runner._warm_start import source_checkpoint
 
 _TICK = 0.2
+_LAUNCH_TIMEOUT = 60.0
+"""Seconds for which a launch is tried again."""
+_LAUNCH_EVERY = 1.0
 _PREEMPTION_TIMEOUT = 600.0
 """Seconds from a request to leave until the trial is killed, unless the config sets preemption_timeout."""
+_NO_LAUNCH = (LaunchError, PluginError, InvalidExperimentException)
 _NOT_STARTED = (126, 127)
 """Exit codes of a shell, and of our launcher, whose command could not be started."""
 
@@ -40,6 +44,7 @@ class Outcome(Enum):
     INVALID_HP = "invalid_hp"
     FAILED = "error"
     INTERRUPTED = "interrupted"
+    POSTPONED = "postponed"
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Ended:
 
     Attributes:
         metric: the searcher metric if it is COMPLETED; NaN if it reported none.
-        error: the reason if it is FAILED.
+        error: the reason if it is FAILED, or POSTPONED to the next time that the experiment is resumed.
     """
 
     outcome: Outcome
@@ -78,7 +83,11 @@ class TrialRunner:
             run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
             try:
                 code, error = self._run_once(trial, run, requested)
-            except (LaunchError, PluginError, InvalidExperimentException) as failure:
+            except LaunchDelayed as delay:
+                if requested():
+                    continue
+                return Ended(Outcome.POSTPONED, error=str(delay))
+            except _NO_LAUNCH as failure:
                 return Ended(Outcome.FAILED, error=str(failure))
             run = self.store.run(trial.id, run.run_id)
             if run.early_exit == EarlyExitReason.INVALID_HP.value:  # workers that waited for that one may have failed
@@ -129,8 +138,8 @@ class TrialRunner:
                 experiment_id=trial.experiment_id, trial_id=trial.id, run_id=run.run_id, hparams=trial.hparams
             )
         )
-        allocation = self.launcher.start(
-            launch_request(
+        try:
+            request = launch_request(
                 self.config,
                 trial,
                 run,
@@ -139,7 +148,11 @@ class TrialRunner:
                 context_dir=self.context_dir,
                 log=log,
             )
-        )
+            allocation = self._launch(request, logs, requested)
+        except _NO_LAUNCH as error:
+            logs.add(None, "det", f"run {run.run_id} of trial {trial.id} could not be started: {error}")
+            logs.flush(now=True)
+            raise
         try:
             code = self._watch(allocation, logs, requested)
         finally:
@@ -150,6 +163,22 @@ class TrialRunner:
         logs.flush(now=True)
         told = [*reasons, logs.error] if code > 0 else []
         return code, next(filter(None, told), f"the worker {how}")
+
+    def _launch(self, request: LaunchRequest, logs: LogWriter, requested: Callable[[], State | None]) -> Allocation:
+        """Start the processes, with more tries where a later one may succeed. Raises as `Launcher.start`."""
+        give_up_at = time.monotonic() + _LAUNCH_TIMEOUT
+        told = ""
+        while True:
+            try:
+                return self.launcher.start(request)
+            except LaunchDelayed as delay:
+                if requested() or time.monotonic() > give_up_at:
+                    raise
+                if str(delay) != told:
+                    told = str(delay)
+                    logs.add(None, "det", f"not started yet, to be tried again: {told}")
+                    logs.flush(now=True)
+                time.sleep(_LAUNCH_EVERY)
 
     def _watch(self, allocation: Allocation, logs: LogWriter, requested: Callable[[], State | None]) -> int:
         """Wait for the end, passing on requests to leave."""

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
+import psutil
 import pytest
 
 from det_core.launch import _guard
 
-from ..waiting import is_alive
+from ..waiting import is_alive, wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -45,6 +45,11 @@ class Guarded:
     def end(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=30)
         return self.process.returncode, out, err
+
+    def inner(self) -> psutil.Process:
+        """Return the guard below this one."""
+        (inner,) = psutil.Process(self.process.pid).children()
+        return inner
 
     def first_line(self) -> str:
         assert self.process.stdout
@@ -134,5 +139,32 @@ def test_orphans_are_buried_meanwhile(guarded: Callable[..., Guarded]) -> None:
     # Each subshell leaves an orphan that ends at once; zombies would stay children of the guard.
     one = guarded("/bin/sh", "-c", "for i in 1 2 3 4 5; do (true & true); done; sleep 0.5; echo done; sleep 5")
     assert one.first_line() == "done"
-    children = Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
-    assert len(children) == 1
+    assert len(one.inner().children()) == 1
+
+
+@pytest.mark.parametrize("victim", ["outer", "inner"])
+def test_the_guard_that_is_left_ends_everything(guarded: Callable[..., Guarded], victim: str) -> None:
+    one = guarded("/bin/sh", "-c", f"{STRAY} sleep 1000; true")
+    stray, inner = int(one.first_line()), one.inner()
+    tree = [stray, inner.pid, *(process.pid for process in inner.children())]
+    (inner if victim == "inner" else one.process).kill()
+    wait_for(lambda: not any(map(is_alive, tree)), seconds=10)
+    assert one.end()[0] == -9
+
+
+def test_a_machine_that_lists_no_processes_ends_the_group() -> None:
+    hidden = ["unshare", "--mount", "/bin/sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    if subprocess.run([*hidden, "true"], capture_output=True).returncode:
+        pytest.skip("hiding /proc needs root")
+    one = subprocess.Popen(
+        [*hidden, sys.executable, "-I", "-S", _guard.__file__, "0", "/bin/sh", "-c", "echo $$; exec sleep 1000"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert one.stdin and one.stdout
+    with one.stdin, one.stdout:
+        command = int(one.stdout.readline())
+        one.stdin.write(b"!")
+    assert one.wait(30) == -9
+    wait_for(lambda: not is_alive(command))

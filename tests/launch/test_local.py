@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from det_core.errors import LaunchError
+from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Allocation, LaunchRequest
 from det_core.launch import local
 from det_core.launch.local import LocalConfig, LocalLauncher, gpus
@@ -61,7 +62,7 @@ def test_launches_at_once_have_different_gpus(tmp_path: Path, monkeypatch: pytes
     launcher = LocalLauncher(LocalConfig())
     assert launcher.slots == 3
     launches = [start(launcher, tmp_path, "first", 2), start(launcher, tmp_path, "second", 1)]
-    with pytest.raises(LaunchError, match="needs 1 slots and 0 of 3 are free"):
+    with pytest.raises(LaunchDelayed, match="needs 1 slots and 0 of 3 are free"):
         start(launcher, tmp_path, "third", 1)
     for allocation, _ in launches:
         assert allocation.wait(20) == 0
@@ -114,3 +115,38 @@ def threads_of(slots: int, directory: Path, **env: str) -> list[str]:
 def test_more_than_there_are(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"needs 2 slots and this machine has 1; lower resources.slots_per_trial"):
         start(LocalLauncher(LocalConfig()), tmp_path, "first", 2)
+
+
+@pytest.mark.integration
+def test_what_is_left_of_an_earlier_run_is_ended(
+    tmp_path: Path, det_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_GRACE", 0.0)
+    lock = det_home / "locks" / "trial.lock"
+    lock.parent.mkdir(parents=True)
+    left = subprocess.Popen(["flock", lock, "sh", "-c", "echo locked; sleep 1000"], stdout=subprocess.PIPE)
+    assert left.stdout and left.stdout.readline()
+    allocation, _ = start(LocalLauncher(LocalConfig()), tmp_path, "trial", 1)
+    with closing(allocation), left.stdout:
+        assert left.wait(20) != 0
+        assert allocation.wait(20) == 0
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("det_home")
+def test_a_full_disk_delays_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        monkeypatch.setattr("tempfile.tempdir", str(disk))
+        launcher = LocalLauncher(LocalConfig())
+        with pytest.raises(LaunchDelayed, match="No space left on device"):
+            start(launcher, tmp_path, "trial", 1)
+        monkeypatch.undo()
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    allocation, _ = start(launcher, tmp_path, "trial", 1)
+    with closing(allocation):
+        assert allocation.wait(20) == 0

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from det_core.config import parse_config
@@ -311,7 +312,9 @@ sys.stdout.buffer.write(b"caf\xc3\xa9 \xff\n" + b"x" * 100_000 + b"\n[rank=3] he
 def test_slots_are_the_launchers_business(store: TrackingStore, command: Command) -> None:
     experiment = command("", resources={"slots_per_trial": 3})
     assert run(store, experiment) is State.ERROR
-    assert "needs 3 slots and this machine has" in str(store.experiment(experiment.id).error)
+    error = str(store.experiment(experiment.id).error)
+    assert "needs 3 slots and this machine has" in error
+    assert logs(store, experiment, "det")[1:] == [(0, f"run 1 of trial 1 could not be started: {error}")]
 
 
 # One process that never hears of det, in a session of its own, as torchrun starts its workers.
@@ -333,9 +336,31 @@ def test_no_process_outlives_the_runner(store: TrackingStore, command: Command, 
     wait_for(lambda: not any(map(is_alive, map(int, pids))), seconds=10)
 
 
+@pytest.mark.slow
+def test_no_process_outlives_the_runner_and_the_guard(store: TrackingStore, command: Command, out: Path) -> None:
+    experiment = command(
+        TREE.replace("(OUT /", "info.trial.trial_run_id == 1 or sys.exit()\n(OUT /"), f"{PYTHON}; exit"
+    )
+    start_detached(store, experiment.id)
+    wait_for(lambda: (out / "pids").exists() and len((out / "pids").read_text().split()) == 2)
+    pids = (out / "pids").read_text().split()
+    runner = psutil.Process(int(str(store.lease_holder(experiment.id)).rsplit(":", 3)[1]))
+    (guard,) = runner.children()
+    for process in (runner, guard):
+        process.kill()
+    wait_for(lambda: not any(map(is_alive, map(int, pids))), seconds=10)
+    assert run(store, experiment) is State.COMPLETED
+    assert the_trial(store, experiment).restarts == 0
+
+
 def test_no_process_outlives_a_kill(store: TrackingStore, command: Command, out: Path) -> None:
     experiment = command(TREE)
-    threading.Timer(2.0, store.set_experiment_state, (experiment.id, State.STOPPING_KILLED)).start()
+
+    def kill() -> None:
+        wait_for(lambda: (out / "pids").exists() and len((out / "pids").read_text().split()) == 2)
+        store.set_experiment_state(experiment.id, State.STOPPING_KILLED)
+
+    threading.Thread(target=kill, daemon=True).start()
     assert run(store, experiment) is State.CANCELED
     assert not any(map(is_alive, map(int, (out / "pids").read_text().split())))
 

@@ -393,18 +393,49 @@ def test_a_full_disk_leaves_no_visible_checkpoint(store: TrackingStore, new_expe
         subprocess.run(["umount", disk], check=True)
 
 
-def test_a_trial_whose_orphans_live_on_is_not_started_beside_them(
+def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
+    store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_core.launch.local._PATIENCE", 0.2)
+    monkeypatch.setattr("det_core.runner._trial._LAUNCH_TIMEOUT", 0.5)
+    lock = det_home / "locks" / "trial-1.lock"
+    lock.parent.mkdir()
+    searcher = {"name": "random", "metric": "validation_loss", "max_trials": 2, "max_length": {"batches": 10}}
+    experiment = new_experiment(searcher=searcher)
+    with lock.open("w") as orphan:
+        fcntl.flock(orphan, fcntl.LOCK_EX)
+        assert run(store, experiment) is State.PAUSED
+    waiting, other = store.trials(experiment.id)
+    assert (waiting.state, waiting.restarts, other.steps_completed) == (State.PAUSED, 0, 10)
+    assert "fuser -v" in str(store.experiment(experiment.id).error)
+    log = [line.log for line in store.logs(waiting.id)]
+    assert [line.partition(": ")[0] for line in log[1:]] == [
+        "not started yet, to be tried again",
+        "run 1 of trial 1 could not be started",
+    ]
+    assert run(store, experiment) is State.COMPLETED
+    assert [(trial.steps_completed, trial.restarts) for trial in store.trials(experiment.id)] == [(10, 0), (10, 0)]
+    assert store.experiment(experiment.id).error is None
+
+
+def test_a_trial_that_leaves_while_it_waits_for_orphans(
     store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("det_core.launch.local._PATIENCE", 0.2)
     lock = det_home / "locks" / "trial-1.lock"
     lock.parent.mkdir()
+    experiment = new_experiment()
+
+    def pause() -> None:
+        wait_for(lambda: any(len(store.logs(trial.id)) == 2 for trial in store.trials(experiment.id)))
+        os.kill(os.getpid(), signal.SIGINT)
+
     with lock.open("w") as orphan:
         fcntl.flock(orphan, fcntl.LOCK_EX)
-        experiment = new_experiment()
-        assert run(store, experiment) is State.ERROR
-    assert the_trial(store, experiment).state is State.ERROR
-    assert "fuser -v" in str(store.experiment(experiment.id).error)
+        threading.Thread(target=pause, daemon=True).start()
+        assert run(store, experiment) is State.PAUSED
+    assert the_trial(store, experiment).state is State.PAUSED
+    assert store.experiment(experiment.id).error is None
 
 
 def test_a_long_temporary_directory_is_no_obstacle(

@@ -82,7 +82,8 @@ class Ends(BackendSuite):
         launch.wait_for(self.slots)
         began = time.monotonic()
         (guard,) = psutil.Process(launch.process.pid).children()
-        (launcher,) = guard.children()
+        (inner_guard,) = guard.children()
+        (launcher,) = inner_guard.children()
         launcher.kill()
         _assert_failed_in_time(launch, began)
 

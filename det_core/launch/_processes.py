@@ -1,0 +1,67 @@
+"""Which processes live, and which hold the lock of a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+_PROC = Path("/proc")
+
+
+def has_ended(pid: int, start: str = "") -> bool:
+    """Return whether a process is certainly gone. A zombie is; one that cannot be looked at counts as alive.
+
+    Args:
+        start: its `start_time`, which tells it from a later process with the same id; "" if unknown.
+    """
+    if seen := _look_at(pid):
+        is_zombie, started = seen
+        return is_zombie or start not in ("", started)
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)  # not if it is another user's
+    return False
+
+
+def start_time(pid: int) -> str:
+    """Return a mark of when a process started; "" if it is gone or cannot be looked at."""
+    seen = _look_at(pid)
+    return seen[1] if seen else ""
+
+
+def end_lock_holders(path: Path) -> None:
+    """Kill the other processes of this user that hold a lock on the file, with all that they started."""
+    for pid in _lock_holders(path):
+        with suppress(psutil.Error):  # ended meanwhile
+            holder = psutil.Process(pid)
+            for one in (*holder.children(recursive=True), holder):
+                one.kill()
+
+
+def _lock_holders(path: Path) -> set[int]:
+    """Return their ids; none where there is no ``/proc``."""
+    file, found = path.stat(), set()
+    for descriptor in _PROC.glob("[0-9]*/fd/[0-9]*"):
+        process = descriptor.parent.parent
+        with suppress(OSError):  # ended meanwhile, or another user's
+            is_open = process.stat().st_uid == os.getuid() and os.path.samestat(descriptor.stat(), file)
+            if is_open and "FLOCK" in (process / "fdinfo" / descriptor.name).read_text():
+                found.add(int(process.name))
+    return found - {os.getpid()}
+
+
+def _look_at(pid: int) -> tuple[bool, str] | None:
+    """Return whether a process is a zombie, and when it started; None if it is gone or cannot be looked at."""
+    try:
+        if sys.platform == "linux":  # exactly, where psutil's times move with the clock
+            state, *fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            return state in "ZX", fields[18]
+        process = psutil.Process(pid)
+        return process.status() == psutil.STATUS_ZOMBIE, repr(process.create_time())
+    except (OSError, psutil.Error):
+        return None

@@ -1,0 +1,65 @@
+"""Who is alive, and who holds a lock."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from det_core.launch._processes import end_lock_holders, has_ended, start_time
+
+from ..waiting import wait_for
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_living_process_a_zombie_and_a_dead_one() -> None:
+    assert int(start_time(os.getpid())) > 0
+    assert not has_ended(os.getpid())
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert has_ended(child.pid)  # a zombie
+    child.wait()
+    assert has_ended(child.pid)
+    assert start_time(child.pid) == ""
+
+
+def test_a_later_process_with_the_same_id() -> None:
+    assert not has_ended(os.getpid(), start_time(os.getpid()))
+    assert has_ended(os.getpid(), "1")
+
+
+def test_nobody_counts_as_dead_where_proc_cannot_be_read() -> None:
+    hidden = ["unshare", "--mount", "/bin/sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    if subprocess.run([*hidden, "true"], capture_output=True).returncode:
+        pytest.skip("hiding /proc needs root")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    code = f"""if True:
+        from det_core.launch._processes import has_ended, start_time
+        print([has_ended({os.getpid()}, "1"), start_time({os.getpid()}), has_ended({gone.pid})])
+    """
+    ran = subprocess.run([*hidden, sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (ran.stdout.strip(), ran.stderr) == ("[False, '', True]", "")
+
+
+def test_those_that_hold_a_lock_are_ended_with_all_they_started(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    holder = subprocess.Popen(["flock", path, "sh", "-c", "sleep 1000 9>&- & echo $!; wait"], stdout=subprocess.PIPE)
+    waiting = subprocess.Popen(["flock", path, "true"])
+    assert holder.stdout
+    with holder.stdout:
+        child = int(holder.stdout.readline())
+    with path.open() as ours:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(ours, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        end_lock_holders(path)
+        assert holder.wait(10) != 0
+        wait_for(lambda: has_ended(child))
+        assert waiting.wait(10) == 0
+        fcntl.flock(ours, fcntl.LOCK_EX)
+        end_lock_holders(path)  # but not the process that asks
