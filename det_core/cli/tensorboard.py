@@ -18,6 +18,7 @@ from det_core.cli._output import count
 from det_core.errors import DetError, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
+from det_core.storage import is_inside
 from det_core.tracking import open_store
 from det_core.tracking.control import settled
 
@@ -93,7 +94,7 @@ class Folder:
     def _copied(self) -> Iterator[str]:
         for path, size in self.storage.list(self.storage_id).items():
             trial, _, name = path.removeprefix(self.prefix).partition("/")
-            if not path.startswith(self.prefix) or not name or ".." in Path(name).parts:
+            if not path.startswith(self.prefix) or not is_inside(name):
                 continue
             if self.trial_id in (None, _number(trial)):
                 if self._sizes.get(path) != size:

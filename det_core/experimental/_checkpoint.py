@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -174,6 +173,7 @@ class Checkpoint(Recorded):
 
         Raises:
             CheckpointNotFound: there is none at ``path``.
+            CheckpointCorrupt: what it says of itself is damaged.
             InvalidTrial: no installed framework loads it, or its trial class is not found.
             UntrustedCheckpoint: it would run code that it brings along.
         """
@@ -236,7 +236,7 @@ def _framework_of(path: Path) -> FrameworkSpec:
             f"{path} is no directory of a checkpoint: it has no {file.name}; to get one: det checkpoint download UUID"
         )
     frameworks = [spec for spec in registry().specs("framework") if isinstance(spec, FrameworkSpec) and spec.load]
-    metadata = json.loads(file.read_bytes())
+    metadata = storage.read_object(file)
     names = [metadata["trial_framework"]] if "trial_framework" in metadata else _old_names(path, metadata)
     for name in names:
         for spec in frameworks:
@@ -251,6 +251,6 @@ def _framework_of(path: Path) -> FrameworkSpec:
 def _old_names(path: Path, metadata: Mapping[str, Any]) -> list[str]:
     """What a checkpoint of the original says of its framework, the most telling first."""
     described = path / "load_data.json"
-    trial_type = json.loads(described.read_bytes()).get("trial_type") if described.is_file() else None
+    trial_type = storage.read_object(described).get("trial_type") if described.is_file() else None
     names = (trial_type, metadata.get("format"), str(metadata.get("framework") or "").partition("-")[0])
     return [name for name in names if name]

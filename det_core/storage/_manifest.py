@@ -10,7 +10,9 @@ Sizes are in bytes; checksums are CRC-32C (Castagnoli, RFC 3720 B.4) in hexadeci
 from __future__ import annotations
 
 import json
+import re
 import tempfile
+import uuid
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from det_core.storage._checksum import Entry
 METADATA_FILE = "metadata.json"
 KEY = "_det"
 FORMAT = 1
+_CRC = re.compile("[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
@@ -44,22 +47,53 @@ class Manifest:
         Raises:
             CheckpointCorrupt: not JSON of this form, or a format that this release does not know.
         """
-        try:
-            content = json.loads(text)
-            ours = content.pop(KEY, None)
-            if ours is None:
-                warnings.warn(f"checkpoint {storage_id} has no checksums (another system wrote it)", stacklevel=2)
-                return Manifest(content, None)
-            known = ours["format"] == FORMAT
-            files = {path: Entry(int(size), str(crc)) for path, (size, crc) in ours["files"].items()} if known else {}
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise CheckpointCorrupt(f"metadata.json of checkpoint {storage_id} is damaged: {error}") from error
-        if not known:
+        where = f"metadata.json of checkpoint {storage_id}"
+        content = _parsed(text, where)
+        if KEY not in content:
+            warnings.warn(f"checkpoint {storage_id} has no checksums (another system wrote it)", stacklevel=2)
+            return Manifest(content, None)
+        ours = content.pop(KEY)
+        if not isinstance(ours, dict) or "format" not in ours:
+            raise _damaged(where, f"expected an object with a format under {KEY!r}, found {ours!r:.100}")
+        if ours["format"] != FORMAT:
             raise CheckpointCorrupt(
-                f"checkpoint {storage_id} has format {ours['format']}, this release reads format {FORMAT}; "
+                f"checkpoint {storage_id} has format {ours['format']!r:.100}, this release reads format {FORMAT}; "
                 "upgrade det-core"
             )
-        return Manifest(content, files)
+        files = ours.get("files")
+        if not isinstance(files, dict):
+            raise _damaged(where, f"expected an object of files, found {files!r:.100}")
+        return Manifest(content, {path: _entry(path, found, where) for path, found in files.items()})
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of a checkpoint.
+
+    Raises:
+        CheckpointCorrupt: it holds something else.
+    """
+    return _parsed(path.read_bytes(), str(path))
+
+
+def _parsed(text: bytes, where: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(where, str(error)) from error
+    if not isinstance(content, dict):
+        raise _damaged(where, f"expected a JSON object, found {content!r:.100}")
+    return content
+
+
+def _entry(path: str, found: object, where: str) -> Entry:
+    match found:
+        case [int(size), str(crc)] if type(size) is int and size >= 0 and _CRC.fullmatch(crc):
+            return Entry(size, crc)
+    raise _damaged(where, f"expected [size, crc32c] of {path!r}, found {found!r:.100}")
+
+
+def _damaged(where: str, why: str) -> CheckpointCorrupt:
+    return CheckpointCorrupt(f"{where} is damaged: {why}; restore an older checkpoint")
 
 
 def put_manifest(store: StorageManager, storage_id: str, manifest: Manifest) -> int:
@@ -76,14 +110,17 @@ def put_manifest(store: StorageManager, storage_id: str, manifest: Manifest) -> 
 def sign_copy(directory: Path, storage_id: str, metadata: Mapping[str, Any]) -> None:
     """Note in a restored copy which checkpoint it is, and the user's metadata of today."""
     path = directory / METADATA_FILE
-    ours = json.loads(path.read_bytes()).get(KEY) or {}
-    path.write_text(json.dumps({**metadata, KEY: {**ours, "uuid": storage_id}}, indent=2))
+    ours = read_object(path).get(KEY) or {}
+    signed = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    signed.write_text(json.dumps({**metadata, KEY: {**ours, "uuid": storage_id}}, indent=2))
+    signed.replace(path)
 
 
 def copied_from(directory: Path) -> str | None:
     """Which checkpoint a directory is a copy of, by `sign_copy`; None: it does not say."""
-    path = directory / METADATA_FILE
-    if not path.is_file():
+    try:
+        ours = read_object(directory / METADATA_FILE).get(KEY)
+    except (FileNotFoundError, CheckpointCorrupt):
         return None
-    uuid = (json.loads(path.read_bytes()).get(KEY) or {}).get("uuid")
-    return None if uuid is None else str(uuid)
+    found = ours.get("uuid") if isinstance(ours, dict) else None
+    return found if isinstance(found, str) else None

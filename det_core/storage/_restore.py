@@ -18,6 +18,7 @@ from det_core.storage._checksum import Entry, checksum
 from det_core.storage._manifest import METADATA_FILE, Manifest
 from det_core.storage._parallel import in_parallel
 from det_core.storage._transfer import Get, Progress, run
+from det_core.storage._tree import is_inside, refuse_outside
 from det_core.storage.objects import ObjectStorage
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class StoredCheckpoint:
         found: dict[str, Entry] = {}
 
         def link(name: str) -> None:
+            refuse_outside(stored, name)
             if verify:
                 with self._present(name):
                     found[name] = checksum(stored / name)
@@ -206,6 +208,6 @@ def restore(
 
 
 def _inside(directory: Path, name: str) -> Path:
-    if name.startswith("/") or ".." in name.split("/"):
-        raise CheckpointCorrupt(f"the manifest names {name!r}, which is outside the checkpoint")
+    if not is_inside(name):
+        raise CheckpointCorrupt(f"the checkpoint names a file {name!r}, which is outside the checkpoint")
     return directory / name

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from det_core.errors import CheckpointCorrupt
+
 
 def walk(directory: str | Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Relative paths with their entries, sorted: everything but directories that are not empty.
@@ -30,3 +32,21 @@ def walk(directory: str | Path, prefix: str = "") -> Iterator[tuple[str, os.DirE
         else:
             yield first
             yield from inside
+
+
+def is_inside(path: str) -> bool:
+    """Return whether a path from a store or a manifest names something below the directory that it is relative to."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold and no file system
+        return False
+    return "\0" not in path and not {"", ".", ".."}.intersection(path.removesuffix("/").split("/"))
+
+
+def refuse_outside(directory: str | Path, path: str) -> None:
+    """Raise CheckpointCorrupt if symbolic links lead from a path below a directory to somewhere else."""
+    real = os.path.realpath(f"{directory}/{path}")
+    if not real.startswith(os.path.realpath(directory) + os.sep):
+        raise CheckpointCorrupt(
+            f"{directory}/{path} is a link out of the checkpoint, to {real}; remove it, or leave it out with a selector"
+        )

@@ -16,7 +16,7 @@ from det_core.interfaces.storage import StorageManager
 from det_core.storage._checksum import checksum
 from det_core.storage._durable import sync, sync_file_system
 from det_core.storage._manifest import METADATA_FILE
-from det_core.storage._tree import walk
+from det_core.storage._tree import refuse_outside, walk
 from det_core.storage.config import DirectoryConfig, SharedFSConfig
 
 _READ_ONLY = 0o444
@@ -62,6 +62,7 @@ class DirectoryStorage(StorageManager):
         source = Path(self._file(storage_id, path))
         if not source.is_file():
             raise FileNotFoundError(source)
+        refuse_outside(self.local_path(storage_id), path)
         with _told(f"copy a stored file to {target}"), target.open("wb", buffering=0) as file:
             return checksum(source, copy_to=file.fileno()).crc32c
 

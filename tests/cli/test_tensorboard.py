@@ -12,14 +12,16 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from det_core import core
 from det_core.cli.tensorboard import Folder
 from det_core.interfaces.storage import StorageManager
-from det_core.storage import open_storage
+from det_core.storage import ObjectStorage, open_storage
 from det_core.storage.config import DirectoryConfig
 
+from ..storage.memory import MemoryBucket
 from .conftest import Det, Record
 
 
@@ -134,3 +136,24 @@ def test_one_trial_only(folder: Folder, tmp_path: Path) -> None:
     assert folder.bring() == 1
     assert [path.name for path in folder.target.iterdir()] == ["trial_4"]
     assert [path.name for path in (folder.target / "trial_4").iterdir()] == ["events"]
+
+
+def test_nothing_is_copied_out_of_the_directory(tmp_path: Path) -> None:
+    """Whoever writes into a bucket names its objects."""
+    bucket = MemoryBucket()
+    prefix = "tensorboard/experiment/1/trial/"
+    names = ("3/events", f"3/{tmp_path}/evil", "3/../../evil", "3/a\0b", "3/a//b", "../evil", "/evil", "3/")
+    for name in names:
+        bucket.put(f"cluster/{prefix}{name}", b"x", google_crc32c.value(b"x"))
+    (tmp_path / "show").mkdir()
+    folder = Folder(
+        storage=ObjectStorage(bucket, ""),
+        storage_id="cluster",
+        prefix=prefix,
+        trial_id=None,
+        target=tmp_path / "show",
+        grows=True,
+    )
+    folder.bring()
+    copied = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(copied) == ["show/trial_../evil", "show/trial_/evil", "show/trial_3/events"]

@@ -9,7 +9,7 @@ import pytest
 
 from det_core import storage
 from det_core.core import open_block
-from det_core.errors import CheckpointNotFound, DetError, InvalidTrial, NoCheckpoint, RecordNotFound
+from det_core.errors import CheckpointCorrupt, CheckpointNotFound, DetError, InvalidTrial, NoCheckpoint, RecordNotFound
 from det_core.experimental import Checkpoint, Determined, ExperimentReference, TrialReference
 from det_core.interfaces.tracking import CheckpointState
 
@@ -178,6 +178,15 @@ def test_load_asks_the_framework_that_saved_it(
     path = saved(tmp_path / "c", metadata, **files)
     assert Checkpoint.load_from_path(path) == {"weight": 0.5, "tags": None}
     assert Checkpoint.load_from_path(path, ["serve"], trust=True) == {"weight": 0.5, "tags": ["serve"], "trust": True}
+
+
+@pytest.mark.parametrize("file", [storage.METADATA_FILE, "load_data.json"])
+@pytest.mark.parametrize("content", ["[]", "{", "null", "7", "\0", "[" * 100_000])
+def test_what_a_checkpoint_says_of_itself_may_be_damaged(tmp_path: Path, file: str, content: str) -> None:
+    (tmp_path / storage.METADATA_FILE).write_text("{}")
+    (tmp_path / file).write_text(content)
+    with pytest.raises(CheckpointCorrupt, match=f"{file} is damaged"):
+        Checkpoint.load_from_path(str(tmp_path))
 
 
 def test_load_says_what_is_missing(tmp_path: Path) -> None:

@@ -93,7 +93,35 @@ def test_damage_is_found_and_the_file_is_named(
         ("[]", "is damaged"),
         ('{"_det": {"format": 1}}', "is damaged"),
         ('{"_det": {"format": 2, "files": {}}}', "has format 2.*upgrade"),
-        ('{"_det": {"format": 1, "files": {"../evil": [1, "00"]}}}', "outside the checkpoint"),
+        ('{"_det": {"format": 1, "files": {"../evil": [1, "00000000"]}}}', "outside the checkpoint"),
+        ('{"_det": {"format": 1, "files": {"a\\u0000b": [1, "00000000"]}}}', "outside the checkpoint"),
+        ('{"_det": {"format": 1, "files": {"a\\ud800b": [1, "00000000"]}}}', "outside the checkpoint"),
+        ('{"_det": {"format": 1, "files": {"": [1, "00000000"]}}}', "outside the checkpoint"),
+        ('{"_det": {"format": 1, "files": {"a": [1e400, "00000000"]}}}', "is damaged.*1e400|is damaged.*inf"),
+        ('{"_det": {"format": 1, "files": {"a": [NaN, "00000000"]}}}', "is damaged"),
+        ('{"_det": {"format": 1, "files": {"a": [-1, "00000000"]}}}', "is damaged"),
+        ('{"_det": {"format": 1, "files": {"a": [1.5, "00000000"]}}}', "is damaged"),
+        ('{"_det": {"format": 1, "files": {"a": [true, "00000000"]}}}', "is damaged"),
+        ('{"_det": {"format": 1, "files": {"a": ["1", "00000000"]}}}', "is damaged"),
+        ('{"_det": {"format": 1, "files": {"a": [1, 12345678]}}}', "is damaged"),
+        ('{"_det": {"format": 1, "files": {"a": [1, "ABCDEFGH"]}}}', "is damaged"),
+        ('{"_det": {"format": 1, "files": {"a": [1, null]}}}', "is damaged"),
+        ('{"_det": {"format": 1, "files": {"a": [1]}}}', "is damaged"),
+        ('{"_det": {"format": 1, "files": {"a": null}}}', "is damaged"),
+        ('{"_det": {"format": 1, "files": ["a"]}}', "is damaged"),
+        ('{"_det": {"format": 1, "files": null}}', "is damaged"),
+        ('{"_det": {"files": {}}}', "is damaged"),
+        ('{"_det": {"format": null, "files": {}}}', "has format None"),
+        ('{"_det": []}', "is damaged"),
+        ('{"_det": ""}', "is damaged"),
+        ('{"_det": 7}', "is damaged"),
+        ('"text"', "is damaged"),
+        ("null", "is damaged"),
+        ("7", "is damaged"),
+        ("", "is damaged"),
+        ("[" * 100_000, "is damaged"),
+        ('{"n": ' + "7" * 5000 + "}", "is damaged"),
+        ('{"_det": {"format": 1, "files": {"a": [%s, "00000000"]}}}' % (1 << 70), "lacks a"),
     ],
 )
 def test_a_bad_manifest_is_refused(
@@ -104,6 +132,7 @@ def test_a_bad_manifest_is_refused(
     with pytest.raises(CheckpointCorrupt, match=message):
         storage.restore(store, "c1", tmp_path / "back")
     assert not (tmp_path / "evil").exists()
+    assert storage.copied_from(base / "c1") is None
 
 
 def test_a_checkpoint_of_the_original_restores_with_one_warning(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from det_core import storage
@@ -138,3 +140,67 @@ def test_another_checkpoint_in_the_directory_is_replaced(store: DirectoryStorage
     copied = tree(tmp_path / "copy")
     assert copied["a"] == b"new"
     assert b'"of": "two"' in copied[storage.METADATA_FILE]
+
+
+def test_links_inside_a_checkpoint_become_files(store: DirectoryStorage, base: Path, tmp_path: Path) -> None:
+    (base / "one" / "epoch").mkdir(parents=True)
+    (base / "one" / storage.METADATA_FILE).write_text("{}")
+    (base / "one" / "epoch" / "3").write_text("weights")
+    (base / "one" / "last").symlink_to("epoch/3")
+    with pytest.warns(UserWarning, match="no checksums"):
+        storage.restore(store, "one", tmp_path / "copy")
+    assert (tmp_path / "copy" / "last").read_text() == "weights"
+    assert not (tmp_path / "copy" / "last").is_symlink()
+
+
+@pytest.mark.parametrize("target", ["{}/outside/id_rsa", "../../outside/id_rsa", "../one2/x"])
+def test_links_out_of_a_checkpoint_are_not_followed(
+    store: DirectoryStorage, base: Path, tmp_path: Path, target: str
+) -> None:
+    """A checkpoint without checksums may have been put there by anybody."""
+    for path in (tmp_path / "outside" / "id_rsa", base / "one2" / "x", base / "one" / "weights"):
+        path.parent.mkdir(parents=True)
+        path.write_text("secret")
+    (base / "one" / storage.METADATA_FILE).write_text("{}")
+    (base / "one" / "key").symlink_to(target.format(tmp_path))
+    with pytest.warns(UserWarning, match="no checksums"):
+        found = storage.find(store, "one")
+    message = "key is a link out of the checkpoint, to .*selector"
+    with pytest.raises(CheckpointCorrupt, match=message):
+        found.fetch(found.names(), tmp_path / "copy")
+    for verify in (True, False):
+        with pytest.raises(CheckpointCorrupt, match=message):
+            found.link(found.names(), tmp_path / f"links {verify}", base / "one", verify=verify)
+    assert not (tmp_path / "copy" / "key").exists()
+    found.fetch(["weights"], tmp_path / "copy")
+
+
+def test_links_to_directories_out_of_a_checkpoint_are_not_followed(
+    store: DirectoryStorage, base: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "id_rsa").write_text("secret")
+    (base / "one").mkdir(parents=True)
+    (base / "one" / "keys").symlink_to(tmp_path / "outside")
+    manifest = {
+        "format": 1,
+        "files": {"keys/id_rsa": [6, f"{storage.checksum(tmp_path / 'outside' / 'id_rsa').crc32c}"]},
+    }
+    (base / "one" / storage.METADATA_FILE).write_text(json.dumps({"_det": manifest}))
+    with pytest.raises(CheckpointCorrupt, match="keys/id_rsa is a link out of the checkpoint"):
+        storage.restore(store, "one", tmp_path / "copy")
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "a\0b", "a//b", "./a", "", "/", "..", "a\ud800"])
+def test_names_in_a_bucket_stay_below_the_directory(name: str, tmp_path: Path) -> None:
+    bucket = MemoryBucket()
+    for key in ("one/metadata.json", f"one/{name}"):
+        bucket.put(key, b"{}", google_crc32c.value(b"{}"))
+    with pytest.warns(UserWarning, match="no checksums"):
+        found = storage.find(storage.ObjectStorage(bucket, ""), "one")
+    if not name:
+        assert found.names() == []
+        return
+    with pytest.raises(CheckpointCorrupt, match="outside the checkpoint"):
+        found.fetch(found.names(), tmp_path / "deep" / "copy")
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
