@@ -13,6 +13,9 @@ from det_core.errors import ConfigError, Problem
 MAX_VALUES = 100_000
 MAX_DEPTH = 100
 
+_SURPRISING = re.compile(r"[-+]?0[0-9_]+|.*:.*")
+"""Numbers that most people take for text, such as 16:9, or for another number, such as 010."""
+
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -85,10 +88,17 @@ class _Builder:
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
         try:
-            return self._loader.construct_object(node)
-        except (ValueError, KeyError):
+            value = self._loader.construct_object(node)
+        except (ValueError, KeyError, IndexError, OverflowError):
             kind = node.tag.removeprefix(_TAG)
             raise self._refusal(node, f"the value cannot be read as YAML {kind}; put it in quotes") from None
+        if isinstance(value, (int, float)) and _SURPRISING.fullmatch(node.value):
+            raise self._refusal(
+                node,
+                f"{node.value} is the number {value} in YAML 1.1, to the base 60 with a colon and to the base 8 after a "
+                "zero; put it in quotes if it is text, or write the number as 12 or 1.5",
+            )
+        return value
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
         document, result = self._document, {}

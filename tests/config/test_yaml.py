@@ -8,6 +8,7 @@ import pytest
 
 from det_core.config import load_config, parse_config
 from det_core.config._document import MAX_BYTES
+from det_core.config._yaml import from_yaml
 from det_core.errors import ConfigError
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -36,6 +37,20 @@ BROKEN = [
     ("a: 1\nb: !!set {x}", 2, "the tag '!!set' is not allowed"),
     ("b: !!binary aGVsbG8=", 1, "the tag '!!binary' is not allowed"),
     ("a: !!int x", 1, "cannot be read as YAML int"),
+    ("a: 1\nb: !!int ''", 2, "cannot be read as YAML int"),
+    ("b: !!float ''", 1, "cannot be read as YAML float"),
+    ("b: !!bool ''", 1, "cannot be read as YAML bool"),
+    ("b: !!int '-'", 1, "cannot be read as YAML int"),
+    ("b: !!int '0x'", 1, "cannot be read as YAML int"),
+    ("b: !!int '1:'", 1, "cannot be read as YAML int"),
+    ("b: " + "7" * 5000, 1, "cannot be read as YAML int"),
+    ("a: 1\nb: 16:9", 2, "16:9 is the number 969 in YAML 1.1"),
+    ("b: [-1:30]", 1, "-1:30 is the number -90"),
+    ("b: 190:20:30.15", 1, "190:20:30.15 is the number 685230.15"),
+    ("b: 010", 1, "010 is the number 8 in YAML 1.1"),
+    ("b: {c: -007}", 1, "-007 is the number -7"),
+    ("b: 00", 1, "put it in quotes if it is text"),
+    ("b: !!int 010", 1, "010 is the number 8"),
     ("a: 1\n? [1, 2]\n: 3", 2, "a key is a list or a mapping"),
     ("a: 1\n<<: 3", 1, "<< merges something that is no mapping"),
     ("a: &a [*a]", 1, "nest"),
@@ -48,8 +63,16 @@ BROKEN = [
 ]
 
 
+def test_numbers_that_surprise_nobody() -> None:
+    """S10: what YAML 1.2 reads the same way is read."""
+    text = "[0, -1, 1_000, 0x1f, 0b11, 0.5, 00.5, 1e-3, '16:9', \"010\", 08, 1:2:z, 12:30:61]"
+    expected = [0, -1, 1000, 31, 3, 0.5, 0.5, 1e-3, "16:9", "010", "08", "1:2:z", "12:30:61"]
+    assert from_yaml(text, "f").value == expected
+
+
 @pytest.mark.parametrize(("text", "line", "words"), BROKEN, ids=[words for _, _, words in BROKEN])
 def test_broken_yaml(text: str, line: int | None, words: str) -> None:
+    """S10, S19 and others."""
     with pytest.raises(ConfigError) as caught:
         parse_config(text)
     [problem] = caught.value.problems
