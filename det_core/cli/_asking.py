@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from det_core.cli._command import UsageError
+from det_core.tracking.printable import printable
 
 
 def agreed(question: str, notes: Iterable[str] = (), *, as_json: bool) -> bool:
@@ -24,5 +25,5 @@ def agreed(question: str, notes: Iterable[str] = (), *, as_json: bool) -> bool:
         print(note)
     answer = ""
     with suppress(EOFError):  # Ctrl-D
-        answer = input(f"{question} [y/N] ")
+        answer = input(f"{printable(question)} [y/N] ")  # which Python writes past `sys.stdout`
     return answer.lower() in ("y", "yes")

@@ -16,6 +16,7 @@ from det_core.cli._outcome import Best, best_validation
 from det_core.cli._output import log_text, scalars, text
 from det_core.cli._watch import Pace, Watcher
 from det_core.interfaces.tracking import LogLine, MetricsReport
+from det_core.tracking.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,7 +98,7 @@ class LiveLine(LiveArea):
             if total and total > steps:
                 yield Text(f"{text(timedelta(seconds=(total - steps) / rate))} left", "cyan")
         if self._best:
-            yield Text(f"best {self._best.metric}={text(self._best.value)}", "green")
+            yield Text(f"best {printable(self._best.metric)}={text(self._best.value)}", "green")
         for report in self._latest.values():
             yield Text(scalars(_labelled(report), _METRICS))
 

@@ -17,6 +17,7 @@ from det_core.cli._records import hyperparameters, varying
 from det_core.cli._watch import Pace
 from det_core.cli._watch_search import SearchWatcher
 from det_core.interfaces.tracking import State, TrialResult
+from det_core.tracking.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -81,7 +82,7 @@ class LiveSearch(LiveArea):
         best = watcher.best
         if best and best.best:
             names = varying(result.trial for result in watcher.results)
-            value = f"{watcher.metric}={text(best.best.value)}"
+            value = f"{printable(watcher.metric)}={text(best.best.value)}"
             where = f" at batch {best.best.steps_completed} of trial {best.trial.id}  "
             yield "best", self._fitting(Text.assemble((value, "green"), where, hyperparameters(best.trial, names)))
         rungs = watcher.rungs
@@ -99,7 +100,7 @@ class LiveSearch(LiveArea):
         rate = self._pace.rate
         if rate and progress < 1:
             words.append(f"  {text(timedelta(seconds=(1 - progress) / rate))} left", "cyan")
-        line.add_row(ProgressBar(total=1, completed=progress, pulse=not progress), words, Text(name, "dim"))
+        line.add_row(ProgressBar(total=1, completed=progress, pulse=not progress), words, Text(printable(name), "dim"))
         return line
 
     def _counts(self) -> Text:
@@ -122,15 +123,15 @@ class LiveSearch(LiveArea):
         running.sort(key=lambda one: sign * one.latest.value if one.latest else float("inf"))
         drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
         for header in ("trial", "batches", "trained", watcher.metric, "hyperparameters"):
-            drawn.add_column(header, no_wrap=True, overflow="ellipsis")
+            drawn.add_column(Text(printable(header)), no_wrap=True, overflow="ellipsis")
         shown = running if len(running) <= room else running[: room - 1]
         for result in shown:
-            drawn.add_row(*self._cells(result, names))
+            drawn.add_row(*map(Text, self._cells(result, names)))
         yield drawn
         if len(shown) < len(running):
             yield Text(f"and {len(running) - len(shown)} more", "dim")
 
-    def _cells(self, result: TrialResult, names: Sequence[str]) -> Iterator[RenderableType]:
+    def _cells(self, result: TrialResult, names: Sequence[str]) -> Iterator[str]:
         trial = result.trial
         yield str(trial.id)
         yield str(trial.steps_completed)

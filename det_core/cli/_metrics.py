@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from det_core.cli._command import UsageError, argument, how_many
-from det_core.cli._output import plain, scalars, text
+from det_core.cli._output import plain, print_rows, scalars, text
 from det_core.interfaces.tracking import MetricsReport, TrackingStore
 
 ARGUMENTS = (
@@ -39,12 +38,14 @@ def reports(store: TrackingStore, trial_ids: Iterable[int], args: argparse.Names
 
 def print_metrics_csv(found: Iterable[MetricsReport]) -> None:
     """A line for each metric of each report, so that reports need not have the same ones."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(("trial_id", "group", "steps_completed", "time", "metric", "value"))
+    print_rows(chain([("trial_id", "group", "steps_completed", "time", "metric", "value")], _rows(found)))
+
+
+def _rows(found: Iterable[MetricsReport]) -> Iterator[tuple[object, ...]]:
     for report in found:
         where = (report.trial_id, report.group, report.steps_completed, plain(report.time))
         for name, value in plain(report.metrics).items():
-            writer.writerow((*where, name, json.dumps(value) if isinstance(value, (dict, list)) else value))
+            yield (*where, name, json.dumps(value) if isinstance(value, (dict, list)) else value)
 
 
 def print_metrics_lines(found: Iterable[MetricsReport]) -> None:

@@ -20,6 +20,7 @@ from det_core.interfaces.tracking import (
 )
 from det_core.plugins import registry
 from det_core.specs import FrameworkSpec
+from det_core.tracking.printable import printable
 
 _TOP = 5
 
@@ -118,7 +119,8 @@ def summary(result: Outcome) -> Iterator[str]:
     yield f"Experiment {result.id} {_ENDINGS.get(result.state, 'is not over')}: {', '.join(counts)}"
     if result.best:
         best = result.best
-        yield f"  best {best.metric}={text(best.value)} at batch {best.steps_completed} of trial {best.trial_id}"
+        value = f"{printable(best.metric)}={text(best.value)}"
+        yield f"  best {value} at batch {best.steps_completed} of trial {best.trial_id}"
         yield from _top_lines(result.top, best.metric)
     if result.checkpoint:
         yield from _checkpoint_lines(result.checkpoint, result)

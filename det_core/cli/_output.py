@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from det_core.cli._command import UsageError
 from det_core.interfaces.tracking import SECRET_REFERENCE, LogLine
+from det_core.tracking.printable import printable, printable_line
 
 COLOURS = {
     "ACTIVE": "cyan",
@@ -30,8 +30,8 @@ _MOST_DRAWN = 1000
 """Rows; drawing takes more time than reading them from the record."""
 _LEAST = 24
 """Columns of a terminal that the last column of a table is not folded below."""
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  (spreadsheets take the wide ones, too)
+"""What text begins with that a spreadsheet computes."""
 
 
 def print_json(value: object) -> None:
@@ -47,9 +47,25 @@ def print_csv(records: Iterable[object]) -> None:
     names = dict.fromkeys(name for row in rows for name in row)
     nested = {name.rpartition(".")[0] for name in names}  # a record without it has None under its plain name
     columns = [name for name in names if name not in nested]
-    writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    print_rows([columns, *([row.get(name) for name in columns] for row in rows)])
+
+
+def print_rows(rows: Iterable[Iterable[object]]) -> None:
+    """Print lines of comma-separated values; text that a spreadsheet would compute as a formula gets a ``'`` before."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerows(map(_cell, row) for row in rows)
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) and not _is_number(value) else value
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
 
 
 def show(args: Namespace, records: Sequence[object], lines: Callable[[], str]) -> None:
@@ -119,7 +135,7 @@ class _Stream(list[Any]):
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Aligned columns; missing values are ``-``. A terminal gets colours, and long last columns are folded there."""
-    cells = [[header.upper() for header in headers], *([text(cell) for cell in row] for row in rows)]
+    cells = [[printable(header).upper() for header in headers], *([text(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if sys.stdout.isatty() and len(cells) < _MOST_DRAWN:
         return _drawn(cells, widths)
@@ -134,7 +150,7 @@ def _drawn(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> str:
 
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for header in cells[0]:
-        drawn.add_column(header, no_wrap=header != cells[0][-1], overflow="fold")
+        drawn.add_column(Text(header), no_wrap=header != cells[0][-1], overflow="fold")
     for row in cells[1:]:
         drawn.add_row(*(Text(cell, COLOURS.get(cell, "")) for cell in row))
     least = sum(width + 2 for width in widths[:-1]) + min(widths[-1], _LEAST)
@@ -147,7 +163,7 @@ def _drawn(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> str:
 
 def facts(pairs: Mapping[str, object]) -> str:
     """``name  value`` lines; those without a value are left out."""
-    shown = {name: text(value) for name, value in pairs.items() if value not in (None, "", (), [])}
+    shown = {printable(name): text(value) for name, value in pairs.items() if value not in (None, "", (), [])}
     width = max(map(len, shown), default=0)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in shown.items())
 
@@ -164,12 +180,14 @@ def text(value: object) -> str:
         return str(timedelta(seconds=round(value.total_seconds())))
     if isinstance(value, float):
         return f"{value:.4g}"
-    return clean(str(value))
+    return printable(str(value))
 
 
 def scalars(metrics: Mapping[str, Any], limit: int | None = None) -> str:
     """``loss=0.12 accuracy=0.97``: the metrics that fit in a line, at most ``limit`` of them."""
-    shown = [f"{name}={text(value)}" for name, value in metrics.items() if isinstance(value, (int, float, str))]
+    shown = [
+        f"{printable(name)}={text(value)}" for name, value in metrics.items() if isinstance(value, (int, float, str))
+    ]
     return " ".join(shown[:limit])
 
 
@@ -196,10 +214,4 @@ def elapsed(start: datetime, end: datetime | None) -> timedelta:
 def log_text(line: LogLine) -> str:
     """``[trial 1] [rank=0] text``; lines of the runner itself have no rank."""
     rank = "" if line.stdtype == "det" else f" [rank={line.rank}]"
-    return f"[trial {line.trial_id}]{rank} {clean(line.log)}"
-
-
-def clean(line: str) -> str:
-    """Without colours, cursor movements and overwritten text, which would spoil a pipe or the live line."""
-    visible = _ESCAPES.sub("", line).rstrip("\r\n").rpartition("\r")[2]
-    return _CONTROLS.sub("", visible)
+    return f"[trial {line.trial_id}]{rank} {printable_line(line.log)}"

@@ -19,6 +19,7 @@ from det_core.interfaces.tracking import (
     searcher_metric,
 )
 from det_core.tracking import open_store
+from det_core.tracking.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,10 +120,12 @@ def _draw(
         _draw_panel(drawn, panel, names, log=log)
     handles = {line.get_label(): line for drawn in axes for line in drawn.get_lines()}
     shown = [name for name in (*names.values(), _OTHERS) if name in handles]
-    figure.legend(
+    legend = figure.legend(
         [handles[name] for name in shown], shown, loc="outside right upper", fontsize="small", title="best first"
     )
-    figure.suptitle(f"Experiment {experiment.id}: {experiment.name}", parse_math=False)
+    for words in legend.get_texts():
+        words.set_parse_math(False)
+    figure.suptitle(f"Experiment {experiment.id}: {printable(experiment.name)}", parse_math=False)
     try:
         figure.savefig(target, dpi=150)
     except OSError as error:
@@ -153,7 +156,7 @@ def _draw_panel(axes: Axes, panel: Panel, names: Mapping[int, str], *, log: bool
         )
     axes.set_xlabel("batches trained")
     axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
-    axes.set_ylabel(f"{panel.metric} ({panel.group}{', log scale' if log else ''})", parse_math=False)
+    axes.set_ylabel(f"{printable(panel.metric)} ({panel.group}{', log scale' if log else ''})", parse_math=False)
     if log:
         axes.set_yscale("log", nonpositive="mask")
     axes.grid(alpha=0.3)

@@ -15,6 +15,7 @@ from typing import NoReturn, cast
 
 from det_core import __version__
 from det_core.cli._command import INTERRUPTED, TERMINATED, Parser, UsageError, ask_for_command
+from det_core.cli._screen import shielded
 from det_core.errors import ConfigError, DetError, PluginError
 from det_core.plugins import registry
 from det_core.specs import CommandSpec
@@ -26,6 +27,11 @@ _ALIASES = {"experiment": ["e"], "trial": ["t"], "checkpoint": ["c"], "model": [
 
 def run(argv: Sequence[str]) -> int:
     """Run the command; errors that a person can act on become one message and an exit code."""
+    with shielded():
+        return _run(argv)
+
+
+def _run(argv: Sequence[str]) -> int:
     try:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # what a trial prints must not end the command

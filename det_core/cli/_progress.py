@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from det_core.cli._output import size
+from det_core.cli._screen import drawing_on
 
 _EVERY = 0.1
 """Seconds between two states of the line."""
@@ -35,9 +36,9 @@ def transferred(total: int) -> Iterator[Callable[[int], None] | None]:
             done += count
             if time.monotonic() >= drawn + _EVERY:
                 drawn = time.monotonic()
-                print(f"{_CLEAR}{size(done)} of {size(total)}", end="", file=sys.stderr, flush=True)
+                print(f"{_CLEAR}{size(done)} of {size(total)}", end="", file=drawing_on(sys.stderr), flush=True)
 
     try:
         yield moved
     finally:
-        print(_CLEAR, end="", file=sys.stderr, flush=True)
+        print(_CLEAR, end="", file=drawing_on(sys.stderr), flush=True)

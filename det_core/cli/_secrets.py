@@ -10,10 +10,11 @@ from typing import Any
 
 def ask_for_secrets(config: Mapping[str, Any]) -> None:
     """Ask the person at the terminal for each that is missing, once, and write its file."""
+    from det_core.tracking.printable import printable
     from det_core.tracking.secret_files import find_missing, write
 
     files = {path: place for place, path in find_missing(config).items()}
     with suppress(EOFError):  # Ctrl-D: then it stays missing, which the resume tells
         for path, place in files.items():
-            if secret := getpass(f"{place} is not in {path}. Its value: "):
+            if secret := getpass(printable(f"{place} is not in {path}. Its value: ")):
                 write(path, secret)

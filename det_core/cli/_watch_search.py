@@ -16,6 +16,7 @@ from det_core.interfaces.tracking import (
     TrialResult,
     searcher_metric,
 )
+from det_core.tracking.printable import printable
 
 _ENDINGS = {State.COMPLETED: "completed", State.CANCELED: "was canceled", State.ERROR: "failed"}
 
@@ -74,12 +75,12 @@ class SearchWatcher:
     def _news(self, before: TrialResult | None, now: TrialResult) -> Iterator[TrialNews]:
         trial, old = now.trial, before.trial if before else None
         if now.latest and now.latest != (before.latest if before else None):
-            value = f"{self.metric}={text(now.latest.value)}"
+            value = f"{printable(self.metric)}={text(now.latest.value)}"
             yield self._tell(now, f"batch {now.latest.steps_completed} validation {value}", routine=True)
         if not trial.state.final and trial.restarts > (old.restarts if old else 0):
             yield self._tell(now, f"a run of it failed, {trial.restarts} by now; why: det trial logs {trial.id}")
         if trial.state.final and not (old and old.state.final):
-            best = f", best {self.metric}={text(now.best.value)}" if now.best else ""
+            best = f", best {printable(self.metric)}={text(now.best.value)}" if now.best else ""
             why = f"; why: det trial logs {trial.id}" if trial.state is State.ERROR else ""
             length = count(trial.steps_completed, "batch", "batches")
             yield self._tell(now, f"{_ENDINGS[trial.state]} after {length}{best}{why}")

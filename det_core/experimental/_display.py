@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from det_core.experimental._session import in_notebook
 from det_core.interfaces.tracking import MetricsReport
 from det_core.tracking import open_store
+from det_core.tracking.printable import printable
 
 _EVERY = 0.5
 """Seconds between two looks into the record."""
@@ -64,7 +65,7 @@ def _watch(url: str, experiment_id: int, console: Console, draw: Draw, over: thr
 
 
 def _text(report: MetricsReport) -> str:
-    values = [f"{name}={value:.4g}" for name, value in report.metrics.items() if isinstance(value, Real)]
+    values = [f"{printable(name)}={value:.4g}" for name, value in report.metrics.items() if isinstance(value, Real)]
     return f"trial {report.trial_id}: batch {report.steps_completed} validation {' '.join(values)}"
 
 

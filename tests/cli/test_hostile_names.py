@@ -1,0 +1,184 @@
+"""Names, metrics and logs come from anybody's code: none commands the terminal, or a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from det_core.cli import _screen
+from det_core.cli._live import LiveLine
+from det_core.cli._live_search import LiveSearch
+from det_core.cli._watch import Watcher
+from det_core.cli._watch_search import SearchWatcher
+from det_core.experimental._display import _text
+from det_core.interfaces.tracking import State, TrackingStore
+from det_core.tracking.printable import printable, printable_line, printable_output
+
+from .conftest import Det, Record
+
+EVIL = (
+    "=cmd|' /C calc'!A0"
+    "\x1b]0;title\x07\x1b[2J\x1b[8m\x1b[31mhidden\x1b]8;;http://evil\x1b\\link\x1bP1;2|17/ab\x1b\\\x1bc\x9b31m\x07\x08"
+    "[/bold][red] $\\frac$ \u202erevo\u2066 \x85\u2028 row\rover\nExperiment 9: COMPLETED \x1b"
+)
+MODEL = re.sub(r"[/\\]", "", EVIL).removesuffix(" \x1b")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture
+def evil(store: TrackingStore, tmp_path: Path) -> Record:
+    """A record in which everything that anybody can name has a name like that."""
+    config = {
+        "name": EVIL,
+        "description": EVIL,
+        "labels": [EVIL, "fine"],
+        EVIL: {EVIL: EVIL},
+        "searcher": {"name": "single", "metric": EVIL, "max_length": {"batches": 10}},
+    }
+    experiment = store.create_experiment(config=config, original_config=f"name: {EVIL}", owner=EVIL)
+    store.edit_experiment(experiment.id, notes=EVIL)
+    for lr in (1, EVIL):
+        trial = store.create_trial(experiment.id, hparams={EVIL: lr, "nested": {EVIL: [EVIL]}}, seed=7)
+        store.start_run(trial.id, allocation_id=EVIL)
+    record = Record(store, experiment, trial, tmp_path)
+    record.report(3, **{EVIL: 0.5, "note": EVIL, "deep": {EVIL: EVIL}})
+    record.report(3, "validation", **{EVIL: 0.5, "note": EVIL})
+    record.report(3, EVIL, **{EVIL: 0.5})
+    record.log(EVIL)
+    record.checkpoint("one", 3, {"=file [red]\x1b[2J\n": "x"}, **{EVIL: EVIL})
+    model = store.create_model(MODEL, description=EVIL, metadata={EVIL: EVIL}, labels=[EVIL], notes=EVIL)
+    store.add_model_version(model.name, "one", version_name=EVIL, comment=EVIL, notes=EVIL, owner=EVIL)
+    record.end(State.ERROR, error=EVIL)
+    return record
+
+
+COMMANDS = (
+    "experiment list",
+    "experiment describe 1",
+    "experiment describe 1 --metrics",
+    "experiment describe 1 --metrics --csv",
+    "experiment describe 7",
+    "experiment config 1",
+    "experiment config 1 --original",
+    "experiment label list 1",
+    "experiment list --csv",
+    "experiment list --json",
+    "experiment trials 1",
+    "experiment trials 1 --csv",
+    "experiment checkpoints 1 --best",
+    "experiment checkpoints 1 --csv",
+    "experiment wait 1",
+    "experiment logs 1",
+    "trial describe 2 --metrics",
+    "trial describe 2 --metrics --csv",
+    "trial logs 2",
+    "checkpoint describe one",
+    "checkpoint list",
+    "model list",
+    f"model describe\0{MODEL}",
+    f"model list-versions\0{MODEL}",
+    f"model describe\0{EVIL}",
+    f"experiment list --label\0{EVIL}",
+    f"experiment set name 1\0{EVIL}",
+    f"experiment label add 1\0{EVIL} more",
+    f"\0{EVIL}",
+    "completion words -- checkpoint describe o",
+)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_no_command_prints_what_a_terminal_obeys(
+    det: Det, evil: Record, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if terminal:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for command in COMMANDS:
+        words, _, name = command.partition("\0")
+        result = det(*words.split(), *([name] if name else ()))
+        printed = result.out + result.err
+        assert printed, command
+        assert not _OBEYED.findall(_COLOUR.sub("", printed)), command
+
+
+def test_lines_of_a_table_are_not_broken(det: Det, evil: Record) -> None:
+    lines = det("experiment", "list").out.splitlines()
+    assert len(lines) == 2
+    assert "Experiment 9: COMPLETED" in lines[1]
+
+
+def test_no_cell_is_a_formula(det: Det, evil: Record) -> None:
+    for command in COMMANDS:
+        if command.endswith("--csv"):
+            cells = [cell for row in csv.reader(io.StringIO(det(*command.split()).out)) for cell in row]
+            assert any(cell.startswith("'=") for cell in cells) or "checkpoints" in command
+            assert not [cell for cell in cells if re.match(r"[=+@\t\r\n-]", cell)], command
+
+
+def test_numbers_in_cells_stay_numbers(det: Det, record: Record) -> None:
+    values = [-1.5, math.inf, -math.inf, math.nan, "-3", "+1e9"]
+    for step, value in enumerate(values):
+        record.report(step, loss=value)
+    rows = csv.DictReader(io.StringIO(det("trial", "describe", "1", "--metrics", "--csv").out))
+    assert [repr(float(row["value"])) for row in rows] == [repr(float(value)) for value in values]
+
+
+@pytest.mark.parametrize("kind", ["line", "search"])
+def test_the_live_area_obeys_nobody(evil: Record, kind: str) -> None:
+    evil.store.set_experiment_state(1, State.ACTIVE)
+    evil.store.set_trial_state(2, State.ACTIVE)
+    drawn = io.StringIO()
+    console = Console(file=drawn, force_terminal=True, width=400, color_system=None, legacy_windows=False)
+    if kind == "line":
+        with LiveLine(Watcher(evil.store, 1), lambda: "", console) as line:
+            line.update()
+    else:
+        with LiveSearch(SearchWatcher(evil.store, 1), lambda: "", console) as area:
+            area.update()
+    moves = re.compile(r"\x1b\[(\?25[lh]|[0-9]*A|2K)|\r")  # of rich itself
+    assert "cmd|" in drawn.getvalue()
+    assert not _OBEYED.findall(moves.sub("", drawn.getvalue()))
+
+
+def test_a_notebook_obeys_nobody(evil: Record) -> None:
+    (report,) = evil.store.metrics(2, group="validation")
+    assert not _OBEYED.findall(_text(report))
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_a_picture_with_such_names_can_be_drawn(det: Det, store: TrackingStore, tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip("matplotlib")
+    bad = "\x1b[31m$\\frac$ \x01]]>"
+    experiment = store.create_experiment(config={"name": bad, "searcher": {"name": "single", "metric": bad}})
+    trial = store.create_trial(experiment.id, hparams={bad: bad}, seed=7)
+    store.start_run(trial.id, allocation_id="first")
+    Record(store, experiment, trial, tmp_path).report(3, "validation", **{bad: 0.5})
+    result = det("experiment", "plot", 1, "-o", tmp_path / f"curves{suffix}")
+    assert result.code == 0, result.err
+    if suffix == ".svg":
+        ElementTree.parse(tmp_path / "curves.svg")
+
+
+def test_what_is_harmless_stays() -> None:
+    assert printable("naïve 名前 👩‍🔬 a\tb") == "naïve 名前 👩‍🔬 a\tb"
+    assert printable_output("a\n\x1b[1;31mb\x1b[0m\tc\x1b[2J\r\n") == "a\n\x1b[1;31mb\x1b[0m\tc\n"
+    assert printable_line("10%\r\x1b[K100%\x1b[0m\r\n\x1b[0m") == "100%"
+    assert printable(printable("\x1b\x1b[2J[2J")) == printable("\x1b\x1b[2J[2J") == "[2J"
+
+
+def test_whoever_draws_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    with _screen.shielded():
+        print("\x1b[2Ja")
+        print("\x1b[Kb", file=_screen.drawing_on(sys.stdout))
+        Console(force_terminal=True).control()
+        assert sys.stdout.isatty() is False
+    assert capsys.readouterr().out == "a\n\x1b[Kb\n"
