@@ -72,7 +72,7 @@ class StoreCorrupt(TrackingError):
 
 
 class StoreBusy(TrackingError):
-    """Another process kept the database locked for longer than the time limit."""
+    """The database was locked by another process, or out of reach, for longer than the time limit."""
 
 
 class StoreUnsuitable(TrackingError):

@@ -53,7 +53,7 @@ class PostgreSQL:
         deadline = time.monotonic() + 30
         while True:
             try:
-                self._connect().close()
+                self.connect().close()
                 return
             except psycopg.OperationalError:
                 if time.monotonic() > deadline:
@@ -69,7 +69,7 @@ class PostgreSQL:
     def create_database(self) -> str:
         """Return the URL of a new, empty database."""
         name = f"det_{uuid.uuid4().hex}"
-        with self._connect() as connection:
+        with self.connect() as connection:
             connection.execute(f"CREATE DATABASE {name}")
         return f"postgresql://postgres@/{name}?host={self.directory}"
 
@@ -77,7 +77,7 @@ class PostgreSQL:
     def _data(self) -> str:
         return f"{self.directory}/data"
 
-    def _connect(self) -> Any:
+    def connect(self) -> Any:
         import psycopg
 
         return psycopg.connect(host=self.directory, user="postgres", dbname="postgres", autocommit=True)

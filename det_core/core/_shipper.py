@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from det_core.errors import MetricsConflict, TrackingError
+from det_core.errors import MetricsConflict, StoreBusy, TrackingError
 from det_core.interfaces.tracking import MetricsReport
 
 _log = logging.getLogger("det.core")
@@ -121,6 +121,7 @@ class Shipper:
 
     def _wait_for_room(self) -> None:
         while len(self._queue) >= _CAPACITY:
+            self._raise_error()
             self._room.clear()
             if len(self._queue) >= _CAPACITY and not self._room.wait(_PATIENCE):
                 raise _too_slow()
@@ -139,8 +140,15 @@ class Shipper:
         waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
         latest = [self._latest.pop(key) for key in list(self._latest)]
         for _ in range(0, len(self._queue), _BATCH):
-            self._ship_reports([self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))])
-            self._room.set()
+            batch = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
+            try:
+                self._ship_reports(batch)
+            except StoreBusy as error:
+                self._queue.extendleft(reversed(batch))  # the next attempt is at the latest in close
+                self._remember(error)
+                break
+            finally:
+                self._room.set()
         for write in latest:
             self._attempt(write)
         for done in waiting:
@@ -149,6 +157,8 @@ class Shipper:
     def _ship_reports(self, reports: list[MetricsReport]) -> None:
         try:
             self._write(reports)
+        except StoreBusy:
+            raise
         except Exception as error:  # noqa: BLE001  (raised again in the thread that reports next)
             if len(reports) == 1 or not isinstance(error, _FAULTY):
                 self._remember(error)

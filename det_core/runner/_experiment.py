@@ -9,7 +9,7 @@ from pathlib import Path
 from det_core import events
 from det_core.config import parse_config
 from det_core.core import open_block
-from det_core.errors import DetError, ExperimentBusy, StaleRun
+from det_core.errors import DetError, ExperimentBusy, StaleRun, StoreBusy
 from det_core.interfaces.launcher import Launcher
 from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
 from det_core.launch.launchers import open_launcher
@@ -56,6 +56,7 @@ class ExperimentRunner:
 
         Raises:
             ExperimentBusy: another living runner has the experiment.
+            StoreBusy: the database was unavailable for too long; resume goes on.
         """
         if self._experiment.state is State.COMPLETED:
             return State.COMPLETED
@@ -64,9 +65,14 @@ class ExperimentRunner:
             self._begin(lease)
             state = self._run(lease, tick)
             if state.final and self._config.checkpoint_storage:
-                clean_up(self._store, self._experiment.id, self._config.checkpoint_storage, lease.renew)
+                clean_up(self._store, self._experiment.id, self._config.checkpoint_storage, lease.check)
         except (StaleRun, ExperimentBusy):
             raise  # the experiment is somebody else's now
+        except StoreBusy as error:
+            raise StoreBusy(
+                f"{error} The experiment stays as it was recorded last; to go on with it: "
+                f"det experiment resume {self._experiment.id}"
+            ) from error
         except BaseException as error:
             self._error = str(error) or repr(error)
             self._finish(State.ERROR, lease)
@@ -124,7 +130,7 @@ class ExperimentRunner:
                 )
 
                 def turn() -> None:
-                    lease.renew()
+                    lease.check()
                     tick()
 
                 loop.run(turn)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import time
+import threading
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
-from det_core.errors import ExperimentBusy
+from det_core.errors import ExperimentBusy, StoreBusy
 from det_core.interfaces.tracking import TrackingStore
 
 _SECONDS = 30.0
@@ -16,7 +17,7 @@ _RENEW_EVERY = 5.0
 
 
 class Lease:
-    """A runner's hold on an experiment. Held from construction to `release`.
+    """A runner's hold on an experiment, renewed by a thread of its own from construction to `release`.
 
     Raises:
         ExperimentBusy: another living runner has it. One that died on this host is replaced at
@@ -27,22 +28,39 @@ class Lease:
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{_start_time(os.getpid())}:{uuid.uuid4().hex[:8]}"
         self._store = store
         self._experiment_id = experiment_id
+        self._error: Exception | None = None
+        self._released = threading.Event()
         previous = store.lease_holder(experiment_id)
         if previous and _is_dead(previous):
             store.release_lease(experiment_id, previous)
         self._acquire()
+        self._thread = threading.Thread(target=self._renew, name="det-lease", daemon=True)
+        self._thread.start()
 
-    def renew(self) -> None:
-        """Extend it now and then; cheap to call often.
+    def check(self) -> None:
+        """Raise what kept the lease from being renewed.
 
         Raises:
             ExperimentBusy: it was lost to another runner.
+            StoreBusy: the database was unavailable for too long.
         """
-        if time.monotonic() >= self._renew_at:
-            self._acquire()
+        if self._error is not None:
+            raise self._error
 
     def release(self) -> None:
-        self._store.release_lease(self._experiment_id, self.holder)
+        """Give it back; while the database is unavailable, it runs out by itself."""
+        self._released.set()
+        self._thread.join()
+        with suppress(StoreBusy):
+            self._store.release_lease(self._experiment_id, self.holder)
+
+    def _renew(self) -> None:
+        while not self._released.wait(_RENEW_EVERY):
+            try:
+                self._acquire()
+            except Exception as error:  # noqa: BLE001  (raised again by check)
+                self._error = error
+                return
 
     def _acquire(self) -> None:
         try:
@@ -52,7 +70,6 @@ class Lease:
                 f"{error}; watch it with: det experiment logs {self._experiment_id} -f, "
                 f"stop it with: det experiment pause {self._experiment_id}"
             ) from error
-        self._renew_at = time.monotonic() + _RENEW_EVERY
 
 
 def _start_time(pid: int) -> str:

@@ -29,7 +29,7 @@ class Checkpoints(Part):
             "storage": storage,
             "time": now(),
         }
-        with self._database.write() as connection:
+        with self._database.write(durable=True) as connection:
             fence(connection, trial_id, run_id)
             if connection.execute(select(_c.id).where(_c.uuid == uuid)).first():
                 raise TrackingError(f"checkpoint {uuid} was begun before; every checkpoint needs an id of its own")
@@ -51,7 +51,7 @@ class Checkpoints(Part):
             "metadata": metadata,
             "time": now(),
         }
-        with self._database.write() as connection:
+        with self._database.write(durable=True) as connection:
             begun = _get(connection, uuid)
             reached = fence(connection, begun.trial_id, run_id)
             _refuse_others(begun, run_id)
@@ -70,7 +70,7 @@ class Checkpoints(Part):
         state = CheckpointState.PARTIALLY_DELETED if remaining else CheckpointState.DELETED
         values = {"state": state, "resources": remaining or {}, "time": now()}
         meant = (_c.uuid == uuid, *(() if only is None else (_c.state == only,)))
-        with self._database.write() as connection:
+        with self._database.write(durable=True) as connection:
             _lock(connection, uuid)
             _refuse_registered(connection, uuid)
             return bool(connection.execute(update(checkpoints).where(*meant).values(values)).rowcount)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from det_core.tracking import _fork
+from det_core.tracking._outage import Outage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +25,18 @@ class Database(ABC):
     clock: ColumnElement[Any]
     """SQL: the database's time in seconds, so that leases do not depend on the hosts' clocks."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, wait: float, **reading: Any) -> None:
+        """Keep the engine.
+
+        Args:
+            wait: seconds for which transactions are repeated while the database is unavailable.
+            reading: execution options of transactions that only read.
+        """
         self.url = engine.url.render_as_string(hide_password=False)
-        self._readers = engine
+        self.retry = Outage(wait).retry
+        self._readers = engine.execution_options(**reading) if reading else engine
         self._writers = engine.execution_options(det_writes=True)
+        self._durable_writers = engine.execution_options(det_writes=True, det_durable=True)
         _fork.engines.add(engine)
 
     @contextmanager
@@ -37,12 +46,23 @@ class Database(ABC):
             yield connection
 
     @contextmanager
-    def write(self, *, alone: bool = False) -> Iterator[Connection]:
-        """All or nothing. ``alone``: no other process is in such a transaction."""
-        with _fork.passing(), self._explained(), self._writers.begin() as connection:
+    def write(self, *, alone: bool = False, durable: bool = False) -> Iterator[Connection]:
+        """All or nothing.
+
+        Args:
+            alone: whether to keep out other transactions that ask for this.
+            durable: whether no power cut undoes it, or anything committed before, once the block is left.
+        """
+        engine = self._durable_writers if durable else self._writers
+        with _fork.passing(), self._explained(), engine.begin() as connection:
             if alone:
                 self.lock_out_others(connection)
             yield connection
+            self.commit(connection)
+
+    def commit(self, connection: Connection) -> None:
+        """Commit a transaction that wrote."""
+        connection.commit()
 
     def close(self) -> None:
         """Close all connections that no transaction uses; a later one opens its own."""

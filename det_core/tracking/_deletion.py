@@ -42,7 +42,7 @@ class Deletion(Part):
             while left == _PIECE:
                 with self._database.write() as connection:
                     left = connection.execute(delete(table).where(table.c.id.in_(piece))).rowcount
-        with self._database.write() as connection:
+        with self._database.write(durable=True) as connection:
             lock_experiment(connection, experiment_id)
             self._refuse_needed(connection, experiment_id)
             for table in (*_LONG, trial_sources, checkpoints, runs):

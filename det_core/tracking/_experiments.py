@@ -48,7 +48,7 @@ class Experiments(Part):
             "start_time": now(),
         }
         same = select(_c.id).where(_c.external_id == external_id)
-        with self._database.write(alone=external_id is not None) as connection:
+        with self._database.write(alone=external_id is not None, durable=True) as connection:
             found = None if external_id is None else connection.execute(same).scalar_one_or_none()
             created = found or insert(connection, experiments, values)
             return get_experiment(connection, created)
@@ -115,7 +115,7 @@ class Experiments(Part):
         self, experiment_id: int, state: State, *, lease: str = "", error: str | None = None
     ) -> None:
         values = {"state": state, "error": error, "end_time": now() if state.final else None}
-        self._update_experiment(experiment_id, lease, values)
+        self._update_experiment(experiment_id, lease, values, durable=True)
 
     def set_experiment_progress(self, experiment_id: int, progress: float, *, lease: str = "") -> None:
         self._update_experiment(experiment_id, lease, {"progress": progress})
@@ -144,8 +144,10 @@ class Experiments(Part):
             lock_experiment(connection, experiment_id)
             connection.execute(release.values(lease_holder=None, lease_expires=None))
 
-    def _update_experiment(self, experiment_id: int, lease: str, values: Mapping[str, Any]) -> None:
-        with self._database.write() as connection:
+    def _update_experiment(
+        self, experiment_id: int, lease: str, values: Mapping[str, Any], *, durable: bool = False
+    ) -> None:
+        with self._database.write(durable=durable) as connection:
             lock_experiment(connection, experiment_id, lease)
             connection.execute(update(experiments).where(_c.id == experiment_id).values(values))
 

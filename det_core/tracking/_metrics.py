@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, or_, select, true, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, or_, select, true, tuple_, update
 
 from det_core.interfaces.tracking import MetricsReport, searcher_metric
 from det_core.tracking._merge import Key, first_steps, key_of, merge, unite
@@ -82,14 +83,17 @@ class Metrics(Part):
         query = select(_c.id, *columns(metrics, MetricsReport)).where(wanted).order_by(*order).limit(_PAGE)
         page = query.where(_c.steps_completed > after)
         while True:
-            with self._database.read() as connection:
-                rows = connection.execute(page).all()
+            rows = self._database.retry(partial(self._rows, page))
             for row in rows:
                 yield MetricsReport(**{name: value for name, value in row._mapping.items() if name != "id"})
             if len(rows) < _PAGE:
                 return
             last = rows[-1]
             page = query.where(tuple_(*order) > (last.steps_completed, last.group, last.id))
+
+    def _rows(self, page: Select[Any]) -> Sequence[Row[Any]]:
+        with self._database.read() as connection:
+            return connection.execute(page).all()
 
 
 def archive_after(connection: Connection, trial_id: int, step: int) -> None:

@@ -115,7 +115,7 @@ class Models(Part):
         labels: Sequence[str] = (),
         owner: str = "",
     ) -> ModelVersion:
-        with self._database.write() as connection:
+        with self._database.write(durable=True) as connection:
             found = _lock(connection, name)
             if found.archived:
                 raise TrackingError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import wraps
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, select, update
@@ -12,6 +14,8 @@ from det_core.interfaces.tracking import Experiment, Trial
 from det_core.tracking._schema import experiments, trials
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from det_core.tracking._database import Database
 
 R = TypeVar("R")
@@ -23,9 +27,25 @@ _heading_locked = _heading.with_for_update()
 
 
 class Part:
-    """A part of the store: methods over one database."""
+    """A part of the store: methods over one database.
+
+    A public method can be repeated as a whole, and is, while the database is unavailable.
+    """
 
     _database: Database
+
+    def __init_subclass__(cls) -> None:
+        for name, member in vars(cls).copy().items():
+            if isfunction(member) and not name.startswith("_"):
+                setattr(cls, name, _retried(member))
+
+
+def _retried(method: Callable[..., R]) -> Callable[..., R]:
+    @wraps(method)
+    def repeat(self: Part, *args: Any, **kwargs: Any) -> R:
+        return self._database.retry(lambda: method(self, *args, **kwargs))
+
+    return repeat
 
 
 def columns(table: Table, record: type[Any]) -> list[Column[Any]]:

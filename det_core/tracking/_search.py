@@ -38,7 +38,7 @@ class Search(Part):
         snapshot: Any = None,
         lease: str = "",
     ) -> list[Trial]:
-        with self._database.write() as connection:
+        with self._database.write(durable=True) as connection:
             lock_experiment(connection, experiment_id, lease)
             _log(connection, experiment_id, events)
             if snapshot is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select
@@ -49,13 +49,16 @@ class SqlTrackingStore(
         self._database = database
         self.url = database.url
         try:
-            upgrade(database)
+            database.retry(partial(upgrade, database))
         except BaseException:
             database.close()
             raise
 
     @cached_property
     def cluster_id(self) -> str:
+        return self._database.retry(self._cluster_id)
+
+    def _cluster_id(self) -> str:
         with self._database.read() as connection:
             return str(connection.execute(select(schema.c.cluster_id)).scalar_one())
 

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
+from det_core.errors import StoreCorrupt, StoreUnsuitable, TrackingError
 from det_core.tracking._database import Database
+from det_core.tracking._outage import Unavailable
+from det_core.tracking._wal_sync import WalSync
 
 if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
 
-# NORMAL: after a power cut the last transactions may be gone, but never one without all that came after it, so a
-# COMPLETED checkpoint is still never without the metrics reported before it. A killed process loses nothing.
-_PRAGMAS = ("synchronous = NORMAL", "foreign_keys = ON")
+_PRAGMAS = ("foreign_keys = ON",)
 _PAUSE = 0.01
 """Seconds until the switch to WAL is tried again."""
+_LONGEST_WAIT = 0.5
+"""Seconds for which SQLite itself waits for a lock."""
 
 _NETWORK = frozenset(
     """
@@ -35,11 +37,15 @@ _BUSY = "was locked by another process for {wait:g} s. `fuser {path}` shows whic
 _DAMAGED = "is damaged, or no database. Nothing was changed: move it, -wal and -shm away together, or restore a backup"
 _FULL = "is on a full disk: make room, or move the record with DET_HOME"
 _READ_ONLY = "cannot be written: its file or directory is read-only. Correct that, or set DET_HOME"
+_MOVED = (
+    "{path} was deleted, renamed or replaced while this process had it open, so nothing more is recorded. "
+    "Put it back, or start again"
+)
 _NOT_THERE = "cannot be opened: its directory is missing or not yours. Correct that, or set DET_HOME"
 
 # What SQLite says, our error, and what to tell. By text, since Python 3.10 does not give the error's code.
 _MEANINGS: tuple[tuple[str, type[TrackingError], str], ...] = (
-    ("locked", StoreBusy, _BUSY),
+    ("locked", Unavailable, _BUSY),
     ("not a database", StoreCorrupt, _DAMAGED),
     ("malformed", StoreCorrupt, _DAMAGED),
     ("could not decode", StoreCorrupt, _DAMAGED),
@@ -59,10 +65,22 @@ class Sqlite(Database):
         self._wait = wait
         refuse_network(self._path, _mounts())
         _create(self._path)
-        super().__init__(_engine(self._path, wait))
+        self._identity = _identity(self._path)
+        self._wal_sync = WalSync(self._path)
+        super().__init__(self._engine(min(wait, _LONGEST_WAIT)), wait)
 
     def lock_out_others(self, connection: sa.Connection) -> None:
         """BEGIN IMMEDIATE has done it."""
+
+    def commit(self, connection: sa.Connection) -> None:
+        connection.commit()
+        self._check_in_place()
+        if not connection.get_execution_options().get("det_durable"):
+            self._wal_sync.schedule()
+
+    def close(self) -> None:
+        super().close()
+        self._wal_sync.close()
 
     def number(self, column: sa.Column[Any], key: str) -> sa.ColumnElement[Any]:
         # Not json_extract: its paths cannot name every key.
@@ -77,14 +95,25 @@ class Sqlite(Database):
                 return kind(f"{self._path} {meaning.format(path=self._path, wait=self._wait)} (SQLite: {said}).")
         return TrackingError(f"{self._path}: SQLite says: {said}.")
 
+    def _engine(self, wait: float) -> sa.Engine:
+        def connect() -> sqlite3.Connection:
+            self._check_in_place()
+            return sqlite3.connect(self._path, timeout=wait, check_same_thread=False)
 
-def _engine(path: Path, wait: float) -> sa.Engine:
-    engine = sa.create_engine(
-        sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": wait}, pool_size=2, max_overflow=-1
-    )
-    sa.event.listen(engine, "connect", partial(_on_connect, wait))
-    sa.event.listen(engine, "begin", _on_begin)
-    return engine
+        def begin(connection: sa.Connection) -> None:
+            self._check_in_place()
+            _on_begin(connection)
+
+        url = sa.URL.create("sqlite", database=str(self._path))
+        engine = sa.create_engine(url, creator=connect, pool_size=2, max_overflow=-1)
+        sa.event.listen(engine, "connect", partial(_on_connect, wait))
+        sa.event.listen(engine, "begin", begin)
+        return engine
+
+    def _check_in_place(self) -> None:
+        """Raise unless the file that was opened is still the one at its path."""
+        if _identity(self._path) != self._identity:
+            raise TrackingError(_MOVED.format(path=self._path))
 
 
 def _on_connect(wait: float, connection: sqlite3.Connection, _record: object) -> None:
@@ -108,9 +137,24 @@ def _switch_to_wal(connection: sqlite3.Connection, wait: float) -> None:
 
 
 def _on_begin(connection: sa.Connection) -> None:
+    options = connection.get_execution_options()
+    if not options.get("det_writes"):
+        connection.exec_driver_sql("BEGIN")
+        return
+    # With NORMAL a power cut may take the last transactions, but none without all that came after it. So a COMPLETED
+    # checkpoint is never without the metrics reported before it. A killed process loses nothing.
+    connection.exec_driver_sql(f"PRAGMA synchronous = {'FULL' if options.get('det_durable') else 'NORMAL'}")
     # A transaction that reads first and writes later could find itself overtaken, so a writer locks from the start.
-    writes = connection.get_execution_options().get("det_writes")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """The file at the path; None without one."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _create(path: Path) -> None:

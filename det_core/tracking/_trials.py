@@ -51,7 +51,7 @@ class Trials(Part):
             "start_time": now(),
         }
         same = select(trials.c.id).where(trials.c.experiment_id == experiment_id, trials.c.external_id == external_id)
-        with self._database.write() as connection:
+        with self._database.write(durable=True) as connection:
             lock_experiment(connection, experiment_id, lease)
             found = None if external_id is None else connection.execute(same).scalar_one_or_none()
             created = found or insert(connection, trials, values)
@@ -73,7 +73,7 @@ class Trials(Part):
 
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
         ended = now() if state.final else None
-        with self._database.write() as connection:
+        with self._database.write(durable=True) as connection:
             lock_trial(connection, trial_id, lease=lease)
             update_trial(connection, trial_id, state=state, end_time=ended)
             if ended:

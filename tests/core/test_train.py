@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ import pytest
 from det_core import core
 from det_core.core import _shipper
 from det_core.core._shipper import Shipper
-from det_core.errors import MetricsConflict, StaleRun
+from det_core.errors import MetricsConflict, StaleRun, StoreBusy, TrackingError
 from det_core.interfaces.tracking import MetricsReport, TrackingStore
 from det_core.tracking import open_store
 
@@ -274,3 +275,34 @@ def test_errors_after_the_first_are_logged(caplog: pytest.LogCaptureFixture) -> 
         shipper.flush()
     assert [record.message.rsplit(": ")[-1] for record in caplog.records] == ["step 1", "step 2"]
     shipper.close()
+
+
+def test_reports_outlive_a_database_that_is_away() -> None:
+    got: list[int] = []
+    away = [StoreBusy("away"), StoreBusy("away")]
+
+    def write(reports: Sequence[MetricsReport]) -> None:
+        if away:
+            raise away.pop()
+        got.extend(report.steps_completed for report in reports)
+
+    shipper = Shipper(write, lambda reports: None)
+    shipper.open()
+    shipper.submit(report(0))
+    with pytest.raises(StoreBusy):
+        shipper.flush()
+    shipper.submit(report(1))
+    with pytest.raises(StoreBusy):
+        shipper.flush()
+    assert got == []
+    shipper.submit(report(2))
+    shipper.close()
+    assert got == [0, 1, 2]
+
+
+def test_a_home_deleted_under_a_script_is_an_error(det_home: Path) -> None:
+    with pytest.raises(TrackingError, match="was deleted, renamed or replaced"), core.init() as context:
+        shutil.rmtree(det_home)
+        for step in range(3):
+            context.train.report_training_metrics(step, {"loss": 1.0})
+        context.train.flush()

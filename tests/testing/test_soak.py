@@ -9,8 +9,15 @@ from det_core.testing import campaign_seeds, is_soak
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(None, range(4)), ("", range(4)), ("1", range(100)), ("40:60", range(40, 60)), ("90:300", range(90, 100)), ("200:300", range(0))],
-)  # fmt: skip
+    [
+        (None, range(4)),
+        ("", range(4)),
+        ("1", range(100)),
+        ("40:60", range(40, 60)),
+        ("90:300", range(90, 100)),
+        ("200:300", range(0)),
+    ],
+)
 def test_campaigns_run_the_chosen_seeds(value: str | None, expected: range, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DET_SOAK", raising=False)
     if value is not None:

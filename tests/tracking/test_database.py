@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -80,7 +81,7 @@ def test_importing_is_cheap() -> None:
 )
 def test_urls_that_cannot_be_opened(url: str, message: str) -> None:
     with pytest.raises(TrackingError, match=message):
-        open_store(url)
+        open_store(url, wait=0.2)
 
 
 def test_a_home_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,4 +254,37 @@ def test_a_locked_row_in_postgresql(server: PostgreSQL) -> None:
         number = store.create_experiment(config={}).id
         other.execute("SELECT * FROM experiments FOR UPDATE")
         with pytest.raises(StoreBusy, match=r"another session held a lock for 0.2 s"):
+            store.set_experiment_progress(number, 0.5)
+
+
+@pytest.mark.parametrize("how", ["deleted", "renamed", "replaced"])
+def test_a_home_that_goes_away_under_an_open_record_is_noticed(tmp_path: Path, how: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with opened(home / "det.db") as store:
+        number = store.create_experiment(config={}).id
+        if how == "deleted":
+            shutil.rmtree(home)
+        else:
+            home.rename(tmp_path / "elsewhere")
+        if how == "replaced":
+            home.mkdir()
+            opened(home / "det.db").close()
+        message = f"{home}/det.db was deleted, renamed or replaced while this process had it open"
+        for call in (lambda: store.set_experiment_progress(number, 0.5), store.experiments):
+            with pytest.raises(TrackingError, match=message):
+                call()
+        assert how == "replaced" or not (home / "det.db").exists()
+        if how == "renamed":
+            (tmp_path / "elsewhere").rename(home)
+            store.set_experiment_progress(number, 0.5)
+            assert store.experiment(number).progress == 0.5
+
+
+def test_a_home_that_goes_away_during_a_write_is_noticed(file: Path) -> None:
+    with opened(file) as store:
+        database = store._database  # type: ignore[attr-defined]
+        sa.event.listen(database._writers, "commit", lambda _: file.rename(f"{file}.old"))
+        number = store.create_experiment(config={}).id
+        with pytest.raises(TrackingError, match="was deleted, renamed or replaced"):
             store.set_experiment_progress(number, 0.5)

@@ -1,0 +1,68 @@
+"""Repetition of transactions while the database is locked or out of reach."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from det_core.errors import StoreBusy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+_log = logging.getLogger("det.tracking")
+
+_PAUSE = 0.2
+"""Seconds between two attempts."""
+_SAY_AFTER = 3.0
+"""Seconds until a warning says that the database is unavailable."""
+
+
+class Unavailable(StoreBusy):
+    """The database refused a transaction, which left no trace and can be repeated."""
+
+
+class Outage:
+    """Time limit on an unavailable database.
+
+    All threads share one clock, which starts with the first failure and stops with the next success. So a process
+    that gives up does not wait again in each of its last calls.
+
+    Args:
+        wait: seconds after which a call gives up.
+    """
+
+    def __init__(self, wait: float) -> None:
+        self._wait = wait
+        self._since: float | None = None
+        self._is_announced = False
+
+    def retry(self, call: Callable[[], T]) -> T:
+        """Return the result of ``call``, repeated while it raises Unavailable.
+
+        Raises:
+            Unavailable: of the last attempt.
+        """
+        start = time.monotonic()
+        while True:
+            try:
+                result = call()
+            except Unavailable as error:
+                since = self._since = min(start, self._since or start)
+                elapsed = time.monotonic() - since
+                if elapsed >= self._wait:
+                    raise
+                self._announce(error, elapsed)
+                time.sleep(min(_PAUSE, self._wait - elapsed))
+            else:
+                if self._since is not None:
+                    self._since, self._is_announced = None, False
+                return result
+
+    def _announce(self, error: Unavailable, elapsed: float) -> None:
+        if elapsed >= _SAY_AFTER and not self._is_announced:
+            self._is_announced = True
+            _log.warning("the database is unavailable; trying again for %g s: %s", self._wait - elapsed, error)

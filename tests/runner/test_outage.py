@@ -1,0 +1,177 @@
+"""A database that is away while trials train: nothing is lost, and a long outage ends in something to resume."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.errors import ExperimentBusy, StoreBusy
+from det_core.interfaces.tracking import Experiment, State, TrackingStore
+from det_core.runner import ExperimentRunner, _lease
+from det_core.runner._lease import Lease
+from det_core.tracking import open_store
+
+from ..postgresql import PostgreSQL, running_postgresql
+from ..waiting import wait_for
+from .conftest import Submit
+
+pytestmark = pytest.mark.integration
+
+SLOW = "def on_batch(self, batch): time.sleep(0.05)"
+CONFIG: dict[str, Any] = {
+    "searcher": {"name": "single", "metric": "validation_loss", "max_length": {"batches": 20}},
+    "scheduling_unit": 5,
+    "min_validation_period": {"batches": 5},
+    "max_restarts": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgreSQL]:
+    """A server that tests stop; each starts it again."""
+    with running_postgresql() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, det_home: Path, server: PostgreSQL) -> str:
+    det_home.mkdir()
+    return server.create_database() if request.param == "postgresql" else f"sqlite:///{det_home}/det.db"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[TrackingStore]:
+    with open_store(url) as store:
+        yield store
+
+
+@pytest.fixture
+def outage(url: str, server: PostgreSQL) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Nobody can write while the block runs."""
+
+    @contextlib.contextmanager
+    def outage() -> Iterator[None]:
+        if url.startswith("postgresql"):
+            server.stop()
+            try:
+                yield
+            finally:
+                server.start()
+            return
+        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as locker:
+            locker.execute("PRAGMA busy_timeout = 60000")
+            locker.execute("BEGIN IMMEDIATE")
+            yield
+            locker.execute("ROLLBACK")
+
+    return outage
+
+
+Outage = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+def started(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Run ``call`` in a thread; the list gets what it returns or raises."""
+    results: list[Any] = []
+
+    def work() -> None:
+        try:
+            results.append(call())
+        except Exception as error:  # noqa: BLE001  (compared by the test)
+            results.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, results
+
+
+def has_reported(store: TrackingStore, experiment: Experiment) -> bool:
+    return any(trial.steps_completed for trial in store.trials(experiment.id))
+
+
+def assert_whole(store: TrackingStore, experiment: Experiment) -> None:
+    (trial,) = store.trials(experiment.id)
+    assert (trial.state, trial.restarts) == (State.COMPLETED, 0)
+    assert store.experiment(experiment.id).state is State.COMPLETED
+    for group in ("training", "validation"):
+        steps = [report.steps_completed for report in store.metrics(trial.id, group=group)]
+        assert steps == list(range(5, 21, 5)), group
+
+
+@pytest.mark.slow
+def test_a_short_outage_disturbs_nobody(store: TrackingStore, new_experiment: Submit, outage: Outage) -> None:
+    experiment = new_experiment(SLOW, **CONFIG)
+    thread, results = started(ExperimentRunner(store, experiment.id).run)
+    wait_for(lambda: has_reported(store, experiment))
+    with outage():
+        thread.join(1.5)
+        assert thread.is_alive()
+    thread.join(60)
+    assert results == [State.COMPLETED]
+    assert_whole(store, experiment)
+    assert store.trials(experiment.id)[0].run_id == 1
+
+
+@pytest.mark.slow
+def test_a_long_outage_ends_resumable(store: TrackingStore, new_experiment: Submit, outage: Outage) -> None:
+    experiment = new_experiment(SLOW, **CONFIG)
+    with open_store(store.url, wait=0.5) as hasty:
+        thread, results = started(ExperimentRunner(hasty, experiment.id).run)
+        wait_for(lambda: has_reported(store, experiment))
+        with outage():
+            thread.join(60)
+    (error,) = results
+    assert isinstance(error, StoreBusy)
+    assert str(error).endswith(f"to go on with it: det experiment resume {experiment.id}")
+    assert store.experiment(experiment.id).state is State.ACTIVE
+    store.release_lease(experiment.id, str(store.lease_holder(experiment.id)))  # its runner's process lives on here
+    assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
+    assert_whole(store, experiment)
+
+
+@pytest.fixture
+def lease(store: TrackingStore, new_experiment: Submit, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lease]:
+    monkeypatch.setattr(_lease, "_SECONDS", 1.0)
+    monkeypatch.setattr(_lease, "_RENEW_EVERY", 0.1)
+    lease = Lease(store, new_experiment().id)
+    yield lease
+    lease.release()
+
+
+def test_the_lease_is_renewed_whatever_the_runner_waits_for(store: TrackingStore, lease: Lease) -> None:
+    """R6: a runner that waits for a custom search method does nothing else."""
+    for _ in range(3):
+        time.sleep(0.6)
+        assert store.lease_holder(1) == lease.holder
+    lease.check()
+    lease.release()
+    assert store.lease_holder(1) is None
+
+
+def test_the_lease_is_taken_back_after_an_outage(store: TrackingStore, lease: Lease, outage: Outage) -> None:
+    with outage():
+        time.sleep(1.2)
+    wait_for(lambda: store.lease_holder(1) == lease.holder)
+    lease.check()
+
+
+def test_a_lease_that_another_runner_took_is_not_taken_back(
+    store: TrackingStore, new_experiment: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_lease, "_SECONDS", 0.1)
+    monkeypatch.setattr(_lease, "_RENEW_EVERY", 2.0)
+    lease = Lease(store, new_experiment().id)
+    wait_for(lambda: store.lease_holder(1) is None)
+    store.acquire_lease(1, "another:1:1:1", seconds=60)
+    lease._thread.join(10)
+    with pytest.raises(ExperimentBusy, match="is being run by another"):
+        lease.check()
+    lease.release()
+    assert store.lease_holder(1) == "another:1:1:1"

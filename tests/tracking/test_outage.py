@@ -1,0 +1,265 @@
+"""A database that is away for a while: everything goes on afterwards, and nothing is written twice."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.errors import StoreBusy, TrackingError
+from det_core.interfaces.tracking import LogLine, MetricsReport, State, TrackingStore
+from det_core.tracking import open_store
+from det_core.tracking._outage import Outage, Unavailable
+from det_core.tracking._types import now
+
+from ..postgresql import PostgreSQL, running_postgresql
+from ..waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def unsteady() -> Iterator[PostgreSQL]:
+    """A server that tests stop; each starts it again."""
+    with running_postgresql() as server:
+        yield server
+
+
+def metrics(trial_id: int, step: int) -> MetricsReport:
+    return MetricsReport(
+        trial_id=trial_id, run_id=1, group="training", steps_completed=step, metrics={"x": step}, batch_metrics=[{}]
+    )
+
+
+def line(trial_id: int) -> LogLine:
+    return LogLine(trial_id=trial_id, run_id=1, rank=0, stdtype="stdout", log="a line", time=now())
+
+
+def in_background(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Start ``call`` in a thread; a function that waits for its result."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(call()))
+    thread.start()
+
+    def wait() -> Any:
+        thread.join(30)
+        return results[0]
+
+    return wait
+
+
+@pytest.mark.integration
+def test_postgresql_that_is_restarted_is_waited_for(unsteady: PostgreSQL) -> None:
+    with open_store(unsteady.create_database()) as store:
+        trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
+        store.start_run(trial.id, allocation_id="a")
+        unsteady.stop()
+        calls = [
+            in_background(lambda: store.report_metrics([metrics(trial.id, 1)])),
+            in_background(lambda: store.add_logs([line(trial.id)])),
+            in_background(lambda: store.trial(trial.id).id),
+            in_background(lambda: store.count_restart(trial.id)),
+        ]
+        unsteady.start()
+        assert [wait() for wait in calls] == [None, None, trial.id, 1]
+        assert [report.steps_completed for report in store.metrics(trial.id)] == [1]
+        assert len(store.logs(trial.id)) == 1
+
+
+@pytest.mark.integration
+def test_a_record_is_opened_while_postgresql_starts(unsteady: PostgreSQL) -> None:
+    url = unsteady.create_database()
+    unsteady.stop()
+    opened = in_background(lambda: open_store(url))
+    unsteady.start()
+    with opened() as store:
+        assert store.cluster_id
+
+
+@pytest.mark.integration
+def test_a_transaction_in_which_postgresql_stops_is_repeated(unsteady: PostgreSQL) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    url = unsteady.create_database()
+    with open_store(url) as store, contextlib.closing(psycopg.connect(url)) as other:
+        number = store.create_experiment(config={}).id
+        other.execute("SELECT * FROM experiments FOR UPDATE")
+        call = in_background(lambda: store.set_experiment_progress(number, 0.5))
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        with unsteady.connect() as watcher:
+            wait_for(lambda: watcher.execute(waits).fetchone()[0])
+        unsteady.stop()
+        unsteady.start()
+        call()
+        assert store.experiment(number).progress == 0.5
+
+
+@pytest.mark.integration
+def test_a_reader_of_pages_goes_on_after_a_restart(unsteady: PostgreSQL) -> None:
+    with open_store(unsteady.create_database()) as store:
+        trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
+        store.start_run(trial.id, allocation_id="a")
+        store.report_metrics([metrics(trial.id, step) for step in range(2500)])
+        reader = store.metrics(trial.id)
+        first = [next(reader) for _ in range(1000)]
+        unsteady.stop()
+        rest = in_background(lambda: list(reader))
+        unsteady.start()
+        assert [report.steps_completed for report in [*first, *rest()]] == list(range(2500))
+
+
+class Cutting:
+    """Stands between a client and the server, and cuts the connection before the answer to COMMIT gets through."""
+
+    def __init__(self, directory: Path, server: PostgreSQL) -> None:
+        self.cuts = 0
+        self._server = f"{server.directory}/.s.PGSQL.5432"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(f"{directory}/.s.PGSQL.5432")
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(self._server)
+            threading.Thread(target=self._pass_on, args=(server, client), daemon=True).start()
+            while data := client.recv(65536):
+                if self.cuts and b"COMMIT" in data:
+                    self.cuts -= 1
+                    client.shutdown(socket.SHUT_RDWR)  # the server's answer goes nowhere
+                server.sendall(data)
+
+    def _pass_on(self, server: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                client.sendall(data)
+
+
+@pytest.mark.integration
+def test_what_was_committed_before_the_answer_was_lost_is_not_written_twice(
+    unsteady: PostgreSQL, tmp_path: Path
+) -> None:
+    url = unsteady.create_database().replace(unsteady.directory, str(tmp_path))
+    between = Cutting(tmp_path, unsteady)
+    try:
+        with open_store(url) as store:
+            between.cuts = 1
+            experiment = store.create_experiment(config={})
+            assert not between.cuts
+            assert [one.id for one in store.experiments()] == [experiment.id]
+            trial = store.create_trial(experiment.id, hparams={}, seed=0)
+            store.start_run(trial.id, allocation_id="a")
+            for report in (metrics(trial.id, 1), metrics(trial.id, 2)):
+                between.cuts = 1
+                store.report_metrics([report])  # batch metrics may not come twice
+            between.cuts = 1
+            assert store.count_restart(trial.id) == 1
+            assert store.trial(trial.id).restarts == 1
+            between.cuts = 1
+            store.add_logs([line(trial.id)])
+            assert len(store.logs(trial.id)) == 1
+            assert not between.cuts
+    finally:
+        between.close()
+
+
+@pytest.mark.integration
+def test_an_outage_has_one_time_limit_for_all_calls(unsteady: PostgreSQL) -> None:
+    with open_store(unsteady.create_database(), wait=1.0) as store:
+        unsteady.stop()
+        try:
+            with pytest.raises(StoreBusy, match=r"PostgreSQL says: connection .* failed"):
+                store.experiments()
+            start = time.monotonic()
+            for _ in range(5):
+                with pytest.raises(StoreBusy):
+                    store.create_experiment(config={})
+            assert time.monotonic() - start < 1.0
+        finally:
+            unsteady.start()
+        assert store.experiments() == []
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("/det_", "/nothing_"), 'database "nothing_[0-9a-f]+" does not exist'),
+        (("postgres@", "nobody@"), 'role "nobody" does not exist'),
+        (("postgres@/", "postgres@nowhere.invalid/"), "nowhere.invalid"),
+    ],
+)
+def test_what_time_does_not_cure_is_reported_at_once(
+    unsteady: PostgreSQL, change: tuple[str, str], message: str
+) -> None:
+    url = re.sub(r"\?.*", "", unsteady.create_database()) if "invalid" in change[1] else unsteady.create_database()
+    with pytest.raises(TrackingError, match=message) as caught:
+        open_store(url.replace(*change))
+    assert not isinstance(caught.value, StoreBusy)
+
+
+def test_sqlite_has_one_time_limit_for_all_calls(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/det.db", wait=2.0) as store:
+        with contextlib.closing(sqlite3.connect(tmp_path / "det.db", isolation_level=None)) as locker:
+            locker.execute("BEGIN IMMEDIATE")
+            start = time.monotonic()
+            for _ in range(4):
+                with pytest.raises(StoreBusy, match=r"was locked by another process for 2 s"):
+                    store.create_experiment(config={})
+            assert 2.0 < time.monotonic() - start < 6.0  # not 2 s each
+        store.create_experiment(config={})
+
+
+def test_sqlite_that_is_unlocked_in_time(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/det.db") as store:
+        locker = sqlite3.connect(tmp_path / "det.db", isolation_level=None, check_same_thread=False)
+        locker.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(1.5, locker.rollback)
+        release.start()
+        assert store.create_experiment(config={}).state is State.QUEUED
+        release.join()
+        locker.close()
+
+
+def test_an_outage_that_lasts_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    failures = iter([Unavailable("no answer")] * 3)
+
+    def call() -> str:
+        for failure in failures:
+            raise failure
+        return "done"
+
+    outage = Outage(60.0)
+    outage._since = time.monotonic() - 10.0
+    with caplog.at_level(logging.WARNING):
+        assert outage.retry(call) == "done"
+    (record,) = caplog.records
+    assert re.fullmatch(
+        r"the database is unavailable; trying again for [45]\d(\.\d+)? s: no answer", record.getMessage()
+    )
+    assert outage._since is None
+
+
+def test_every_method_of_the_store_is_repeated() -> None:
+    from det_core.tracking._sql import SqlTrackingStore
+
+    own = {"close", "__enter__", "__exit__"}
+    names = {name for name in TrackingStore.__abstractmethods__ if name not in own}
+    plain = {name for name in names if callable(m := getattr(SqlTrackingStore, name)) and not hasattr(m, "__wrapped__")}
+    assert plain == set()
