@@ -43,7 +43,7 @@ def resume(args: argparse.Namespace) -> int:
         ExperimentRunner(store, experiment.id)  # refuses what no runner can take, before a process is started
         watcher = watch(store, experiment.id)
         watcher.poll()
-        return _start(store, watcher, "Resumed", args)
+        return _start(store, watcher, "Resumed", args, from_beginning=args.from_beginning)
 
 
 def pause(args: argparse.Namespace) -> int:
@@ -61,13 +61,15 @@ def kill(args: argparse.Namespace) -> int:
     return _ask(args, State.STOPPING_KILLED, "end at once")
 
 
-def _start(store: TrackingStore, watcher: Watch, done: str, args: argparse.Namespace) -> int:
+def _start(
+    store: TrackingStore, watcher: Watch, done: str, args: argparse.Namespace, *, from_beginning: bool = False
+) -> int:
     from det_core.runner import start_detached
 
     identity = watcher.experiment.id
     if not args.json:
         print(f"{done} experiment {identity}", flush=True)
-    start_detached(store, identity)
+    start_detached(store, identity, from_beginning=from_beginning)
     if args.follow:
         return _attach(store, watcher, as_json=args.json)
     if args.json:

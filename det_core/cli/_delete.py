@@ -10,6 +10,8 @@ from det_core.cli._output import count, print_json, size
 from det_core.core.removal import remove
 from det_core.errors import DetError
 from det_core.interfaces.tracking import Checkpoint, CheckpointState, Experiment, State, TrackingStore
+from det_core.runner._lease import Lease
+from det_core.runner._retention import warm_starts
 from det_core.tracking import open_store
 from det_core.tracking.control import settled
 
@@ -19,14 +21,16 @@ def delete(args: argparse.Namespace) -> int:
     with open_store() as store:
         experiment = store.experiment(args.experiment_id)
         _refuse_needed(store, experiment)
-        # The deleted ones, too: an interrupted removal may have left files of theirs.
-        checkpoints = store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))
-        if not (args.yes or agreed(_question(store, experiment, checkpoints), as_json=args.json)):
+        if not (args.yes or agreed(_question(store, experiment), as_json=args.json)):
             return 1
-        for checkpoint in checkpoints:
-            remove(store, checkpoint)
-        _remove_tensorboard(store, experiment)
-        store.delete_experiment(experiment.id)
+        with Lease(store, experiment.id) as lease:  # nobody resumes it from now on
+            _refuse_registered(store, experiment)
+            checkpoints = _checkpoints(store, experiment)
+            for checkpoint in checkpoints:
+                lease.renew()
+                remove(store, checkpoint)
+            _remove_tensorboard(store, experiment)
+            store.delete_experiment(experiment.id, lease=lease.holder)
     if args.json:
         print_json({"id": experiment.id, "checkpoints": [checkpoint.uuid for checkpoint in checkpoints]})
     else:
@@ -42,6 +46,20 @@ def _refuse_needed(store: TrackingStore, experiment: Experiment) -> None:
             f"experiment {experiment.id} is {experiment.state.value} and may be running; "
             f"first: det experiment kill {experiment.id}"
         )
+    _refuse_registered(store, experiment)
+    own = {checkpoint.uuid for checkpoint in _checkpoints(store, experiment)}
+    needed = [
+        identity for identity, uuids in warm_starts(store).items() if own & {*uuids} and identity != experiment.id
+    ]
+    if needed:
+        others = ", ".join(map(str, needed))
+        raise DetError(
+            f"experiment {experiment.id} has a checkpoint that experiment {others} starts from and has not completed; "
+            f"complete or delete that first: det experiment delete {needed[0]}"
+        )
+
+
+def _refuse_registered(store: TrackingStore, experiment: Experiment) -> None:
     registered = sorted(store.registered_checkpoints(experiment.id))
     if registered:
         raise DetError(
@@ -50,7 +68,13 @@ def _refuse_needed(store: TrackingStore, experiment: Experiment) -> None:
         )
 
 
-def _question(store: TrackingStore, experiment: Experiment, checkpoints: list[Checkpoint]) -> str:
+def _checkpoints(store: TrackingStore, experiment: Experiment) -> list[Checkpoint]:
+    """Return all of them, the deleted ones too: an interrupted removal may have left files of theirs."""
+    return store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))
+
+
+def _question(store: TrackingStore, experiment: Experiment) -> str:
+    checkpoints = _checkpoints(store, experiment)
     stored = sum(sum(checkpoint.resources.values()) for checkpoint in checkpoints)
     trials = count(len(store.trials(experiment.id)), "trial")
     return (

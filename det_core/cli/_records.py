@@ -166,6 +166,7 @@ def checkpoint_facts(checkpoint: Checkpoint, path: str | None) -> str:
             "trial": checkpoint.trial_id,
             "run": checkpoint.run_id,
             "state": checkpoint.state,
+            "error": checkpoint.error,
             "batch": checkpoint.steps_completed,
             "time": checkpoint.time,
             "in": path,

@@ -1,4 +1,4 @@
-"""``det checkpoint``: list, describe, download and remove checkpoints, and remove orphans."""
+"""``det checkpoint``: list, describe, download and remove checkpoints, also those that nobody needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from det_core.cli._command import JSON, YES, Command, add_commands, argument
+from det_core.cli._command import JSON, YES, Command, UsageError, add_commands, argument
 from det_core.cli._download import download_to
 from det_core.cli._listing import CHECKPOINTS, list_checkpoints
 from det_core.cli._orphans import Orphan, find_orphans, remove
@@ -46,6 +46,18 @@ def _download(args: argparse.Namespace) -> int:
 
 
 def _gc(args: argparse.Namespace) -> int:
+    if args.orphans is (args.experiment_id is not None):
+        raise UsageError("say what to remove: either EXPERIMENT_ID or --orphans")
+    return _gc_orphans(args) if args.orphans else _gc_experiment(args)
+
+
+def _gc_experiment(args: argparse.Namespace) -> int:
+    from det_core.cli._retention import apply_retention
+
+    return apply_retention(args)
+
+
+def _gc_orphans(args: argparse.Namespace) -> int:
     removed, failed = [], []
     with open_store() as store:
         orphans = find_orphans(store, args.older_than)
@@ -106,15 +118,28 @@ _COMMANDS = (
     Command(
         "gc",
         _gc,
-        "remove what killed runs left of checkpoints that they did not finish",
+        "remove checkpoints that nobody needs",
         (
-            argument("--orphans", action="store_true", required=True, help="say that this is what to remove"),
+            argument(
+                "experiment_id",
+                type=int,
+                nargs="?",
+                metavar="EXPERIMENT_ID",
+                help="remove those of this experiment that its checkpoint_storage.save_* do not keep; a completed one "
+                "does so by itself, others keep all until you ask",
+            ),
+            argument(
+                "--orphans",
+                action="store_true",
+                help="remove what killed runs left of checkpoints that they did not finish",
+            ),
             argument(
                 "--older-than",
                 type=_age,
                 default="24h",
                 metavar="AGE",
-                help="spare what changed within this time if nothing else tells that it is abandoned (default 24h)",
+                help="with --orphans: spare what changed within this time if nothing else tells that it is abandoned "
+                "(default 24h)",
             ),
             argument("--dry-run", action="store_true", help="only show what would be removed"),
             JSON,

@@ -182,7 +182,20 @@ _COMMANDS = (
         ),
     ),
     Command(
-        "resume", _control.resume, "go on from the latest checkpoint", (EXPERIMENT_ID, FOLLOW, JSON), ("activate",)
+        "resume",
+        _control.resume,
+        "go on from the latest checkpoint",
+        (
+            EXPERIMENT_ID,
+            argument(
+                "--from-beginning",
+                action="store_true",
+                help="start trials again that have lost all their checkpoints; without this they are an error",
+            ),
+            FOLLOW,
+            JSON,
+        ),
+        ("activate",),
     ),
     Command("pause", _control.pause, "checkpoint and stop; resume goes on", (EXPERIMENT_ID, JSON)),
     Command("cancel", _control.cancel, "checkpoint and stop for good", (EXPERIMENT_ID, JSON)),

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,12 +146,15 @@ class CheckpointContext:
 
         Raises:
             CheckpointNotFound: no complete checkpoint has this id.
-            CheckpointCorrupt: a file differs from what was saved.
+            CheckpointCorrupt: a file differs from what was saved. The tracking store marks the checkpoint ERROR, and
+                under a runner the next run of the trial starts from the newest intact one.
             StorageError: the storage or ``ckpt_dir`` refused.
             RankFailed: one of these on another rank of this host.
         """
-        group, find = self._readers(download_mode), self._finder(storage_id)
-        restoring.restore(group, find, selector, lambda found, names: found.fetch(names, Path(ckpt_dir), verify=verify))
+        group, source = self._readers(download_mode), self._source(storage_id)
+        restoring.restore(
+            group, source, selector, lambda found, names: found.fetch(names, Path(ckpt_dir), verify=verify)
+        )
 
     @contextmanager
     def restore_path(
@@ -168,9 +170,9 @@ class CheckpointContext:
         On a mounted file system nothing is copied: they are links to the stored files, which are write-protected.
         Arguments and errors as for `download`.
         """
-        group, find = self._readers(download_mode), self._finder(storage_id)
+        group, source = self._readers(download_mode), self._source(storage_id)
         local = self._storage.local_path(storage_id)
-        with restoring.restored_path(group, find, local, selector, verify=verify) as path:
+        with restoring.restored_path(group, source, local, selector, verify=verify) as path:
             yield path
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
@@ -179,7 +181,9 @@ class CheckpointContext:
         Raises:
             CheckpointNotFound: no complete checkpoint has this id.
         """
-        return self._finder(storage_id)().metadata
+        source = self._source(storage_id)
+        with source.recording_damage():
+            return source.find().metadata
 
     def delete(self, storage_id: str) -> None:
         """Remove the checkpoint from storage and mark it so in the record.
@@ -208,8 +212,8 @@ class CheckpointContext:
         shared = DownloadMode(mode) is DownloadMode.LocalWorkersShareDownload
         return this_host(self._distributed) if shared else alone()
 
-    def _finder(self, storage_id: str) -> restoring.Find:
-        return partial(restoring.find, self._storage, self._store, storage_id)
+    def _source(self, storage_id: str) -> restoring.Source:
+        return restoring.Source(self._storage, self._store, storage_id)
 
     def _unite(self, metadata: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         united = merge_metadata(metadata)

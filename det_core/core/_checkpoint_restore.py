@@ -3,41 +3,102 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 from det_core import storage
 from det_core.core._together import Group
-from det_core.errors import CheckpointNotFound, RecordNotFound
+from det_core.errors import CheckpointCorrupt, CheckpointNotFound, RecordNotFound, TrackingError
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import CheckpointState, TrackingStore
+from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore
+
+_log = logging.getLogger("det.core")
 
 T = TypeVar("T")
-Find = Callable[[], storage.StoredCheckpoint]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint to restore."""
+
+    manager: StorageManager
+    record: TrackingStore
+    storage_id: str
+
+    def find(self) -> storage.StoredCheckpoint:
+        """Return the checkpoint, which exists if its ``metadata.json`` does, or if its row is COMPLETED.
+
+        Raises:
+            CheckpointNotFound: there is no such checkpoint, or nothing of it is left in the storage.
+            CheckpointCorrupt: its ``metadata.json`` is damaged, or is missing together with other files.
+        """
+        try:
+            return storage.find(self.manager, self.storage_id)
+        except CheckpointNotFound:
+            row = self._row()
+            sizes = self.manager.list(self.storage_id)
+            if row is None or row.state is not CheckpointState.COMPLETED or not sizes:
+                raise
+        for name, size in row.resources.items():
+            if not name.endswith("/") and name != storage.METADATA_FILE and sizes.get(name) != size:
+                raise CheckpointCorrupt(
+                    f"checkpoint {self.storage_id} has lost its metadata.json, and {name}, which had {size} bytes, "
+                    f"{f'has {sizes[name]}' if name in sizes else 'is missing'}; restore an older checkpoint"
+                )
+        warnings.warn(
+            f"checkpoint {self.storage_id} has lost its metadata.json, so its files are not verified", stacklevel=2
+        )
+        text = json.dumps(row.metadata, indent=2).encode()
+        return storage.StoredCheckpoint(self.manager, self.storage_id, storage.Manifest(row.metadata, None), text)
+
+    @contextmanager
+    def recording_damage(self) -> Iterator[None]:
+        """Mark the checkpoint in the tracking store if the body finds it damaged, so that nothing starts from it."""
+        try:
+            yield
+        except CheckpointCorrupt as error:
+            try:
+                if self._row():
+                    self.record.fail_checkpoint(self.storage_id, str(error))
+            except TrackingError as failure:
+                _log.warning(
+                    "checkpoint %s is damaged, and the tracking store could not be told: %s", self.storage_id, failure
+                )
+            raise
+
+    def _row(self) -> Checkpoint | None:
+        """Return its row; None if it belongs to another tracking store."""
+        try:
+            return self.record.checkpoint(self.storage_id)
+        except RecordNotFound:
+            return None
 
 
 def restore(
     group: Group,
-    find: Find,
+    source: Source,
     selector: storage.Selector | None,
     place: Callable[[storage.StoredCheckpoint, Collection[str]], T],
 ) -> T:
     """The chief of the group places what any of its ranks selects, and all get the result or an error."""
-    found = cache(find)
-    names = group.by_chief(lambda: found().names())
-    selected = group.together(lambda: names if selector is None else [name for name in names if selector(name)])
-    wanted = set().union(*selected)
-    return group.by_chief(lambda: place(found(), wanted))
+    found = cache(source.find)
+    with source.recording_damage():
+        names = group.by_chief(lambda: found().names())
+        selected = group.together(lambda: names if selector is None else [name for name in names if selector(name)])
+        wanted = set().union(*selected)
+        return group.by_chief(lambda: place(found(), wanted))
 
 
 @contextmanager
 def restored_path(
-    group: Group, find: Find, local: Path | None, selector: storage.Selector | None, *, verify: bool
+    group: Group, source: Source, local: Path | None, selector: storage.Selector | None, *, verify: bool
 ) -> Iterator[Path]:
     """A temporary directory with copies of the files, or with links to them in the store's own directory."""
     with ExitStack() as scratch:
@@ -50,24 +111,8 @@ def restored_path(
                 found.fetch(names, path, verify=verify)
             return path
 
-        path = restore(group, find, selector, place)
+        path = restore(group, source, selector, place)
         try:
             yield path
         finally:
             group.allgather(None)  # it goes away when nobody reads it any more
-
-
-def find(store: StorageManager, record: TrackingStore, storage_id: str) -> storage.StoredCheckpoint:
-    """The checkpoint, which exists if its ``metadata.json`` does, or if the record says that it is complete."""
-    try:
-        return storage.find(store, storage_id)
-    except CheckpointNotFound:
-        try:
-            row = record.checkpoint(storage_id)
-        except RecordNotFound:
-            row = None
-        if row is None or row.state is not CheckpointState.COMPLETED:
-            raise
-    warnings.warn(f"checkpoint {storage_id} has lost its metadata.json, so its files are not verified", stacklevel=2)
-    text = json.dumps(row.metadata, indent=2).encode()
-    return storage.StoredCheckpoint(store, storage_id, storage.Manifest(row.metadata, None), text)

@@ -146,8 +146,11 @@ class ExperimentReference(Recorded):
             _wait(interval, deadline, f"experiment {self.id} goes on")
         return experiment.state
 
-    def activate(self) -> None:
+    def activate(self, *, from_beginning: bool = False) -> None:
         """Go on from the latest checkpoints, in the background.
+
+        Args:
+            from_beginning: whether trials that have lost all their checkpoints start again; else that is an error.
 
         Raises:
             DetError: it is complete, or runs already.
@@ -157,7 +160,7 @@ class ExperimentReference(Recorded):
         if self.state is State.COMPLETED:
             raise DetError(f"experiment {self.id} is COMPLETED; nothing is left to do")
         ExperimentRunner(self._store, self.id)  # refuses what no runner can take
-        start_detached(self._store, self.id)
+        start_detached(self._store, self.id, from_beginning=from_beginning)
 
     def pause(self) -> None:
         """Ask it to checkpoint and stop; `activate` goes on. As `cancel` and `kill`, it does not wait for that.

@@ -52,6 +52,8 @@ class CheckpointState(str, Enum):
     PARTIALLY_DELETED = "PARTIALLY_DELETED"
     """Some of its files were deleted; the others can still be restored, and no run starts from it."""
     DELETED = "DELETED"
+    ERROR = "ERROR"
+    """Its files turned out to be damaged or missing; it never counts as the latest or the best."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +243,8 @@ class Checkpoint:
     metadata: Mapping[str, Any]
     time: datetime
     """When it was begun, then when it was completed."""
+    error: str | None = None
+    """Why the state is ERROR, in one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,11 +356,11 @@ class TrackingStore(ModelRegistry, ABC):
         """Change what people say of it, and nothing else; None leaves a value as it is. The experiment afterwards."""
 
     @abstractmethod
-    def delete_experiment(self, experiment_id: int) -> None:
+    def delete_experiment(self, experiment_id: int, *, lease: str = "") -> None:
         """Forget it with all that was recorded of it. The files of its checkpoints are the caller's to remove before.
 
         Raises:
-            TrackingError: a runner has it, or something in it is still needed; it says what.
+            TrackingError: somebody else holds its lease, or something in it is still needed; it says what.
         """
 
     @abstractmethod
@@ -632,6 +636,16 @@ class TrackingStore(ModelRegistry, ABC):
         """
 
     @abstractmethod
+    def fail_checkpoint(self, uuid: str, error: str) -> None:
+        """Turn a COMPLETED checkpoint ERROR, because its files are damaged or missing.
+
+        In any other state it is left as it is.
+
+        Args:
+            error: what is wrong with it, in one line.
+        """
+
+    @abstractmethod
     def edit_checkpoint_metadata(
         self, uuid: str, *, add: Mapping[str, Any] | None = None, remove: Collection[str] = ()
     ) -> Checkpoint:
@@ -651,7 +665,10 @@ class TrackingStore(ModelRegistry, ABC):
         trial_id: int | None = None,
         states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
     ) -> list[Checkpoint]:
-        """Oldest first, by the time of the latest change. Of one trial, of one experiment, or all."""
+        """Return those of one trial, of one experiment, or all, in the order in which they were begun.
+
+        No clock has a say in it, so the last one of a trial is its latest even if a clock was set back.
+        """
 
     @abstractmethod
     def checkpoint_validations(
@@ -668,7 +685,10 @@ class TrackingStore(ModelRegistry, ABC):
         states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
         limit: int | None = None,
     ) -> list[ScoredCheckpoint]:
-        """The best first, by the searcher's metric; of equals the oldest. Those that were not validated come last."""
+        """Return the checkpoints, the best by the searcher's metric first.
+
+        Of equals the one begun first comes first. Those that were not validated come last.
+        """
 
     # Logs
 

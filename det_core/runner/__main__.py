@@ -1,4 +1,4 @@
-"""``python -m det_core.runner STORE_URL EXPERIMENT_ID``: the detached runner."""
+"""``python -m det_core.runner STORE_URL EXPERIMENT_ID [--from-beginning]``: the detached runner."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import sys
 from det_core.errors import DetError
 from det_core.interfaces.tracking import State
 from det_core.runner import ExperimentRunner
+from det_core.runner._detached import FROM_BEGINNING
 from det_core.tracking import open_store
 
 
 def main() -> int:
-    url, experiment_id = sys.argv[1:]
+    url, experiment_id, *options = sys.argv[1:]
     try:
         with open_store(url) as store:
-            state = ExperimentRunner(store, int(experiment_id)).run()
+            state = ExperimentRunner(store, int(experiment_id), from_beginning=FROM_BEGINNING in options).run()
     except DetError as error:
         print(error, file=sys.stderr)  # noqa: T201  (into the log that start_detached shows)
         return 1

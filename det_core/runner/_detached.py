@@ -11,20 +11,25 @@ from det_core.errors import LaunchError
 from det_core.home import private_directory
 from det_core.interfaces.tracking import TrackingStore
 
+FROM_BEGINNING = "--from-beginning"
 _PATIENCE = 30.0
 
 
-def start_detached(store: TrackingStore, experiment_id: int) -> None:
+def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: bool = False) -> None:
     """Start a runner in a new session; returns once it holds the experiment, or has finished.
+
+    Args:
+        from_beginning: as for `ExperimentRunner`.
 
     Raises:
         LaunchError: it ended with an error before that, or did not get ready in time.
     """
     directory = private_directory("runners")
     log = directory / f"{experiment_id}.log"
+    options = [FROM_BEGINNING] if from_beginning else []
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "det_core.runner", store.url, str(experiment_id)],
+            [sys.executable, "-m", "det_core.runner", store.url, str(experiment_id), *options],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -28,10 +28,15 @@ from det_core.tracking.secret_files import fill
 
 
 class ExperimentRunner:
-    """Runs a recorded experiment, or goes on with one whose runner was stopped or killed."""
+    """Runs a recorded experiment, or goes on with one whose runner was stopped or killed.
 
-    def __init__(self, store: TrackingStore, experiment_id: int) -> None:
+    Args:
+        from_beginning: whether trials that have lost all their checkpoints start again; else that is an error.
+    """
+
+    def __init__(self, store: TrackingStore, experiment_id: int, *, from_beginning: bool = False) -> None:
         self._store = store
+        self._from_beginning = from_beginning
         self._experiment = store.experiment(experiment_id)
         if self._experiment.unmanaged:
             raise DetError(f"experiment {experiment_id} was recorded by a script; run that script again instead")
@@ -60,12 +65,17 @@ class ExperimentRunner:
         """
         if self._experiment.state is State.COMPLETED:
             return State.COMPLETED
-        lease = Lease(self._store, self._experiment.id)
+        with self._requests.signals(), Lease(self._store, self._experiment.id) as lease:
+            state = self._train(lease, tick)
+            if state is State.COMPLETED:  # whoever resumes another one may need any checkpoint, as some may be damaged
+                self._clean_up(lease)
+        tick()
+        return state
+
+    def _train(self, lease: Lease, tick: Callable[[], None]) -> State:
         try:
             self._begin(lease)
             state = self._run(lease, tick)
-            if state.final and self._config.checkpoint_storage:
-                clean_up(self._store, self._experiment.id, self._config.checkpoint_storage, lease.check)
         except (StaleRun, ExperimentBusy):
             raise  # the experiment is somebody else's now
         except StoreBusy as error:
@@ -77,12 +87,18 @@ class ExperimentRunner:
             self._error = str(error) or repr(error)
             self._finish(State.ERROR, lease)
             raise
-        else:
-            self._finish(state, lease)
-        finally:
-            lease.release()
-        tick()
+        self._finish(state, lease)
         return state
+
+    def _clean_up(self, lease: Lease) -> None:
+        """Remove the checkpoints that the policy does not keep, until somebody asks to leave."""
+
+        def proceed() -> bool:
+            lease.check()
+            return self._requests.current is None
+
+        if self._config.checkpoint_storage:
+            clean_up(self._store, self._experiment.id, self._config.checkpoint_storage, proceed)
 
     def _begin(self, lease: Lease) -> None:
         experiment = self._experiment
@@ -99,13 +115,20 @@ class ExperimentRunner:
 
     def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
         config, requests = self._config, self._requests
-        with tempfile.TemporaryDirectory(prefix="det-context-") as directory, requests.signals():
+        with tempfile.TemporaryDirectory(prefix="det-context-") as directory:
             context_dir = Path(directory)
             unpack(self._store.model_definition(self._experiment.id), context_dir)
-            check(open_block(config.dump()["checkpoint_storage"]))
+            storage = open_block(config.dump()["checkpoint_storage"])
+            check(storage)
             launcher = open_launcher(config)
             runner = TrialRunner(
-                store=self._store, config=config, launcher=launcher, lease=lease.holder, context_dir=context_dir
+                store=self._store,
+                config=config,
+                launcher=launcher,
+                lease=lease.holder,
+                context_dir=context_dir,
+                storage=storage,
+                from_beginning=self._from_beginning,
             )
             with (
                 open_method(config, context_dir) as method,

@@ -9,7 +9,9 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from det_core.errors import ExperimentBusy, StoreBusy
+from typing_extensions import Self
+
+from det_core.errors import ExperimentBusy, RecordNotFound, StoreBusy
 from det_core.interfaces.tracking import TrackingStore
 
 _SECONDS = 30.0
@@ -47,11 +49,17 @@ class Lease:
         if self._error is not None:
             raise self._error
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.release()
+
     def release(self) -> None:
         """Give it back; while the database is unavailable, it runs out by itself."""
         self._released.set()
         self._thread.join()
-        with suppress(StoreBusy):
+        with suppress(StoreBusy, RecordNotFound):  # who holds the lease may delete the experiment
             self._store.release_lease(self._experiment_id, self.holder)
 
     def _renew(self) -> None:

@@ -1,33 +1,39 @@
-"""Which checkpoints of an experiment are kept when it ends."""
+"""Retention of checkpoints once an experiment has completed."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from det_core.config import CheckpointStorageConfig
 from det_core.core.removal import remove
-from det_core.errors import DetError
-from det_core.interfaces.tracking import ScoredCheckpoint, State, TrackingStore
+from det_core.errors import DetError, RecordNotFound
+from det_core.interfaces.tracking import Checkpoint, ScoredCheckpoint, State, TrackingStore
 
 _log = logging.getLogger("det.runner")
 
+_UNFINISHED = [state for state in State if state is not State.COMPLETED]
+
 
 def clean_up(
-    store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig, tick: Callable[[], None]
+    store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig, proceed: Callable[[], bool]
 ) -> None:
     """Remove the checkpoints that neither the policy nor anybody else keeps.
 
-    One that cannot be removed is told and stays: what was trained is not lost because of it.
+    A failure is logged and leaves the checkpoint where it is: what was trained is not lost because of it.
 
     Args:
-        tick: called before each of them.
+        proceed: called before each of them; False ends it.
     """
-    scored = store.scored_checkpoints(experiment_id)
-    keep = {*kept(scored, policy), *store.registered_checkpoints(experiment_id), *_held(store, experiment_id)}
-    for checkpoint in (one.checkpoint for one in scored if one.checkpoint.uuid not in keep):
-        tick()
+    for checkpoint in superfluous(store, experiment_id, policy):
+        if not proceed():
+            _log.warning(
+                "not all checkpoints that are not needed any more were removed; to remove the others: "
+                "det checkpoint gc %d",
+                experiment_id,
+            )
+            return
         try:
             remove(store, checkpoint)
         except DetError as error:
@@ -39,16 +45,29 @@ def clean_up(
             )
 
 
-def kept(scored: Sequence[ScoredCheckpoint], policy: CheckpointStorageConfig) -> Iterator[str]:
-    """The uuids that the policy keeps.
+def superfluous(store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig) -> list[Checkpoint]:
+    """Return the complete checkpoints that neither the policy nor anybody else keeps, oldest first."""
+    complete = store.checkpoints(experiment_id=experiment_id)
+    keep = {
+        *kept(store.scored_checkpoints(experiment_id), complete, policy),
+        *store.registered_checkpoints(experiment_id),
+        *_held(store, experiment_id),
+    }
+    return [one for one in complete if one.uuid not in keep]
+
+
+def kept(
+    scored: Iterable[ScoredCheckpoint], complete: Sequence[Checkpoint], policy: CheckpointStorageConfig
+) -> Iterator[str]:
+    """Yield the uuids that the policy keeps.
 
     Args:
         scored: the best first; those that were not validated count for ``save_trial_latest`` only.
+        complete: the same checkpoints, oldest first.
     """
     best_first = [one.checkpoint for one in scored if one.value is not None]
-    latest_first = sorted((one.checkpoint for one in scored), key=lambda one: one.time, reverse=True)
     yield from (one.uuid for one in best_first[: policy.save_experiment_best])
-    for order, count in [(best_first, policy.save_trial_best), (latest_first, policy.save_trial_latest)]:
+    for order, count in [(best_first, policy.save_trial_best), (complete[::-1], policy.save_trial_latest)]:
         left = Counter(dict.fromkeys({one.trial_id for one in order}, count))
         for one in order:
             left[one.trial_id] -= 1
@@ -58,16 +77,27 @@ def kept(scored: Sequence[ScoredCheckpoint], policy: CheckpointStorageConfig) ->
 
 def _held(store: TrackingStore, experiment_id: int) -> Iterator[str]:
     """What somebody may go on from: trials that have not completed, and those of other experiments."""
-    unfinished = [state for state in State if state is not State.COMPLETED]
-    for trial in store.trials(experiment_id, states=unfinished):
+    for trial in store.trials(experiment_id, states=_UNFINISHED):
         yield from _latest(store, trial.id)
         yield from filter(None, [trial.source_checkpoint])
-    for other in store.experiments(states=unfinished):
-        searcher = other.config.get("searcher") or {}
-        yield from filter(None, [searcher.get("source_checkpoint_uuid")])
-        if searcher.get("source_trial_id") is not None:
-            yield from _latest(store, searcher["source_trial_id"])
+    for uuids in warm_starts(store).values():
+        yield from uuids
 
 
-def _latest(store: TrackingStore, trial_id: int) -> Iterator[str]:
-    return (checkpoint.uuid for checkpoint in store.checkpoints(trial_id=trial_id)[-1:])
+def warm_starts(store: TrackingStore) -> dict[int, list[str]]:
+    """Return by experiment the uuids that its config starts from, for all that have not completed."""
+    found: dict[int, list[str]] = {}
+    for one in store.experiments(states=_UNFINISHED):
+        searcher = one.config.get("searcher") or {}
+        source_trial = searcher.get("source_trial_id")
+        latest = [] if source_trial is None else _latest(store, source_trial)
+        found[one.id] = [*filter(None, [searcher.get("source_checkpoint_uuid")]), *latest]
+    return found
+
+
+def _latest(store: TrackingStore, trial_id: int) -> Sequence[str]:
+    """Return the uuid of a trial's latest checkpoint, if the trial is there and has one."""
+    try:
+        return [checkpoint.uuid for checkpoint in store.checkpoints(trial_id=trial_id)[-1:]]
+    except RecordNotFound:  # its experiment was deleted
+        return []

@@ -18,12 +18,13 @@ from det_core.config import ExperimentConfig, is_command
 from det_core.core import EarlyExitReason
 from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher, LaunchRequest
-from det_core.interfaces.tracking import Checkpoint, Run, State, TrackingStore, Trial
+from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.tracking import CheckpointState, Run, State, TrackingStore, Trial
 from det_core.launch._verdict import REASON
 from det_core.plugins import emit
 from det_core.runner._launch_request import launch_request
 from det_core.runner._logs import LogWriter
-from det_core.runner._warm_start import source_checkpoint
+from det_core.runner._starting_point import StartingPoint, starting_point
 
 _TICK = 0.2
 _LAUNCH_TIMEOUT = 60.0
@@ -70,19 +71,26 @@ class TrialRunner:
     launcher: Launcher
     lease: str
     context_dir: Path
+    storage: StorageManager
+    from_beginning: bool
+    """Whether a trial that has lost all its checkpoints starts again."""
 
     def run(self, trial: Trial, requested: Callable[[], State | None]) -> Ended:
-        """Start the trial from its latest checkpoint, again and again up to max_restarts.
+        """Start the trial from its newest intact checkpoint, again and again up to max_restarts.
 
         Args:
             requested: what the trial is asked for by now, a key of `REQUESTS`; None lets it train.
+
+        Raises:
+            NoCheckpoint: as `starting_point`.
         """
         failures = trial.restarts
         while not requested():
             self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
-            run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
             try:
-                code, error = self._run_once(trial, run, requested)
+                start = self._starting_point(trial)
+                run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
+                code, error = self._run_once(trial, run, start, requested)
             except LaunchDelayed as delay:
                 if requested():
                     continue
@@ -98,6 +106,8 @@ class TrialRunner:
                 return Ended(Outcome.COMPLETED, metric=self._searcher_metric(trial))
             if code == 0 or requested():
                 continue  # it left on request, and did not fail
+            if self._was_damaged(start):
+                continue  # the next run starts from an older checkpoint
             failures = self.store.count_restart(trial.id, lease=self.lease)
             if is_command(self.config.entrypoint) and code in _NOT_STARTED:
                 return Ended(Outcome.FAILED, error=self._not_started(code, error))
@@ -121,8 +131,9 @@ class TrialRunner:
             "a trial class is written as module:Class"
         )
 
-    def _run_once(self, trial: Trial, run: Run, requested: Callable[[], State | None]) -> tuple[int, str]:
-        latest = self._latest_checkpoint(trial)
+    def _run_once(
+        self, trial: Trial, run: Run, start: StartingPoint, requested: Callable[[], State | None]
+    ) -> tuple[int, str]:
         logs = LogWriter(self.store, run)
         reasons: list[str] = []
 
@@ -131,7 +142,8 @@ class TrialRunner:
                 reasons.append(text.removeprefix(REASON))
             logs.add(rank, stdtype, text)
 
-        start = f"checkpoint {latest.uuid} after {latest.steps_completed} batches" if latest else "the beginning"
+        for line in start.warnings():
+            logs.add(None, "det", line)
         logs.add(None, "det", f"run {run.run_id} of trial {trial.id} starts from {start}")
         emit(
             events.TrialStarted(
@@ -143,7 +155,7 @@ class TrialRunner:
                 self.config,
                 trial,
                 run,
-                latest,
+                start.checkpoint,
                 store=self.store,
                 context_dir=self.context_dir,
                 log=log,
@@ -203,9 +215,10 @@ class TrialRunner:
         values = [report.metrics.get(metric) for report in self.store.metrics(trial.id, group="validation")]
         return float(values[-1]) if values and isinstance(values[-1], Real) else math.nan
 
-    def _latest_checkpoint(self, trial: Trial) -> Checkpoint | None:
-        own = self.store.checkpoints(trial_id=trial.id)
-        if own:
-            return own[-1]
-        source = trial.source_checkpoint
-        return self.store.checkpoint(source) if source else source_checkpoint(self.store, self.config.searcher)
+    def _starting_point(self, trial: Trial) -> StartingPoint:
+        return starting_point(self.store, self.storage, trial, self.config.searcher, from_beginning=self.from_beginning)
+
+    def _was_damaged(self, start: StartingPoint) -> bool:
+        """Return whether the run found the checkpoint damaged that it was to start from."""
+        latest = start.checkpoint
+        return latest is not None and self.store.checkpoint(latest.uuid).state is CheckpointState.ERROR

@@ -50,7 +50,12 @@ def _complete(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _latest(store: TrackingStore, trial_id: int) -> Checkpoint:
-    found = store.checkpoints(trial_id=trial_id)
+    found = store.checkpoints(trial_id=trial_id, states=(CheckpointState.COMPLETED, CheckpointState.ERROR))
     if not found:
         raise InvalidExperimentException(f"searcher.source_trial_id: trial {trial_id} has no checkpoint; {_LISTS}")
+    if found[-1].state is CheckpointState.ERROR:
+        raise InvalidExperimentException(
+            f"searcher.source_trial_id: the latest checkpoint of trial {trial_id}, {found[-1].uuid}, is damaged "
+            f"({found[-1].error}); name another one with source_checkpoint_uuid; {_LISTS}"
+        )
     return found[-1]

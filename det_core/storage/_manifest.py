@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from det_core.errors import CheckpointCorrupt
+from det_core.errors import CheckpointCorrupt, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.storage._checksum import Entry
 
@@ -45,7 +45,8 @@ class Manifest:
         """Parse it.
 
         Raises:
-            CheckpointCorrupt: not JSON of this form, or a format that this release does not know.
+            CheckpointCorrupt: not JSON of this form.
+            StorageError: a format that this release does not know.
         """
         where = f"metadata.json of checkpoint {storage_id}"
         content = _parsed(text, where)
@@ -56,7 +57,7 @@ class Manifest:
         if not isinstance(ours, dict) or "format" not in ours:
             raise _damaged(where, f"expected an object with a format under {KEY!r}, found {ours!r:.100}")
         if ours["format"] != FORMAT:
-            raise CheckpointCorrupt(
+            raise StorageError(  # it is intact, and a newer release reads it
                 f"checkpoint {storage_id} has format {ours['format']!r:.100}, this release reads format {FORMAT}; "
                 "upgrade det-core"
             )

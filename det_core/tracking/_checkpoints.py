@@ -1,4 +1,4 @@
-"""Checkpoints: ACTIVE while they are written, then COMPLETED, and DELETED in the end, perhaps a part at a time."""
+"""Checkpoints: ACTIVE while they are written, then COMPLETED, or ERROR once found damaged, and DELETED in the end."""
 
 from __future__ import annotations
 
@@ -75,6 +75,12 @@ class Checkpoints(Part):
             _refuse_registered(connection, uuid)
             return bool(connection.execute(update(checkpoints).where(*meant).values(values)).rowcount)
 
+    def fail_checkpoint(self, uuid: str, error: str) -> None:
+        with self._database.write() as connection:
+            if _lock(connection, uuid).state is CheckpointState.COMPLETED:
+                values = {"state": CheckpointState.ERROR, "error": error}
+                connection.execute(update(checkpoints).where(_c.uuid == uuid).values(values))
+
     def edit_checkpoint_metadata(
         self, uuid: str, *, add: Mapping[str, Any] | None = None, remove: Collection[str] = ()
     ) -> Checkpoint:
@@ -94,7 +100,7 @@ class Checkpoints(Part):
         trial_id: int | None = None,
         states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
     ) -> list[Checkpoint]:
-        query = select(*columns(checkpoints, Checkpoint)).where(_c.state.in_(states)).order_by(_c.time, _c.id)
+        query = select(*columns(checkpoints, Checkpoint)).where(_c.state.in_(states)).order_by(_c.id)
         with self._database.read() as connection:
             if trial_id is not None:
                 get_trial(connection, trial_id)

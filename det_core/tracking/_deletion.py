@@ -32,10 +32,10 @@ _PIECE = 10_000
 
 
 class Deletion(Part):
-    def delete_experiment(self, experiment_id: int) -> None:
+    def delete_experiment(self, experiment_id: int, *, lease: str = "") -> None:
         of_experiment = select(trials.c.id).where(trials.c.experiment_id == experiment_id)
         with self._database.read() as connection:
-            self._refuse_needed(connection, experiment_id)
+            self._refuse_needed(connection, experiment_id, lease)
         for table in _LONG:
             piece = select(table.c.id).where(table.c.trial_id.in_(of_experiment)).limit(_PIECE)
             left = _PIECE
@@ -43,8 +43,8 @@ class Deletion(Part):
                 with self._database.write() as connection:
                     left = connection.execute(delete(table).where(table.c.id.in_(piece))).rowcount
         with self._database.write(durable=True) as connection:
-            lock_experiment(connection, experiment_id)
-            self._refuse_needed(connection, experiment_id)
+            lock_experiment(connection, experiment_id, lease)
+            self._refuse_needed(connection, experiment_id, lease)
             for table in (*_LONG, trial_sources, checkpoints, runs):
                 connection.execute(delete(table).where(table.c.trial_id.in_(of_experiment)))
             for table in (search_events, search_snapshots, trials):
@@ -53,13 +53,13 @@ class Deletion(Part):
             connection.execute(update(experiments).where(forked).values(forked_from=None))
             connection.execute(delete(experiments).where(experiments.c.id == experiment_id))
 
-    def _refuse_needed(self, connection: Connection, experiment_id: int) -> None:
+    def _refuse_needed(self, connection: Connection, experiment_id: int, lease: str) -> None:
         get_experiment(connection, experiment_id)
         running = select(experiments.c.lease_holder).where(
             experiments.c.id == experiment_id, experiments.c.lease_expires > self._database.clock
         )
         holder = connection.execute(running).scalar_one_or_none()
-        if holder:
+        if holder and holder != lease:
             raise TrackingError(f"experiment {experiment_id} is being run by {holder}")
         registered = connection.execute(
             select(models.c.name, model_versions.c.version)

@@ -150,8 +150,13 @@ def _fill_searcher_metric(connection: Connection) -> None:
             connection.execute(fill, values)
 
 
+def _errors_of_checkpoints(connection: Connection) -> None:
+    connection.execute(text("ALTER TABLE checkpoints ADD COLUMN error TEXT"))
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _searcher_metadata_system_metrics_and_sources,
     _searches_and_models,
+    _errors_of_checkpoints,
 ]
 """Step n leads from version n + 1 to version n + 2; a new database starts at the last version. Only append."""

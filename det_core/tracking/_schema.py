@@ -183,6 +183,7 @@ checkpoints = sa.Table(
     _json("resources"),
     _json("metadata"),
     sa.Column("time", UtcTime, nullable=False),
+    sa.Column("error", sa.Text),
 )
 
 logs = sa.Table(

@@ -84,7 +84,7 @@ class Scores(Part):
                 .join_from(checkpoints, trials)
                 .outerjoin(metrics, validated)
                 .where(wanted)
-                .order_by(_c.searcher_metric.is_(None), _by_value(smaller_is_better), c.time, c.id)
+                .order_by(_c.searcher_metric.is_(None), _by_value(smaller_is_better), c.id)
             )
             return [_scored(dict(row)) for row in connection.execute(query.limit(limit)).mappings()]
 

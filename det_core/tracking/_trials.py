@@ -135,8 +135,8 @@ class Trials(Part):
 def _first_step(connection: Connection, trial_id: int, reached: int) -> int:
     """Where a new run starts: at the latest completed checkpoint, or at 0 without one."""
     completed = (checkpoints.c.trial_id == trial_id, checkpoints.c.state == CheckpointState.COMPLETED)
-    latest_first = (checkpoints.c.time.desc(), checkpoints.c.id.desc())
-    row = connection.execute(select(checkpoints.c.steps_completed).where(*completed).order_by(*latest_first)).first()
+    latest_first = select(checkpoints.c.steps_completed).where(*completed).order_by(checkpoints.c.id.desc())
+    row = connection.execute(latest_first).first()
     if row is None:
         return 0
     # A script need not say how far its checkpoint is; then nothing is known to be undone.

@@ -271,7 +271,8 @@ class TrialLoop:
     def _restore(self) -> None:
         if self._latest is None:
             return
-        with self._core.checkpoint.restore_path(self._latest) as path:
+        checkpoint = self._core.checkpoint
+        with checkpoint.restore_path(self._latest) as path, checkpoint._source(self._latest).recording_damage():
             self._take_over(path, Progress.read(path))
             self._adapter.load(path, batches_trained=self._progress.batches_trained)
         _log.info("continuing from checkpoint %s after %d batches", self._latest, self._progress.batches_trained)

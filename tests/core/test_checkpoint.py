@@ -304,6 +304,67 @@ def test_a_complete_checkpoint_that_lost_its_metadata_json_restores_with_a_warni
     assert json.loads((tmp_path / "back" / "metadata.json").read_text()) == STEPS
 
 
+def write_over(file: Path, text: str) -> None:
+    file.chmod(0o600)
+    file.write_text(text)
+
+
+def damage_and_drop_metadata(stored: Path, damage: Callable[[Path], None]) -> None:
+    damage(stored / "w")
+    (stored / "metadata.json").unlink()
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "a flipped byte": lambda stored: write_over(stored / "w", "2"),
+    "a lost file": lambda stored: (stored / "w").unlink(),
+    "damaged metadata": lambda stored: write_over(stored / "metadata.json", "{"),
+    "a lost file and lost metadata": lambda stored: damage_and_drop_metadata(stored, Path.unlink),
+    "a truncated file and lost metadata": lambda stored: damage_and_drop_metadata(
+        stored, lambda file: write_over(file, "")
+    ),
+}
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("damage", DAMAGES)
+@on_every_store
+def test_a_damaged_checkpoint_is_marked(job: Job, source: Any, tmp_path: Path, damage: str, size: int) -> None:
+    """S3: a checkpoint that lost metadata.json and files is corrupt; whoever finds that marks it, once for all."""
+    one = job.context(single_process())
+    older = one.upload(source("older", w="0"), {"steps_completed": 1})
+    storage_id = one.upload(source("mine", w="1", v="1"), STEPS)
+    DAMAGES[damage](job.base / storage_id)
+    outcomes = job.run(size, lambda context, rank: context.download(storage_id, tmp_path / f"back{rank}"))
+    assert failures(outcomes) == ["CheckpointCorrupt", *["RankFailed"] * (size - 1)]
+    (marked,) = job.rows(CheckpointState.ERROR)
+    assert (marked.uuid, marked.error) == (storage_id, str(outcomes[0]))
+    assert [row.uuid for row in job.rows(CheckpointState.COMPLETED)] == [older]
+    with pytest.raises((CheckpointCorrupt, CheckpointNotFound)), one.restore_path(storage_id):
+        pass
+    assert job.rows(CheckpointState.ERROR) == [marked]
+
+
+def test_a_storage_that_fails_damages_no_checkpoint(
+    job: Job, one: CheckpointContext, source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: DirectoryStorage, *arguments: Any) -> None:
+        raise StorageError("connection reset")
+
+    storage_id = one.upload(source("mine", w="1"), STEPS)
+    monkeypatch.setattr(DirectoryStorage, "get", refuse)
+    with pytest.raises(StorageError, match="connection reset"):
+        one.download(storage_id, tmp_path / "back")
+    assert [row.state for row in job.rows()] == [CheckpointState.COMPLETED]
+
+
+def test_what_a_newer_release_saved_is_not_damaged(job: Job, one: CheckpointContext, source: Any) -> None:
+    storage_id = one.upload(source("mine", w="1"), STEPS)
+    write_over(job.base / storage_id / "metadata.json", '{"_det": {"format": 2, "files": {}}}')
+    with pytest.raises(StorageError, match="upgrade det-core"):
+        one.get_metadata(storage_id)
+    assert [row.state for row in job.rows()] == [CheckpointState.COMPLETED]
+
+
 # Several ranks
 
 

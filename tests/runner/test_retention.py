@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -10,9 +12,15 @@ from typing import Any
 
 import pytest
 
+from det_core import storage
+from det_core.cli import main
+from det_core.config import parse_config
+from det_core.core import open_block
+from det_core.core.removal import remove
+from det_core.errors import ExperimentBusy
 from det_core.interfaces.tracking import Checkpoint, CheckpointState, Experiment, ScoredCheckpoint, State, TrackingStore
 from det_core.runner import ExperimentRunner
-from det_core.runner._retention import kept
+from det_core.runner._retention import clean_up, kept
 
 Submit = Callable[..., Experiment]
 
@@ -58,7 +66,8 @@ def test_what_the_policy_keeps(experiment_best: int, trial_best: int, trial_late
     policy: Any = SimpleNamespace(
         save_experiment_best=experiment_best, save_trial_best=trial_best, save_trial_latest=trial_latest
     )
-    assert "".join(sorted(set(kept(ALL, policy)))) == expected
+    complete = sorted((one.checkpoint for one in ALL), key=lambda one: one.time)
+    assert "".join(sorted(set(kept(ALL, complete, policy)))) == expected
 
 
 @pytest.fixture
@@ -95,11 +104,149 @@ def test_files_and_record_agree(trained: Callable[..., Experiment], store: Track
 
 
 @pytest.mark.integration
-def test_a_failed_trial_keeps_what_it_can_go_on_from(trained: Callable[..., Experiment], store: TrackingStore) -> None:
+def test_a_failed_experiment_keeps_all_until_it_is_told_not_to(
+    trained: Callable[..., Experiment], store: TrackingStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     body = "def on_batch(self, batch):\n    if batch == 25: raise RuntimeError('broken')"
     experiment = trained(body, save_trial_latest=0, save_trial_best=0)
     assert store.experiment(experiment.id).state is State.ERROR
-    assert steps(store, experiment, CheckpointState.COMPLETED) == [20]
+    assert steps(store, experiment, CheckpointState.COMPLETED) == [10, 20]
+    assert main(["checkpoint", "gc", str(experiment.id)]) == 0
+    assert "Removed 1 checkpoint" in capsys.readouterr().out
+    assert steps(store, experiment, CheckpointState.COMPLETED) == [20]  # which it can go on from
+
+
+@pytest.fixture
+def saved(store: TrackingStore, tmp_path: Path) -> Callable[..., Experiment]:
+    """Record an experiment whose trial saved three checkpoints and ended in a state."""
+
+    def save(state: State, **searcher: Any) -> Experiment:
+        block = {"type": "directory", "container_path": str(tmp_path / "checkpoints"), "save_trial_latest": 1}
+        searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 40}, **searcher}
+        config = parse_config({"entrypoint": "true", "searcher": searcher, "checkpoint_storage": block}).dump()
+        experiment = store.create_experiment(config=config)
+        trial = store.create_trial(experiment.id, hparams={}, seed=0)
+        run = store.start_run(trial.id, allocation_id="a")
+        for number in (1, 2, 3):
+            uuid = f"{experiment.id}-{number}"
+            store.begin_checkpoint(uuid, trial_id=trial.id, run_id=run.run_id, storage=block)
+            resources = storage.save(open_block(block), uuid, {}, {"steps_completed": number})
+            store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=number, resources=resources, metadata={})
+        store.set_trial_state(trial.id, state)
+        store.set_experiment_state(experiment.id, state)
+        return store.experiment(experiment.id)
+
+    return save
+
+
+def left(store: TrackingStore, experiment: Experiment) -> list[str]:
+    return [one.uuid for one in store.checkpoints(experiment_id=experiment.id)]
+
+
+def test_an_experiment_that_starts_from_a_deleted_trial_keeps_nothing(
+    saved: Callable[..., Experiment], store: TrackingStore
+) -> None:
+    """R1: its source is gone, and the checkpoints of others are cleaned up all the same."""
+    experiment = saved(State.COMPLETED)
+    saved(State.PAUSED, source_trial_id=12345)
+    policy = parse_config(experiment.config).checkpoint_storage
+    assert policy
+    clean_up(store, experiment.id, policy, lambda: True)
+    assert left(store, experiment) == ["1-3"]
+
+
+@pytest.mark.parametrize("key", ["source_trial_id", "source_checkpoint_uuid"])
+def test_what_another_experiment_starts_from_is_not_deleted(
+    saved: Callable[..., Experiment], store: TrackingStore, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R1: whoever deletes it learns which experiment needs it."""
+    first = saved(State.COMPLETED)
+    second = saved(State.PAUSED, **{key: {"source_trial_id": 1, "source_checkpoint_uuid": "1-2"}[key]})
+    assert main(["experiment", "delete", str(first.id), "--yes"]) == 1
+    assert f"experiment {second.id} starts from" in capsys.readouterr().err
+    assert main(["experiment", "delete", str(second.id), "--yes"]) == 0
+    assert main(["experiment", "delete", str(first.id), "--yes"]) == 0
+
+
+def test_gc_of_an_experiment(
+    saved: Callable[..., Experiment], store: TrackingStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = saved(State.CANCELED)
+    assert main(["checkpoint", "gc", "1", "--dry-run", "--json"]) == 0
+    assert [one["uuid"] for one in json.loads(capsys.readouterr().out)["checkpoints"]] == ["1-1", "1-2"]
+    assert left(store, experiment) == ["1-1", "1-2", "1-3"]
+    store.fail_checkpoint("1-3", "damaged")  # which then is neither the latest nor in the way of the others
+    assert main(["checkpoint", "gc", "1"]) == 0
+    assert left(store, experiment) == ["1-2"]
+    store.acquire_lease(experiment.id, "host:1:1:x", seconds=60)
+    assert main(["checkpoint", "gc", "1"]) == 1
+    assert "host:1:1:x" in capsys.readouterr().err
+    assert main(["checkpoint", "gc", "1", "--orphans"]) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_clean_up_stops_only_the_clean_up(
+    saved: Callable[..., Experiment],
+    store: TrackingStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    number: signal.Signals,
+) -> None:
+    """R7: the experiment is COMPLETED before its checkpoints are cleaned up, and stays so."""
+    experiment = saved(State.ACTIVE)
+    states = []
+
+    def interrupted(*arguments: Any) -> None:
+        states.append(store.experiment(experiment.id).state)
+        signal.raise_signal(number)
+        remove(*arguments)
+
+    monkeypatch.setattr("det_core.runner._retention.remove", interrupted)
+    monkeypatch.setattr(
+        ExperimentRunner, "_run", lambda *_: store.set_trial_state(1, State.COMPLETED) or State.COMPLETED
+    )
+    assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
+    assert states == [State.COMPLETED]
+    assert store.experiment(experiment.id).state is State.COMPLETED
+    assert left(store, experiment) == ["1-2", "1-3"]
+    assert f"det checkpoint gc {experiment.id}" in caplog.text
+
+
+def test_an_experiment_resumed_while_its_deletion_is_confirmed_keeps_its_checkpoints(
+    saved: Callable[..., Experiment],
+    store: TrackingStore,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """R15: the deletion holds the lease, so it cannot begin while a runner has the experiment."""
+    experiment = saved(State.PAUSED)
+
+    def resumed(*arguments: Any, **options: Any) -> bool:
+        store.acquire_lease(experiment.id, "host:1:1:x", seconds=60)
+        return True
+
+    monkeypatch.setattr("det_core.cli._delete.agreed", resumed)
+    assert main(["experiment", "delete", str(experiment.id)]) == 1
+    assert "host:1:1:x" in capsys.readouterr().err
+    assert left(store, experiment) == ["1-1", "1-2", "1-3"]
+
+
+def test_nobody_resumes_an_experiment_while_it_is_deleted(
+    saved: Callable[..., Experiment], store: TrackingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R15: a runner that starts meanwhile is refused."""
+    experiment = saved(State.PAUSED)
+    refused = []
+
+    def resumed_meanwhile(*arguments: Any) -> None:
+        with pytest.raises(ExperimentBusy) as caught:
+            ExperimentRunner(store, experiment.id).run()
+        refused.append(caught.value)
+        remove(*arguments)
+
+    monkeypatch.setattr("det_core.cli._delete.remove", resumed_meanwhile)
+    assert main(["experiment", "delete", str(experiment.id), "--yes"]) == 0
+    assert len(refused) == 3
 
 
 @pytest.mark.integration

@@ -52,7 +52,43 @@ def test_no_step_is_skipped_or_repeated(store: TrackingStore, run: Run) -> None:
             call()
 
 
-def test_lists_are_by_the_latest_change(store: TrackingStore, trial: Trial, run: Run) -> None:
+def test_a_damaged_checkpoint_is_neither_latest_nor_best(store: TrackingStore, run: Run) -> None:
+    for uuid, steps in (("a", 1), ("b", 2)):
+        begin(store, run, uuid)
+        store.complete_checkpoint(uuid, run_id=1, **{**DONE, "steps_completed": steps})
+    store.fail_checkpoint("b", "w is missing")
+    failed = store.checkpoint("b")
+    assert (failed.state, failed.error, failed.resources) == (CheckpointState.ERROR, "w is missing", DONE["resources"])
+    assert [one.uuid for one in store.checkpoints(trial_id=run.trial_id)] == ["a"]
+    experiment = store.trial(run.trial_id).experiment_id
+    assert [one.checkpoint.uuid for one in store.scored_checkpoints(experiment)] == ["a"]
+    store.start_run(run.trial_id, allocation_id="b")
+    assert store.trial(run.trial_id).steps_completed == 1
+    store.delete_checkpoint("b")
+    store.fail_checkpoint("b", "again")
+    assert store.checkpoint("b").state is CheckpointState.DELETED
+    with pytest.raises(RecordNotFound, match="no checkpoint d in"):
+        store.fail_checkpoint("d", "missing")
+
+
+def test_the_latest_checkpoint_is_the_one_begun_last_whatever_the_clock_says(
+    store: TrackingStore, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R5: a worker's clock that is set back does not make an older checkpoint the latest."""
+    times = iter(datetime(2026, 1, 1, hour, tzinfo=timezone.utc) for hour in range(23, 0, -1))
+    monkeypatch.setattr("det_core.tracking._checkpoints.now", lambda: next(times))
+    for run_id, (uuid, steps) in enumerate((("a", 1), ("b", 2), ("c", 3)), start=1):
+        current = Run(trial_id=run.trial_id, run_id=run_id, allocation_id="a")
+        begin(store, current, uuid)
+        store.complete_checkpoint(uuid, run_id=run_id, **{**DONE, "steps_completed": steps})
+        store.start_run(run.trial_id, allocation_id="a")
+        assert store.trial(run.trial_id).steps_completed == steps
+    assert [one.uuid for one in store.checkpoints(trial_id=run.trial_id)] == ["a", "b", "c"]
+    experiment = store.trial(run.trial_id).experiment_id
+    assert [one.checkpoint.uuid for one in store.scored_checkpoints(experiment)] == ["a", "b", "c"]
+
+
+def test_lists_are_in_the_order_of_beginning(store: TrackingStore, trial: Trial, run: Run) -> None:
     other = store.start_run(store.create_trial(trial.experiment_id, hparams={}, seed=0).id, allocation_id="a")
     foreign_trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
     foreign = store.start_run(foreign_trial.id, allocation_id="a")
@@ -64,9 +100,9 @@ def test_lists_are_by_the_latest_change(store: TrackingStore, trial: Trial, run:
     def listed(**filters: int) -> str:
         return "".join(found.uuid for found in store.checkpoints(states=list(CheckpointState), **filters))
 
-    assert listed() == "cdba"
-    assert listed(trial_id=trial.id) == "ba"
-    assert listed(experiment_id=trial.experiment_id) == "cba"
+    assert listed() == "abcd"
+    assert listed(trial_id=trial.id) == "ab"
+    assert listed(experiment_id=trial.experiment_id) == "abc"
     assert listed(experiment_id=trial.experiment_id, trial_id=foreign_trial.id) == ""
 
 

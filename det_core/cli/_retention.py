@@ -1,0 +1,49 @@
+"""Retention policy applied on request by ``det checkpoint gc EXPERIMENT_ID``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from det_core.cli._output import count, print_json, size
+from det_core.cli._records import checkpoint_table
+from det_core.config import parse_config
+from det_core.core.removal import remove
+from det_core.errors import DetError
+from det_core.interfaces.tracking import Checkpoint
+from det_core.runner._lease import Lease
+from det_core.runner._retention import superfluous
+from det_core.tracking import open_store
+
+
+def apply_retention(args: argparse.Namespace) -> int:
+    """Remove the checkpoints that the policy does not keep, while no runner can start."""
+    removed: list[Checkpoint] = []
+    problems: list[str] = []
+    with open_store() as store:
+        experiment = store.experiment(args.experiment_id)
+        policy = parse_config(experiment.config).checkpoint_storage
+        if experiment.unmanaged or policy is None:
+            raise DetError(
+                f"experiment {experiment.id} was recorded by a script, which has no retention policy; to remove "
+                "checkpoints of it: det checkpoint rm UUID"
+            )
+        with Lease(store, experiment.id) as lease:
+            for checkpoint in superfluous(store, experiment.id, policy):
+                lease.renew()
+                try:
+                    if not args.dry_run:
+                        remove(store, checkpoint)
+                    removed.append(checkpoint)
+                except DetError as error:
+                    problems.append(f"checkpoint {checkpoint.uuid}: {error}")
+    if args.json:
+        print_json({"dry_run": args.dry_run, "checkpoints": removed, "problems": problems})
+    else:
+        if removed:
+            print(checkpoint_table(removed))
+        total = size(sum(sum(one.resources.values()) for one in removed))
+        print(f"{'Would remove' if args.dry_run else 'Removed'} {count(len(removed), 'checkpoint')}, {total}.")
+        for problem in problems:
+            print(f"not removed: {problem}", file=sys.stderr)
+    return 1 if problems else 0

@@ -1,0 +1,119 @@
+"""Choice of the checkpoint that a run of a trial starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from det_core.config import SearcherConfig
+from det_core.errors import InvalidExperimentException, NoCheckpoint, StorageError
+from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore, Trial
+from det_core.runner._warm_start import check_stored, source_checkpoint
+
+_MISSING = "its files are not in the storage any more"
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """Start of a run at a checkpoint or at the beginning."""
+
+    checkpoint: Checkpoint | None
+    """Unset for a start at the beginning."""
+    damaged: Sequence[Checkpoint] = ()
+    """Newer checkpoints that cannot be restored."""
+
+    def __str__(self) -> str:
+        latest = self.checkpoint
+        return f"checkpoint {latest.uuid} after {latest.steps_completed} batches" if latest else "the beginning"
+
+    def warnings(self) -> list[str]:
+        """Return a line for each checkpoint that is passed over."""
+        return [
+            f"WARNING: checkpoint {one.uuid} after {one.steps_completed} batches is damaged ({one.error}); this run "
+            f"starts from {self} instead, which does not count as a restart"
+            for one in self.damaged
+        ]
+
+
+def starting_point(
+    store: TrackingStore, storage: StorageManager, trial: Trial, searcher: SearcherConfig, *, from_beginning: bool
+) -> StartingPoint:
+    """Choose where the next run of a trial starts.
+
+    Args:
+        from_beginning: whether a trial that has lost all its checkpoints starts again.
+
+    Raises:
+        NoCheckpoint: it has lost all its checkpoints, and nobody asked for ``from_beginning``.
+        InvalidExperimentException: the checkpoint of another trial that it is to start from cannot be restored.
+    """
+    own = store.checkpoints(trial_id=trial.id, states=list(CheckpointState))
+    found = _newest_intact(store, storage, own)
+    if found.checkpoint:
+        return found
+    lost = [one for one in own if one.state is CheckpointState.COMPLETED or one.steps_completed is not None]
+    if lost and not from_beginning:
+        raise NoCheckpoint(_all_lost(trial, lost))
+    for one in lost:
+        store.fail_checkpoint(one.uuid, _MISSING)
+    return _source(store, storage, trial, searcher)
+
+
+def _newest_intact(store: TrackingStore, storage: StorageManager, known: Sequence[Checkpoint]) -> StartingPoint:
+    """Find the newest intact checkpoint, and mark those in its way that have lost their files.
+
+    Nothing is marked where none has files: then it may be the storage that is not there, such as an unmounted disk.
+
+    Args:
+        known: of one trial, oldest first.
+    """
+    passed: list[Checkpoint] = []
+    for one in reversed(known):
+        if one.state is CheckpointState.COMPLETED and _is_stored(storage, one):
+            for missing in passed:
+                store.fail_checkpoint(missing.uuid, _MISSING)  # which leaves those in other states as they are
+            passed = [store.checkpoint(each.uuid) for each in passed]
+            return StartingPoint(one, [each for each in passed if each.state is CheckpointState.ERROR])
+        passed.append(one)
+    return StartingPoint(None, [each for each in passed if each.state is CheckpointState.ERROR])
+
+
+def _is_stored(storage: StorageManager, checkpoint: Checkpoint) -> bool:
+    try:
+        return bool(storage.list(checkpoint.uuid))
+    except StorageError:  # the storage does not answer: the worker will say so, if it still does not
+        return True
+
+
+def _source(store: TrackingStore, storage: StorageManager, trial: Trial, searcher: SearcherConfig) -> StartingPoint:
+    """Choose where a trial without checkpoints of its own starts."""
+    if trial.source_checkpoint is None:
+        source = source_checkpoint(store, searcher)
+        if source and not _is_stored(storage, source):
+            check_stored(source, storage)
+        return StartingPoint(source)
+    wanted = store.checkpoint(trial.source_checkpoint)
+    of_origin = store.checkpoints(trial_id=wanted.trial_id, states=list(CheckpointState))
+    until_then = of_origin[: [one.uuid for one in of_origin].index(wanted.uuid) + 1]
+    found = _newest_intact(store, storage, until_then)
+    if found.checkpoint is None:
+        raise InvalidExperimentException(
+            f"trial {trial.id} starts from checkpoint {wanted.uuid} of trial {wanted.trial_id}, as the search chose; "
+            "neither it nor an older one of that trial can be restored"
+        )
+    return found
+
+
+def _all_lost(trial: Trial, lost: Sequence[Checkpoint]) -> str:
+    newest = lost[-1]
+    reasons = {
+        CheckpointState.COMPLETED: "its files are not in the storage (is the disk mounted?)",
+        CheckpointState.ERROR: newest.error,
+    }
+    resume = f"det experiment resume {trial.experiment_id}"
+    return (
+        f"trial {trial.id} has trained {newest.steps_completed} batches, and none of its checkpoints can be restored; "
+        f"the newest is {newest.uuid}: {reasons.get(newest.state, 'it was deleted')}. "
+        f"Once its files are back: {resume}; to train from the beginning instead: {resume} --from-beginning"
+    )
