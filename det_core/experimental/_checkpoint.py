@@ -15,6 +15,7 @@ from det_core.interfaces import tracking
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import registry
 from det_core.specs import FrameworkSpec
+from det_core.trial.origin import recorded
 
 
 class Checkpoint(Recorded):
@@ -131,7 +132,9 @@ class Checkpoint(Recorded):
         Returns:
             As `load_from_path`, and it raises as that and as `download`.
         """
-        return self.load_from_path(self.download(path), tags=tags, **kwargs)
+        directory = self.download(path)
+        with recorded(self.experiment_config.get("entrypoint")):
+            return self.load_from_path(directory, tags=tags, **kwargs)
 
     def add_metadata(self, metadata: dict[str, Any]) -> None:
         """Add keys to its metadata, or replace their values, in the record.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from importlib.machinery import ModuleSpec
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,8 @@ from det_core.trial._loop import CODE
 from det_core.trial._trial import Trial, load_trial_class
 
 FILE = "load_data.json"
+
+_recorded: ContextVar[str | None] = ContextVar("recorded entrypoint", default=None)
 
 
 def describe(trial_class: type[Trial], core: Context) -> dict[str, Any]:
@@ -47,12 +53,14 @@ def find_class(
     """The class of the trial that saved a checkpoint.
 
     It is the one in the checkpoint's ``code/`` if it has that, else the one that imports here under the same name.
+    Unless ``trust``, nothing is imported from the checkpoint or a directory above it, since the checkpoint chooses the
+    name. What is imported already, or is `recorded`, may be from anywhere.
 
     Args:
         kind: what it must derive from.
         call: how callers pass a class of theirs, such as ``"load(path, MyTrial)"``, for errors.
         shared: top-level modules that it must share with this process, whatever ``code/`` has; det_core is one anyway.
-        trust: whether to run ``code/``.
+        trust: whether to run code of the checkpoint.
 
     Raises:
         InvalidTrial: it is not found, or is something else.
@@ -63,7 +71,13 @@ def find_class(
         raise InvalidTrial(f"{path} does not say of which trial class it is; pass it: {call}")
     code = path / CODE
     if not code.is_dir():
-        return _import(name, path, kind, call)
+        if trust:
+            return _import(name, path, kind, call)
+        if recorded := _recorded.get():
+            with suppress(InvalidTrial):  # then what the checkpoint names has to be found
+                load_trial_class(recorded)
+        with _apart_from(path, name, call):
+            return _import(name, path, kind, call)
     if not trust:
         raise UntrustedCheckpoint(
             f"{path} brings the code of its trial {name!r} along; pass the class to use code of yours, "
@@ -71,6 +85,17 @@ def find_class(
         )
     with import_from_path(code, shared):
         return _import(name, path, kind, call)
+
+
+@contextmanager
+def recorded(entrypoint: object) -> Iterator[None]:
+    """Let `find_class` import the entrypoint that the tracking store has, which no checkpoint can change."""
+    is_class = isinstance(entrypoint, str) and all(map(str.isidentifier, entrypoint.replace(":", ".").split(".")))
+    token = _recorded.set(str(entrypoint) if is_class else None)
+    try:
+        yield
+    finally:
+        _recorded.reset(token)
 
 
 def _import(name: str, path: Path, kind: type, call: str) -> type[Trial]:
@@ -83,6 +108,59 @@ def _import(name: str, path: Path, kind: type, call: str) -> type[Trial]:
     if not issubclass(trial_class, kind):
         raise InvalidTrial(f"{path} is of the trial {name!r}, a {trial_class.__base__}; expected a {kind.__name__}")
     return trial_class
+
+
+@contextmanager
+def _apart_from(path: Path, name: str, call: str) -> Iterator[None]:
+    """Search no directory that is in a checkpoint or contains it, and refuse a module that only these have."""
+    module = name.partition(":")[0]
+    if not all(map(str.isidentifier, module.split("."))):
+        raise InvalidTrial(f"{path} is of the trial {name!r}; expected 'module:Class'. Pass the class: {call}")
+    before = list(sys.path)
+    apart = [entry for entry in before if not _touches(entry, path)]
+    sys.path[:] = apart
+    try:
+        for prefix in accumulate(module.split("."), "{}.{}".format):
+            if prefix not in sys.modules and not _is_apart(prefix, path):
+                sys.path[:] = before
+                if _find(prefix):
+                    raise UntrustedCheckpoint(
+                        f"{path} is of the trial {name!r}, but {prefix} is imported from a directory that contains the "
+                        f"checkpoint, whose code could run; pass the class, {call}, or trust=True to import it"
+                    )
+                sys.path[:] = apart
+                break
+            if prefix != module:  # otherwise the next search would import it, from all directories
+                with suppress(ImportError):  # which is raised again in a moment
+                    importlib.import_module(prefix)
+        yield
+    finally:
+        sys.path[:] = [*before, *(entry for entry in sys.path if entry not in before)]
+
+
+def _find(module: str) -> ModuleSpec | None:
+    """Find a module without running it; the package that it is in is imported already."""
+    try:
+        return importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+
+
+def _is_apart(module: str, path: Path) -> bool:
+    parent = sys.modules.get(module.rpartition(".")[0])
+    if any(_touches(entry, path) for entry in getattr(parent, "__path__", ())):
+        return False
+    spec = _find(module)
+    # A link may lead into the checkpoint from anywhere.
+    places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or ())]
+    return bool(places) and not any(Path(place).resolve().is_relative_to(path.resolve()) for place in places)
+
+
+def _touches(entry: str, path: Path) -> bool:
+    """Whether a directory to import from is in the checkpoint or contains it, as it is written or behind links."""
+    place = Path(entry)
+    pairs = [(place.absolute(), path.absolute()), (place.resolve(), path.resolve())]
+    return any(checkpoint.is_relative_to(entry) or entry.is_relative_to(checkpoint) for entry, checkpoint in pairs)
 
 
 @contextmanager

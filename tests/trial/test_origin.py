@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import det_core as det
+from det_core.errors import InvalidTrial, UntrustedCheckpoint
+from det_core.trial import Trial
+from det_core.trial.origin import find_class, recorded
 
 
 @pytest.fixture
@@ -40,3 +46,107 @@ def test_the_same_module_twice(today: Path, tmp_path: Path) -> None:
 def test_no_directory(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), det.import_from_path(tmp_path / "nowhere"):
         pass
+
+
+EVIL = "raise SystemExit('code of the checkpoint runs')"
+TRIAL = "from det_core.trial import Trial\nclass MyTrial(Trial): pass"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory that Python imports from, with a checkpoint below it that holds code."""
+    before = set(sys.modules)
+    (tmp_path / "project" / "checkpoints_of_test" / "id_of_test").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    (tmp_path / "project" / "checkpoints_of_test" / "id_of_test" / "evil.py").write_text(EVIL)
+    importlib.invalidate_caches()
+    yield tmp_path / "project"
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def find(name: str, path: Path, *, trust: bool = False) -> Any:
+    return find_class(path, {"trial_cls_spec": name}, Trial, call="load(path, MyTrial)", shared=(), trust=trust)
+
+
+CHECKPOINT = Path("checkpoints_of_test", "id_of_test")
+
+
+@pytest.mark.parametrize(
+    ("entry", "module"),
+    [
+        ("", "checkpoints_of_test.id_of_test.evil"),
+        (".", "checkpoints_of_test.id_of_test.evil"),
+        ("checkpoints_of_test", "id_of_test.evil"),
+        ("checkpoints_of_test/id_of_test", "evil"),
+    ],
+)
+def test_nothing_is_imported_from_a_checkpoint(project: Path, entry: str, module: str) -> None:
+    sys.path.insert(0, str(project / entry) if entry else "")
+    path = list(sys.path)
+    with pytest.raises(UntrustedCheckpoint, match=r"a directory that contains the checkpoint.*pass the class"):
+        find(f"{module}:MyTrial", CHECKPOINT)
+    assert sys.path == path
+
+
+def test_nothing_is_imported_from_beside_a_checkpoint(project: Path) -> None:
+    (project / "mine_of_test.py").write_text(TRIAL)
+    (project / "checkpoints_of_test" / "beside_of_test.py").write_text(EVIL)
+    for name in ("mine_of_test:MyTrial", "checkpoints_of_test.beside_of_test:MyTrial"):
+        with pytest.raises(UntrustedCheckpoint, match=r"pass the class, load\(path, MyTrial\), or trust=True"):
+            find(name, CHECKPOINT.absolute())
+    assert find("mine_of_test:MyTrial", CHECKPOINT, trust=True).__name__ == "MyTrial"
+    assert find("mine_of_test:MyTrial", CHECKPOINT).__name__ == "MyTrial", "what is imported already runs nothing"
+
+
+def test_the_entrypoint_that_is_recorded_may_be_from_anywhere(project: Path) -> None:
+    (project / "recorded_of_test.py").write_text(TRIAL)
+    with recorded("recorded_of_test:MyTrial"):
+        assert find("recorded_of_test:MyTrial", CHECKPOINT).__module__ == "recorded_of_test"
+        with pytest.raises(UntrustedCheckpoint):
+            find("checkpoints_of_test.id_of_test.evil:MyTrial", CHECKPOINT)
+    for other in ("python3 train.py", ["python3", "train.py"], None, "gone_of_test:MyTrial"):
+        with recorded(other), pytest.raises(UntrustedCheckpoint):
+            find("checkpoints_of_test.id_of_test.evil:MyTrial", CHECKPOINT)
+
+
+def test_a_package_that_is_imported_already_leads_into_no_checkpoint(project: Path) -> None:
+    (project / "checkpoints_of_test" / "__init__.py").touch()
+    (project / "checkpoints_of_test" / "fine.py").write_text(TRIAL)
+    importlib.import_module("checkpoints_of_test")
+    with pytest.raises(UntrustedCheckpoint):
+        find("checkpoints_of_test.id_of_test.evil:MyTrial", CHECKPOINT)
+
+
+def test_a_package_from_elsewhere_is_not_shadowed(project: Path, tmp_path: Path) -> None:
+    for directory, code in ((project, EVIL), (tmp_path / "library", "")):
+        (directory / "package_of_test").mkdir(parents=True)
+        (directory / "package_of_test" / "__init__.py").write_text(code)
+    (tmp_path / "library" / "package_of_test" / "trial.py").write_text(TRIAL)
+    sys.path.append(str(tmp_path / "library"))
+    with pytest.raises(InvalidTrial, match="there is no module"):
+        find("package_of_test.gone:MyTrial", CHECKPOINT)
+    assert find("package_of_test.trial:MyTrial", CHECKPOINT).__module__ == "package_of_test.trial"
+
+
+def test_a_link_leads_into_no_checkpoint(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "linked_of_test").symlink_to(CHECKPOINT.absolute())
+    sys.path.insert(0, str(tmp_path / "elsewhere"))
+    for path in (CHECKPOINT, tmp_path / "elsewhere" / "linked_of_test"):
+        with pytest.raises(UntrustedCheckpoint):
+            find("linked_of_test.evil:MyTrial", path)
+
+
+def test_a_class_from_elsewhere_is_found(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "library" / "models_of_test").mkdir(parents=True)
+    (tmp_path / "library" / "models_of_test" / "trial.py").write_text(TRIAL)
+    sys.path.append(str(tmp_path / "library"))
+    assert find("models_of_test.trial:MyTrial", CHECKPOINT).__module__ == "models_of_test.trial"
+
+
+@pytest.mark.parametrize("name", [".evil:T", "evil/../x:T", ":T"])
+def test_a_name_that_is_none_is_refused(name: str, project: Path) -> None:
+    with pytest.raises(InvalidTrial, match="expected 'module:Class'"):
+        find(name, CHECKPOINT)
