@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from copy import deepcopy
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -34,7 +33,8 @@ from det_torch._trial import PyTorchTrial
 _log = logging.getLogger("det.torch")
 
 _BEFORE_VALIDATION = ("on_validation_start", "on_validation_epoch_start")
-"""Hooks that run again if a validation is left and begun anew."""
+"""Hooks after which a validation is not left before its end: weights that they exchange for others, such as an average,
+are put back in ``on_validation_end``, and a checkpoint in between would have the others."""
 
 
 class PyTorchAdapter(TrialAdapter):
@@ -145,18 +145,19 @@ class PyTorchAdapter(TrialAdapter):
         self._store_tensorboard()
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        if stop():
+            return None
+        if any(map(self._callbacks.has, _BEFORE_VALIDATION)):
+            stop = _never
         self._evaluates = True
         self._context._backend.share_buffers()
         for model in self._context.models:
             model.eval()
-        before = deepcopy(self._callbacks.state_dict()) if any(map(self._callbacks.has, _BEFORE_VALIDATION)) else None
         # Generators of its own: a run that validates once more, or less, trains the same.
         evaluation = self._context._backend.evaluation()
         with evaluation, forked(self._seed("validation")), self._noting_errors("validation"):
             metrics = self._validated(stop)
         if metrics is None:
-            if before is not None:
-                self._callbacks.load_state_dict(before)
             return None
         metrics = for_callbacks(metrics)
         self._callbacks.call("on_validation_end", metrics)
@@ -311,6 +312,10 @@ class PyTorchAdapter(TrialAdapter):
                 self._loss_was_nan = True
                 _log.warning("the loss of batch %d is NaN; training goes on, and later ones are not announced", batch)
                 return
+
+
+def _never() -> bool:
+    return False
 
 
 def _as_is(batch: Any) -> Any:

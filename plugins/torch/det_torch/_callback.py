@@ -76,10 +76,10 @@ class PyTorchCallback:
         """After the last batch of an epoch; ``epoch_idx`` counts from 0."""
 
     def on_validation_start(self) -> None:
-        """Before a validation."""
+        """Before a validation, which then is not left before its end, as it otherwise is if the trial has to stop."""
 
     def on_validation_epoch_start(self) -> None:
-        """Before the first batch of a validation by ``evaluate_batch``."""
+        """Before the first batch of a validation by ``evaluate_batch``; as `on_validation_start`."""
 
     def on_validation_epoch_end(self, outputs: list[Any]) -> None:
         """After the last batch of a validation by ``evaluate_batch``; ``outputs`` has the metrics of each batch."""

@@ -176,6 +176,31 @@ def test_a_validation_that_was_left_counts_once(make_context: Any) -> None:
     assert trial.counted.starts == 1
 
 
+@pytest.mark.parametrize("hook", ["on_validation_start", "on_validation_epoch_start"])
+def test_weights_that_a_callback_exchanges_for_a_validation_are_in_no_checkpoint(hook: str, make_context: Any) -> None:
+    """T1: a stop amid the validation waits for the hook that puts the weights back."""
+
+    class Averaged(Trial):
+        def build_callbacks(self) -> dict[str, PyTorchCallback]:
+            class Exchange(PyTorchCallback):
+                def on_validation_end(_, metrics: Any) -> None:
+                    self.model.weight.data.sub_(100)
+
+            exchange = Exchange()
+            setattr(exchange, hook, lambda: self.model.weight.data.add_(100))
+            return {"exchange": exchange}
+
+        def evaluate_batch(self, batch: Any) -> Any:
+            self.asked = True
+            return super().evaluate_batch(batch)
+
+    trial = Averaged(context := make_context())
+    trial.asked = False
+    before = trial.model.weight.item()
+    assert PyTorchAdapter(trial, context).validate(lambda: trial.asked)
+    assert trial.model.weight.item() == pytest.approx(before, abs=1e-4)
+
+
 class Elements(Trial):
     """Reports what are no single numbers: one per batch is of one element, of an array, or none that has a mean."""
 
