@@ -72,7 +72,9 @@ def adopt_files(store: StorageManager, storage_id: str, files: Mapping[str, Path
     def adopt(name: str) -> None:
         entries[name] = _adopt(store, storage_id, name, files[name], directory / name)
 
-    in_parallel(adopt, files, threads=store.transfers)
+    links = [name for name, path in files.items() if not name.endswith("/") and _is_shared(path)]
+    in_parallel(adopt, links, threads=store.transfers)  # before the files that they lead to are moved
+    in_parallel(adopt, files.keys() - links, threads=store.transfers)
     if files:
         store.sync(storage_id, list(files))
     return {name: entries[name] for name in files}
@@ -101,13 +103,18 @@ def _adopt(store: StorageManager, storage_id: str, name: str, source: Path, targ
     if name.endswith("/"):
         target.mkdir(parents=True, exist_ok=True)
         return EMPTY
-    status = source.lstat()
-    if stat.S_ISLNK(status.st_mode) or status.st_nlink > 1:  # it also belongs to somebody else
+    if _is_shared(source):
         store.put(storage_id, name, source)
         return checksum(target)
     entry = checksum(source)
-    source.chmod(status.st_mode & ~_WRITING)
+    source.chmod(source.stat().st_mode & ~_WRITING)
     if source != target:
         target.parent.mkdir(parents=True, exist_ok=True)
         source.replace(target)
     return entry
+
+
+def _is_shared(path: Path) -> bool:
+    """Return whether a file also belongs to somebody else: it is a link, or has several names."""
+    status = path.lstat()
+    return stat.S_ISLNK(status.st_mode) or status.st_nlink > 1

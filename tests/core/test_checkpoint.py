@@ -390,6 +390,25 @@ def test_a_sharded_upload_is_the_union(job: Job, source: Any, tmp_path: Path, si
     assert job.stored() == sorted([*expected, "metadata.json"])
 
 
+@pytest.mark.parametrize("shard", [False, True])
+def test_links_to_files_of_the_same_checkpoint(job: Job, one: CheckpointContext, tmp_path: Path, shard: bool) -> None:
+    """S4: ``last.ckpt -> epoch3.ckpt`` failed, since the file had been moved when the link was read."""
+    with one.store_path(STEPS, shard=shard) as (path, storage_id):
+        (path / "below").mkdir()
+        for number in range(20):
+            (path / f"epoch{number}").write_text(str(number))
+            (path / f"a{number}").symlink_to(f"epoch{number}")
+            (path / f"z{number}").symlink_to(path / f"a{number}")
+            (path / "below" / f"z{number}").symlink_to(f"../epoch{number}")
+            (path / f"first{number}").write_text(str(number))
+            os.link(path / f"first{number}", path / f"hard{number}")
+    one.download(storage_id, tmp_path / "back")
+    for number in range(20):
+        for name in ("epoch", "a", "z", "below/z", "first", "hard"):
+            assert (tmp_path / "back" / f"{name}{number}").read_text() == str(number)
+    assert not [path for path in (job.base / storage_id).rglob("*") if path.is_symlink()]
+
+
 @RANKS
 @on_every_store
 def test_a_sharded_store_path_is_the_union(job: Job, tmp_path: Path, size: int) -> None:
