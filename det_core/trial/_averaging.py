@@ -17,7 +17,7 @@ def average(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         for name, value in metrics.items():
             if type(value) is float:
                 values.setdefault(name, []).append(value)
-            elif numbers := _numbers(value):
+            elif numbers := numbers_in(value):
                 values.setdefault(name, []).extend(numbers)
     return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
 
@@ -43,7 +43,7 @@ def _united(values: Sequence[Any]) -> Any:
     return [item for items in lists for item in items]
 
 
-def _numbers(value: Any) -> list[float]:
+def numbers_in(value: Any) -> list[float]:
     """Return all numbers in nested lists; none if they hold anything else."""
     try:
         return list(_flat(value))

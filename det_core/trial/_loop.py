@@ -197,7 +197,7 @@ class TrialLoop:
                 )
 
     def _stopped(self) -> bool:
-        """End the trial for good, if it asked to stop and its step is finished: all that was trained is reported."""
+        """End the trial for good if it asked to stop and everything that it trained is reported."""
         if self._progress.unreported or not self._stop_requested():
             return False
         _log.info("the trial asked to stop after %d batches", self._progress.batches_trained)

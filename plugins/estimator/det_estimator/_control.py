@@ -54,7 +54,7 @@ class Control(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         return self._fetches
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        self._rows.append({name: value.item() for name, value in run_values.results.items()})
+        self._rows.append({name: value.tolist() for name, value in run_values.results.items()})
         self._session.batch += 1
         if run_context.stop_requested:  # by another hook; but it is the loop that ends the session
             run_context._stop_requested = False

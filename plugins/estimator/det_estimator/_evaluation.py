@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics
+from det_core.trial._averaging import average
 from det_estimator._context import EstimatorTrialContext
 
 _log = logging.getLogger("det.estimator")
@@ -84,18 +85,12 @@ class Validator:
         return _mean(self._context.distributed.allgather(self._numbers(found)), evaluation.batches)
 
     def _numbers(self, found: Mapping[str, Any]) -> dict[str, float]:
-        numbers = {name: number for name, value in found.items() if (number := _number(value)) is not None}
+        numbers = average([{name: np.asarray(value).tolist() for name, value in found.items()}])
         new = sorted(found.keys() - numbers.keys() - self._left_out)
         if new:
-            _log.warning("validation metrics that are no single numbers are left out: %s", ", ".join(new))
+            _log.warning("validation metrics that are not numbers are left out: %s", ", ".join(new))
             self._left_out.update(new)
         return numbers
-
-
-def _number(value: Any) -> float | None:
-    """A plain number; None if it is none."""
-    plain = value.item() if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 else value
-    return plain if isinstance(plain, (int, float)) and not isinstance(plain, bool) else None
 
 
 def _mean(of_slots: Sequence[Mapping[str, float]], batches: Sequence[int]) -> dict[str, float]:

@@ -115,13 +115,19 @@ class TrainingSession:
 
 
 def training_metrics(loss: Any) -> dict[str, Any]:
-    """The loss, and what the scalar summaries of the default graph show, by their tags."""
+    """Return the loss, and what the scalar and tensor summaries of the default graph show, by their tags.
+
+    Text is left out.
+    """
     found = {}
     for summary in v1.get_collection(v1.GraphKeys.SUMMARIES):
-        if summary.op.type == "ScalarSummary" and summary.graph.is_fetchable(summary):
-            tag, value = summary.op.inputs
-            if value is not loss:
-                found[np.asarray(tf.get_static_value(tag)).item().decode()] = value
+        if summary.op.type in ("ScalarSummary", "TensorSummaryV2") and summary.graph.is_fetchable(summary):
+            tag, value, *_ = summary.op.inputs
+            name = np.asarray(tf.get_static_value(tag)).item().decode()
+            if value.dtype == tf.string:
+                _log.warning("the summary %r is text, so it is no training metric", name)
+            elif value is not loss:
+                found[name] = value
     return {**found, "loss": loss}
 
 

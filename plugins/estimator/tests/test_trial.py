@@ -207,6 +207,27 @@ def test_says_what_is_left_out_and_ignored(
     assert {file.parent.name for file in tmp_path.glob("c/**/events*")} >= {"eval"}
 
 
+def test_arrays_are_reported_as_their_means(make_laboratory: MakeLaboratory, caplog: pytest.LogCaptureFixture) -> None:
+    """Tensor summaries of each batch in training, and arrays among the metrics of a validation."""
+
+    class Arrays(Line):
+        def model(self, features: Any, labels: Any, mode: str, params: Any) -> Any:
+            spec = super().model(features, labels, mode, params)
+            v1.summary.tensor_summary("inputs", features["x"])
+            v1.summary.text("note", tf.constant("not a metric"))
+            columns = v1.metrics.mean_tensor(tf.reduce_sum(features["x"] * [[1.0, 3.0]], 0))
+            return spec._replace(eval_metric_ops={**spec.eval_metric_ops, "columns": columns})
+
+    laboratory = make_laboratory(Arrays)
+    trial_id = laboratory.prepare(length={"batches": 3})
+    laboratory.train(trial_id)
+    training, validation = laboratory.store.metrics(trial_id)
+    assert [row["inputs"] for row in training.batch_metrics or ()] == INPUTS.reshape(3, 4, 1).tolist()
+    assert training.metrics["inputs"] == INPUTS.mean()
+    assert validation.metrics["columns"] == pytest.approx(2 * INPUTS.sum() / 3)
+    assert caplog.text.count("'note'") == 1
+
+
 def unwrapped(trial: Any) -> Any:
     return records().batch(4)
 

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
@@ -108,7 +109,9 @@ class KerasAdapter(TrialAdapter):
             if logs is None:
                 self._callbacks.load(states)
                 return None
-            self._callbacks.keras.on_test_end(dict(logs))
+            # As Keras does: arrays rather than lists.
+            arrays = {name: np.asarray(value) for name, value in logs.items() if isinstance(value, list)}
+            self._callbacks.keras.on_test_end({**logs, **arrays})
         self._callbacks.heed()
         self._store_tensorboard()
         return {f"val_{name}": value for name, value in logs.items()}

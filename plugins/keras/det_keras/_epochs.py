@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Real
 from typing import Any
+
+from det_core.trial._averaging import numbers_in
 
 
 class Epochs:
@@ -17,7 +18,7 @@ class Epochs:
     def __init__(self, batches: int | None) -> None:
         self._batches = batches
         self._sums: dict[str, list[float]] = {}
-        """Of each metric in the present epoch: the sum, and the number of batches that have it."""
+        """Sum and number of the values of each metric in the present epoch."""
 
     def place(self, batch: int) -> tuple[int, int]:
         """The epoch of a batch, and its number within it."""
@@ -31,10 +32,10 @@ class Epochs:
         """Take note of metrics of batches of the present epoch."""
         for row in rows:
             for name, value in row.items():
-                if isinstance(value, Real):
+                if numbers := numbers_in(value):
                     total = self._sums.setdefault(name, [0.0, 0])
-                    total[0] += float(value)
-                    total[1] += 1
+                    total[0] += sum(numbers)
+                    total[1] += len(numbers)
 
     def end(self) -> dict[str, float]:
         """The means over the epoch; the next one begins."""

@@ -11,10 +11,11 @@ import tensorflow as tf
 
 from det_core.core import DistributedContext
 from det_core.errors import InvalidTrial
+from det_core.trial._averaging import unite
 
 
 def plain(logs: Any, step: str) -> dict[str, Any]:
-    """What a step returned, as JSON-able values: tensors become numbers and nested lists.
+    """Return what a step returned as JSON-compatible values. Tensors become numbers, text and nested lists.
 
     Raises:
         InvalidTrial: it is no dict of metrics, or has a value that is no metric.
@@ -63,7 +64,8 @@ def _merged(model: tf.keras.Model, states: Sequence[Any]) -> dict[str, Any]:
             variable.assign(value)
         metric.merge_state(others)
     known = plain(model.get_metrics_result(), "get_metrics_result")
-    return {name: known.get(name, _mean(name, states)) for name in states[0][1]}
+    # What a step of the user's returned that no metric keeps has a mean over the slots.
+    return {name: known.get(name, value) for name, value in unite([logs for _, logs in states]).items()}
 
 
 class _Peer(SimpleNamespace):
@@ -76,21 +78,17 @@ class _Peer(SimpleNamespace):
         return cls(**{**names, "weights": weights})
 
 
-def _mean(name: str, states: Sequence[Any]) -> Any:
-    """Of what a step of the user's returned that no metric keeps."""
-    values = [logs[name] for _, logs in states if name in logs]
-    return float(np.mean(values)) if all(isinstance(value, (int, float)) for value in values) else values[0]
-
-
 def _plain(name: str, value: Any) -> Any:
-    if isinstance(value, tf.Tensor):
+    if isinstance(value, (tf.Tensor, tf.Variable)):
         value = value.numpy()
     if isinstance(value, (np.ndarray, np.generic)):
-        value = value.tolist()
+        value = value.item() if value.size == 1 else value.tolist()
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
     if isinstance(value, dict):
         return {str(key): _plain(name, one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(name, one) for one in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise InvalidTrial(f"the metric {name!r} is {value!r}; expected a tensor of numbers, or a number")
+    raise InvalidTrial(f"the metric {name!r} is {value!r}; expected a number or text, or a tensor of them")

@@ -107,13 +107,49 @@ def test_metrics_of_slots_become_those_of_the_whole_set(make_context: Make) -> N
 
         data = X[part], Y[part, None]
         logs = model.evaluate(*data, sample_weight=WEIGHTS[part], batch_size=4, verbose=0, return_dict=True)
-        merged = over_slots(model, {**logs, "mine": len(data[0])}, 2, SimpleNamespace(size=3, allgather=allgather))
+        mine = {"mine": len(data[0]), "both": [1.0, len(data[0])]}
+        merged = over_slots(model, {**logs, **mine}, 2, SimpleNamespace(size=3, allgather=allgather))
         return sent[0], merged
 
     first, _ = share(slice(0, 13), [])
     _, merged = share(slice(13, 20), [first])
-    assert merged.pop("mine") == 10
+    assert (merged.pop("mine"), merged.pop("both")) == (10, [1, 10])
     assert merged == pytest.approx(whole, rel=1e-6)
+
+
+class Arrays(tf.keras.Sequential):  # type: ignore[misc]
+    """Its steps return arrays, variables and text."""
+
+    def train_step(self, data: Any) -> Any:
+        x, *_ = data
+        return {**super().train_step(data), "inputs": x, "rate": self.optimizer.learning_rate, "name": tf.constant("a")}
+
+    def test_step(self, data: Any) -> Any:
+        x, *_ = data
+        return {**super().test_step(data), "sums": tf.reduce_sum(x, 0), "one": x[:1, 0], "name": tf.constant("a")}
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_metrics_may_be_arrays_and_text(make_context: Make, eagerly: bool) -> None:
+    """Callbacks get means over the batches and elements of an epoch, and NumPy's arrays of a validation."""
+    context, notes = context_of_fixed_order(make_context), Notes()
+    notes.on_test_end = lambda logs: vars(notes).update(test=logs)  # type: ignore[method-assign, assignment]
+
+    def build_model() -> tf.keras.Model:
+        model = context.wrap_model(Arrays([tf.keras.layers.Dense(1, activation="sigmoid", input_shape=(2,))]))
+        model.compile(tf.keras.optimizers.SGD(0.5), "binary_crossentropy", run_eagerly=eagerly)
+        return model
+
+    adapter = begin(context, build_model=build_model, callbacks=(notes,))
+    rows = adapter.train(5, never)
+    assert [row["inputs"] for row in rows] == X.reshape(5, 4, 2).tolist()
+    assert {(row["rate"], row["name"]) for row in rows} == {(0.5, "a")}
+    assert notes.epoch["inputs"] == pytest.approx(X.mean())
+    metrics = adapter.validate(never)
+    assert metrics is not None
+    assert (metrics["val_sums"], metrics["val_one"]) == (pytest.approx(X[16:].sum(0)), X[16, 0])
+    assert metrics["val_name"] == "a"
+    assert notes.test["sums"].shape == (2,)
 
 
 def test_two_slots_are_one_trial(make_context: Make, tmp_path: Path) -> None:
