@@ -27,7 +27,7 @@ def delete(args: argparse.Namespace) -> int:
             _refuse_registered(store, experiment)
             checkpoints = _checkpoints(store, experiment)
             for checkpoint in checkpoints:
-                lease.renew()
+                lease.check()
                 remove(store, checkpoint)
             _remove_tensorboard(store, experiment)
             store.delete_experiment(experiment.id, lease=lease.holder)

@@ -30,7 +30,7 @@ def apply_retention(args: argparse.Namespace) -> int:
             )
         with Lease(store, experiment.id) as lease:
             for checkpoint in superfluous(store, experiment.id, policy):
-                lease.renew()
+                lease.check()
                 try:
                     if not args.dry_run:
                         remove(store, checkpoint)
