@@ -151,7 +151,9 @@ class SearcherContext:
 
         It may then start the process again if the search method asks for more. `operations` does it by itself.
         """
-        self._store.acknowledge_preemption(self._run.trial_id, self._run.run_id)
+        operation = self._store.searcher_operation(self._run.trial_id)
+        if operation is None or not operation.completed:  # a completed one says by itself that the work is done
+            self._store.acknowledge_preemption(self._run.trial_id, self._run.run_id)
 
     def get_configured_units(self) -> Unit | None:
         """The unit of the config's ``searcher.max_length``; None if it is a bare number, or missing."""

@@ -102,7 +102,7 @@ class TrialRunner:
                 return Ended(Outcome.INVALID_HP)
             if code == 0 and run.early_exit:
                 return Ended(Outcome.STOPPED)
-            if code == 0 and self._is_done(run, requested()):
+            if code == 0 and not run.preemption_acknowledged:
                 return Ended(Outcome.COMPLETED, metric=self._searcher_metric(trial))
             if code == 0 or requested():
                 continue  # it left on request, and did not fail
@@ -114,13 +114,6 @@ class TrialRunner:
             if code == EXIT_DO_NOT_RESTART or failures > self.config.max_restarts:
                 return Ended(Outcome.FAILED, error=error)
         return Ended(Outcome.INTERRUPTED)
-
-    def _is_done(self, run: Run, request: State | None) -> bool:
-        """Whether nothing is left to do for a run that exited with 0."""
-        operation = self.store.searcher_operation(run.trial_id)
-        # A script whose operations are all completed acknowledges too, so that more of them would start it again.
-        out_of_operations = operation is not None and operation.completed and not request
-        return out_of_operations or not run.preemption_acknowledged
 
     def _not_started(self, code: int, error: str) -> str:
         entrypoint = self.config.entrypoint

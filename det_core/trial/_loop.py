@@ -117,6 +117,7 @@ class TrialLoop:
                 yield from self._until_the_end()
             except _Left:
                 self._checkpoint_once()
+                self._core.preempt.acknowledge_preemption_signal()
             self._saver.wait()
 
     def _until_the_end(self) -> Iterator[int]:
@@ -163,7 +164,8 @@ class TrialLoop:
     def stop(self) -> bool:
         """Whether to leave a chunk before its end, to be asked after each batch."""
         # With several workers all must leave at the same batch, so there they ask at boundaries only.
-        return self._core.distributed.size == 1 and self._core.preempt.should_preempt()
+        # It is acknowledged once the trial leaves: one that is done by then has not left early.
+        return self._core.distributed.size == 1 and self._core.preempt.should_preempt(auto_ack=False)
 
     def _at_boundary(self) -> None:
         batch = self._progress.batches_trained

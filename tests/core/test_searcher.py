@@ -45,7 +45,7 @@ def test_one_operation_of_the_configured_length(store: TrackingStore) -> None:
         assert list(context.searcher.operations()) == []
     record = store.searcher_operation(context.trial.trial_id)
     assert record == SearcherOperationRecord(length=10, completed=True, metric=0.25)
-    assert store.run(context.trial.trial_id, 1).preemption_acknowledged
+    assert not store.run(context.trial.trial_id, 1).preemption_acknowledged  # it is done, and did not leave early
 
 
 def test_without_a_config_it_is_one_epoch() -> None:
@@ -71,10 +71,8 @@ def test_units_are_those_of_the_config(max_length: Any, unit: core.Unit | None) 
         assert context.searcher.get_configured_units() is unit
 
 
-def test_without_auto_ack_nothing_is_acknowledged_until_asked(store: TrackingStore) -> None:
+def test_leaving_before_the_operation_is_completed_is_acknowledged(store: TrackingStore) -> None:
     with searching() as context:
-        for op in context.searcher.operations(auto_ack=False):
-            op.report_completed(1.0)
         assert not store.run(context.trial.trial_id, 1).preemption_acknowledged
         context.searcher.acknowledge_out_of_ops()
         assert store.run(context.trial.trial_id, 1).preemption_acknowledged

@@ -286,6 +286,35 @@ def test_pause_after_the_last_operation_does_not_lose_what_follows(
     assert (out / "tested").exists()
 
 
+def test_a_pause_while_the_last_operation_finishes_does_not_start_the_trial_again(
+    store: TrackingStore, command: Command, out: Path
+) -> None:
+    script = (
+        SEARCHING
+        + """
+    (OUT / "completed").touch()
+    while not (OUT / "asked").exists():
+        time.sleep(0.05)
+"""
+    )
+    experiment = command(script)
+    runner = ExperimentRunner(store, experiment.id)
+
+    def pause() -> None:
+        wait_for((out / "completed").exists)
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_for(lambda: bool(runner.signals))
+        (out / "asked").touch()
+
+    threading.Thread(target=pause, daemon=True).start()
+    assert runner.run() is State.PAUSED
+    reported = list(store.metrics(the_trial(store, experiment).id))
+    assert len(reported) == 1
+    assert run(store, experiment) is State.COMPLETED
+    assert the_trial(store, experiment).run_id == 1
+    assert list(store.metrics(the_trial(store, experiment).id)) == reported
+
+
 def test_invalid_hyperparameters(store: TrackingStore, command: Command) -> None:
     experiment = command("with core.init() as context: raise det.InvalidHP('too deep')")
     assert run(store, experiment) is State.COMPLETED

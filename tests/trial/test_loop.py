@@ -1,0 +1,42 @@
+"""What the loop tells the runner when it ends."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+
+import pytest
+
+import det_core as det
+from det_core.config import Length
+from det_core.interfaces.framework import Metrics
+from det_core.trial import Plan, TrialContext, TrialLoop
+
+from .test_slots import Share
+
+
+class Asked(Share):
+    """Is asked to leave after a batch, and validates to the end all the same."""
+
+    asked_after: int
+
+    def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
+        rows: list[Metrics] = []
+        while len(rows) < batches:
+            rows += super().train(1, stop)
+            if self.count == self.asked_after:
+                signal.raise_signal(signal.SIGTERM)
+            if stop():
+                break
+        return rows
+
+
+@pytest.mark.parametrize(("asked_after", "trained", "left_early"), [(7, 7, True), (10, 10, False)])
+def test_a_request_to_leave_counts_unless_the_trial_is_done(asked_after: int, trained: int, left_early: bool) -> None:
+    with det.core.init() as core:
+        context = TrialContext.from_core(core)
+        adapter = Asked(context, lambda _: None, lambda: None)
+        adapter.asked_after = asked_after
+        TrialLoop(adapter, core, context, plan=Plan(length=Length.parse({"epochs": 2}))).run()
+        assert adapter.count == trained
+        assert core._store.run(core.trial.trial_id, 1).preemption_acknowledged is left_early
