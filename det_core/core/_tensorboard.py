@@ -99,7 +99,12 @@ class Tensorboard:
             _log.warning("no more TensorBoard files are written into %s: %s", self._directory, error)
 
     def upload(self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path) -> None:
-        """Store the files that changed since they were stored last."""
+        """Store the files that changed since they were stored last.
+
+        Raises:
+            StorageError, OSError: the first reason why a file was not stored, once all others are.
+        """
+        errors: list[Exception] = []
         for path in self._files():
             if not selector(path):
                 continue
@@ -111,9 +116,11 @@ class Tensorboard:
                 if version not in self._stored:
                     self._storage.put(self._storage_id, f"{self._folder}/{target.as_posix()}", path)
                     self._stored.add(version)
-            except (OSError, StorageError):
+            except (OSError, StorageError) as error:
                 if path.exists():  # else its owner removed it, as profilers do with files they merge
-                    raise
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     def try_to_upload(self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path) -> None:
         """As `upload`; a failure is a warning."""

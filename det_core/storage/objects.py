@@ -45,7 +45,9 @@ class ObjectStorage(StorageManager):
         return ObjectStorage(self._bucket, self._prefix, HASTY)
 
     def put(self, storage_id: str, path: str, source: Path) -> str:
-        return self.put_many(storage_id, {path: source})[path].crc32c
+        """As `StorageManager.put`; of a file that grows meanwhile, such as an event file, what it holds at first."""
+        upload = _Upload(self._bucket, self._key(storage_id, path), source, grows=True)
+        return run({path: upload}, threads=self.transfers, patience=self._patience)[path].crc32c
 
     def get(self, storage_id: str, path: str, target: Path) -> str:
         size = self._bucket.part_size  # nearly always more than enough, and then one request does
@@ -116,9 +118,9 @@ class ObjectStorage(StorageManager):
 class _Upload:
     """A file into a bucket: at once, or in parts, of which the last to arrive makes the object."""
 
-    def __init__(self, bucket: ObjectStore, key: str, path: Path) -> None:
+    def __init__(self, bucket: ObjectStore, key: str, path: Path, *, grows: bool = False) -> None:
         self._bucket, self._key = bucket, key
-        self._source = None if key.endswith("/") else Source(path)
+        self._source = None if key.endswith("/") else Source(path, grows=grows)
         self._size = self._source.size if self._source else 0
         needed = -(-self._size // bucket.most_parts)
         self._part = bucket.part_size if needed <= bucket.part_size else -(-needed // _ROUND) * _ROUND

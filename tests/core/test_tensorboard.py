@@ -16,8 +16,10 @@ from det_core.core._tensorboard import Tensorboard, TensorboardMode, points
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import MetricsReport
+from det_core.storage import ObjectStorage
 from det_core.tracking import open_store
 
+from ..storage.memory import MemoryBucket
 from ..waiting import wait_for
 
 pytest.importorskip("tensorboard")
@@ -260,6 +262,52 @@ def test_storage_that_refuses_costs_no_training_and_no_file(
     (manual.path() / "file").write_text("x")
     with pytest.raises(StorageError, match="no"):
         manual.upload()
+
+
+def test_a_file_that_is_not_stored_holds_up_no_other() -> None:
+    """S5: the first file that failed ended the round."""
+    bucket = MemoryBucket()
+    board = Tensorboard(TensorboardMode.MANUAL, ObjectStorage(bucket, ""), "cluster", "folder", rank=0)
+    for name in "abc":
+        (board.path() / name).write_text(name)
+
+    def refuse(method: str, key: str) -> None:
+        if key.endswith("/a"):
+            raise StorageError("no room for this one")
+
+    bucket.before = refuse
+    with pytest.raises(StorageError, match="no room for this one"):
+        board.upload()
+    assert sorted(bucket.objects) == ["cluster/folder/b", "cluster/folder/c"]
+    bucket.before = lambda method, key: None
+    board.upload()
+    assert sorted(bucket.objects) == ["cluster/folder/a", "cluster/folder/b", "cluster/folder/c"]
+    board.close()
+
+
+def test_a_large_file_that_always_grows_is_stored_in_an_object_store() -> None:
+    """S5: beyond one part, it was not stored before it was closed, and MANUAL raised in the user's loop."""
+    bucket = MemoryBucket()
+    board = Tensorboard(TensorboardMode.MANUAL, ObjectStorage(bucket, ""), "cluster", "folder", rank=0)
+    events = board.path() / "events"
+    events.write_bytes(bytes(10 * bucket.part_size))
+
+    def grow(method: str, key: str) -> None:
+        with events.open("ab") as file:
+            file.write(b"x")
+
+    bucket.before = grow
+    for _ in range(3):
+        size = events.stat().st_size
+        board.upload()
+        assert bucket.objects["cluster/folder/events"][0] == events.read_bytes()[:size]
+    bucket.before = lambda method, key: None
+    board.upload()
+    puts: list[str] = []
+    bucket.before = lambda method, key: puts.append(method)
+    board.upload()
+    assert puts == []
+    board.close()
 
 
 def test_a_file_that_vanishes_is_no_error() -> None:

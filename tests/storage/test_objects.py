@@ -287,3 +287,33 @@ def test_a_file_that_changes_while_it_is_stored_is_never_complete(
         save(store, source)
     assert not bucket.objects
     assert not bucket.uploads
+
+
+@pytest.mark.parametrize("size", [10, 100])
+def test_of_a_file_that_grows_meanwhile_its_beginning_is_stored(
+    bucket: MemoryBucket, store: storage.ObjectStorage, tmp_path: Path, size: int
+) -> None:
+    """S5: an event file of a running trial."""
+    path = tmp_path / "events"
+    path.write_bytes(bytes(range(size)))
+
+    def grow(method: str, key: str) -> None:
+        with path.open("ab") as file:
+            file.write(b"more")
+
+    bucket.before = grow
+    crc = store.put(ID, "events", path)
+    assert bucket.objects[f"some/prefix/{ID}/events"][0] == bytes(range(size))
+    assert crc == f"{google_crc32c.value(bytes(range(size))):08x}"
+
+
+@pytest.mark.parametrize("size", [10, 100])
+def test_a_file_that_shrinks_meanwhile_is_an_error(
+    bucket: MemoryBucket, store: storage.ObjectStorage, tmp_path: Path, size: int
+) -> None:
+    path = tmp_path / "events"
+    path.write_bytes(bytes(size))
+    bucket.before = lambda method, key: path.write_bytes(b"")
+    with pytest.raises(StorageError, match="events changed while it was being stored"):
+        store.put(ID, "events", path)
+    assert not bucket.uploads
