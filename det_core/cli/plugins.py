@@ -12,7 +12,7 @@ from det_core.cli._command import JSON, Command, add_commands, argument
 from det_core.cli._output import count, facts, print_json, table
 from det_core.cli._records import document, sections
 from det_core.errors import PluginNotFound
-from det_core.plugins import KINDS, PluginReport, normalize, overlaps, registry, resolve
+from det_core.plugins import KINDS, PluginReport, misfit, normalize, overlaps, registry, resolve
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -87,19 +87,19 @@ def _import_problems(report: PluginReport, kind: str, spec: specs.Spec) -> Itera
     targets = {"implementation": spec.target, "config model": spec.config_model, "loader": getattr(spec, "load", None)}
     targets |= {f"{framework} adapter": target for framework, target in getattr(spec, "adapters", {}).items()}
     for part, target in targets.items():
-        problem = _import_problem(target) if target else ""
+        problem = _import_problem(target, kind if part == "implementation" else "") if target else ""
         if problem:
             hint = f" To install what it needs: {spec.install}." if spec.install else ""
             offer = f"{kind.replace('_', ' ')} {spec.name!r}"
             yield f"{report}: the {part} of {offer} does not load: {target}: {problem}.{hint}"
 
 
-def _import_problem(target: str) -> str:
+def _import_problem(target: str, kind: str) -> str:
     try:
-        resolve(target)
+        found = resolve(target)
     except Exception as error:  # noqa: BLE001  (a stranger's code may raise anything)
         return f"{type(error).__name__}: {error}"
-    return ""
+    return misfit(kind, found) if kind else ""
 
 
 _COMMANDS = (

@@ -95,8 +95,8 @@ class _Builder:
         if isinstance(value, (int, float)) and _SURPRISING.fullmatch(node.value):
             raise self._refusal(
                 node,
-                f"{node.value} is the number {value} in YAML 1.1, to the base 60 with a colon and to the base 8 after "
-                "a zero; put it in quotes if it is text, or write the number as 12 or 1.5",
+                f"{node.value} is the number {value} in YAML 1.1, to base 60 with a colon and to base 8 after a "
+                "zero; put it in quotes if it is text, or write the number as 12 or 1.5",
             )
         return value
 

@@ -50,13 +50,14 @@ def train(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) ->
 
 
 def _train(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) -> tuple[int, str]:
-    run_trial = registry().load(framework_of(trial_def))
+    spec = framework_of(trial_def)
+    registry().load(spec)  # what cannot train is not recorded
     try:
         with _inside(directory):
             context = core.init(config=config)
             place = context.trial.experiment_id, context._store.url
             with shown(*place), context:
-                run_trial(trial_def, context)
+                registry().call_target(spec, trial_def, context)
     except SystemExit as stop:
         raise InvalidExperimentException(
             f"the trial's code ended the process ({stop.code!r}); it must not call sys.exit(), or raise InvalidHP, here"

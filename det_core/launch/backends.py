@@ -74,7 +74,7 @@ def open_backend(name: str, options: BaseModel) -> Backend:
     Raises:
         PluginError: no usable plugin has this name.
     """
-    return cast("Backend", registry().load(_find(name))(options))
+    return cast("Backend", registry().call_target(_find(name), options))
 
 
 def parse_options(name: str, block: Mapping[str, Any]) -> BaseModel:
@@ -135,7 +135,9 @@ def adapter(framework: str) -> Any:
             "choose another with distributed: {backend: ...}, or set resources.slots_per_trial: 1"
         )
     try:
-        return resolve(target)
+        found = resolve(target)
+        if not callable(found):
+            raise TypeError(f"it is {found!r:.100}; expected a class")
     except Exception as error:
         hint = f" To install what it needs: {spec.install}." if spec.install else ""
         raise PluginError(

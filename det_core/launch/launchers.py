@@ -17,4 +17,4 @@ def open_launcher(config: ExperimentConfig) -> Launcher:
         PluginError: it cannot be imported.
     """
     block = LauncherConfig.model_validate(fill(config.dump()["launcher"]))
-    return cast("Launcher", registry().load(registry().find("launcher", block.type))(block.options))
+    return cast("Launcher", registry().call_target(registry().find("launcher", block.type), block.options))

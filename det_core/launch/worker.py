@@ -32,7 +32,7 @@ def main(entrypoint: str | None = None) -> int:
             logging.getLogger("det").setLevel(logging.WARNING)  # the chief speaks for all
         with _verdict.present(rank or 0), core.init(distributed=distributed) as context:
             trial_class = load_trial_class(entrypoint or str(context.config.entrypoint), context.config.script)
-            registry().load(framework_of(trial_class))(trial_class, context)
+            registry().call_target(framework_of(trial_class), trial_class, context)
     except _HOPELESS as error:
         print(error, file=sys.stderr)  # noqa: T201
         _verdict.leave(rank, EXIT_DO_NOT_RESTART, str(error))

@@ -8,7 +8,19 @@ hookimpl = pluggy.HookimplMarker("det")
 """Marks the functions of a plugin's entry-point module that implement hooks (`det_core.hookspecs`)."""
 
 from det_core.plugins._events import emit  # noqa: E402  (plugins import hookimpl from here)
+from det_core.plugins._fit import misfit  # noqa: E402
 from det_core.plugins._overlaps import overlaps  # noqa: E402
 from det_core.plugins._registry import KINDS, PluginReport, Registry, normalize, registry, resolve  # noqa: E402
 
-__all__ = ["KINDS", "PluginReport", "Registry", "emit", "hookimpl", "normalize", "overlaps", "registry", "resolve"]
+__all__ = [
+    "KINDS",
+    "PluginReport",
+    "Registry",
+    "emit",
+    "hookimpl",
+    "misfit",
+    "normalize",
+    "overlaps",
+    "registry",
+    "resolve",
+]

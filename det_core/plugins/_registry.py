@@ -18,6 +18,7 @@ import pluggy
 
 from det_core import hookspecs
 from det_core.errors import PluginClash, PluginError, PluginNotFound
+from det_core.plugins._fit import misfit, misfit_of_call, misfit_of_made
 from det_core.plugins._known import DISTRIBUTIONS
 from det_core.specs import (
     API,
@@ -121,13 +122,35 @@ class Registry:
         """Import the implementation that the spec names."""
         return self._import(spec, spec.target)
 
+    def call_target(self, spec: Spec, *arguments: Any) -> Any:
+        """Call the implementation with what its kind gets, such as the config of a store, and return what it makes.
+
+        Raises:
+            PluginError: it does not import, or is of no use to its kind; names plugin, target and what was expected.
+        """
+        kind = next(kind for report in self.reports for kind, offered in report.provides if offered is spec)
+        target = self.load(spec)
+        self._refuse(spec, spec.target, misfit(kind, target) or misfit_of_call(target, arguments))
+        made = target(*arguments)
+        self._refuse(spec, spec.target, misfit_of_made(kind, made))
+        return made
+
     def loader(self, spec: FrameworkSpec) -> Any:
         """Import what loads checkpoints of a framework; None if it offers nothing."""
         return self._import(spec, spec.load) if spec.load else None
 
     def config_model(self, spec: Spec) -> type[BaseModel] | None:
         """Import the pydantic model of the plugin's config block; None if it has no options."""
-        return self._import(spec, spec.config_model) if spec.config_model else None
+        if not spec.config_model:
+            return None
+        from pydantic import BaseModel  # only for those who have a config
+
+        model: Any = self._import(spec, spec.config_model)
+        fits = isinstance(model, type) and issubclass(model, BaseModel)
+        self._refuse(
+            spec, spec.config_model, "" if fits else f"it is {model!r:.100}; expected a pydantic.BaseModel class"
+        )
+        return cast("type[BaseModel]", model)
 
     def choose(self, hook: str, **question: Any) -> str | None:
         """Ask a choice hook; None if all stand aside.
@@ -220,10 +243,17 @@ class Registry:
             return resolve(target)
         except Exception as error:
             hint = f" To install what it needs: {spec.install}." if spec.install else ""
-            owner = next((str(r) for r in self.reports if any(s is spec for _, s in r.provides)), "?")
             raise PluginError(
-                f"plugin {owner} failed to load {spec.name!r} from {target!r}: {type(error).__name__}: {error}.{hint}"
+                f"plugin {self._owner(spec)} failed to load {spec.name!r} from {target!r}: "
+                f"{type(error).__name__}: {error}.{hint}"
             ) from error
+
+    def _refuse(self, spec: Spec, target: str, problem: str) -> None:
+        if problem:
+            raise PluginError(f"plugin {self._owner(spec)} names {target!r} for {spec.name!r}, but {problem}")
+
+    def _owner(self, spec: Spec) -> str:
+        return next((str(r) for r in self.reports if any(s is spec for _, s in r.provides)), "?")
 
 
 class _IncompatibleError(Exception):
@@ -246,6 +276,8 @@ def resolve(target: str) -> Any:
 def _checked(spec: object, expected: type[Spec], hook: str) -> Spec:
     if not isinstance(spec, expected):
         raise _IncompatibleError(f"its {hook} yields {spec!r}; expected {expected.__name__}")
+    if not (isinstance(spec.name, str) and isinstance(spec.target, str)):
+        raise _IncompatibleError(f"its {hook} yields {spec!r}; expected a name and a target that are text")
     if spec.api != API:
         raise _IncompatibleError(
             f"its {spec.name!r} is written for api {spec.api} and this det-core speaks api {API}; "

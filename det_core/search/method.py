@@ -22,8 +22,8 @@ def open_method(config: ExperimentConfig, context_dir: Path) -> Iterator[SearchM
         DetError: a method of the user's own does not start.
     """
     block = config.searcher
-    target = registry().load(registry().find("search_method", block.name))
-    method = cast("SearchMethod", target(block.options, config.hyperparameters, config.reproducibility.experiment_seed))
+    spec, seed = registry().find("search_method", block.name), config.reproducibility.experiment_seed
+    method = cast("SearchMethod", registry().call_target(spec, block.options, config.hyperparameters, seed))
     try:
         method.open(context_dir)
         yield method

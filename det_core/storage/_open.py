@@ -23,4 +23,4 @@ def open_storage(name: str, options: BaseModel | None) -> StorageManager:
         PluginError: no usable plugin has this name.
     """
     plugins = registry()
-    return cast("StorageManager", plugins.load(plugins.find("storage", name))(options))
+    return cast("StorageManager", plugins.call_target(plugins.find("storage", name), options))

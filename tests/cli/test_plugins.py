@@ -41,16 +41,18 @@ def test_check_finds_everything_that_is_wrong(det: Det, install: Install) -> Non
         "det-lazy",
         command_plugin("name='lazy', target='det_lazy:gone', config_model='det_lazy:Gone', install='pip install x'"),
     )
-    install("det-clash", command_plugin("name='run', target='os:path'"))
+    install("det-clash", command_plugin("name='run', target='os:getcwd'"))
+    install("det-odd", command_plugin("name='odd', target='os:sep'"))
     result = det("plugins", "check")
     assert result.code == 1
     problems = result.out.splitlines()
-    assert len(problems) == 5
+    assert len(problems) == 6
     for words in (
         ("det-raises 1.0", "broken", "no cuda"),
         ("det-old 1.0", "incompatible", "api 0"),
         ("det-lazy 1.0", "implementation", "det_lazy:gone", "pip install x"),
         ("det-lazy 1.0", "config model", "det_lazy:Gone"),
+        ("det-odd 1.0", "implementation", "os:sep: it is '/'; expected a function"),
         ("'run'", "det-core", "det-clash 1.0"),
     ):
         assert any(all(word in problem for word in words) for problem in problems), words

@@ -129,6 +129,84 @@ def det_choose_framework(mro): return {answer!r} if {base!r} in mro else None
 """
 
 
+MISFITS = """
+from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.launcher import Launcher
+class Half(StorageManager):
+    def put(self, storage_id, path, source): ...
+class Other(Launcher):
+    def start(self, request): ...
+class Whole(Half):
+    def __init__(self, config): self.config = config
+    def get(self, storage_id, path, target): ...
+    def list(self, storage_id): return {}
+    def delete(self, storage_id, paths): ...
+class Picky(Whole):
+    def __init__(self): ...
+def nothing(config): ...
+def two(config, more): ...
+number = 42
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("number", "it is 42; expected a subclass of .*StorageManager, or a function that returns"),
+        ("Other", "it is the class Other; expected a subclass of .*StorageManager"),
+        ("Half", "the class Half lacks delete, get, list"),
+        ("Picky", "it takes other arguments than the 1 of its kind: too many"),
+        ("two", "it takes other arguments than the 1 of its kind: missing.*more"),
+        ("nothing", "it made None; expected a subclass of .*StorageManager"),
+    ],
+)
+def test_something_else_behind_a_target_is_told(install: Install, tmp_path: Path, target: str, problem: str) -> None:
+    install("zz-a", storage(target=f"zz_a:{target}") + MISFITS)
+    registry = scan(tmp_path)
+    with pytest.raises(PluginError, match=rf"plugin zz-a 1.2 \(zz_a\) names 'zz_a:{target}' for 'zap', but {problem}"):
+        registry.call_target(registry.find("storage", "zap"), "config")
+
+
+def test_what_fits_is_made(install: Install, tmp_path: Path) -> None:
+    install("zz-a", storage(target="zz_a:Whole") + MISFITS)
+    registry = scan(tmp_path)
+    assert registry.call_target(registry.find("storage", "zap"), "config").config == "config"
+
+
+@pytest.mark.parametrize("kind", ["frameworks:FrameworkSpec", "commands:CommandSpec"])
+def test_a_class_where_a_function_is_expected_is_told(install: Install, tmp_path: Path, kind: str) -> None:
+    """Making an object of it would look like a training that ended well."""
+    hook, _, spec = kind.partition(":")
+    install(
+        "zz-a",
+        f"import det_core\nfrom det_core.specs import {spec}\n@det_core.hookimpl\ndef det_{hook}():\n"
+        f"    yield {spec}(name='zap', target='zz_a:Adapter')\nclass Adapter: ...\n",
+    )
+    registry = scan(tmp_path)
+    with pytest.raises(PluginError, match="'zz_a:Adapter' for 'zap', but it is the class Adapter; expected a function"):
+        registry.call_target(registry.find(hook[:-1], "zap"), 1, 2)
+
+
+def test_a_config_model_that_is_none_is_told(install: Install, tmp_path: Path) -> None:
+    spec = storage().replace("install=", "config_model='zz_a:number', install=")
+    install("zz-a", spec + MISFITS)
+    registry = scan(tmp_path)
+    with pytest.raises(PluginError, match=r"zz-a .*'zz_a:number' for 'zap', but it is 42; expected a pydantic"):
+        registry.config_model(registry.find("storage", "zap"))
+
+
+@pytest.mark.parametrize("change", ["name=5", "target=None"])
+def test_a_spec_of_other_types_harms_nobody(install: Install, tmp_path: Path, change: str) -> None:
+    key = change.partition("=")[0]
+    install("zz-a", storage().replace(f"{key}='{'zap' if key == 'name' else 'zz_a:thing'}'", change))
+    install("zz-b", storage("other"))
+    registry = scan(tmp_path)
+    assert registry.names("storage") == ["other"]
+    (report,) = [report for report in registry.reports if report.name == "zz-a"]
+    assert report.status == "incompatible"
+    assert "expected a name and a target that are text" in report.problem
+
+
 def test_choices_that_differ_are_an_error(install: Install, tmp_path: Path) -> None:
     install("zz-a", CHOICE.format(answer="one", base="x.Base"))
     install("zz-b", CHOICE.format(answer="two", base="x.Mixin"))

@@ -1,0 +1,56 @@
+"""What the targets of plugins must be."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from det_core.interfaces.backend import Backend
+from det_core.interfaces.launcher import Launcher
+from det_core.interfaces.search_method import SearchMethod
+from det_core.interfaces.storage import StorageManager
+
+_MADE: dict[str, type] = {
+    "backend": Backend,
+    "launcher": Launcher,
+    "search_method": SearchMethod,
+    "storage": StorageManager,
+}
+"""Kind of plugin -> what its target makes; targets of other kinds are functions."""
+
+
+def misfit(kind: str, target: Any) -> str:
+    """Return why an imported target is of no use to its kind; empty if nothing is wrong."""
+    expected = _MADE.get(kind)
+    if isinstance(target, type):
+        if expected is None or not issubclass(target, expected):
+            return f"it is the class {target.__name__}; expected {_expected(kind)}"
+        missing = getattr(target, "__abstractmethods__", ())
+        if missing:
+            return f"the class {target.__name__} lacks {', '.join(sorted(missing))}"
+    elif not callable(target):
+        return f"it is {target!r:.100}; expected {_expected(kind)}"
+    return ""
+
+
+def misfit_of_made(kind: str, made: Any) -> str:
+    """Return why what a target made is of no use to its kind; empty if nothing is wrong."""
+    expected = _MADE.get(kind)
+    fits = expected is None or isinstance(made, expected)
+    return "" if fits else f"it made {made!r:.100}; expected {_expected(kind)}"
+
+
+def misfit_of_call(target: Any, arguments: tuple[Any, ...]) -> str:
+    """Return why a target cannot be called as its kind is; empty if nothing is wrong."""
+    try:
+        inspect.signature(target).bind(*arguments)
+    except TypeError as error:
+        return f"it takes other arguments than the {len(arguments)} of its kind: {error}"
+    return ""
+
+
+def _expected(kind: str) -> str:
+    expected = _MADE.get(kind)
+    if expected is None:
+        return "a function"
+    return f"a subclass of {expected.__module__}.{expected.__name__}, or a function that returns an object of one"
