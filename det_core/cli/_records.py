@@ -18,6 +18,7 @@ from det_core.interfaces.tracking import (
     Trial,
     TrialResult,
 )
+from det_core.tracking.control import lacks_runner
 
 CHECKPOINT_STATES = tuple(state for state in CheckpointState if state is not CheckpointState.DELETED)
 """Of those that are shown."""
@@ -29,15 +30,21 @@ def experiment_row(experiment: Experiment) -> dict[str, Any]:
     return {field.name: getattr(experiment, field.name) for field in fields(experiment) if field.name not in _LONG}
 
 
-def experiment_table(experiments: Iterable[Experiment]) -> str:
-    """One line per experiment."""
-    return table(
+def experiment_table(experiments: Sequence[Experiment], runners: Mapping[int, str | None]) -> str:
+    """Return a line per experiment, then what to type for those whose runner is gone.
+
+    Args:
+        runners: who holds the leases, by experiment.
+    """
+    orphaned = [one.id for one in experiments if lacks_runner(one, runners.get(one.id))]
+    hints = (f"Nobody runs experiment {identity}; to go on: det experiment resume {identity}" for identity in orphaned)
+    lines = table(
         ("id", "name", "state", "progress", "started", "took", "owner"),
         (
             (
                 one.id,
                 one.name,
-                one.state,
+                f"{one.state.value} (no runner)" if one.id in orphaned else one.state,
                 f"{one.progress:.0%}",
                 one.start_time,
                 elapsed(one.start_time, one.end_time) if one.end_time else None,
@@ -46,6 +53,7 @@ def experiment_table(experiments: Iterable[Experiment]) -> str:
             for one in experiments
         ),
     )
+    return sections(lines, "\n".join(hints))
 
 
 def trial_table(results: Sequence[TrialResult], metric: str) -> str:

@@ -7,9 +7,10 @@ import sys
 
 from det_core.cli._output import count, print_json, size
 from det_core.cli._records import checkpoint_table
-from det_core.config import parse_config
+from det_core.config import CheckpointStorageConfig, parse_config
 from det_core.core.removal import remove
 from det_core.errors import DetError
+from det_core.home import default_storage
 from det_core.interfaces.tracking import Checkpoint
 from det_core.runner._lease import Lease
 from det_core.runner._retention import superfluous
@@ -22,12 +23,13 @@ def apply_retention(args: argparse.Namespace) -> int:
     problems: list[str] = []
     with open_store() as store:
         experiment = store.experiment(args.experiment_id)
-        policy = parse_config(experiment.config).checkpoint_storage
-        if experiment.unmanaged or policy is None:
+        if experiment.unmanaged:
             raise DetError(
                 f"experiment {experiment.id} was recorded by a script, which has no retention policy; to remove "
                 "checkpoints of it: det checkpoint rm UUID"
             )
+        configured = parse_config(experiment.config).checkpoint_storage
+        policy = configured or CheckpointStorageConfig.model_validate(default_storage())
         with Lease(store, experiment.id) as lease:
             for checkpoint in superfluous(store, experiment.id, policy):
                 lease.check()

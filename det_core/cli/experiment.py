@@ -59,10 +59,11 @@ def _list(args: argparse.Namespace) -> int:
             reverse=args.reverse,
             limit=args.limit,
         )
-    rows = [experiment_row(one) for one in shown] if args.json or args.csv else ()
+        runners = {one.id: store.lease_holder(one.id) for one in shown if not one.state.final}
+    rows = [{**experiment_row(one), "runner": runners.get(one.id)} for one in shown] if args.json or args.csv else ()
     narrowed = args.states or args.name is not None or args.label is not None
     none = "No such experiments." if narrowed else "No experiments yet. To train one: det run CONFIG"
-    show(args, rows, lambda: experiment_table(shown) if shown else none)
+    show(args, rows, lambda: experiment_table(shown, runners) if shown else none)
     return 0
 
 
@@ -76,13 +77,14 @@ def _describe(args: argparse.Namespace) -> int:
             _metrics.print_metrics_csv(found)
             return 0
         checkpoints = all_checkpoints(store, experiment_id=experiment.id)
+        runner = store.lease_holder(experiment.id)
         if args.json:
             wanted = {"metrics": found} if args.metrics else {}
             trials = [result.trial for result in results]
-            print_json(document(experiment, trials=trials, checkpoints=checkpoints, **wanted))
+            print_json(document(experiment, runner=runner, trials=trials, checkpoints=checkpoints, **wanted))
             return 0
         tables = trial_table(results, searcher_metric(experiment.config)[0]), checkpoint_table(checkpoints)
-        print(sections(experiment_facts(experiment, store.lease_holder(experiment.id)), *tables))
+        print(sections(experiment_facts(experiment, runner), *tables))
         if args.metrics:
             _metrics.print_metrics_lines(found)
     return 0

@@ -53,6 +53,11 @@ class ExperimentReference(Recorded):
         return self._record.state
 
     @property
+    def runner(self) -> str | None:
+        """Who runs it now; None if nobody does, and `activate` goes on unless it has ended."""
+        return self._store.lease_holder(self.id)
+
+    @property
     def progress(self) -> float:
         """Share of the work that is done, 0 to 1."""
         return self._record.progress

@@ -10,6 +10,8 @@ from det_core.interfaces.tracking import Experiment, LogLine, State, TrackingSto
 
 POLL_SECONDS = 0.2
 _PAGE = 1000
+_RUNNING = (State.ACTIVE, State.STOPPING_CANCELED, State.STOPPING_KILLED)
+"""States in which somebody runs an experiment."""
 
 
 def ask(store: TrackingStore, experiment_id: int, state: State) -> Experiment:
@@ -56,6 +58,15 @@ def settled(store: TrackingStore, experiment_id: int) -> Experiment | None:
     experiment = store.experiment(experiment_id)
     idle = holder is None and not experiment.unmanaged
     return experiment if experiment.state.final or idle else None
+
+
+def lacks_runner(experiment: Experiment, runner: str | None) -> bool:
+    """Return whether an experiment should be running, but nobody runs it.
+
+    Args:
+        runner: who holds its lease.
+    """
+    return runner is None and not experiment.unmanaged and experiment.state in _RUNNING
 
 
 def _runs(store: TrackingStore, experiment: Experiment) -> bool:

@@ -187,6 +187,23 @@ def test_delete(det: Det, three: Record, monkeypatch: pytest.MonkeyPatch) -> Non
     assert sorted(path.name for path in files.iterdir()) == ["1", "2"]
 
 
+def test_an_experiment_whose_runner_is_gone_says_how_to_go_on(det: Det, record: Record) -> None:
+    record.store.set_experiment_state(1, State.ACTIVE)
+    record.store.acquire_lease(1, "host:1:1:x", seconds=60)
+    assert "no runner" not in det("experiment", "list").out
+    assert det("experiment", "list", "--json").json[0]["runner"] == "host:1:1:x"
+    assert det("experiment", "describe", 1, "--json").json["runner"] == "host:1:1:x"
+    record.store.release_lease(1, "host:1:1:x")
+    out = det("experiment", "list").out
+    assert "ACTIVE (no runner)" in out
+    assert "det experiment resume 1" in out
+    assert det("experiment", "list", "--json").json[0]["runner"] is None
+    assert det("experiment", "describe", 1, "--json").json["runner"] is None
+    assert "det experiment resume 1" in det("experiment", "describe", 1).out
+    record.store.set_experiment_state(1, State.PAUSED)
+    assert "no runner" not in det("experiment", "list").out  # as it should be
+
+
 def test_what_runs_is_not_deleted(det: Det, record: Record) -> None:
     record.store.acquire_lease(1, "somebody", seconds=60)
     result = det("experiment", "delete", 1, "--yes")
