@@ -1,4 +1,7 @@
-"""``python -m det_core.runner STORE_URL EXPERIMENT_ID [--from-beginning]``: the detached runner."""
+"""``python -m det_core.runner EXPERIMENT_ID [--from-beginning]``: the detached runner. It reads the record's URL from stdin.
+
+The URL may hold a password, and arguments are for all users of the host to read.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from det_core.tracking import open_store
 
 
 def main() -> int:
-    url, experiment_id, *options = sys.argv[1:]
+    experiment_id, *options = sys.argv[1:]
+    url = sys.stdin.readline().rstrip("\n")
     try:
         with open_store(url) as store:
             state = ExperimentRunner(store, int(experiment_id), from_beginning=FROM_BEGINNING in options).run()

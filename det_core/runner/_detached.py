@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 from det_core.errors import LaunchError
 from det_core.home import private_directory
@@ -29,12 +30,15 @@ def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: 
     options = [FROM_BEGINNING] if from_beginning else []
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "det_core.runner", store.url, str(experiment_id), *options],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "det_core.runner", str(experiment_id), *options],
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
+    assert process.stdin
+    with suppress(BrokenPipeError), process.stdin as pipe:  # it may have ended, with the reason in its log
+        pipe.write(f"{store.url}\n".encode())  # not an argument, which all users of this host can read
     threading.Thread(target=process.wait, daemon=True).start()  # no zombie where this process lives on
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,17 @@ def context_dir(tmp_path: Path) -> Path:
     directory = tmp_path / "code"
     directory.mkdir()
     return directory
+
+
+def start_runner(store: TrackingStore, experiment_id: int) -> subprocess.Popen[bytes]:
+    """A runner as a child process, as `start_detached` starts it."""
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "det_core.runner", str(experiment_id)], stdin=subprocess.PIPE, bufsize=0
+    )
+    assert runner.stdin
+    with runner.stdin as pipe:
+        pipe.write(f"{store.url}\n".encode())
+    return runner
 
 
 def keep_all() -> dict[str, Any]:

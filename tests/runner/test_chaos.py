@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +17,8 @@ from det_core.interfaces.search_method import Action, Create, SearchMethod, Trai
 from det_core.interfaces.tracking import Experiment, State, TrackingStore
 from det_core.search.method import open_method
 from det_core.testing import campaign_seeds
+
+from .conftest import start_runner
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign, pytest.mark.timeout(600)]
 
@@ -87,10 +87,9 @@ def disturb(store: TrackingStore, experiment_id: int, chance: random.Random) -> 
     kills = chance.randint(2, 6)
     killed = 0
     deadline = time.monotonic() + PATIENCE
-    command = [sys.executable, "-m", "det_core.runner", store.url, str(experiment_id)]
     while True:
         assert time.monotonic() < deadline
-        runner = subprocess.Popen(command)
+        runner = start_runner(store, experiment_id)
         try:
             while runner.poll() is None and time.monotonic() < deadline:
                 if killed == kills:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ from det_core.interfaces.tracking import Experiment, State, TrackingStore
 from det_core.runner import ExperimentRunner
 
 from ..waiting import wait_for
+from .conftest import start_runner
 
 pytestmark = pytest.mark.integration
 
@@ -164,7 +163,7 @@ def test_pause_and_resume(store: TrackingStore, new_experiment: Submit, tmp_path
 def test_one_trial_is_killed_and_the_search_goes_on(store: TrackingStore, new_experiment: Submit) -> None:
     forever = "def on_batch(self, batch):\n    while self.context.get_trial_seed() == 7: time.sleep(0.05)\n"
     experiment = new_experiment(forever, **random_search(3))
-    runner = subprocess.Popen([sys.executable, "-m", "det_core.runner", store.url, str(experiment.id)])
+    runner = start_runner(store, experiment.id)
     try:
         wait_for(lambda: [trial.state for trial in store.trials(experiment.id)][1:] == [State.COMPLETED] * 2)
         store.set_trial_state(store.trials(experiment.id)[0].id, State.STOPPING_KILLED)
