@@ -17,7 +17,23 @@ def home() -> Path:
     """
     import platformdirs
 
-    return _create(Path(os.environ.get("DET_HOME") or platformdirs.user_data_dir("det")).expanduser().absolute())
+    try:
+        path = Path(os.environ.get("DET_HOME") or platformdirs.user_data_dir("det")).expanduser()
+    except RuntimeError as error:  # a user without a home directory
+        raise TrackingError(
+            f"there is no place for det's data ({error}). Set DET_HOME to a directory of yours."
+        ) from error
+    return _create(path.absolute())
+
+
+def user_name() -> str:
+    """Return the name of this process's user, or the user id where it has none, as in many containers."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def private_directory(name: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from det_core.cli._asking import agreed
 from det_core.cli._command import JSON, LIMIT, REVERSE, YES, Command, add_commands, argument
 from det_core.cli._output import count, facts, print_json, table, text
 from det_core.cli._records import document, sections
+from det_core.home import user_name
 from det_core.interfaces.models import Model, ModelSort, ModelVersion
 from det_core.tracking import open_store
 
@@ -67,7 +67,7 @@ def _create(args: argparse.Namespace) -> int:
             metadata=dict(args.metadata),
             labels=args.labels,
             notes=args.notes or "",
-            owner=getpass.getuser(),
+            owner=user_name(),
         )
     return _tell(args, model, f"Created model {model.name}")
 
@@ -80,7 +80,7 @@ def _register(args: argparse.Namespace) -> int:
             version_name=args.version_name or "",
             comment=args.comment or "",
             notes=args.notes or "",
-            owner=getpass.getuser(),
+            owner=user_name(),
         )
     return _tell(args, version, f"Checkpoint {args.uuid} is version {version.version} of model {args.name}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
 import random
@@ -17,6 +16,7 @@ from det_core.config import ExperimentConfig, sample_hyperparameters
 from det_core.core._distributed import DistributedContext
 from det_core.core._info import TrialInfo
 from det_core.errors import StoreUnsuitable, TrackingError
+from det_core.home import user_name
 from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
 from det_core.tracking import open_later, open_store
 from det_core.tracking.secret_files import keep
@@ -81,7 +81,7 @@ def _record(store: TrackingStore, settings: ExperimentConfig) -> TrialInfo:
     seed = settings.reproducibility.experiment_seed
     hparams = sample_hyperparameters(settings.hyperparameters, random.Random(seed))  # noqa: S311
     config = keep(settings.dump())
-    experiment = store.create_experiment(config=config, owner=getpass.getuser(), unmanaged=True)
+    experiment = store.create_experiment(config=config, owner=user_name(), unmanaged=True)
     trial = store.create_trial(experiment.id, hparams=hparams, seed=seed)
     if settings.searcher.max_length:
         store.set_searcher_operation(trial.id, settings.searcher.max_length.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from det_core.experimental._experiment import ExperimentReference
 from det_core.experimental._model import Model, ModelOrderBy, ModelSortBy, sort_of
 from det_core.experimental._record import Recorded, as_yaml, open_record
 from det_core.experimental._trial import TrialMetrics, TrialReference
+from det_core.home import user_name
 
 
 class Determined(Recorded):
@@ -36,7 +36,7 @@ class Determined(Recorded):
 
     def __init__(self, master: str | None = None, user: str | None = None) -> None:
         self._master = open_record(master).url
-        self._user = user or getpass.getuser()
+        self._user = user or user_name()
 
     def create_experiment(
         self, config: str | Path | Mapping[str, Any], model_dir: str | Path | None = None

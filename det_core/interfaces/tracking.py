@@ -45,6 +45,12 @@ REQUESTS: Mapping[State, State] = {
 """What a person can ask of a running experiment, mildest first -> the state that it ends in."""
 
 
+def stronger(one: State | None, other: State | None) -> State | None:
+    """Return the state that asks for more; one that is no request asks for nothing."""
+    severity = list(REQUESTS)
+    return max((one, other), key=lambda state: severity.index(state) if state in severity else -1)
+
+
 class CheckpointState(str, Enum):
     ACTIVE = "ACTIVE"
     """Being written; only the run that began it may complete it."""
@@ -378,6 +384,17 @@ class TrackingStore(ModelRegistry, ABC):
         """
 
     @abstractmethod
+    def request_experiment_state(self, experiment_id: int, state: State) -> bool:
+        """Ask whoever runs an experiment to stop it. A request never replaces one that asks for more.
+
+        Args:
+            state: a key of `REQUESTS`.
+
+        Returns:
+            Whether somebody runs it; else nothing is changed.
+        """
+
+    @abstractmethod
     def set_experiment_progress(self, experiment_id: int, progress: float, *, lease: str = "") -> None: ...
 
     # The search: an append-only log of what its method was told, from which it is resumed.
@@ -483,6 +500,14 @@ class TrackingStore(ModelRegistry, ABC):
     @abstractmethod
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
         """Record a state; final states set the end time, others clear it. Raises as for experiments."""
+
+    @abstractmethod
+    def request_trial_end(self, trial_id: int) -> bool:
+        """Ask whoever runs a trial's experiment to end the trial at once.
+
+        Returns:
+            Whether somebody runs it and the trial has not ended; else nothing is changed.
+        """
 
     @abstractmethod
     def count_restart(self, trial_id: int, *, lease: str = "") -> int:
@@ -698,6 +723,10 @@ class TrackingStore(ModelRegistry, ABC):
     @abstractmethod
     def logs(self, trial_id: int, *, after: int = 0, limit: int | None = None) -> list[LogLine]:
         """In order; only ids greater than ``after``."""
+
+    @abstractmethod
+    def latest_logs(self, experiment_id: int) -> dict[int, int]:
+        """Return the id of each trial's latest line; 0 of a trial without any."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""``python -m det_core.runner EXPERIMENT_ID [--from-beginning]``: the detached runner. It reads the record's URL from stdin.
+"""``python -m det_core.runner EXPERIMENT_ID [--from-beginning]``: the detached runner.
 
-The URL may hold a password, and arguments are for all users of the host to read.
+It reads the record's URL from stdin, since the URL may hold a password and all users of the host can read arguments.
 """
 
 from __future__ import annotations

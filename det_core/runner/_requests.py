@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
+from det_core.interfaces.tracking import REQUESTS, State, TrackingStore, stronger
 
 _POLL_EVERY = 1.0
-
-_SEVERITY = list(REQUESTS)
 
 
 class Requests:
@@ -58,8 +56,3 @@ class Requests:
 
     def _raise_to(self, state: State) -> None:
         self.current = stronger(self.current, state)
-
-
-def stronger(one: State | None, other: State | None) -> State | None:
-    """The one that asks for more."""
-    return max((one, other), key=lambda request: _SEVERITY.index(request) if request else -1)

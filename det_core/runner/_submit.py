@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from pathlib import Path
 
 from det_core.config import ExperimentConfig, parse_config, replace_texts
 from det_core.core import open_block
 from det_core.errors import InvalidExperimentException
-from det_core.home import default_storage
+from det_core.home import default_storage, user_name
 from det_core.interfaces.tracking import Experiment, TrackingStore
 from det_core.launch import backends
 from det_core.runner._context_dir import pack
@@ -47,5 +46,5 @@ def submit(
         config=keep(complete),
         original_config=replace_texts(original_config, known),
         model_definition=pack(context_dir, lambda text: replace_texts(text, known)),
-        owner=getpass.getuser(),
+        owner=user_name(),
     )

@@ -8,8 +8,8 @@ from functools import partial
 
 from typing_extensions import Self
 
-from det_core.interfaces.tracking import State, Trial
-from det_core.runner._requests import Requests, stronger
+from det_core.interfaces.tracking import State, Trial, stronger
+from det_core.runner._requests import Requests
 from det_core.runner._trial import Ended
 
 _MOST = 256

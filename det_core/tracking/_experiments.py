@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, Text, func, or_, select, type_coerce, update
 
 from det_core.errors import ExperimentBusy
-from det_core.interfaces.tracking import Experiment, State
-from det_core.tracking._rows import Part, columns, fetch, get_experiment, insert, lock_experiment, only
-from det_core.tracking._schema import experiments
-from det_core.tracking._types import dump, now
+from det_core.interfaces.tracking import Experiment, State, stronger
+from det_core.tracking._rows import Part, columns, fetch, get_experiment, holder_of, insert, lock_experiment, only
+from det_core.tracking._schema import experiments, trials
+from det_core.tracking._types import dump, now, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,8 +114,27 @@ class Experiments(Part):
     def set_experiment_state(
         self, experiment_id: int, state: State, *, lease: str = "", error: str | None = None
     ) -> None:
-        values = {"state": state, "error": error, "end_time": now() if state.final else None}
+        values = {
+            "state": state,
+            "error": printable(error) if error else error,
+            "end_time": now() if state.final else None,
+        }
         self._update_experiment(experiment_id, lease, values, durable=True)
+
+    def request_experiment_state(self, experiment_id: int, state: State) -> bool:
+        active = (trials.c.experiment_id == experiment_id, trials.c.state == State.ACTIVE)
+        with self._database.write(durable=True) as connection:
+            lock_experiment(connection, experiment_id)
+            experiment = get_experiment(connection, experiment_id)
+            if experiment.unmanaged:  # by a script, which holds no lease
+                is_running = connection.execute(select(trials.c.id).where(*active).limit(1)).first() is not None
+            else:
+                is_running = holder_of(connection, experiment_id, self._database.clock) is not None
+            if experiment.state.final or not is_running:
+                return False
+            if stronger(experiment.state, state) is state:
+                connection.execute(update(experiments).where(_c.id == experiment_id).values(state=state, end_time=None))
+            return True
 
     def set_experiment_progress(self, experiment_id: int, progress: float, *, lease: str = "") -> None:
         self._update_experiment(experiment_id, lease, {"progress": progress})
@@ -132,11 +151,8 @@ class Experiments(Part):
                 raise ExperimentBusy(f"experiment {experiment_id} is being run by {other}")
 
     def lease_holder(self, experiment_id: int) -> str | None:
-        valid = _c.lease_expires > self._database.clock
-        query = select(_c.lease_holder, valid.label("valid")).where(_c.id == experiment_id)
         with self._database.read() as connection:
-            row = only(connection, query, f"experiment {experiment_id}")
-            return row.lease_holder if row.valid else None
+            return holder_of(connection, experiment_id, self._database.clock)
 
     def release_lease(self, experiment_id: int, holder: str) -> None:
         release = update(experiments).where(_c.id == experiment_id, _c.lease_holder == holder)

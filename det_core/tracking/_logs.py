@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from det_core.interfaces.tracking import LogLine
-from det_core.tracking._rows import Part, columns, fetch, get_trial, lock_trial
-from det_core.tracking._schema import logs
+from det_core.tracking._rows import Part, columns, fetch, get_experiment, get_trial, lock_trial
+from det_core.tracking._schema import logs, trials
+from det_core.tracking._types import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,13 +33,15 @@ class Logs(Part):
             get_trial(connection, trial_id)
             return fetch(connection, LogLine, newer.order_by(logs.c.id).limit(limit))
 
+    def latest_logs(self, experiment_id: int) -> dict[int, int]:
+        latest = select(func.max(logs.c.id)).where(logs.c.trial_id == trials.c.id).correlate(trials).scalar_subquery()
+        query = select(trials.c.id, latest).where(trials.c.experiment_id == experiment_id).order_by(trials.c.id)
+        with self._database.read() as connection:
+            get_experiment(connection, experiment_id)
+            return {trial_id: line or 0 for trial_id, line in connection.execute(query)}
+
 
 def _row(line: LogLine) -> dict[str, Any]:
-    row = {**vars(line), "log": _printable(line.log)}
+    row = {**vars(line), "log": printable(line.log)}
     del row["id"]
     return row
-
-
-def _printable(text: str) -> str:
-    """Without what a database refuses in text: NUL, and halves of characters."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

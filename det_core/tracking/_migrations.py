@@ -154,9 +154,24 @@ def _errors_of_checkpoints(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE checkpoints ADD COLUMN error TEXT"))
 
 
+def _partial_indexes(connection: Connection) -> None:
+    """Make SQLite's indexes anew with the condition that queries have: to its planner, ``false`` is not ``0``."""
+    if connection.dialect.name != "sqlite":
+        return
+    for name, column in (("value", "searcher_metric"), ("step", "steps_completed")):
+        connection.execute(text(f"DROP INDEX metrics_scored_by_{name}"))
+        connection.execute(
+            text(
+                f"CREATE INDEX metrics_scored_by_{name} ON metrics (trial_id, {column})"
+                " WHERE archived = 0 AND searcher_metric IS NOT NULL"
+            )
+        )
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _searcher_metadata_system_metrics_and_sources,
     _searches_and_models,
     _errors_of_checkpoints,
+    _partial_indexes,
 ]
 """Step n leads from version n + 1 to version n + 2; a new database starts at the last version. Only append."""

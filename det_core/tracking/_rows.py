@@ -95,6 +95,14 @@ def lock_experiment(connection: Connection, experiment_id: int, lease: str = "")
         raise StaleRun(f"experiment {experiment_id} is no longer run by {lease}, but by {holder or 'nobody'}")
 
 
+def holder_of(connection: Connection, experiment_id: int, clock: ColumnElement[Any]) -> str | None:
+    """Who holds a lease that has not run out by the database's clock."""
+    valid = (experiments.c.lease_expires > clock).label("valid")
+    query = select(experiments.c.lease_holder, valid).where(experiments.c.id == experiment_id)
+    row = only(connection, query, f"experiment {experiment_id}")
+    return row.lease_holder if row.valid else None
+
+
 def lock_trial(connection: Connection, trial_id: int, *, lease: str = "") -> Row[Any]:
     """Keep other writers from the trial; its run_id and steps_completed. Raises StaleRun as for experiments."""
     what = f"trial {trial_id}"

@@ -17,6 +17,7 @@ from det_core.tracking._rows import (
     get,
     get_experiment,
     get_trial,
+    holder_of,
     insert,
     lock_experiment,
     lock_trial,
@@ -78,6 +79,15 @@ class Trials(Part):
             update_trial(connection, trial_id, state=state, end_time=ended)
             if ended:
                 _end_runs(connection, trial_id)
+
+    def request_trial_end(self, trial_id: int) -> bool:
+        with self._database.write(durable=True) as connection:
+            lock_trial(connection, trial_id)
+            trial = get_trial(connection, trial_id)
+            if trial.state.final or holder_of(connection, trial.experiment_id, self._database.clock) is None:
+                return False
+            update_trial(connection, trial_id, state=State.STOPPING_KILLED, end_time=None)
+            return True
 
     def count_restart(self, trial_id: int, *, lease: str = "") -> int:
         with self._database.write() as connection:

@@ -71,6 +71,11 @@ def load(text: str) -> Any:
         ) from error
 
 
+def printable(text: str) -> str:
+    """Text without what a database refuses: NUL, and halves of characters."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+
+
 def finite(value: object) -> float | None:
     """A metric as a finite number, None if it is something else."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -23,12 +23,12 @@ def ask(store: TrackingStore, experiment_id: int, state: State) -> Experiment:
     Raises:
         TrackingError: nobody runs it.
     """
+    running = store.request_experiment_state(experiment_id, state)
     experiment = store.experiment(experiment_id)
-    if experiment.state.final or not _runs(store, experiment):
+    if not running:
         hint = "" if experiment.state is State.COMPLETED else f"; to go on: det experiment resume {experiment_id}"
         raise TrackingError(f"nothing is running experiment {experiment_id}, which is {experiment.state.value}{hint}")
-    store.set_experiment_state(experiment_id, state)
-    return store.experiment(experiment_id)
+    return experiment
 
 
 def ask_to_kill_trial(store: TrackingStore, trial_id: int) -> Trial:
@@ -37,16 +37,16 @@ def ask_to_kill_trial(store: TrackingStore, trial_id: int) -> Trial:
     Raises:
         TrackingError: nobody runs it.
     """
+    running = store.request_trial_end(trial_id)
     trial = store.trial(trial_id)
+    if running:
+        return trial
     if trial.state.final:
         raise TrackingError(f"trial {trial_id} is {trial.state.value} already")
-    if store.lease_holder(trial.experiment_id) is None:
-        raise TrackingError(
-            f"nothing is running trial {trial_id}, which is {trial.state.value}; "
-            f"to go on with its experiment: det experiment resume {trial.experiment_id}"
-        )
-    store.set_trial_state(trial_id, State.STOPPING_KILLED)
-    return store.trial(trial_id)
+    raise TrackingError(
+        f"nothing is running trial {trial_id}, which is {trial.state.value}; "
+        f"to go on with its experiment: det experiment resume {trial.experiment_id}"
+    )
 
 
 def settled(store: TrackingStore, experiment_id: int) -> Experiment | None:
@@ -69,12 +69,6 @@ def lacks_runner(experiment: Experiment, runner: str | None) -> bool:
     return runner is None and not experiment.unmanaged and experiment.state in _RUNNING
 
 
-def _runs(store: TrackingStore, experiment: Experiment) -> bool:
-    if experiment.unmanaged:  # by a script, which holds no lease
-        return any(trial.state is State.ACTIVE for trial in store.trials(experiment.id))
-    return store.lease_holder(experiment.id) is not None
-
-
 def log_lines(
     store: TrackingStore, experiment_id: int, trial_id: int | None = None, *, follow: bool = False
 ) -> Iterator[LogLine]:
@@ -83,9 +77,9 @@ def log_lines(
     over = False
     while not over:
         over = not follow or settled(store, experiment_id) is not None
-        for trial in store.trials(experiment_id):
-            if trial_id in (None, trial.id):
-                yield from _new_lines(store, trial.id, seen)
+        for trial, latest in store.latest_logs(experiment_id).items():
+            if trial_id in (None, trial) and latest > seen.get(trial, 0):
+                yield from _new_lines(store, trial, seen)
         if not over:
             time.sleep(POLL_SECONDS)
 

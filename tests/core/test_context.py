@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from det_core import core, get_cluster_info
-from det_core.errors import CheckpointNotFound, MetricsConflict
+from det_core.errors import CheckpointNotFound, MetricsConflict, TrackingError
+from det_core.home import home
 from det_core.interfaces.tracking import CheckpointState, State, TrackingStore
 from det_core.tracking import open_store
 
@@ -197,3 +198,22 @@ def test_a_home_on_the_network_is_replaced_by_a_local_record_with_one_notice(
 def test_no_cluster_info_means_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_INFO_DIR", str(tmp_path))
     assert get_cluster_info() is None
+
+
+def test_a_user_without_a_name(det_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R14, C4: `docker --user 1234`, where no entry of the user database and no variable has a name."""
+
+    def nobody(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    with core.init():
+        pass
+    with open_store() as store:
+        assert store.experiment(1).owner == str(os.getuid())
+    for name in ("DET_HOME", "HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(TrackingError, match="Set DET_HOME to a directory of yours"):
+        home()

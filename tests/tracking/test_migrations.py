@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from det_core.interfaces.tracking import CheckpointState, State, TrackingStore
 from det_core.tracking import _schema, open_store
+from det_core.tracking._scores import best_of_trials
 
 
 @pytest.fixture
@@ -79,3 +80,13 @@ def test_an_upgraded_database_is_like_a_new_one(old: str) -> None:
                 table.drop(connection)
             _schema.tables.create_all(connection)
         assert found == shape(upgraded)
+
+
+def test_the_best_values_of_an_upgraded_database_are_read_from_their_index(old: str) -> None:
+    """R12: to SQLite, an index of rows where `archived = false` is none of rows where `archived = 0`."""
+    if not old.startswith("sqlite"):
+        pytest.skip("PostgreSQL knows that they are the same, and reads a table of one row without an index")
+    with open_store(old) as store, store._database.read() as connection:  # type: ignore[attr-defined]
+        query = best_of_trials(1, smaller_is_better=True).compile(connection, compile_kwargs={"literal_binds": True})
+        plan = [row[-1] for row in connection.execute(sa.text(f"EXPLAIN QUERY PLAN {query}"))]
+        assert any("INDEX metrics_scored_by_value" in step for step in plan), plan

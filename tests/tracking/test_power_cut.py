@@ -89,8 +89,8 @@ class Disk:
 
     def _sync(self, path: str) -> None:
         if (node := self.names.get(path)) is None or node.now is None:
-            kept = {name: node for name, node in self.durable_names.items() if os.path.dirname(name) != path}
-            self.durable_names = kept | {n: node for n, node in self.names.items() if os.path.dirname(n) == path}
+            kept = {name: node for name, node in self.durable_names.items() if parent(name) != path}
+            self.durable_names = kept | {n: node for n, node in self.names.items() if parent(n) == path}
         else:
             node.synced = bytes(node.now)
 
@@ -100,13 +100,17 @@ class Disk:
         old = {name: node for name, node in self.durable_names.items() if not name.endswith("-shm")}
 
         def reached(name: str) -> bool:
-            return (parent := os.path.dirname(name)) == root or (parent in old and reached(parent))
+            return (above := parent(name)) == root or (above in old and reached(above))
 
         return {
             "everything": {name: None if node.now is None else bytes(node.now) for name, node in files.items()},
             "names": {name: None if node.now is None else node.synced for name, node in files.items()},
             "synced": {name: None if node.now is None else node.synced for name, node in old.items() if reached(name)},
         }
+
+
+def parent(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def calls(record: Path) -> Iterator[tuple[str, str, int, bytes]]:

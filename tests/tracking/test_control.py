@@ -1,0 +1,99 @@
+"""Requests to those who run something, and the logs that are followed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from det_core.errors import TrackingError
+from det_core.interfaces.tracking import LogLine, Run, State, TrackingStore, Trial
+from det_core.tracking import open_store
+from det_core.tracking._types import now
+from det_core.tracking.control import ask, ask_to_kill_trial, log_lines
+
+
+@pytest.fixture
+def running(store: TrackingStore, trial: Trial) -> int:
+    """An experiment that somebody runs."""
+    store.acquire_lease(trial.experiment_id, "host:1:1:1", seconds=60)
+    store.set_experiment_state(trial.experiment_id, State.ACTIVE)
+    return trial.experiment_id
+
+
+def test_a_request_never_replaces_one_that_asks_for_more(store: TrackingStore, running: int) -> None:
+    """R11: a kill was lost to a later pause."""
+    for state, becomes in (
+        (State.PAUSED, State.PAUSED),
+        (State.STOPPING_CANCELED, State.STOPPING_CANCELED),
+        (State.PAUSED, State.STOPPING_CANCELED),
+        (State.STOPPING_KILLED, State.STOPPING_KILLED),
+        (State.STOPPING_CANCELED, State.STOPPING_KILLED),
+    ):
+        assert ask(store, running, state).state is becomes
+
+
+@pytest.mark.parametrize("state", [State.COMPLETED, State.ERROR, State.CANCELED])
+def test_what_has_ended_meanwhile_stays_ended(store: TrackingStore, running: int, trial: Trial, state: State) -> None:
+    """R11: a search that completed between the look and the write became PAUSED, its trial STOPPING_KILLED."""
+    store.set_trial_state(trial.id, state)
+    assert not store.request_trial_end(trial.id)
+    ended = store.trial(trial.id)
+    assert (ended.state, ended.end_time is not None) == (state, True)
+    with pytest.raises(TrackingError, match=f"trial {trial.id} is {state.value} already"):
+        ask_to_kill_trial(store, trial.id)
+    store.set_experiment_state(running, state)
+    assert not store.request_experiment_state(running, State.STOPPING_KILLED)
+    assert store.experiment(running).state is state
+
+
+def test_what_nobody_runs_is_left_alone(store: TrackingStore, running: int, trial: Trial) -> None:
+    store.release_lease(running, "host:1:1:1")
+    for call in (lambda: ask(store, running, State.PAUSED), lambda: ask_to_kill_trial(store, trial.id)):
+        with pytest.raises(TrackingError, match=f"nothing is running .* det experiment resume {running}"):
+            call()
+    assert (store.experiment(running).state, store.trial(trial.id).state) == (State.ACTIVE, State.QUEUED)
+
+
+def test_a_script_can_be_asked_while_its_trial_is_active(store: TrackingStore) -> None:
+    experiment = store.create_experiment(config={}, unmanaged=True)
+    trial = store.create_trial(experiment.id, hparams={}, seed=0)
+    assert not store.request_experiment_state(experiment.id, State.PAUSED)
+    store.set_trial_state(trial.id, State.ACTIVE)
+    assert ask(store, experiment.id, State.PAUSED).state is State.PAUSED
+
+
+def line(trial_id: int, text: str) -> LogLine:
+    return LogLine(trial_id=trial_id, run_id=1, rank=0, stdtype="stdout", log=text, time=now())
+
+
+def test_trials_that_printed_nothing_cost_nothing(store: TrackingStore, run: Run) -> None:
+    """R18: each poll asked for the lines of each trial."""
+    experiment = store.trial(run.trial_id).experiment_id
+    for _ in range(20):
+        quiet = store.create_trial(experiment, hparams={}, seed=0)
+    store.add_logs([line(run.trial_id, "a"), line(run.trial_id, "b"), line(quiet.id, "c")])
+    statements: list[Any] = []
+    database = store._database  # type: ignore[attr-defined]
+    sa.event.listen(database._readers, "before_cursor_execute", lambda *said: statements.append(said[2]))
+    assert [one.log for one in log_lines(store, experiment)] == ["a", "b", "c"]
+    of_logs = [statement for statement in statements if "logs" in statement]
+    assert len(of_logs) == 3  # one for all, and one for each trial that has new lines
+    assert store.latest_logs(experiment)[quiet.id - 1] == 0
+
+
+def test_one_view_per_transaction(store: TrackingStore, running: int) -> None:
+    """R19: in PostgreSQL each statement of a reader saw another state."""
+    with open_store(store.url) as other, store._database.read() as connection:  # type: ignore[attr-defined]
+        count = sa.text("SELECT count(*) FROM experiments")
+        before = connection.execute(count).scalar_one()
+        other.create_experiment(config={})
+        assert connection.execute(count).scalar_one() == before
+
+
+def test_the_reason_of_a_failure_can_hold_anything(store: TrackingStore, running: int) -> None:
+    """R19: NUL in the last line of stderr left the experiment ACTIVE."""
+    store.set_experiment_state(running, State.ERROR, error="a\0b \ud800")
+    experiment = store.experiment(running)
+    assert (experiment.state, experiment.error) == (State.ERROR, "a\N{REPLACEMENT CHARACTER}b ?")
