@@ -7,7 +7,6 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from det_core.cli._output import count
 from det_core.errors import DetError, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
+from det_core.scratch import scratch_directory
 from det_core.storage import is_inside
 from det_core.tracking import open_store
 from det_core.tracking.control import settled
@@ -50,16 +50,16 @@ def _run(args: argparse.Namespace) -> int:
         raise UsageError("of what? det tensorboard EXPERIMENT_ID, or det tensorboard --trial TRIAL_ID")
     if importlib.util.find_spec("tensorboard") is None:
         raise DetError("TensorBoard is not installed here; to get it: pip install tensorboard")
-    with tempfile.TemporaryDirectory(prefix="det-tensorboard-") as directory:
+    with scratch_directory("tensorboard") as directory:
         with open_store() as store:
-            folders = list(_folders(store, args, Path(directory)))
+            folders = list(_folders(store, args, directory))
         found = sum(folder.bring() for folder in folders)
         if not found:
             raise DetError(
                 "no TensorBoard files are stored for these trials; they come some seconds after the first report"
             )
         print(f"TensorBoard of {count(found, 'trial')}; Ctrl-C ends it", flush=True)
-        return _serve(Path(directory), folders, args.host, args.port)
+        return _serve(directory, folders, args.host, args.port)
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from det_core.core._together import Group
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, RecordNotFound, TrackingError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore
+from det_core.scratch import scratch_directory
 
 _log = logging.getLogger("det.core")
 
@@ -104,7 +104,7 @@ def restored_path(
     with ExitStack() as scratch:
 
         def place(found: storage.StoredCheckpoint, names: Collection[str]) -> Path:
-            path = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="det-checkpoint-")))
+            path = scratch.enter_context(scratch_directory("checkpoint"))
             if local:
                 found.link(names, path, local, verify=verify)
             else:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from det_core.core._checkpoint_merge import Offer, compare, owners
 from det_core.core._together import Group
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
+from det_core.scratch import scratch_directory
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -75,8 +75,8 @@ def workspace(store: StorageManager, storage_id: str, group: Group, *, shard: bo
     """An empty directory to write a checkpoint into: in the store itself if it is mounted."""
     local = store.local_path(storage_id)
     if local is None:
-        with tempfile.TemporaryDirectory(prefix="det-checkpoint-") as scratch:
-            yield Path(scratch)
+        with scratch_directory("checkpoint") as scratch:
+            yield scratch
         return
     directory = local / f".rank-{group.rank}" if shard else local
     try:

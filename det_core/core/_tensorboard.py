@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from enum import Enum
 from functools import cache
 from pathlib import Path, PurePath
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import MetricsReport
+from det_core.scratch import keep_directory, scratch_directory
 
 if TYPE_CHECKING:
     from det_core.core._event_file import EventFile
@@ -59,6 +59,7 @@ class Tensorboard:
         self._storage_id = storage_id
         self._folder = folder
         self._rank = rank
+        self._scratch = ExitStack()
         self._directory: Path | None = None
         self._file: EventFile | None = None
         self._stored: set[tuple[Path, PurePath, int, int]] = set()
@@ -74,7 +75,7 @@ class Tensorboard:
         """The directory, made by the first call, which only this user can read."""
         with self._creating:
             if self._directory is None:
-                self._directory = Path(tempfile.mkdtemp(prefix="det-tensorboard-"))
+                self._directory = self._scratch.enter_context(scratch_directory("tensorboard"))
                 if self._by_itself:
                     self._thread = threading.Thread(target=self._sync_until_closed, name="det-tensorboard", daemon=True)
                     self._thread.start()
@@ -147,9 +148,9 @@ class Tensorboard:
                 self.try_to_upload()
         left = self._not_stored()
         if left:
+            keep_directory(self._directory)
             _log.warning("%d TensorBoard files that were not stored are left in %s", len(left), self._directory)
-        else:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        self._scratch.close()
 
     def _files(self) -> list[Path]:
         return sorted(path for path in self._directory.rglob("*") if path.is_file()) if self._directory else []

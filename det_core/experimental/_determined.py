@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ from det_core.experimental._model import Model, ModelOrderBy, ModelSortBy, sort_
 from det_core.experimental._record import Recorded, as_yaml, open_record
 from det_core.experimental._trial import TrialMetrics, TrialReference
 from det_core.home import user_name
+from det_core.scratch import scratch_directory
 
 
 class Determined(Recorded):
@@ -60,7 +60,7 @@ class Determined(Recorded):
         else:
             parsed, text = load_config(config), Path(config).read_text()
         with ExitStack() as ending:
-            nothing = ending.enter_context(tempfile.TemporaryDirectory(prefix="det-empty-"))
+            nothing = ending.enter_context(scratch_directory("empty"))
             directory = Path(nothing if model_dir is None else model_dir)
             experiment = submit(self._store, parsed, directory, original_config=text)
         start_detached(self._store, experiment.id)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from det_core.config import is_command
+from det_core.scratch import scratch_directory
 
 
 def one_batch(config: dict[str, Any]) -> dict[str, Any]:
@@ -33,8 +33,8 @@ def one_batch(config: dict[str, Any]) -> dict[str, Any]:
 def temporary_home() -> Iterator[None]:
     """Keep the record, and checkpoints that no config places elsewhere, in a directory that is removed."""
     before = os.environ.get("DET_HOME")
-    with tempfile.TemporaryDirectory(prefix="det-test-") as home:
-        os.environ["DET_HOME"] = home
+    with scratch_directory("test") as home:
+        os.environ["DET_HOME"] = str(home)
         try:
             yield
         finally:

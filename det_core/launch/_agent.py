@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
@@ -21,10 +20,12 @@ from det_core.interfaces.launcher import Allocation, LaunchRequest
 from det_core.launch._environment import too_long, variables
 from det_core.launch._guarded import Guarded
 from det_core.launch._lines import RANK_TEMPLATE, Lines
+from det_core.scratch import scratch_directory
 
 _PATIENCE = 10.0
 """Seconds for threads to end."""
 _CHUNK = 1 << 16
+_LONGEST_PARENT = 60
 
 
 class Agent(Allocation):
@@ -38,7 +39,8 @@ class Agent(Allocation):
     def __init__(self, request: LaunchRequest, *, lock: int, closed: Callable[[], None]) -> None:
         self._log = request.log
         self._closed = closed
-        self._directory = _private_directory()
+        self._scratch = ExitStack()
+        self._directory = self._scratch.enter_context(scratch_directory("agent", _short_parent()))
         self._preempting = False
         self._clients: list[socket.socket] = []
         self._clients_lock = threading.Lock()
@@ -54,7 +56,7 @@ class Agent(Allocation):
             )
         except OSError:
             self._server.close()
-            shutil.rmtree(self._directory)
+            self._scratch.close()
             raise
         self._readers = [self._follow(name, stream) for name, stream in self._processes.streams]
 
@@ -71,20 +73,26 @@ class Agent(Allocation):
         self._processes.kill()
 
     def close(self) -> None:
-        self._processes.close()
-        for reader in self._readers:
-            reader.join(_PATIENCE)
-        self._server.close()
-        with self._clients_lock:
-            for client in self._clients:
-                client.close()
-        shutil.rmtree(self._directory)
-        self._closed()
+        try:
+            self._processes.close()
+            for reader in self._readers:
+                reader.join(_PATIENCE)
+            with suppress(OSError):  # macOS, where closing is enough
+                self._server.shutdown(socket.SHUT_RDWR)  # ends accept(), which close() alone leaves blocked
+            self._server.close()
+            self._listener.join(_PATIENCE)
+            with self._clients_lock:
+                for client in self._clients:
+                    client.close()
+            self._scratch.close()
+        finally:
+            self._closed()
 
     def _listen(self) -> None:
         self._server.bind(str(self._directory / "agent.sock"))
         self._server.listen()
-        threading.Thread(target=self._accept, name="det-agent", daemon=True).start()
+        self._listener = threading.Thread(target=self._accept, name="det-agent", daemon=True)
+        self._listener.start()
 
     def _accept(self) -> None:
         while True:
@@ -128,12 +136,12 @@ class Agent(Allocation):
         return thread
 
 
-def _private_directory() -> Path:
-    """A new directory of mode 0700 whose path leaves room for a socket's name (unix(7): 108 bytes in all)."""
+def _short_parent() -> Path:
+    """Return a directory whose path leaves room for a socket's name (unix(7): 108 bytes in all, macOS 104)."""
     parent = tempfile.gettempdir()
-    return Path(tempfile.mkdtemp(prefix="det-", dir=parent if len(os.fsencode(parent)) < 80 else "/tmp"))  # noqa: S108
+    return Path(parent if len(os.fsencode(parent)) <= _LONGEST_PARENT else "/tmp")  # noqa: S108
 
 
 def _tell(client: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it has left already
+    with suppress(OSError):  # it has left already
         client.sendall(agent_channel.PREEMPT)

@@ -20,7 +20,7 @@ class Guarded:
     """A command in a session of its own, where a Ctrl-C in the terminal does not reach it; all of it ends with it.
 
     Args:
-        inherit: file descriptors that all processes keep open.
+        inherit: file descriptors that all processes keep open; None: those that any child of this process gets.
         output: where both of its streams go, as `subprocess.Popen` takes it.
     """
 
@@ -30,10 +30,11 @@ class Guarded:
         env: Mapping[str, str],
         *,
         cwd: Path | None = None,
-        inherit: Sequence[int] = (),
+        inherit: Sequence[int] | None = (),
         output: int | None = None,
     ) -> None:
         for_guard, self._to_guard = os.pipe()
+        os.set_inheritable(for_guard, inherit is None)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", _guard.__file__, str(for_guard), *argv],
@@ -43,7 +44,8 @@ class Guarded:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                pass_fds=(*inherit, for_guard),
+                close_fds=inherit is not None,
+                pass_fds=() if inherit is None else (*inherit, for_guard),
             )
         except OSError:
             os.close(self._to_guard)

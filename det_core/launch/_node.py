@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from det_core.launch._guarded import Guarded
 from det_core.launch._lines import RANK_TEMPLATE
 from det_core.launch._ports import free_ports
 from det_core.launch._threads import threads
+from det_core.scratch import scratch_directory
 
 PATIENCE = 8.0
 """Seconds from the first worker's failure until the others are killed, unless the backend ends them before."""
@@ -71,8 +71,8 @@ class Node:
         Raises:
             LaunchError: they cannot be started.
         """
-        with tempfile.TemporaryDirectory(prefix="det-node-") as scratch:
-            directory, notes = Path(scratch, "backend"), Path(scratch, "verdicts")
+        with scratch_directory("node") as scratch:
+            directory, notes = scratch / "backend", scratch / "verdicts"
             directory.mkdir()
             notes.mkdir()
             with self._ports() as (port, meeting):
@@ -80,7 +80,7 @@ class Node:
                 start = backend.start(place, worker)
             environment = {**self._environment(meeting), _verdict.DIRECTORY: str(notes), backends.NAME: name}
             # Whoever started this process may wait for the end of all that inherit a lock.
-            command = Guarded(start.argv, {**os.environ, **environment, **env, **start.env}, inherit=_inherited())
+            command = Guarded(start.argv, {**os.environ, **environment, **env, **start.env}, inherit=None)
             with closing(command):
                 code = _wait(command, notes)
             return _judge(code, notes)
@@ -122,12 +122,3 @@ def _judge(code: int, notes: Path) -> int:
         return code if code >= 0 else 128 - code
     print(f"{_verdict.REASON}{verdict}", file=sys.stderr, flush=True)  # noqa: T201
     return verdict.code
-
-
-def _inherited() -> list[int]:
-    found = []
-    for path in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the one that lists them
-            if os.get_inheritable(int(path.name)):
-                found.append(int(path.name))
-    return [descriptor for descriptor in found if descriptor > 2]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import socket
 import sys
+import uuid
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,6 +35,20 @@ def start_time(pid: int) -> str:
     """Return a mark of when a process started; "" if it is gone or cannot be looked at."""
     seen = _look_at(pid)
     return seen[1] if seen else ""
+
+
+def this_place() -> str:
+    """Return a name of where process ids mean the same as in this process: a host since its boot, or a container.
+
+    Other hosts and containers may have the same host name. Where Linux does not tell more, the name is used only once.
+    """
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        namespace = (_PROC / "self/ns/pid").readlink()
+    except OSError:
+        return f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
+    mark = hashlib.sha256(f"{boot} {namespace}".encode()).hexdigest()[:12]
+    return f"{socket.gethostname()}-{mark}"
 
 
 def end_lock_holders(path: Path) -> None:

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from det_core.launch._processes import has_ended
+
 DIRECTORY = "DET_VERDICT_DIR"
 """Environment variable of workers: where those that fail leave a note."""
 REASON = "det: the workers failed: "
@@ -44,7 +46,8 @@ class Verdict:
 def leave(rank: int | None, code: int, error: str) -> None:
     """Note that this process fails; nothing where nobody would read it."""
     if directory := os.environ.get(DIRECTORY):
-        _write(Path(directory), os.getpid(), rank, code, error)
+        with suppress(FileNotFoundError):  # a cleaner of temporary files was there; the exit code has to do
+            _write(Path(directory), os.getpid(), rank, code, error)
 
 
 @contextmanager
@@ -59,13 +62,13 @@ def present(rank: int) -> Iterator[None]:
     try:
         yield
     finally:
-        mark.unlink()
+        mark.unlink(missing_ok=True)
 
 
 def look(directory: Path) -> bool:
     """Whether a worker has failed. Those that are gone without a word get a note."""
     for mark in directory.glob("*.present"):
-        if _is_gone(int(mark.stem)):
+        if has_ended(int(mark.stem)):
             with suppress(FileNotFoundError, ValueError):  # removed since, or not written yet
                 _write(directory, int(mark.stem), int(mark.read_text()), 1, _DIED)
                 mark.unlink()
@@ -84,11 +87,3 @@ def _write(directory: Path, pid: int, rank: int | None, code: int, error: str) -
     partial = directory / f"{pid}"
     partial.write_text(json.dumps(asdict(verdict)))
     partial.rename(partial.with_suffix(".json"))
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return stat.rpartition(")")[2].split()[0] in "ZX"

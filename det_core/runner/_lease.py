@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import uuid
 from contextlib import suppress
-from pathlib import Path
 
 from typing_extensions import Self
 
 from det_core.errors import ExperimentBusy, RecordNotFound, StoreBusy
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch._processes import has_ended, start_time, this_place
 
 _SECONDS = 30.0
 _RENEW_EVERY = 5.0
@@ -27,7 +26,7 @@ class Lease:
     """
 
     def __init__(self, store: TrackingStore, experiment_id: int) -> None:
-        self.holder = f"{socket.gethostname()}:{os.getpid()}:{_start_time(os.getpid())}:{uuid.uuid4().hex[:8]}"
+        self.holder = f"{this_place()}:{os.getpid()}:{start_time(os.getpid())}:{uuid.uuid4().hex[:8]}"
         self._store = store
         self._experiment_id = experiment_id
         self._error: Exception | None = None
@@ -80,15 +79,7 @@ class Lease:
             ) from error
 
 
-def _start_time(pid: int) -> str:
-    """When the process started, in clock ticks since boot (proc(5)): tells a reused pid apart. "" if it is dead."""
-    try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):  # the latter when it is reaped between open and read
-        return "" if Path("/proc/self").exists() else "?"
-    return "" if state in "ZX" else fields[18]
-
-
 def _is_dead(holder: str) -> bool:
-    host, pid, start_time, _ = holder.rsplit(":", 3)
-    return host == socket.gethostname() and _start_time(int(pid)) != start_time
+    """Whether it was a process that this one could see, and is gone; False if nobody can know from here."""
+    place, pid, start, _ = holder.rsplit(":", 3)
+    return place == this_place() and has_ended(int(pid), start)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import uuid
 import warnings
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from typing import Any
 
 from det_core.errors import CheckpointCorrupt, StorageError
 from det_core.interfaces.storage import StorageManager
+from det_core.scratch import scratch_directory
 from det_core.storage._checksum import Entry
 
 METADATA_FILE = "metadata.json"
@@ -100,8 +100,8 @@ def _damaged(where: str, why: str) -> CheckpointCorrupt:
 def put_manifest(store: StorageManager, storage_id: str, manifest: Manifest) -> int:
     """Write ``metadata.json``, or replace it; visible and durable on return. Returns its size in bytes."""
     text = manifest.to_json().encode()
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch, METADATA_FILE)
+    with scratch_directory("manifest") as scratch:
+        path = scratch / METADATA_FILE
         path.write_bytes(text)
         store.put(storage_id, METADATA_FILE, path)
     store.sync(storage_id, [METADATA_FILE])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
+from det_core.scratch import scratch_directory
 from det_core.storage._manifest import METADATA_FILE, put_manifest
 from det_core.storage._restore import find
 from det_core.storage.objects import ObjectStorage
@@ -67,8 +66,8 @@ def check(store: StorageManager) -> None:
     if isinstance(store, ObjectStorage):
         store = store.hasty()
     storage_id, content = f"check-{uuid.uuid4()}", b"det checks this storage"
-    with tempfile.TemporaryDirectory() as scratch:
-        path, back = Path(scratch, "out"), Path(scratch, "back")
+    with scratch_directory("check") as scratch:
+        path, back = scratch / "out", scratch / "back"
         path.write_bytes(content)
         store.put(storage_id, "check.txt", path)
         try:

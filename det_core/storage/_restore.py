@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
 from det_core.interfaces.storage import StorageManager
+from det_core.scratch import scratch_directory
 from det_core.storage._checksum import Entry, checksum
 from det_core.storage._manifest import METADATA_FILE, Manifest
 from det_core.storage._parallel import in_parallel
@@ -167,8 +168,8 @@ def find(store: StorageManager, storage_id: str) -> StoredCheckpoint:
         CheckpointNotFound: there is none.
         CheckpointCorrupt: its ``metadata.json`` cannot be read.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch, METADATA_FILE)
+    with scratch_directory("manifest") as scratch:
+        path = scratch / METADATA_FILE
         try:
             store.get(storage_id, METADATA_FILE, path)
         except FileNotFoundError as error:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
+import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -21,6 +24,14 @@ def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / name).touch()
     monkeypatch.setattr(local, "_DEVICES", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.fixture
+def short_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Make a directory for temporary files in which sockets have room."""
+    with tempfile.TemporaryDirectory() as directory:
+        monkeypatch.setattr("tempfile.tempdir", directory)
+        yield Path(directory)
 
 
 @pytest.mark.usefixtures("four_gpus")
@@ -71,6 +82,21 @@ def test_launches_at_once_have_different_gpus(tmp_path: Path, monkeypatch: pytes
     allocation, _ = start(launcher, tmp_path, "third", 3)
     assert allocation.wait(20) == 0
     allocation.close()
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("det_home")
+def test_a_launch_leaves_no_thread_and_no_directory(tmp_path: Path, short_tmp: Path) -> None:
+    """R4: a thread blocked in accept() was left by each launch. R8: a removed directory kept its slots for ever."""
+    before = threading.active_count()
+    launcher = LocalLauncher(LocalConfig())
+    for number in range(3):
+        remove = "__import__('shutil').rmtree(os.path.dirname(os.environ['DET_INFO_DIR']))" if number else "0"
+        allocation, _ = start(launcher, tmp_path, "one", 1, remove)
+        assert allocation.wait(20) == 0
+        allocation.close()
+    assert threading.active_count() == before
+    assert list(short_tmp.iterdir()) == []
 
 
 @pytest.mark.integration
@@ -134,19 +160,16 @@ def test_what_is_left_of_an_earlier_run_is_ended(
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("det_home")
-def test_a_full_disk_delays_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", disk], capture_output=True).returncode:
+def test_a_full_disk_delays_a_launch(tmp_path: Path, short_tmp: Path) -> None:
+    full = ["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", short_tmp]
+    if subprocess.run(full, capture_output=True).returncode:
         pytest.skip("mounting a small file system needs root")
+    launcher = LocalLauncher(LocalConfig())
     try:
-        monkeypatch.setattr("tempfile.tempdir", str(disk))
-        launcher = LocalLauncher(LocalConfig())
         with pytest.raises(LaunchDelayed, match="No space left on device"):
             start(launcher, tmp_path, "trial", 1)
-        monkeypatch.undo()
     finally:
-        subprocess.run(["umount", disk], check=True)
+        subprocess.run(["umount", short_tmp], check=True)
     allocation, _ = start(launcher, tmp_path, "trial", 1)
     with closing(allocation):
         assert allocation.wait(20) == 0

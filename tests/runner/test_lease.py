@@ -4,27 +4,47 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
+import sys
 
 import pytest
 
-from det_core.runner import _lease
+from det_core.interfaces.tracking import TrackingStore
+from det_core.launch._processes import start_time
+from det_core.runner._lease import Lease, _is_dead
 
 
-def test_a_living_process_has_a_start_time_and_a_dead_one_none() -> None:
-    assert int(_lease._start_time(os.getpid())) > 0
+@pytest.fixture
+def holder(store: TrackingStore) -> str:
+    return Lease(store, store.create_experiment(config={}).id).holder
+
+
+def with_pid(holder: str, pid: int, start: str) -> str:
+    place, _, _, mark = holder.rsplit(":", 3)
+    return f"{place}:{pid}:{start}:{mark}"
+
+
+def test_a_living_runner_is_not_dead(holder: str) -> None:
+    assert not _is_dead(holder)
+
+
+def test_one_that_ended_or_whose_id_is_used_again_is(holder: str) -> None:
     child = subprocess.Popen(["true"])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert _lease._start_time(child.pid) == ""  # a zombie
+    start = start_time(child.pid)
     child.wait()
-    assert _lease._start_time(child.pid) == ""
+    assert _is_dead(with_pid(holder, child.pid, start))
+    assert _is_dead(with_pid(holder, os.getpid(), "1"))
 
 
-@pytest.mark.parametrize("error", [FileNotFoundError, ProcessLookupError])
-def test_a_process_reaped_at_any_moment_is_dead(error: type[OSError], monkeypatch: pytest.MonkeyPatch) -> None:
-    # Linux answers ESRCH when it is reaped between open and read; that moment cannot be met on purpose.
-    def gone(*_: object, **__: object) -> str:
-        raise error
-
-    monkeypatch.setattr(Path, "read_text", gone)
-    assert _lease._start_time(1) == ""
+@pytest.mark.integration
+def test_one_in_a_container_with_the_same_host_name_is_not_judged(holder: str, store: TrackingStore) -> None:
+    """R13: a living runner in another container was taken for dead, because its process id means nothing here."""
+    elsewhere = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*elsewhere, "true"], capture_output=True).returncode:
+        pytest.skip("a process id namespace needs root")
+    code = "from det_core.launch._processes import this_place; print(this_place())"
+    ran = subprocess.run([*elsewhere, sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    place = ran.stdout.strip()
+    ours, pid, start, mark = holder.rsplit(":", 3)
+    assert place.rpartition("-")[0] == ours.rpartition("-")[0]
+    assert not _is_dead(f"{place}:{pid}:1:{mark}")
+    assert not _is_dead(f"an-older-release:{pid}:{start}:{mark}")

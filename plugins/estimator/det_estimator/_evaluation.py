@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics
+from det_core.scratch import scratch_directory
 from det_core.trial._averaging import average
 from det_estimator._context import EstimatorTrialContext
 
@@ -72,12 +72,12 @@ class Validator:
         """The metrics over all slots; None if ``stop()`` was true after a batch."""
         self._context._accumulators.clear()
         evaluation = Evaluation(self._context, stop)
-        with TemporaryDirectory() as directory:
+        with scratch_directory("evaluation") as directory:
             found = self._estimator.evaluate(
                 self._input_fn,
                 steps=self._spec.steps,
                 hooks=[*self._spec.hooks, evaluation],
-                checkpoint_path=self._save(Path(directory)),
+                checkpoint_path=self._save(directory),
                 name=self._spec.name,
             )
         if evaluation.left:
