@@ -13,6 +13,8 @@ from det_core.interfaces.tracking import State
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
+HUNG_UP = 129
+"""Exit code after SIGHUP, which a closed terminal sends."""
 TERMINATED = 143
 """Exit code after SIGTERM."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -41,7 +42,8 @@ def show(watcher: Watch, status: Callable[[], str] = lambda: "") -> Iterator[Cal
     """
     if sys.stdout.isatty():
         with _live(watcher, status) as live:
-            yield live.update if isinstance(watcher, Watcher) else _seldom(live.update)
+            update = _until_closed(live.update)
+            yield update if isinstance(watcher, Watcher) else _seldom(update)
         return
     update = _until_closed(lambda: _print_news(watcher))
     try:
@@ -95,7 +97,7 @@ def _seldom(update: Callable[[], None]) -> Callable[[], None]:
 
 
 def _until_closed(update: Callable[[], None]) -> Callable[[], None]:
-    """Nobody reads any more (``det run ... | head``): train on in silence."""
+    """Nobody reads any more (``det run ... | head``, or a closed terminal): train on in silence."""
     closed = False
 
     def guarded() -> None:
@@ -103,7 +105,9 @@ def _until_closed(update: Callable[[], None]) -> Callable[[], None]:
         try:
             if not closed:
                 update()
-        except BrokenPipeError:
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
             closed = True
 
     return guarded

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import stat
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from det_core.cli._command import CHANGES, INTERRUPTED, JSON, TERMINATED, add_arguments, argument, exit_code
+from det_core.cli._command import CHANGES, HUNG_UP, INTERRUPTED, JSON, TERMINATED, add_arguments, argument, exit_code
 from det_core.cli._outcome import outcome, summary
 from det_core.cli._output import print_json
 from det_core.interfaces.tracking import Experiment, State, TrackingStore
@@ -26,7 +28,7 @@ _ARGUMENTS = (
 )
 _HOOK = "startup-hook.sh"
 """Where there are containers, it runs in each before the trial."""
-_SIGNALLED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+_SIGNALLED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED, signal.SIGHUP: HUNG_UP}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -72,13 +74,22 @@ def submit(
 
 
 def train(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> int:
-    """Run the experiment in this process; the exit code. Ctrl-C once: checkpoint and stop; twice: kill."""
+    """Run the experiment in this process; the exit code.
+
+    Ctrl-C or a closed terminal: checkpoint and stop; Ctrl-C twice: kill.
+    """
     from det_core.cli._view import show, watch
     from det_core.runner import ExperimentRunner
 
     runner = ExperimentRunner(store, experiment_id)
     watching = not quiet and show(watch(store, experiment_id), lambda: _status(runner.signals))
-    with watching or nullcontext(lambda: None) as tick:
+    with watching or nullcontext(lambda: None) as update:
+
+        def tick() -> None:
+            if signal.SIGHUP in runner.signals:
+                _leave_closed_terminal()
+            update()
+
         state = runner.run(tick)
     if state in (State.PAUSED, State.CANCELED):
         return _SIGNALLED[signal.Signals(runner.signals[0])] if runner.signals else 1
@@ -97,4 +108,13 @@ def report(store: TrackingStore, experiment_id: int, *, as_json: bool) -> None:
 def _status(signals: Sequence[int]) -> str:
     if not signals:
         return ""
-    return "checkpointing to stop; Ctrl-C kills" if len(signals) == 1 else "killing"
+    asked = [number for number in signals if number != signal.SIGHUP]
+    return "killing" if len(asked) > 1 else "checkpointing to stop; Ctrl-C kills"
+
+
+def _leave_closed_terminal() -> None:
+    """Send what is still printed to ``/dev/null``, because each write to a closed terminal is an error."""
+    for stream in (sys.stdout.fileno(), sys.stderr.fileno()):
+        if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
+            with open(os.devnull, "wb") as null:  # noqa: PTH123
+                os.dup2(null.fileno(), stream)

@@ -17,7 +17,8 @@ _POLL_EVERY = 1.0
 class Requests:
     """The strongest request so far: PAUSED, STOPPING_CANCELED or STOPPING_KILLED; None = carry on.
 
-    The first SIGINT or SIGTERM asks to pause, the second to kill.
+    The first SIGINT or SIGTERM asks to pause, the second to kill. SIGHUP, which a closed terminal may send more than
+    once and along with SIGTERM, only asks to pause.
     """
 
     def __init__(self, store: TrackingStore, experiment_id: int) -> None:
@@ -30,11 +31,14 @@ class Requests:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Catch SIGINT and SIGTERM meanwhile, if this is the main thread."""
+        """Catch SIGINT, SIGTERM and SIGHUP meanwhile, if this is the main thread; under ``nohup`` SIGHUP is ignored."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        caught = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            caught.append(signal.SIGHUP)
+        previous = {number: signal.signal(number, self._on_signal) for number in caught}
         try:
             yield
         finally:
@@ -51,8 +55,10 @@ class Requests:
         return self.current
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        only_hung_up = set(self.came) == {signal.SIGHUP}
+        again = self.current and number != signal.SIGHUP and not only_hung_up
         self.came.append(number)
-        self._raise_to(State.STOPPING_KILLED if self.current else State.PAUSED)
+        self._raise_to(State.STOPPING_KILLED if again else State.PAUSED)
 
     def _raise_to(self, state: State) -> None:
         self.current = stronger(self.current, state)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.tracking import TrackingStore
+from det_core.interfaces.tracking import State, TrackingStore
 from det_core.tracking import open_store
 
 pytestmark = pytest.mark.integration
@@ -147,7 +147,26 @@ def test_run_fails(code: Path) -> None:
     assert "error: ValueError: batch 7 is cursed" in result.stdout
 
 
-@pytest.mark.parametrize(("number", "code_"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_closed_terminal_pauses(code: Path) -> None:
+    write_trial(code, "time.sleep(0.03)")
+    ours, theirs = pty.openpty()
+    argv = ["setsid", "--ctty", *command("run", code / "const.yaml")]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        drawn = ""
+        while "10/50" not in drawn:
+            drawn += _read(ours).decode(errors="replace")
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)  # as a shell does that ends, after the kernel did
+        assert process.wait(60) == 129
+    with open_store() as store:
+        (trial,) = store.trials(1)
+        assert (store.experiment(1).state, store.experiment(1).error, trial.restarts) == (State.PAUSED, None, 0)
+        assert store.checkpoints(trial_id=trial.id)[-1].steps_completed == trial.steps_completed > 0
+
+
+@pytest.mark.parametrize(("number", "code_"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_pauses_and_resume_goes_on(code: Path, number: signal.Signals, code_: int) -> None:
     write_trial(code, "time.sleep(0.03)")
     with subprocess.Popen(command("run", code / "const.yaml"), stdout=subprocess.PIPE, text=True) as process:
