@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from det_torch import PyTorchTrialContext
+from det_torch._amp import parameters
 from det_torch.backend import TorchBackend
 from det_torch.process_group import ProcessGroup, broadcast
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
@@ -67,6 +68,9 @@ class Replicas(TorchBackend):
         self._models: list[torch.nn.Module] = []
         self._replicas: list[DistributedDataParallel] = []
         self._compressed: set[DistributedDataParallel] = set()
+        self._exchanged: set[torch.Tensor] = set()
+        self._unexchanged: dict[torch.optim.Optimizer, tuple[int, list[torch.Tensor]]] = {}
+        """Number of an optimizer's parameters, and those of them that no replica exchanges; mostly none."""
         self._group = ProcessGroup(context.device)
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -83,6 +87,7 @@ class Replicas(TorchBackend):
             **_KEEP_BUFFERS,
         )
         self._replicas.append(replica)
+        self._exchanged.update(parameter for parameter in model.parameters() if parameter.requires_grad)
         return replica
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer, *, fp16_compression: bool) -> torch.optim.Optimizer:
@@ -107,6 +112,26 @@ class Replicas(TorchBackend):
             for replica in self._replicas:
                 stack.enter_context(replica.no_sync())
             yield
+
+    def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any], *, clips: bool) -> None:
+        count, kept = self._unexchanged.get(optimizer, (0, []))
+        if count != sum(len(group["params"]) for group in optimizer.param_groups):
+            kept = self._find_unexchanged(optimizer)
+        for weight in kept:
+            if weight.grad is not None:
+                raise InvalidTrial(
+                    f"{type(optimizer).__name__} trains a parameter of shape {tuple(weight.shape)} whose gradients "
+                    "slots do not exchange, so its values would drift apart: no wrapped model has it, or it was frozen when "
+                    "wrap_model() was called. Make it part of a module that you wrap; and freeze parameters after "
+                    "wrap_model(), with `distributed: {find_unused_parameters: true}`"
+                )
+        run()
+
+    def _find_unexchanged(self, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+        weights: list[torch.Tensor] = list(parameters(optimizer))
+        kept = [weight for weight in weights if weight not in self._exchanged]
+        self._unexchanged[optimizer] = len(weights), kept
+        return kept
 
     def share_buffers(self) -> None:
         broadcast(buffer for model in self._models for buffer in model.buffers())

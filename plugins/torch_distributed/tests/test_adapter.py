@@ -60,3 +60,37 @@ def test_batch_norm_is_over_all_slots_if_asked_for() -> None:
         replicas("xpu", sync_batch_norm=True).wrap_model(model)
     assert isinstance(model[1], torch.nn.SyncBatchNorm)
     assert {name: value.data_ptr() for name, value in model.state_dict().items()} == state, "checkpoints have the same"
+
+
+def add_group(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(2))]})
+
+
+def unfreeze(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
+    model[0].requires_grad_(True)  # type: ignore[index]
+
+
+@pytest.mark.usefixtures("one_slot")
+@pytest.mark.parametrize("drift", [add_group, unfreeze])
+@pytest.mark.parametrize("all_frozen", [False, True])
+def test_slots_cannot_drift_apart(drift: Any, all_frozen: bool) -> None:
+    """T2: gradients that slots do not exchange are refused where they would be used."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    (model if all_frozen else model[0]).requires_grad_(False)
+    backend = replicas("cpu")
+    wrapped = backend.wrap_model(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    stepped = []
+
+    def train() -> None:
+        loss = wrapped(torch.ones(1, 2)).sum() + sum(weight.sum() for weight in optimizer.param_groups[-1]["params"])
+        if loss.requires_grad:
+            loss.backward()
+        backend.step(optimizer, lambda: stepped.append(1), clips=False)
+
+    train()
+    assert stepped
+    drift(optimizer, model)
+    with pytest.raises(InvalidTrial, match=r"parameter of shape \(2,.*drift apart.*find_unused_parameters"):
+        train()
+    assert len(stepped) == 1
