@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ import torch
 from torch.serialization import get_crc32_options, get_unsafe_globals_in_checkpoint, set_crc32_options
 
 from det_core.errors import InvalidTrial
+from det_torch._amp import parameters
 from det_torch._compiled import uncompiled
 from det_torch._context import PyTorchTrialContext
 from det_torch._layouts import check_count
 from det_torch._random import rng_state
 
 FILE = "state_dict.pth"
+_LOOSE = "optimizers_parameters"
+
+_log = logging.getLogger("det.torch")
 
 
 def collect(context: PyTorchTrialContext) -> dict[str, Any]:
@@ -28,6 +33,8 @@ def collect(context: PyTorchTrialContext) -> dict[str, Any]:
         with uncompiled(context._bare_models) as models:
             state["models_state_dict"] = [model.state_dict() for model in models]
         state["optimizers_state_dict"] = [optimizer.state_dict() for optimizer in context.optimizers]
+        if loose := _loose(context):
+            state[_LOOSE] = loose
     if context._scaler:
         state["scaler_state_dict"] = context._scaler.state_dict()
     return state
@@ -39,7 +46,8 @@ def collect_own(context: PyTorchTrialContext) -> dict[str, Any]:
         return {"rng_state": rng_state()}
     with uncompiled(context._bare_models) as models:
         # There are some only amid a window of aggregation, or where the trial zeroes them itself.
-        return {"gradients": [_gradients(model) for model in models], "rng_state": rng_state()}
+        named: list[Mapping[str, torch.Tensor]] = [dict(model.named_parameters()) for model in models]
+    return {"gradients": list(map(_gradients, [*named, *_loose(context)])), "rng_state": rng_state()}
 
 
 def write(state: dict[str, Any], path: Path, *, safetensors: bool = False) -> None:
@@ -88,13 +96,17 @@ def put_back(context: PyTorchTrialContext, state: Mapping[str, Any], *, continue
     check_count("optimizers", context.optimizers, state["optimizers_state_dict"])
     for optimizer, saved in zip(context.optimizers, state["optimizers_state_dict"], strict=True):
         optimizer.load_state_dict(saved if continues else {**optimizer.state_dict(), "state": saved["state"]})
+    loose = _loose(context)
+    _restore_loose(loose, state.get(_LOOSE, ()))
     if not continues:
         return
     with uncompiled(context._bare_models) as models:
-        for model, gradients in zip(models, state.get("gradients", ()), strict=False):  # old checkpoints have none
-            for name, parameter in model.named_parameters():
-                gradient = gradients.get(name)
-                parameter.grad = None if gradient is None else gradient.to(parameter.device)
+        named: list[Mapping[str, torch.Tensor]] = [dict(model.named_parameters()) for model in models]
+    named += loose
+    for own, gradients in zip(named, state.get("gradients", ()), strict=False):  # old checkpoints have none
+        for name, parameter in own.items():
+            gradient = gradients.get(name)
+            parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
 
 def _restore_training(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path, *, continues: bool) -> None:
@@ -104,8 +116,35 @@ def _restore_training(context: PyTorchTrialContext, state: Mapping[str, Any], pa
         put_back(context, state, continues=continues)
 
 
-def _gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+def _gradients(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: parameter.grad for name, parameter in named.items() if parameter.grad is not None}
+
+
+def _loose(context: PyTorchTrialContext) -> list[dict[str, torch.Tensor]]:
+    """Of each optimizer, the parameters by number that no wrapped model has; an empty list if there are none at all."""
+    if context._backend.sharded:  # which has parts of parameters
+        return []
+    of_models = {parameter for model in context._bare_models for parameter in model.parameters()}
+    loose: list[dict[str, torch.Tensor]] = [
+        {str(number): parameter for number, parameter in enumerate(parameters(optimizer)) if parameter not in of_models}
+        for optimizer in context.optimizers
+    ]
+    return loose if any(loose) else []
+
+
+def _restore_loose(loose: Sequence[Mapping[str, torch.Tensor]], saved: Sequence[Mapping[str, torch.Tensor]]) -> None:
+    if loose and not saved:
+        _log.warning("the checkpoint lacks parameters of optimizers that no wrapped model has; they begin anew")
+        return
+    shapes, expected = ([{name: one.shape for name, one in of.items()} for of in all_] for all_ in (saved, loose))
+    if shapes != expected:
+        raise InvalidTrial(
+            f"the checkpoint has, of each optimizer, parameters of no wrapped model with the shapes {shapes}, but the "
+            f"trial has {expected}; it can only continue with the code that saved it"
+        )
+    for own, values in zip(loose, saved, strict=True):
+        for name, parameter in own.items():
+            parameter.data.copy_(values[name])
 
 
 def _save(state: Mapping[str, Any], file: Path) -> None:

@@ -27,6 +27,8 @@ from torch.utils.data import (
     get_worker_info,
 )
 
+from det_core.errors import InvalidTrial
+
 RECORDS, BATCH, BATCHES = 23, 4, 21
 """Six batches per epoch (five with drop_last), three and a half epochs."""
 MODE = LRScheduler.StepMode
@@ -238,6 +240,23 @@ class UserAggregates(UserDrives):
         return metrics
 
 
+class Balances(UserDrives):
+    """T3: the weights of its losses are learned, and no model has them."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.balance = nn.Parameter(torch.zeros(2))
+        self.optimizers[1].add_param_group({"params": [self.balance], "lr": 0.1})
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        losses = torch.stack([loss_of(model, batch)["loss"] for model in self.models])
+        loss = (losses * self.balance.softmax(0)).sum()
+        self.context.backward(loss)
+        for optimizer in self.optimizers:
+            self.context.step_optimizer(optimizer)
+        return {"loss": loss}
+
+
 def never() -> bool:
     return False
 
@@ -285,6 +304,7 @@ CASES: dict[str, tuple[type[PyTorchTrial], dict[str, Any], dict[str, Any]]] = {
     "user-aggregates": (UserAggregates, {}, {}),
     "aggregation": (FrameworkDrives, {"lr": "STEP_EVERY_BATCH"}, {"aggregation_frequency": 3}),
     "aggregation-user-drives": (UserDrives, {"lr": "STEP_EVERY_EPOCH"}, {"aggregation_frequency": 3}),
+    "parameters-of-no-model": (Balances, {}, {"aggregation_frequency": 3}),
     "aggregation-of-sums": (UserDrives, {}, {"aggregation_frequency": 3, "average_aggregated_gradients": False}),
     "workers": (FrameworkDrives, {"workers": 2, "lr": "STEP_EVERY_EPOCH"}, {}),
     "workers-together": (UserDrives, {"workers": 2, "dataset": "together", "validation_workers": 1}, {}),
@@ -366,6 +386,18 @@ def test_skipped_batches_are_not_read(make_context: Any, tmp_path: Path, monkeyp
     adapter.train(1, never)
     assert len(reads) == 3  # the last batch of the second epoch
     assert context.get_initial_batch() == 11
+
+
+def test_parameters_of_no_model_that_do_not_fit_are_told(make_context: Any, tmp_path: Path) -> None:
+    class Others(Balances):
+        def __init__(self, context: PyTorchTrialContext) -> None:
+            super().__init__(context)
+            group = self.optimizers[1].param_groups[-1]
+            group["params"][0].data = torch.zeros(3)
+
+    checkpoint = Life(Balances, make_context, tmp_path).live([2], ())
+    with pytest.raises(InvalidTrial, match=r"of no wrapped model with the shapes .*2.* but the trial has .*3"):
+        Life(Others, make_context, tmp_path)._piece(checkpoint, 2, 3, [])
 
 
 class TestWarmStart:

@@ -121,9 +121,9 @@ class Replicas(TorchBackend):
             if weight.grad is not None:
                 raise InvalidTrial(
                     f"{type(optimizer).__name__} trains a parameter of shape {tuple(weight.shape)} whose gradients "
-                    "slots do not exchange, so its values would drift apart: no wrapped model has it, or it was frozen when "
-                    "wrap_model() was called. Make it part of a module that you wrap; and freeze parameters after "
-                    "wrap_model(), with `distributed: {find_unused_parameters: true}`"
+                    "slots do not exchange, so its values would drift apart: no wrapped model has it, or it was "
+                    "frozen when wrap_model() was called. Make it part of a module that you wrap; and freeze "
+                    "parameters after wrap_model(), with `distributed: {find_unused_parameters: true}`"
                 )
         run()
 
