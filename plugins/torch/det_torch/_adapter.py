@@ -21,6 +21,7 @@ from det_torch import _checkpoint, _reading
 from det_torch._callback import Callbacks
 from det_torch._context import PyTorchTrialContext
 from det_torch._data import AsItIs, Stream, training_data, validation_data
+from det_torch._flags import evaluating, flags, set_flags
 from det_torch._metrics import for_callbacks, plain, settle, training_metrics, validation_metrics
 from det_torch._packing import pack, unpack
 from det_torch._random import forked, set_rng_state
@@ -72,11 +73,13 @@ class PyTorchAdapter(TrialAdapter):
         self._ending.enter_context(self._callbacks.running(first_batch, latest))
         self._steps = steps_of(trial, context)
         context._backend.ready()
+        for model in context.models:
+            model.train()
+        self._flags = flags(context._bare_models)  # as code makes them; checkpoints have others
         context._initial_batch = first_batch
         self._training, self._validation = self._data()
         self._ending.callback(self._training.close)
         self._batches: Iterator[Any] | None = None
-        self._evaluates = True
         self._loss_was_nan = False
         self._names: Collection[str] = ()
         self._moved = context.to_device if context._moves_batches else _as_is
@@ -107,7 +110,6 @@ class PyTorchAdapter(TrialAdapter):
             self._ending.enter_context(self._context._profiler)
 
     def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
-        self._training_mode()
         context, train_batch, profiler = self._context, self._steps.train_batch, self._context._profiler
         backend = context._backend
         data, call = self._batches or self._begin_reading(None), self._callbacks.call
@@ -149,10 +151,11 @@ class PyTorchAdapter(TrialAdapter):
             return None
         if any(map(self._callbacks.has, _BEFORE_VALIDATION)):
             stop = _never
-        self._evaluates = True
+        with evaluating(self._context.models):
+            return self._validate(stop)
+
+    def _validate(self, stop: Callable[[], bool]) -> Metrics | None:
         self._context._backend.share_buffers()
-        for model in self._context.models:
-            model.eval()
         # Generators of its own: a run that validates once more, or less, trains the same.
         evaluation = self._context._backend.evaluation()
         with evaluation, forked(self._seed("validation")), self._noting_errors("validation"):
@@ -177,6 +180,8 @@ class PyTorchAdapter(TrialAdapter):
         if others is None:
             return self._context._backend.save
         state = {**_checkpoint.collect(self._context), **own}
+        if (changed := flags(self._context._bare_models)) != self._flags:
+            state["flags"] = changed
         self._callbacks.call("on_checkpoint_save_start", state)
         packed = dict(pack(state, "checkpoint"))
         if len(others) > 1:
@@ -198,6 +203,8 @@ class PyTorchAdapter(TrialAdapter):
         state = own_state(state, self._context.distributed)
         seed_slot(self._context.distributed, self._context.get_trial_seed(), batches_trained)
         _checkpoint.restore(self._context, state, path)
+        if "flags" in state:
+            set_flags(self._context._bare_models, state["flags"])
         self._callbacks.load_state_dict(state.get("callbacks", {}))
         self._context._reducers.load_state_dict(state.get("reducers", []))
         self._context._batch_idx = self._context._initial_batch = batches_trained
@@ -224,12 +231,6 @@ class PyTorchAdapter(TrialAdapter):
         seed = self._seed("validation data")
         batches, _ = validation_data(validation, rank=rank, size=size, seed=seed, whole=whole)
         return stream, batches
-
-    def _training_mode(self) -> None:
-        if self._evaluates:
-            self._evaluates = False
-            for model in self._context.models:
-                model.train()
 
     def _evaluate(self) -> Iterator[dict[str, Any]]:
         evaluate, may_be_empty = self._steps.evaluate, bool(self._context._reducers)

@@ -257,6 +257,23 @@ class Balances(UserDrives):
         return {"loss": loss}
 
 
+class Freezes(UserDrives):
+    """T4: modules and parameters that training puts into other modes for a while, beyond validations."""
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        norm = next(module for module in self.models[0].modules() if isinstance(module, nn.BatchNorm1d))
+        weight = next(self.models[0].parameters())
+        if batch_idx == 3:
+            norm.eval()
+            self.models[1].requires_grad_(False)
+        if batch_idx == 11:
+            norm.train()
+            weight.requires_grad_(False)
+        metrics = super().train_batch(batch, epoch_idx, batch_idx)
+        assert norm.training is not (3 <= batch_idx < 11)
+        return metrics
+
+
 def never() -> bool:
     return False
 
@@ -305,6 +322,7 @@ CASES: dict[str, tuple[type[PyTorchTrial], dict[str, Any], dict[str, Any]]] = {
     "aggregation": (FrameworkDrives, {"lr": "STEP_EVERY_BATCH"}, {"aggregation_frequency": 3}),
     "aggregation-user-drives": (UserDrives, {"lr": "STEP_EVERY_EPOCH"}, {"aggregation_frequency": 3}),
     "parameters-of-no-model": (Balances, {}, {"aggregation_frequency": 3}),
+    "modes": (Freezes, {}, {}),
     "aggregation-of-sums": (UserDrives, {}, {"aggregation_frequency": 3, "average_aggregated_gradients": False}),
     "workers": (FrameworkDrives, {"workers": 2, "lr": "STEP_EVERY_EPOCH"}, {}),
     "workers-together": (UserDrives, {"workers": 2, "dataset": "together", "validation_workers": 1}, {}),
