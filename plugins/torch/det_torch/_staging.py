@@ -44,10 +44,10 @@ class _Round:
             vars(copied).update(copy.deepcopy(vars(value)))  # a module's state_dict() keeps its versions there
             return copied
         if isinstance(value, dict):
-            return {key: self.copy(item) for key, item in value.items()}
+            return type(value)({key: self.copy(item) for key, item in value.items()})
         if isinstance(value, (list, tuple)):
             return type(value)(self.copy(item) for item in value)
-        return value
+        return copy.copy(value) if isinstance(value, (set, bytearray)) else value
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.layout is not torch.strided:
@@ -58,6 +58,8 @@ class _Round:
             tensor.shape,
             tensor.stride(),
             tensor.dtype,
+            tensor.is_conj(),
+            tensor.is_neg(),
         )
         if tensor.numel() == 0 or key not in self._copies:
             self._copies[key] = self._buffer(tensor).copy_(tensor, non_blocking=True)

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 from det_torch._packing import pack, unpack
+from det_torch._staging import Staging
 from torch import nn
 
 from det_core.errors import InvalidTrial
 
 
 def through_a_file(value: Any, directory: Path) -> Any:
-    torch.save(pack({"state": value}), directory / "state.pth")
+    torch.save(Staging().copy(pack({"state": value})), directory / "state.pth")
     return unpack(torch.load(directory / "state.pth", weights_only=True))["state"]
 
 
@@ -149,3 +150,24 @@ Point = namedtuple("Point", "x y")
 def test_other_types_are_refused_by_their_place(state: Any, message: str) -> None:
     with pytest.raises(InvalidTrial, match=message.replace("test_packing", __name__.replace(".", r"\."))):
         pack({"callbacks": state})
+
+
+def test_a_copy_is_another_object() -> None:
+    """T6: training goes on and changes its own while the copy is written."""
+    state: Any = {"set": {1}, "bytes": bytearray(b"x"), "count": Counter("ab"), "list": [[1]], "tensor": torch.ones(2)}
+    copied = Staging().copy(pack(state))
+    state["set"].add(2)
+    state["bytes"].extend(b"y")
+    state["count"]["a"] += 1
+    state["list"][0].append(2)
+    state["tensor"].add_(1)
+    assert copied.pop("tensor").tolist() == [1, 1]
+    assert copied == {"set": {1}, "bytes": b"x", "count": Counter("ab"), "list": [[1]]}
+    assert type(copied["count"]) is Counter
+
+
+def test_views_of_one_memory_keep_what_they_say() -> None:
+    """T6: torch conjugates and negates lazily."""
+    numbers = torch.tensor([1 + 2j])
+    views = [numbers, numbers.conj(), numbers.conj().imag, numbers.imag]
+    assert [view.tolist() for view in Staging().copy(views)] == [[1 + 2j], [1 - 2j], [-2], [2]]
