@@ -80,6 +80,7 @@ class PyTorchAdapter(TrialAdapter):
         self._training, self._validation = self._data()
         self._ending.callback(self._training.close)
         self._batches: Iterator[Any] | None = None
+        self._rng_state: Mapping[str, Any] | None = None
         self._loss_was_nan = False
         self._names: Collection[str] = ()
         self._moved = context.to_device if context._moves_batches else _as_is
@@ -106,6 +107,8 @@ class PyTorchAdapter(TrialAdapter):
     def started(self) -> None:
         self._context._backend.begin()
         self._callbacks.call("on_training_start")
+        if self._rng_state:  # last, since whatever runs before training may draw
+            set_rng_state(self._rng_state)
         if self._context._profiler is not None:
             self._ending.enter_context(self._context._profiler)
 
@@ -209,8 +212,9 @@ class PyTorchAdapter(TrialAdapter):
         self._context._reducers.load_state_dict(state.get("reducers", []))
         self._context._batch_idx = self._context._initial_batch = batches_trained
         self._begin_reading(state.get("data"))
-        if state.get("rng_state"):
-            set_rng_state(state["rng_state"])
+        self._rng_state = state.get("rng_state")
+        if self._rng_state:
+            set_rng_state(self._rng_state)
 
     def metadata(self) -> Mapping[str, Any]:
         weights = "safetensors" if self._trial.safetensors and not self.sharded else "pickle"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from det_torch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext
+from det_torch import DataLoader, LRScheduler, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
 from det_torch._adapter import PyTorchAdapter
 from det_torch._random import seed_all
 from torch import nn
@@ -416,6 +416,33 @@ def test_parameters_of_no_model_that_do_not_fit_are_told(make_context: Any, tmp_
     checkpoint = Life(Balances, make_context, tmp_path).live([2], ())
     with pytest.raises(InvalidTrial, match=r"of no wrapped model with the shapes .*2.* but the trial has .*3"):
         Life(Others, make_context, tmp_path)._piece(checkpoint, 2, 3, [])
+
+
+def test_what_callbacks_draw_before_training_does_not_matter(make_context: Any, tmp_path: Path) -> None:
+    """T7: a resumed run calls `on_training_start` once more."""
+
+    class Draws(PyTorchCallback):
+        def on_training_start(self) -> None:
+            torch.rand(3), np.random.rand(), random.random()
+
+    class Drawing(UserDrives):
+        def build_callbacks(self) -> dict[str, PyTorchCallback]:
+            return {"draws": Draws()}
+
+    def begin(checkpoint: Path | None = None) -> PyTorchAdapter:
+        context = make_context()
+        seed_all(1)
+        adapter = PyTorchAdapter(Drawing(context), context)
+        if checkpoint:
+            adapter.load(checkpoint, batches_trained=3)
+        adapter.started()
+        return adapter
+
+    first = begin()
+    first.train(3, never)
+    first.snapshot()(tmp_path)
+    expected = first.train(2, never)
+    assert begin(tmp_path).train(2, never) == expected
 
 
 class TestWarmStart:
