@@ -57,8 +57,12 @@ class Context:
     _store: TrackingStore
 
     def __enter__(self) -> Self:
-        self.preempt._start()
-        self.train._start()
+        with ExitStack() as undo:
+            undo.callback(self.preempt._signals.restore)
+            undo.callback(self.preempt._close)
+            self.preempt._start()
+            self.train._start()
+            undo.pop_all()
         return self
 
     def __exit__(
@@ -69,6 +73,7 @@ class Context:
                 _script.end(self._store, self.trial, failure or error, left_early=self.preempt._acknowledged)
 
         with ExitStack() as parts:  # closed from the last to the first, each whatever the others raise
+            parts.callback(self.preempt._signals.restore)  # a second signal must not cut short what follows
             parts.callback(self._store.close)
             parts.push(end)
             parts.callback(self.train._close)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import signal
 import threading
 from collections.abc import Callable
 from enum import Enum
-from types import FrameType
 
 from det_core import events
 from det_core.core._distributed import DistributedContext
+from det_core.core._signals import SignalHandlers
 from det_core.core.agent_channel import SOCKET, AgentChannel
-from det_core.errors import TrackingError
+from det_core.errors import CommError, TrackingError
 from det_core.plugins import emit
 
 _log = logging.getLogger("det.core")
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LOOK_EVERY = 2.0
 """Seconds between two looks into the record, where no runner passes its requests on."""
 
@@ -38,7 +36,8 @@ class PreemptContext:
     """Collects requests to leave: SIGTERM, SIGINT, the runner, the record, and the loss of the runner.
 
     A signal that reaches any one worker reaches the chief. The first SIGINT asks; the second raises
-    KeyboardInterrupt as usual.
+    KeyboardInterrupt as usual. SIGTERM asks, too. Where `should_preempt` was never called, another SIGTERM five
+    seconds later raises SystemExit with 143, the code of a process that SIGTERM ended.
     """
 
     def __init__(
@@ -63,11 +62,12 @@ class PreemptContext:
         self._is_chief = distributed.rank == 0
         self._reason: str | None = None
         self._started = False
+        self._asked = False
         self._announced = False
         self._acknowledged = False
         self._closing = threading.Event()
         self._channel: AgentChannel | None = None
-        self._previous: dict[int, object] = {}
+        self._signals = SignalHandlers(self._on_signal, lambda: not self._asked and not self._closing.is_set())
         # Its put() is safe inside a signal handler, whatever the interrupted code was doing.
         self._to_chief: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._messenger: threading.Thread | None = None
@@ -91,6 +91,7 @@ class PreemptContext:
                 f"rank {self._distributed.rank} called should_preempt(), which PreemptMode.ChiefOnly leaves to "
                 "rank 0; broadcast the chief's answer, or use PreemptMode.WorkersAskChief"
             )
+        self._asked = True
         reason = self._reason
         if self._mode is PreemptMode.WorkersAskChief and self._distributed.size > 1:
             reason = self._distributed.broadcast(reason)
@@ -119,8 +120,7 @@ class PreemptContext:
 
     def _start(self) -> None:
         self._started = True
-        if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        self._signals.install()
         if path := os.environ.get(SOCKET):
             self._channel = AgentChannel(path, self._request)
         if self._look and (self._is_chief or self._mode is PreemptMode.WorkersAskMaster):
@@ -133,9 +133,6 @@ class PreemptContext:
                 self._messenger.start()
 
     def _close(self) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # None = not installed from Python
-        self._previous = {}
         self._closing.set()
         self._to_chief.put(None)
         if self._messenger:
@@ -146,15 +143,16 @@ class PreemptContext:
     def _request(self, reason: str) -> None:
         self._reason = self._reason or reason
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self._reason is not None:
-            raise KeyboardInterrupt
+    def _on_signal(self) -> None:
         self._request("signal")
         self._to_chief.put("signal")
 
     def _pass_on(self) -> None:
         while reason := self._to_chief.get():
-            self._distributed._notify(reason)
+            try:
+                self._distributed._notify(reason)
+            except CommError as error:
+                _log.warning("could not pass a signal on to the chief: %s", error)
 
     def _keep_looking(self) -> None:
         assert self._look

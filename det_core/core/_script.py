@@ -15,6 +15,7 @@ from typing import Any
 from det_core.config import ExperimentConfig, sample_hyperparameters
 from det_core.core._distributed import DistributedContext
 from det_core.core._info import TrialInfo
+from det_core.core._signals import Terminated
 from det_core.errors import StoreUnsuitable, TrackingError
 from det_core.home import user_name
 from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
@@ -102,4 +103,4 @@ def _record(store: TrackingStore, settings: ExperimentConfig) -> TrialInfo:
 def _final_state(error: BaseException | None) -> State:
     if error is None or (isinstance(error, SystemExit) and not error.code):
         return State.COMPLETED
-    return State.CANCELED if isinstance(error, KeyboardInterrupt) else State.ERROR
+    return State.CANCELED if isinstance(error, (KeyboardInterrupt, Terminated)) else State.ERROR

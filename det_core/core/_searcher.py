@@ -13,6 +13,9 @@ from det_core.core._train import TrainContext
 from det_core.core._values import number
 from det_core.interfaces.tracking import Run, TrackingStore
 
+_MISUSE = (RuntimeError, ValueError)
+"""Errors that every worker raises when the chief does. They travel as text, since others may not unpickle."""
+
 
 class SearcherMode(str, Enum):
     """Who may call `SearcherContext.operations`."""
@@ -187,15 +190,19 @@ class SearcherContext:
     def _next_length(self, mode: SearcherMode, previous: SearcherOperation | None) -> int | None:
         if mode is SearcherMode.ChiefOnly or self._distributed.size == 1:
             return self._ask(previous)
-        answer: int | Exception | None = None
-        if self._is_chief:
+
+        def ask() -> int | tuple[type[Exception], str] | None:
             try:
-                answer = self._ask(previous)
-            except Exception as error:  # noqa: BLE001  (raised below, on all workers: they wait for an answer)
-                answer = error
-        answer = self._distributed.broadcast(answer)
-        if isinstance(answer, Exception):
-            raise answer
+                return self._ask(previous)
+            except Exception as error:
+                if type(error) not in _MISUSE:
+                    raise
+                return type(error), str(error)
+
+        answer = everyone(self._distributed).by_chief(ask)
+        if isinstance(answer, tuple):
+            misuse, text = answer
+            raise misuse(text)
         return answer
 
     def _ask(self, previous: SearcherOperation | None) -> int | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 from collections.abc import Callable
 
@@ -51,11 +50,13 @@ class AgentChannel:
             self._survive_briefly()
 
     def _survive_briefly(self) -> None:
-        # The pipes for our output ended with the agent: a print would kill the checkpoint.
-        null = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(null, stream.fileno())
         deadline = threading.Timer(GRACE, os._exit, (1,))
         deadline.daemon = True
         deadline.start()
-        self._request("runner lost")
+        try:
+            # The pipes for our output ended with the agent: a print would kill the checkpoint.
+            null = os.open(os.devnull, os.O_WRONLY)
+            for descriptor in (1, 2):  # sys.stdout may be something else by now
+                os.dup2(null, descriptor)
+        finally:
+            self._request("runner lost")

@@ -233,3 +233,25 @@ def test_a_mistake_of_the_chief_reaches_all_workers(det_home: Path, size: int) -
     )
     assert len(set(said)) == 1
     assert said[0].startswith("RuntimeError: the operation of length 10 was not completed")
+
+
+@pytest.mark.integration
+def test_an_error_that_only_the_chief_can_unpickle_reaches_all_workers_as_text(det_home: Path) -> None:
+    """C11."""
+    said = workers.run(
+        2,
+        SEARCHING
+        + """
+    class Odd(Exception):
+        def __init__(self, one, other):
+            super().__init__(f"{one} {other}")
+    def ask(trial_id):
+        raise Odd("no", "record")
+    context._store.searcher_operation = ask
+    try:
+        list(searcher.operations())
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+        """,
+    )
+    assert said == ["Odd: no record\n", "RankFailed: rank 0: Odd: no record\n"]

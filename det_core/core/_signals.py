@@ -1,0 +1,87 @@
+"""SIGTERM and SIGINT while a script is inside the core context."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_PATIENCE: Final = 5.0
+"""Seconds from the first SIGTERM until another one ends a script that takes no requests."""
+_installed: weakref.WeakSet[SignalHandlers] = weakref.WeakSet()
+
+
+class Terminated(SystemExit):
+    """A script that never asks for requests got SIGTERM again."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+
+class SignalHandlers:
+    """Handlers that turn signals into requests to stop.
+
+    The first SIGINT is a request, the second raises KeyboardInterrupt. SIGTERM is a request. A signal that is ignored
+    stays so. A forked child gets the handler of SIGTERM back that was there before, so that whoever forked can end it.
+    It keeps that of SIGINT, which a terminal sends to parent and children alike, because the parent may need them to
+    finish its batch.
+
+    Args:
+        request: called in the handler.
+        is_deaf: returns whether the script never asks for requests. A second SIGTERM, seconds later, raises
+            `Terminated` in it.
+    """
+
+    def __init__(self, request: Callable[[], None], is_deaf: Callable[[], bool]) -> None:
+        self._request, self._is_deaf = request, is_deaf
+        self._previous: dict[int, Callable[[int, FrameType | None], object] | int] = {}
+        self._terminated_at: float | None = None
+        self._interrupted = False
+
+    def install(self) -> None:
+        """Take over the signals; nothing outside the main thread, where Python allows no handlers."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if handler != signal.SIG_IGN:
+                # Python cannot put back what it did not install, and says None.
+                self._previous[number] = signal.SIG_DFL if handler is None else handler
+                signal.signal(number, self._on_signal)
+        _installed.add(self)
+
+    def restore(self) -> None:
+        """Put back the handlers that were there before."""
+        _installed.discard(self)
+        for number in list(self._previous):
+            self._put_back(number)
+
+    def _put_back(self, number: int) -> None:
+        if number in self._previous:
+            signal.signal(number, self._previous.pop(number))
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            if self._interrupted:
+                raise KeyboardInterrupt
+            self._interrupted = True
+        else:
+            now = time.monotonic()
+            self._terminated_at = now if self._terminated_at is None else self._terminated_at
+            if now - self._terminated_at >= _PATIENCE and self._is_deaf():
+                raise Terminated
+        self._request()
+
+
+def _after_fork() -> None:
+    for handlers in _installed:
+        handlers._put_back(signal.SIGTERM)
+
+
+os.register_at_fork(after_in_child=_after_fork)

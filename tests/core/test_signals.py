@@ -1,0 +1,239 @@
+"""Signals inside the core context."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from det_core import core
+from det_core.core import PreemptMode, _signals
+from det_core.core._preempt import PreemptContext
+from det_core.errors import PeerLost
+from det_core.interfaces.tracking import State
+from det_core.tracking import open_store
+
+
+@pytest.fixture
+def outside() -> Iterator[list[int]]:
+    """SIGTERMs that reached the handler from before the context."""
+    reached: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: reached.append(number))
+    yield reached
+    signal.signal(signal.SIGTERM, before)
+
+
+def send(*numbers: int) -> None:
+    for number in numbers:
+        os.kill(os.getpid(), number)
+
+
+def run(script: str) -> str:
+    """What a script prints that has det's core."""
+    head = "import multiprocessing, os, signal, sys, threading, time\nfrom det_core import core\n"
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", head + textwrap.dedent(script)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.integration
+def test_forked_children_can_be_ended(det_home: Path) -> None:
+    """C1: also one that a thread forked, and daemons that the interpreter ends at its own exit."""
+    printed = run(
+        """
+        children = []
+        def fork():
+            children.append(multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,), daemon=True))
+            children[-1].start()
+        with core.init() as context:
+            fork()
+            thread = threading.Thread(target=fork)
+            thread.start()
+            thread.join()
+            for child in children:
+                child.terminate()
+                child.join(30)
+            print([child.exitcode for child in children])
+            os.kill(os.getpid(), signal.SIGTERM)
+            print(context.preempt.should_preempt())
+            fork()
+        """
+    )
+    assert printed == "[-15, -15]\nTrue\n"
+
+
+@pytest.mark.integration
+def test_forked_children_survive_the_first_ctrl_c(det_home: Path) -> None:
+    """C1: a terminal sends SIGINT to data workers, too, which the batch that is still to be finished needs."""
+    printed = run(
+        """
+        def work(ready):
+            try:
+                ready.set()
+                time.sleep(1000)
+            except KeyboardInterrupt:
+                os._exit(7)
+        with core.init():
+            fork = multiprocessing.get_context("fork")
+            ready = fork.Event()
+            child = fork.Process(target=work, args=(ready,))
+            child.start()
+            assert ready.wait(30)
+            os.kill(child.pid, signal.SIGINT)
+            child.join(0.5)
+            print(child.exitcode)
+            os.kill(child.pid, signal.SIGINT)
+            child.join(30)
+            print(child.exitcode)
+        """
+    )
+    assert printed == "None\n7\n"
+
+
+def test_a_signal_during_the_final_flush_loses_nothing(det_home: Path, outside: list[int]) -> None:
+    """C3."""
+    with core.init() as context:
+        context.train.report_training_metrics(1, {"loss": 1.0})
+        flush = context.train._close
+
+        def disturbed(*arguments: Any) -> None:
+            send(signal.SIGTERM, signal.SIGTERM)
+            flush(*arguments)
+
+        context.train._close = disturbed  # type: ignore[method-assign]
+    assert outside == []
+    with open_store() as store:
+        (experiment,) = store.experiments()
+        assert experiment.state is State.COMPLETED
+        assert len(list(store.metrics(store.trials(experiment.id)[0].id))) == 1
+
+
+def test_the_first_ctrl_c_asks_whatever_asked_before(det_home: Path) -> None:
+    """C5: the chief may have heard of the same Ctrl-C from another rank."""
+    with core.init() as context:
+        context.preempt._request("signal")
+        send(signal.SIGINT)
+        assert context.preempt.should_preempt()
+        with pytest.raises(KeyboardInterrupt):
+            send(signal.SIGINT)
+
+
+@pytest.mark.integration
+def test_the_loss_of_the_runner_is_a_request_whatever_stdout_is(tmp_path: Path) -> None:
+    """C6."""
+    printed = run(
+        f"""
+        import socket
+        from det_core.core.agent_channel import AgentChannel
+        requests, heard = [], threading.Event()
+        def request(reason):
+            requests.append(reason)
+            heard.set()
+        class Tee:
+            def write(self, text): pass
+            def flush(self): pass
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind({str(tmp_path / "agent")!r})
+            server.listen()
+            kept = os.dup(1)
+            sys.stdout = Tee()
+            AgentChannel({str(tmp_path / "agent")!r}, request)
+            server.accept()[0].close()
+            assert heard.wait(5), "nobody asked"
+        os.write(1, b"lost")
+        os.write(kept, repr(requests).encode())
+        """
+    )
+    assert printed == "['runner lost']"
+
+
+def test_one_lost_notice_does_not_end_the_forwarding(caplog: pytest.LogCaptureFixture) -> None:
+    """C12."""
+    passed: list[str] = []
+
+    def notify(reason: str) -> None:
+        passed.append(reason)
+        if len(passed) == 1:
+            raise PeerLost("rank 0 is gone", 0)
+
+    ranks: Any = SimpleNamespace(rank=1, size=2, _notify=notify)
+    preempt = PreemptContext(ranks, PreemptMode.WorkersAskChief, trial_id=1, acknowledge=lambda: None)
+    for reason in ("first", "second", None):
+        preempt._to_chief.put(reason)
+    preempt._pass_on()
+    assert passed == ["first", "second"]
+    assert "could not pass a signal on to the chief: rank 0 is gone" in caplog.text
+
+
+def test_an_ignored_signal_stays_ignored(det_home: Path) -> None:
+    """C14: a shell starts scripts in its background so."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with core.init() as context:
+            send(signal.SIGINT, signal.SIGINT)
+            assert not context.preempt.should_preempt()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_handler_that_python_did_not_install_is_no_error(
+    det_home: Path, outside: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C15."""
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "getsignal", lambda number: None)
+        context = core.init()
+        context.preempt._signals.install()
+    with context:
+        send(signal.SIGTERM)
+        assert context.preempt.should_preempt()
+
+
+def test_handlers_go_when_the_block_cannot_be_entered(
+    det_home: Path, outside: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C16."""
+    context = core.init()
+    start = context.train._start
+
+    def fail() -> None:
+        start()
+        raise OSError("no more threads")
+
+    monkeypatch.setattr(context.train, "_start", fail)
+    with pytest.raises(OSError, match="no more threads"), context:
+        pass
+    send(signal.SIGTERM)
+    assert outside == [signal.SIGTERM]
+    context.train._close()
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_second_sigterm_ends_a_script_that_never_asks(
+    det_home: Path, monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    """C17: one that asks may be in the middle of a checkpoint."""
+    monkeypatch.setattr(_signals, "_PATIENCE", 0.02)
+    with contextlib.ExitStack() as stack:
+        ended = None if asks else stack.enter_context(pytest.raises(SystemExit))
+        with core.init() as context:
+            if asks:
+                context.preempt.should_preempt()
+            send(signal.SIGTERM, signal.SIGTERM)
+            time.sleep(0.03)
+            send(signal.SIGTERM)
+    assert ended is None or ended.value.code == 143
+    with open_store() as store:
+        assert store.experiments()[0].state is (State.COMPLETED if asks else State.CANCELED)
