@@ -21,10 +21,18 @@ from det_core.errors import CommError
 
 _log = logging.getLogger("det.core")
 _PATIENCE: Final = 10.0
-"""Seconds for one greeting."""
+"""Seconds for one greeting, from the connection on."""
+_MOST_AT_ONCE: Final = 128
+"""Greetings under way. One more ends the oldest: a peer of ours takes milliseconds, strangers may take their time."""
+_MOST_LINES: Final = 10
+"""Strangers that are logged one by one; of more, those whose number is a power of two."""
 _SIZE: Final = struct.Struct("!H")
 """Bytes of a greeting come before it."""
 _RETRY: Final = 0.02
+
+
+class OtherKey(OSError):
+    """A peer trusts another certificate, as a worker with another key does."""
 
 
 class Transport(Protocol):
@@ -56,9 +64,13 @@ class Listener:
         self, transport: Transport, address: Any, me: Peer, job: list[int], expected: Collection[Seat]
     ) -> None:
         self.links: dict[Seat, Link] = {}
+        self.other_key: str | None = None
+        """Address of a peer that came with another key."""
         self._transport, self._address, self._me, self._job = transport, address, me, job
         self._expected = frozenset(expected)
         self._changed = threading.Condition()
+        self._under_way: dict[int, socket.socket] = {}
+        self._strangers = 0
         self._is_open = True
         self._socket = transport.listen(address)
         not_for_children(self._socket)
@@ -90,23 +102,61 @@ class Listener:
         self._socket.close()
 
     def _accept(self) -> None:
+        came = 0
         while self._socket.fileno() >= 0:
             try:
                 sock, address = self._socket.accept()
             except OSError:  # it was closed, or whoever came is gone already
                 time.sleep(_RETRY)
                 continue
-            threading.Thread(target=self._greet, args=(sock, address), name="det-greeting", daemon=True).start()
+            came += 1
+            try:
+                self._begin(came, sock)
+                greeting = (came, sock, address)
+                threading.Thread(target=self._greet, args=greeting, name="det-greeting", daemon=True).start()
+            except (OSError, RuntimeError) as error:  # too many open files or threads, for now
+                self._forget(came)
+                self._drop(sock, address, error)
 
-    def _greet(self, sock: socket.socket, address: Any) -> None:
+    def _begin(self, number: int, sock: socket.socket) -> None:
+        """Remember a greeting that is under way, and end the oldest if there are too many."""
+        handle = sock.dup()  # TLS takes ``sock`` itself away
+        with self._changed:
+            self._under_way[number] = handle
+            if len(self._under_way) <= _MOST_AT_ONCE:
+                return
+            oldest = self._under_way.pop(next(iter(self._under_way)))
+        with oldest, suppress(OSError):
+            oldest.shutdown(socket.SHUT_RDWR)
+
+    def _forget(self, number: int) -> None:
+        with self._changed:
+            handle = self._under_way.pop(number, None)
+        if handle:
+            handle.close()
+
+    def _greet(self, number: int, sock: socket.socket, address: Any) -> None:
+        end = time.monotonic() + _PATIENCE
         try:
             sock.settimeout(_PATIENCE)
             sock = self._transport.accept(sock)
-            seat, peer, job = _read(sock)
+            seat, peer, job = _read(sock, end)
+            self._forget(number)
             self._admit(sock, Seat(*seat), Peer(*peer), job)
         except (OSError, ValueError, TypeError) as error:
-            _log.warning("dropped a connection from %s that is not of this job: %s", address or "this host", error)
-            sock.close()
+            self._forget(number)
+            self._drop(sock, address, error)
+
+    def _drop(self, sock: socket.socket, address: Any, error: Exception) -> None:
+        sock.close()
+        who = address or "this host"
+        with self._changed:
+            self._strangers += 1
+            count = self._strangers
+            if isinstance(error, OtherKey):
+                self.other_key = str(address[0])
+        if count <= _MOST_LINES or count.bit_count() == 1:
+            _log.warning("dropped a connection from %s that is not of this job, number %d: %s", who, count, error)
 
     def _admit(self, sock: socket.socket, seat: Seat, peer: Peer, job: list[int]) -> None:
         with self._changed:
@@ -144,7 +194,7 @@ def join(transport: Transport, address: Any, me: Peer, job: list[int], seat: Sea
             with ExitStack() as undo:
                 undo.callback(sock.close)
                 _write(sock, [seat, astuple(me), job])
-                refusal, *peer = _read(sock)
+                refusal, *peer = _read(sock, time.monotonic() + _PATIENCE)
                 if refusal:
                     raise CommError(refusal)
                 undo.pop_all()
@@ -160,8 +210,7 @@ def _write(sock: socket.socket, greeting: list[Any]) -> None:
     sock.sendall(_SIZE.pack(len(data)) + data)
 
 
-def _read(sock: socket.socket) -> list[Any]:
-    end = time.monotonic() + _PATIENCE
+def _read(sock: socket.socket, end: float) -> list[Any]:
     (size,) = _SIZE.unpack(_read_exactly(sock, _SIZE.size, end))
     greeting = json.loads(_read_exactly(sock, size, end))
     if not isinstance(greeting, list):
@@ -172,6 +221,7 @@ def _read(sock: socket.socket) -> list[Any]:
 def _read_exactly(sock: socket.socket, size: int, end: float) -> bytes:
     data = b""
     while len(data) < size:
+        sock.settimeout(max(_RETRY, end - time.monotonic()))
         part = sock.recv(size - len(data))
         if not part or time.monotonic() > end:
             raise ValueError("no greeting")

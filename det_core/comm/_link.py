@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import select
 import socket
 import ssl
+import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +24,7 @@ TICK: Final = 1.0
 """Seconds of waiting for a peer between two looks at everything else."""
 
 _TICK: Final = 1000 * TICK
+_PAUSE: Final = 0.01
 _CHUNK: Final = 1 << 16
 _DESCRIPTOR_SPACE: Final = socket.CMSG_SPACE(MOST_FILES * array("i").itemsize)
 _TCP_CLOSED: Final = 7
@@ -239,6 +242,7 @@ class Link:
 
     def _write(self, data: Buffer, idle: Idle, files: Iterable[Shared] = ()) -> None:
         """Write all of ``data``, and pass the ``files`` with its first byte."""
+        look_at = time.monotonic() + TICK
         while len(data):
             try:
                 if not files:
@@ -248,16 +252,24 @@ class Link:
             except _AGAIN:
                 self._await_writing(idle)
             except OSError as error:
-                raise Gone(self) from error
+                if error.errno != errno.ETOOMANYREFS:
+                    raise Gone(self) from error
+                time.sleep(_PAUSE)  # the user has too many files under way, until peers take theirs
+                if time.monotonic() > look_at:
+                    self._look_around(idle)
+                    look_at = time.monotonic() + TICK
             else:
                 data = memoryview(data)[sent:]
 
     def _await_writing(self, idle: Idle) -> None:
         while not self._writable.poll(_TICK):
-            idle((self,))
-            if self.is_readable():
-                _, op, seq, *_ = self.receive(idle)
-                raise Unexpected(self, op, seq)
+            self._look_around(idle)
+
+    def _look_around(self, idle: Idle) -> None:
+        idle((self,))
+        if self.is_readable():
+            _, op, seq, *_ = self.receive(idle)
+            raise Unexpected(self, op, seq)
 
 
 def forbear(links: Iterable[Link]) -> None:

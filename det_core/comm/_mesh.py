@@ -25,7 +25,8 @@ from det_core.errors import CommError, PeerLost
 
 _MEETING: Final = 600.0
 _GRACE: Final = 5.0
-"""Seconds after the end of the meeting in which whoever knows who is missing tells the others."""
+"""Seconds after the end of the meeting in which whoever knows who is missing tells the others. Also after a worker
+with another key came, until that counts as the end."""
 
 
 class Mesh:
@@ -149,18 +150,22 @@ class Mesh:
             raise PeerLost(f"rank {rank} could not be reached at {address}{waited}: {error}", rank) from error
 
     def _wait(self, listeners: list[Listener], links: dict[Seat, Link], watch_others: Callable[[], None]) -> None:
-        end = time.monotonic() + self._patience
+        began = time.monotonic()
+        end = began + self._patience
         for listener in listeners:
             while not listener.wait(min(TICK, max(0.0, end - time.monotonic()))):
                 watch_others()
                 watch(_all(links, listeners).values())
+                if listener.other_key:  # a stranger, or a worker that has given up by now
+                    end = min(end, time.monotonic() + _GRACE)
                 if time.monotonic() >= end:
                     names, lowest = describe(listener.missing, self._ranks)
-                    raise PeerLost(
-                        f"{names} did not come within {self._patience:g} s; were they started, with the same "
-                        "ports and job environment?",
-                        lowest,
+                    cause = (
+                        f"a worker at {listener.other_key} has another DET_COMM_KEY; set the same for all workers"
+                        if listener.other_key
+                        else "were they started, with the same ports and job environment?"
                     )
+                    raise PeerLost(f"{names} did not come within {end - began:.3g} s; {cause}", lowest)
 
     def _check_hosts(self) -> None:
         for link in self._control.everybody.links:

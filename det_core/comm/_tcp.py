@@ -9,6 +9,7 @@ import ssl
 from typing import Final
 
 from det_core.comm import _tls
+from det_core.comm._greeting import OtherKey
 from det_core.errors import CommError
 
 _BACKLOG: Final = 1024
@@ -60,9 +61,18 @@ class Tcp:
             ) from error
 
     def accept(self, sock: socket.socket) -> ssl.SSLSocket:
-        """The connection, of a peer that proved itself within the socket's time limit."""
+        """Return the connection, of a peer that proved itself within the socket's time limit.
+
+        Raises:
+            OtherKey: the peer trusts another certificate than this job's.
+        """
         self._prepare(sock)
-        return self._server.wrap_socket(sock, server_side=True)
+        try:
+            return self._server.wrap_socket(sock, server_side=True)
+        except ssl.SSLError as error:
+            if error.reason == "TLSV1_ALERT_UNKNOWN_CA":
+                raise OtherKey(f"it holds another {_tls.KEY}") from error
+            raise
 
     def connect(self, address: tuple[str, int], timeout: float) -> ssl.SSLSocket:
         with contextlib.ExitStack() as undo:
@@ -71,7 +81,9 @@ class Tcp:
             try:
                 secure = self._client.wrap_socket(sock)
             except ssl.SSLCertVerificationError as error:
-                raise CommError(f"whoever listens at {address} has another {_tls.KEY}") from error
+                raise CommError(
+                    f"whoever listens at {address} has another {_tls.KEY}; set the same for all workers"
+                ) from error
             undo.pop_all()
         return secure
 

@@ -13,8 +13,9 @@ from pydantic import BaseModel, ValidationError
 from det_core.config import DistributedConfig, ExperimentConfig, explain_block, is_command
 from det_core.core import DistributedContext
 from det_core.core._info import get_cluster_info
-from det_core.errors import ConfigError, InvalidExperimentException, LaunchError, PluginError
+from det_core.errors import CommError, ConfigError, InvalidExperimentException, LaunchError, PluginError
 from det_core.interfaces.backend import Backend
+from det_core.launch import _verdict
 from det_core.plugins import registry, resolve
 from det_core.plugins._known import DISTRIBUTIONS
 from det_core.specs import BackendSpec
@@ -154,12 +155,17 @@ def meet() -> DistributedContext:
         CommError: as `DistributedContext`.
     """
     name = _started_by()
-    return DistributedContext(
-        **asdict(open_backend(name, parse_options(name, block())).ranks()),
-        chief_ip=os.environ[CHIEF],
-        pub_port=int(os.environ[PORT]),
-        timeout=block().get("timeout"),
-    )
+    ranks = open_backend(name, parse_options(name, block())).ranks()
+    try:
+        return DistributedContext(
+            **asdict(ranks),
+            chief_ip=os.environ[CHIEF],
+            pub_port=int(os.environ[PORT]),
+            timeout=block().get("timeout"),
+        )
+    except CommError as error:
+        _verdict.leave(ranks.rank, 1, str(error))
+        raise
 
 
 def block() -> Mapping[str, Any]:

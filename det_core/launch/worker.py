@@ -7,7 +7,7 @@ import os
 import sys
 
 from det_core import LOG_FORMAT, core
-from det_core.errors import ConfigError, InvalidExperimentException, InvalidTrial, PluginError
+from det_core.errors import CommError, ConfigError, InvalidExperimentException, InvalidTrial, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import _verdict, backends
 from det_core.plugins import registry
@@ -26,7 +26,10 @@ def main(entrypoint: str | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     rank = None
     try:
-        distributed = backends.meet() if backends.NAME in os.environ else None
+        try:
+            distributed = backends.meet() if backends.NAME in os.environ else None
+        except CommError:
+            return 1  # whoever started the workers prints the reason
         rank = distributed.rank if distributed else None
         if rank:
             logging.getLogger("det").setLevel(logging.WARNING)  # the chief speaks for all

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import Future
@@ -299,3 +300,42 @@ def test_a_killed_worker_leaves_nothing_behind() -> None:
 def _leftovers() -> tuple[str, ...]:
     found = subprocess.run(["sh", "-c", "ls /dev/shm; ls ${TMPDIR:-/tmp}/det-$(id -u) | wc -l"], capture_output=True)
     return tuple(found.stdout.decode().split())
+
+
+SENDS_AHEAD = """
+import resource, socket, threading
+from det_core.comm._link import Link
+from det_core.comm._message import DATA, Message
+from det_core.comm._ranks import Peer
+os.setgroups([])
+os.setuid(65534)  # the limit is for ordinary users
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+ends = [Link(sock, Peer(rank, rank, 1, "here")) for rank, sock in enumerate(socket.socketpair())]
+payload, received, waited = bytes(40_000), [], threading.Event()
+
+def receive():
+    waited.wait()
+    for _ in range(200):
+        received.append(len(ends[1].receive(lambda links: None)[3]))
+
+def idle(links):
+    waited.set()
+
+thread = threading.Thread(target=receive, daemon=True)
+thread.start()
+for number in range(200):
+    ends[0].send(Message(DATA, 0, number, payload), idle)
+    if number > 150:
+        waited.set()
+thread.join()
+print(set(received), len(received))
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_sender_far_ahead_waits_for_the_users_limit_of_files_under_way() -> None:
+    """C2."""
+    program = "import os\n" + SENDS_AHEAD
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "{40000} 200\n", ran.stderr

@@ -10,15 +10,19 @@ import stat
 import tempfile
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from det_core.comm import _unix
+from det_core.comm import _greeting, _unix
+from det_core.comm._greeting import Listener, join
 from det_core.comm._link import TICK
 from det_core.comm._mesh import Mesh
+from det_core.comm._plan import Seat
+from det_core.comm._ranks import Peer, Ranks
+from det_core.comm._tcp import Tcp
 from det_core.core import DistributedContext
 from det_core.errors import CommError, PeerLost
 
@@ -270,6 +274,75 @@ def test_another_key_is_refused_before_anything_is_read() -> None:
     assert worker.startswith("CommError whoever listens at")
     assert "has another DET_COMM_KEY" in worker
     assert chief.startswith("PeerLost rank 1 (machine 1) did not come within 2 s")
+
+
+@pytest.mark.integration
+def test_another_key_ends_both_sides_long_before_the_timeout() -> None:
+    body = """
+    os.environ["DET_COMM_KEY"] = ("a" if os.environ["TEST_RANKS"].startswith("{'rank': 0") else "b") * 40
+    try:
+        join(chief_ip="127.0.0.1", pub_port=int(sys.argv[1]))
+    except CommError as error:
+        print(error)
+    """
+    for said in job.run(job.layout(1, 1), body, job.free_port()):
+        assert "has another DET_COMM_KEY; set the same for all workers" in said
+
+
+def test_a_flood_of_strangers_costs_few_lines_and_threads(caplog: pytest.LogCaptureFixture) -> None:
+    """C13: silent ones make room for others, and a peer of ours gets in among them."""
+    ranks = [Ranks(rank, 2, 0, 1, rank, 2) for rank in (0, 1)]
+    me, peer = (Peer.myself(each) for each in ranks)
+    transport, seat = Tcp("127.0.0.1", "127.0.0.1", carries_payloads=False), Seat("machine", 1)
+    with closing(Listener(transport, transport.fresh(), me, [2, 2], [seat])) as listener, ExitStack() as strangers:
+        for _ in range(2 * _greeting._MOST_AT_ONCE):
+            strangers.enter_context(socket.create_connection(listener.address, 10))
+        strangers.enter_context(closing(join(transport, listener.address, peer, [2, 2], seat, seconds=10)))
+        assert listener.wait(10)
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("det-greeting") <= _greeting._MOST_AT_ONCE + 10
+    for thread in threading.enumerate():
+        if thread.name == "det-greeting":
+            thread.join()
+    listener.links[seat].close()
+    lines = [record for record in caplog.records if "dropped a connection" in record.getMessage()]
+    assert _greeting._MOST_LINES < len(lines) < 20
+
+
+def test_a_listener_survives_the_want_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C13."""
+    start, refused = threading.Thread.start, []
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name == "det-greeting" and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    assert job.threads(job.layout(2), allgather) == [[0, 1]] * 2
+    assert refused
+
+
+def test_a_greeting_that_trickles_in_has_a_time_limit() -> None:
+    """C13."""
+    ours, theirs = socket.socketpair()
+    stop = threading.Event()
+
+    def trickle() -> None:
+        theirs.sendall(b"\xff\xff")
+        while not stop.wait(0.02):
+            theirs.send(b" ")
+
+    thread = threading.Thread(target=trickle)
+    with ours, theirs:
+        thread.start()
+        try:
+            with pytest.raises((ValueError, TimeoutError)):
+                _greeting._read(ours, time.monotonic() + 0.3)
+        finally:
+            stop.set()
+            thread.join()
 
 
 @pytest.mark.parametrize("waits", [False, True])
