@@ -131,16 +131,17 @@ def build(directory: Path, frameworks: Mapping[str, str]) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     jobs = max(1, min(len(os.sched_getaffinity(0)), psutil.virtual_memory().available // _MEMORY_OF_A_COMPILER))
     _say(f"building Horovod {VERSION} for {', '.join(frameworks)} with {jobs} jobs, which takes minutes")
-    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+    # Horovod's CMake files take the path of the source for a regular expression, so no `+` may be in it.
+    with tempfile.TemporaryDirectory(dir=directory) as scratch, tempfile.TemporaryDirectory() as plain:
         env = {**_settings(frameworks), **_tools(Path(scratch)), "MAKEFLAGS": f"-j{jobs}"}
         # Without pip's own cache, which would give a wheel that was built for another framework.
         options = ("-v", "--no-cache-dir", "--no-build-isolation", "--no-deps")
         _pip(
-            *("download", *options, "--no-binary=horovod", f"--dest={scratch}", f"horovod=={VERSION}"),
+            *("download", *options, "--no-binary=horovod", f"--dest={plain}", f"horovod=={VERSION}"),
             limit=_SECONDS_TO_INSTALL,
             env=env,
         )
-        source = unpack(Path(scratch))
+        source = unpack(Path(plain))
         _pip(
             *("wheel", *options, f"--wheel-dir={scratch}", str(source)),
             limit=_SECONDS_TO_BUILD,
