@@ -10,7 +10,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
@@ -22,7 +21,7 @@ from det_keras._callbacks import Callbacks
 from det_keras._context import TFKerasTrialContext
 from det_keras._data import Source, training_data, validation_data
 from det_keras._epochs import Epochs
-from det_keras._metrics import over_slots, plain
+from det_keras._metrics import over_slots, plain, with_arrays
 from det_keras._random import Generators
 from det_keras._stream import END_OF_DATA, Stream
 from det_keras._trial import TFKerasTrial
@@ -109,9 +108,7 @@ class KerasAdapter(TrialAdapter):
             if logs is None:
                 self._callbacks.load(states)
                 return None
-            # As Keras does: arrays rather than lists.
-            arrays = {name: np.asarray(value) for name, value in logs.items() if isinstance(value, list)}
-            self._callbacks.keras.on_test_end({**logs, **arrays})
+            self._callbacks.keras.on_test_end(with_arrays(logs))
         self._callbacks.heed()
         self._store_tensorboard()
         return {f"val_{name}": value for name, value in logs.items()}

@@ -68,6 +68,18 @@ def _merged(model: tf.keras.Model, states: Sequence[Any]) -> dict[str, Any]:
     return {name: known.get(name, value) for name, value in unite([logs for _, logs in states]).items()}
 
 
+def with_arrays(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metrics as Keras hands them to callbacks: arrays rather than lists, if their parts are of one shape."""
+    return {name: _array(value) if isinstance(value, list) else value for name, value in metrics.items()}
+
+
+def _array(value: Sequence[Any]) -> Any:
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return value
+
+
 class _Peer(SimpleNamespace):
     """A metric of another slot, as ``merge_state`` looks at it."""
 

@@ -126,7 +126,13 @@ class Arrays(tf.keras.Sequential):  # type: ignore[misc]
 
     def test_step(self, data: Any) -> Any:
         x, *_ = data
-        return {**super().test_step(data), "sums": tf.reduce_sum(x, 0), "one": x[:1, 0], "name": tf.constant("a")}
+        return {
+            **super().test_step(data),
+            "sums": tf.reduce_sum(x, 0),
+            "one": x[:1, 0],
+            "two": [x[0], x[0, :1]],
+            "name": tf.constant("a"),
+        }
 
 
 @pytest.mark.parametrize("eagerly", [False, True])
@@ -150,6 +156,7 @@ def test_metrics_may_be_arrays_and_text(make_context: Make, eagerly: bool) -> No
     assert (metrics["val_sums"], metrics["val_one"]) == (pytest.approx(X[16:].sum(0)), X[16, 0])
     assert metrics["val_name"] == "a"
     assert notes.test["sums"].shape == (2,)
+    assert notes.test["two"] == metrics["val_two"]
 
 
 def test_two_slots_are_one_trial(make_context: Make, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,8 @@ class Exchange(tf.Module):  # type: ignore[misc]
         super().__init__(name)
         self._sums: list[Any] = []
         """Of gradients since the last update, one per variable."""
+        self._summed: Any = self._no_dependency([])
+        """References to these variables, which checkpoints have elsewhere."""
         self._count: Any = None
         """Of batches."""
         self._average = partial(backend.average, name=name, fp16_compression=fp16_compression)
@@ -87,6 +89,14 @@ class Exchange(tf.Module):  # type: ignore[misc]
             with tf.init_scope():
                 self._sums.extend(_zeros(one.shape, one.dtype.base_dtype) for one in variables)
                 self._count = _zeros([], tf.int64)
+            self._summed = self._no_dependency([one.ref() for one in variables])
+        if [one.ref() for one in variables] != self._summed:
+            raise InvalidTrial(
+                f"with optimizations.aggregation_frequency {self._aggregation}, an optimizer must apply gradients of "
+                f"the same variables each time: first {_names(one.deref() for one in self._summed)}, now "
+                f"{_names(variables)}; wrap an optimizer for each group of variables, and give each of these a "
+                "gradient in every batch"
+            )
         sums, dense = self._sums, map(tf.convert_to_tensor, gradients)
         added = [total.assign_add(one) for total, one in zip(sums, dense, strict=True)]
 
@@ -131,6 +141,10 @@ class _Exchanging:
             )
         run = partial(super().apply_gradients, *args, **kwargs)  # type: ignore[misc]
         return self._det_exchange.apply(list(grads_and_vars), run)
+
+
+def _names(variables: Iterable[Any]) -> str:
+    return ", ".join(variable.name for variable in variables)
 
 
 def _zeros(shape: Any, dtype: Any) -> Any:

@@ -148,6 +148,21 @@ def test_what_was_added_up_is_in_checkpoints(kind: str, tmp_path: Path) -> None:
 
 
 @EACH_KIND
+@pytest.mark.parametrize("second", [[1], [1, 0], [0]], ids=["another", "another order", "fewer"])
+def test_aggregation_needs_the_same_variables_each_time(kind: str, second: list[int]) -> None:
+    """C18: sums of one group's gradients were mixed with those of another of the same shapes."""
+    optimizer = KINDS[kind](0.1)
+    through(optimizer, 2)
+    first = [0] if second == [1] else [0, 1]
+    variables = [tf.Variable(tf.ones([2]), name=name) for name in ("left", "right")]
+    for _ in range(2):
+        optimizer.apply_gradients([(tf.ones([2]), variables[place]) for place in first])
+    said = rf"first left:0{', right:0' * (len(first) - 1)}, now .*wrap an optimizer for each group of variables"
+    with pytest.raises(InvalidTrial, match=said):
+        optimizer.apply_gradients([(tf.ones([2]), variables[place]) for place in second])
+
+
+@EACH_KIND
 def test_no_gradient_at_all_is_the_error_that_it_was(kind: str) -> None:
     optimizer = KINDS[kind](0.1)
     through(optimizer)
