@@ -11,22 +11,30 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn, cast
 
 from det_core import __version__
 from det_core.cli._command import INTERRUPTED, TERMINATED, Parser, UsageError, ask_for_command
 from det_core.cli._screen import shielded
 from det_core.errors import ConfigError, DetError, PluginError
-from det_core.plugins import registry
+from det_core.plugins import no_exit, registry
 from det_core.specs import CommandSpec
 
 _BROKEN_PIPE = 141
+_STREAMS = {"stdin": "r", "stdout": "w", "stderr": "w"}
+"""The standard streams, in the order of their descriptors, and how they are opened."""
 
 _ALIASES = {"experiment": ["e"], "trial": ["t"], "checkpoint": ["c"], "model": ["m"]}
 
 
+class Terminated(BaseException):
+    """SIGTERM, which is not taken for a plugin's attempt to end the program."""
+
+
 def run(argv: Sequence[str]) -> int:
     """Run the command; errors that a person can act on become one message and an exit code."""
+    _open_streams()
     with shielded():
         return _run(argv)
 
@@ -46,8 +54,12 @@ def _run(argv: Sequence[str]) -> int:
         return _report(error, as_json="--json" in argv)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except SystemExit as stop:  # --help, and SIGTERM
-        return stop.code if isinstance(stop.code, int) else 0
+    except Terminated:
+        return TERMINATED
+    except SystemExit as stop:  # --help, and commands of plugins
+        if isinstance(stop.code, int | None):
+            return stop.code or 0
+        return _report(DetError(stop.code), as_json="--json" in argv)
 
 
 def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
@@ -71,7 +83,8 @@ def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
 def _configure(spec: CommandSpec, parser: argparse.ArgumentParser) -> None:
     configure = registry().load(spec)
     try:
-        configure(parser)
+        with no_exit():
+            configure(parser)
     except Exception as error:
         raise PluginError(f"command {spec.name!r} ({spec.target}) failed to set up: {error!r}") from error
 
@@ -88,9 +101,12 @@ def _refuse(command: str) -> NoReturn:
 def _report(error: Exception, *, as_json: bool) -> int:
     if os.environ.get("DET_DEBUG", "") not in ("", "0"):
         traceback.print_exception(error)
-    if as_json:
-        print(json.dumps({"error": str(error)}))
-    else:
+    try:
+        if as_json:
+            print(json.dumps({"error": str(error)}), flush=True)
+    except OSError:  # a full disk, perhaps the error itself
+        as_json = False
+    if not as_json:
         print(f"det: error: {error}", file=sys.stderr)
     return 2 if isinstance(error, (ConfigError, UsageError)) else 1
 
@@ -104,8 +120,24 @@ def _close_stdout() -> int:
 @contextmanager
 def _terminable() -> Iterator[None]:
     """Let SIGTERM unwind the stack, so that temporary files are removed."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    raise Terminated
+
+
+def _open_streams() -> None:
+    """Open the null device for standard streams that were closed, as by ``det experiment list >&-``.
+
+    Without it the database or a socket would get the free descriptor, and with it what anyone prints there.
+    """
+    for name, mode in _STREAMS.items():
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode)  # noqa: SIM115  (for as long as the process lives)
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)

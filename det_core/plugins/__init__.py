@@ -10,7 +10,15 @@ hookimpl = pluggy.HookimplMarker("det")
 from det_core.plugins._events import emit  # noqa: E402  (plugins import hookimpl from here)
 from det_core.plugins._fit import misfit  # noqa: E402
 from det_core.plugins._overlaps import overlaps  # noqa: E402
-from det_core.plugins._registry import KINDS, PluginReport, Registry, normalize, registry, resolve  # noqa: E402
+from det_core.plugins._registry import (  # noqa: E402
+    KINDS,
+    PluginReport,
+    Registry,
+    no_exit,
+    normalize,
+    registry,
+    resolve,
+)
 
 __all__ = [
     "KINDS",
@@ -19,6 +27,7 @@ __all__ = [
     "emit",
     "hookimpl",
     "misfit",
+    "no_exit",
     "normalize",
     "overlaps",
     "registry",

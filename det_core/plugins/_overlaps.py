@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-import importlib_metadata
-
-from det_core.plugins._registry import normalize
+from det_core.plugins._registry import intact_distributions, normalize
 
 
 def overlaps(ours: Collection[str]) -> Iterator[str]:
     """One message for each distribution of ours, by normalized name, and each other one that have a file in common."""
-    files = {each: _files(each) for each in importlib_metadata.distributions()}
+    files = {each: _files(each) for each in intact_distributions()}
     own = sorted((each for each in files if normalize(each.name) in ours), key=lambda each: each.name)
     for other in sorted(files.keys() - own, key=lambda each: each.name):
         for mine in own:

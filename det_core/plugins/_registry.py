@@ -7,6 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -176,23 +177,28 @@ class Registry:
                 yield implementation.plugin_name, result
 
     def _register(self, entry_point: importlib_metadata.EntryPoint, disabled: set[str]) -> PluginReport:
-        distribution = entry_point.dist
-        name = normalize(distribution.name) if distribution else entry_point.name
-        report = partial(
-            PluginReport, name=name, version=distribution.version if distribution else "", module=entry_point.value
-        )
+        distribution, name, version = entry_point.dist, entry_point.name, ""
+        try:
+            if distribution:
+                name, version = normalize(distribution.name), distribution.version
+        except Exception as error:  # noqa: BLE001  (the files of a damaged distribution may hold anything)
+            problem = f"its metadata is damaged ({type(error).__name__}: {error}); install it again"
+            return PluginReport(name=name, version="", module=entry_point.value, status="broken", problem=problem)
+        report = partial(PluginReport, name=name, version=version, module=entry_point.value)
         if name in disabled:
             return report(status="disabled", problem=f"named in {DISABLE}")
         if self._manager.has_plugin(name):
             problem = f"it has a second entry point {entry_point.name!r} in the group {GROUP!r}; expected one"
             return report(status="broken", problem=problem)
         try:
-            module = entry_point.load()
+            with no_exit():
+                module = entry_point.load()
         except Exception as error:  # noqa: BLE001  (a stranger's code may raise anything)
             return report(status="broken", problem=f"{type(error).__name__}: {error}")
         try:
             self._manager.register(module, name)
-            provides = tuple(self._collect(name, module))
+            with no_exit():
+                provides = tuple(self._collect(name, module))
         except (pluggy.PluginValidationError, _IncompatibleError) as error:
             self._manager.unregister(name=name)
             return report(status="incompatible", problem=str(error))
@@ -264,13 +270,44 @@ class _IncompatibleError(Exception):
 def registry() -> Registry:
     """The plugins installed here; scanned on the first call."""
     disabled = [name for name in os.environ.get(DISABLE, "").split(",") if name.strip()]
-    return Registry(importlib_metadata.entry_points(group=GROUP), disabled)
+    return Registry(_entry_points(), disabled)
 
 
 def resolve(target: str) -> Any:
     """Import ``"module:attribute"``."""
     module, _, attribute = target.partition(":")
-    return getattr(import_module(module), attribute)
+    with no_exit():
+        return getattr(import_module(module), attribute)
+
+
+@contextmanager
+def no_exit() -> Iterator[None]:
+    """Make an error of a plugin's attempt to end the program."""
+    try:
+        yield
+    except SystemExit as stop:
+        raise PluginError(f"it ended the program: sys.exit({'' if stop.code is None else repr(stop.code)})") from stop
+
+
+def intact_distributions() -> Iterator[Any]:
+    """Yield what is installed. What is damaged, as by an interrupted pip, is left out with a warning."""
+    for distribution in importlib_metadata.distributions():
+        try:
+            _ = distribution.name, distribution.version, distribution.entry_points, distribution.read_text("RECORD")
+        except Exception as error:  # noqa: BLE001  (the files of a damaged distribution may hold anything)
+            place = getattr(distribution, "_path", distribution.locate_file(""))
+            reason = f"{type(error).__name__}: {error}"
+            _log.warning("%s is damaged (%s); install that distribution again, or remove the directory", place, reason)
+        else:
+            yield distribution
+
+
+def _entry_points() -> Iterable[importlib_metadata.EntryPoint]:
+    try:
+        return list(importlib_metadata.entry_points(group=GROUP))
+    except Exception:  # noqa: BLE001  (one damaged distribution ends the scan of all)
+        found = (point for each in intact_distributions() for point in each.entry_points.select(group=GROUP))
+        return dict.fromkeys(found)
 
 
 def _checked(spec: object, expected: type[Spec], hook: str) -> Spec:

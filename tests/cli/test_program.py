@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import det_core
+from det_core.cli import main
 
 from .conftest import Det, Install, Record, command_plugin
 
@@ -126,6 +129,52 @@ def test_two_providers_of_a_command_are_named(det: Det, install: Install) -> Non
     assert result.code == 2
     assert "det-one 1.0" in result.err
     assert "det-two 1.0" in result.err
+
+
+def test_a_strangers_command_may_exit(det: Det, install: Install) -> None:
+    """C7: text was not printed, and the exit code was 0."""
+    plugin = command_plugin("name='leave', target='det_leave:configure'")
+    install(
+        "det-leave", f"{plugin}\ndef configure(parser):\n    parser.set_defaults(run=lambda args: sys.exit(CODE))\n"
+    )
+    det_leave: Any = import_module("det_leave")
+    det_leave.sys = sys
+    for code, expected, said in ((None, 0, ""), (3, 3, ""), ("no licence", 1, "det: error: no licence\n")):
+        det_leave.CODE = code
+        result = det("leave")
+        assert (result.code, result.err) == (expected, said)
+
+
+def test_a_command_that_exits_while_it_is_set_up_is_broken(det: Det, install: Install) -> None:
+    plugin = command_plugin("name='quit', target='det_quit:configure'")
+    install("det-quit", f"{plugin}\ndef configure(parser):\n    raise SystemExit\n")
+    result = det("quit")
+    assert result.code == 1
+    assert "command 'quit' (det_quit:configure) failed to set up" in result.err
+    assert det("experiment", "list").code == 0
+
+
+@pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr"])
+@pytest.mark.parametrize("option", [[], ["--json"]])
+def test_a_closed_stream_is_no_error(det: Det, monkeypatch: pytest.MonkeyPatch, closed: str, option: list[str]) -> None:
+    """C10: the work was done, and then a traceback was shown, or the question ended in one."""
+    monkeypatch.setattr(sys, closed, None)
+    try:
+        assert main(["experiment", "list", *option]) == 0
+        assert main(["experiment", "delete", "7"]) in (1, 2)
+    finally:
+        getattr(sys, closed).close()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_a_full_disk_is_told_on_the_other_stream(det_home: Path, option: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        process = start("experiment", "list", *option.split(), stdout=full)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.splitlines()[0] == "det: error: [Errno 28] No space left on device"
+    assert "Traceback" not in err
 
 
 def start(*argv: object, **options: object) -> subprocess.Popen[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from det_core.errors import PluginClash, PluginError, PluginNotFound
 from det_core.events import MetricsReported
-from det_core.plugins import Registry
+from det_core.plugins import Registry, overlaps, registry
 
 STORAGE = """
 import det_core
@@ -82,6 +82,8 @@ def test_a_clash_is_an_error_that_lists_every_provider(install: Install, tmp_pat
         ("import det_core\n@det_core.hookimpl\ndef det_storage(what): pass", "incompatible", "what"),
         ("import det_core\n@det_core.hookimpl\ndef det_storage(): yield 'zap'", "incompatible", "expected StorageSpec"),
         ("import det_core\n@det_core.hookimpl\ndef det_storage(): return 1 / 0", "broken", "ZeroDivisionError"),
+        ("import sys; sys.exit('no licence')", "broken", "sys.exit('no licence')"),  # C7
+        ("import det_core\n@det_core.hookimpl\ndef det_storage(): raise SystemExit", "broken", "sys.exit()"),
     ],
 )
 def test_a_bad_plugin_is_one_warning_and_harms_nobody(
@@ -120,6 +122,42 @@ def test_a_target_that_does_not_import_names_plugin_cause_and_command(install: I
     registry = scan(tmp_path)
     with pytest.raises(PluginError, match=r"zz-a 1.2.*zz_a:nothing.*no attribute.*pip install zap"):
         registry.load(registry.find("storage", "zap"))
+
+
+def test_a_target_that_ends_the_program_is_an_error(install: Install, tmp_path: Path) -> None:
+    """C7: ``det`` ended with exit code 0 and said nothing."""
+    install("zz-a", storage(target="zz_exits:Store"))
+    (tmp_path / "zz_exits.py").write_text("raise SystemExit")
+    registry = scan(tmp_path)
+    with pytest.raises(PluginError, match=r"zz-a 1\.2.*zz_exits:Store.*it ended the program: sys\.exit\(\)"):
+        registry.load(registry.find("storage", "zap"))
+
+
+DAMAGES: dict[str, dict[str, bytes | None]] = {
+    "no metadata": {"METADATA": None},
+    "no name": {"METADATA": b"Version: 1.0\n"},
+    "no text": {"METADATA": b"Name: zz\xff\nVersion: 1.0\n"},
+    "entry points": {"entry_points.txt": b"[det]\nzz_bad\n"},
+    "entry points of others": {"entry_points.txt": b"[console_scripts]\nzz_bad\n"},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_distribution_harms_nobody(
+    install: Install, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    """C8: one ended every command with a traceback, not only ``det plugins check``."""
+    install("zz-bad", storage("bad"))
+    install("zz-good", storage("fine"))
+    for name, content in DAMAGES[damage].items():
+        file = tmp_path / "zz_bad-1.2.dist-info" / name
+        file.unlink() if content is None else file.write_bytes(content)
+    with caplog.at_level(logging.WARNING, "det.plugins"):
+        found = registry.__wrapped__()
+        assert list(overlaps(["zz-good"])) == []
+    assert "fine" in found.names("storage")
+    assert "bad" not in found.names("storage")
+    assert any("is damaged" in one.getMessage() and "zz_bad" in one.getMessage() for one in caplog.records)
 
 
 CHOICE = """

@@ -170,6 +170,15 @@ def test_a_module_is_an_attribute_of_its_package() -> None:
     assert det.core._distributed is import_module("determined.core._distributed")
 
 
+@pytest.mark.parametrize("name", ["determined", "determined.common.storage", "determined.pytorch"])
+def test_tools_may_ask_every_module_for_what_it_does_not_have(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C9: as ``unittest`` does. A framework that is missing was an ImportError, and another one was imported."""
+    module = import_module(name)
+    monkeypatch.setitem(sys.modules, "det_torch", None)
+    for asked in ("__warningregistry__", "__test__", "__wrapped__"):
+        assert not hasattr(module, asked)
+
+
 def test_a_star_imports_the_public_names() -> None:
     names: dict[str, Any] = {}
     exec("from determined.core import *", names)
