@@ -90,7 +90,7 @@ class Trial:
     id: int
     experiment_id: int
     request_id: int
-    """The id that the search method chose for it."""
+    """The id that the search method chose for it; negative once a search that began again gave that id to another."""
     state: State
     hparams: Mapping[str, Any]
     seed: int
@@ -202,7 +202,8 @@ class TrialUpdate:
     length: int | None = None
     """Of a new searcher operation, > 0; None leaves it as it is."""
     new: NewTrial | None = None
-    """Creates it, unless it is there."""
+    """Creates it. If there is such a trial already, from before the search began again, that one goes on with its
+    restarts counted anew, unless it differs: then it is set aside, and its request id is the new trial's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -421,7 +422,7 @@ class TrackingStore(ModelRegistry, ABC):
 
     @abstractmethod
     def forget_search(self, experiment_id: int, *, lease: str = "") -> None:
-        """Remove its events and its snapshot, so that it starts again; its trials stay."""
+        """Remove its events and its snapshot, so that it begins again; see `TrialUpdate.new` for its trials."""
 
     @abstractmethod
     def search_snapshot(self, experiment_id: int) -> tuple[int, Any] | None:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from det_core.errors import DetError
-from det_core.interfaces.search_method import Action, Close, Create, SearchMethod, Train, plain
+from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train, plain
 from det_core.interfaces.tracking import NewTrial, SearchEvent, State, TrackingStore, Trial, TrialUpdate
 
 _SNAPSHOT_EVERY = 1000
@@ -60,7 +60,7 @@ class Search:
         Raises:
             DetError: the method does not ask for the same as when the record was written.
         """
-        known = self._store.trials(self._experiment_id)
+        known = [trial for trial in self._store.trials(self._experiment_id) if trial.request_id >= 0]
         if _outcome(known) is State.ERROR and not any(trial.ordered is not None for trial in known):
             self._store.forget_search(self._experiment_id, lease=self._lease)
         if snapshot := self._store.search_snapshot(self._experiment_id):
@@ -141,7 +141,7 @@ class Search:
         for name, *arguments in events:
             actions = list(self._ask(name, *arguments))
             for action in actions:
-                self._take(action, updates)
+                self._take(action, updates, (name, *arguments))
             ordered += [action.request_id for action in actions if isinstance(action, Train)]
             recorded.append(
                 SearchEvent(number=self._events, event=[name, *arguments], actions=[_json(one) for one in actions])
@@ -174,12 +174,16 @@ class Search:
         actions: Sequence[Action] = getattr(self._method, name)(*arguments)
         return actions
 
-    def _take(self, action: Action, updates: dict[int, TrialUpdate]) -> None:
-        """Make the action an update of its trial."""
+    def _take(self, action: Action, updates: dict[int, TrialUpdate], event: tuple[Any, ...]) -> None:
+        """Make the action an update of its trial.
+
+        Args:
+            event: what the method answers with the action.
+        """
         now = self._now(action.request_id, updates)
         if problem := self._problem(action, now):
             raise DetError(f"the search method asks for {action}, but {problem}")
-        updates[action.request_id] = self._updated(action, now)
+        updates[action.request_id] = self._updated(action, now, event)
 
     def _now(self, request_id: int, updates: Mapping[int, TrialUpdate]) -> TrialUpdate | None:
         if request_id in updates or request_id not in self._trials:
@@ -200,22 +204,27 @@ class Search:
         reached = self._lengths.get(action.request_id, 0)
         return f"the trial has trained {reached:g}" if action.length and action.length <= reached else ""
 
-    def _updated(self, action: Action, now: TrialUpdate | None) -> TrialUpdate:
+    def _updated(self, action: Action, now: TrialUpdate | None, event: tuple[Any, ...]) -> TrialUpdate:
         if now is None:
             assert isinstance(action, Create)
-            return TrialUpdate(request_id=action.request_id, state=State.PAUSED, new=self._new(action))
+            return TrialUpdate(request_id=action.request_id, state=State.PAUSED, new=self._new(action, event))
         if isinstance(action, Train):
             return replace(now, state=State.QUEUED, ordered=self._events, length=action.length)
         return now if now.state.final else replace(now, state=State.COMPLETED)
 
-    def _new(self, action: Create) -> NewTrial:
+    def _new(self, action: Create, event: tuple[Any, ...]) -> NewTrial:
         seed = (self._seed + action.request_id) % 2**32
-        return NewTrial(hparams=action.hparams, seed=seed, source_checkpoint=self._source(action))
+        return NewTrial(hparams=action.hparams, seed=seed, source_checkpoint=self._source(action, event))
 
-    def _source(self, action: Create) -> str | None:
+    def _source(self, action: Create, event: tuple[Any, ...]) -> str | None:
         if action.source is None:
             return None
-        checkpoints = self._store.checkpoints(trial_id=self._trials[action.source].id)
+        origin = self._trials[action.source].id
+        if event[0] == "on_exit" and event[2] == INVALID_HP:
+            start = self._trials[event[1]].source_checkpoint
+            if start and self._store.checkpoint(start).trial_id == origin:  # what it saved since is of the next round
+                return start
+        checkpoints = self._store.checkpoints(trial_id=origin)
         if not checkpoints:
             raise DetError(
                 f"the search method asks for {action}, but that source has saved no checkpoint to start from"

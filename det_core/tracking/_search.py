@@ -9,19 +9,23 @@ from sqlalchemy import Connection, Double, bindparam, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.tracking import SearchEvent, Trial, TrialUpdate
+from det_core.interfaces.tracking import NewTrial, SearchEvent, Trial, TrialUpdate
 from det_core.tracking._rows import Part, columns, fetch, lock_experiment
 from det_core.tracking._schema import search_events, search_snapshots, trials
-from det_core.tracking._types import now
+from det_core.tracking._types import dump, load, now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from sqlalchemy import Row
+
 _change = update(trials).where(trials.c.id == bindparam("trial"))
 _set_state = _change.values(
     state=bindparam("new_state"), ordered=bindparam("new_ordered"), end_time=bindparam("new_end_time")
 )
+_set_aside = _change.values(request_id=-trials.c.id)
+_begin_again = _change.values(restarts=0)
 _set_length = _change.values(
     searcher_length=bindparam("new_length"),
     progress=func.coalesce(trials.c.searcher_length, 0) / bindparam("new_length", type_=Double),
@@ -86,9 +90,14 @@ def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUp
         trials.c.experiment_id == experiment_id,
         trials.c.request_id.in_([update.request_id for update in updates]),
     )
-    ids = {
-        row.request_id: row.id for row in connection.execute(select(trials.c.request_id, trials.c.id).where(*concerned))
-    }
+    created = {update.request_id: update.new for update in updates if update.new}
+    facts = (trials.c.id, trials.c.request_id, trials.c.hparams, trials.c.seed, trials.c.source_checkpoint)
+    rows = connection.execute(select(*facts).where(*concerned)).all()
+    aside = {row.id for row in rows if _is_other(row, created.get(row.request_id))}
+    ids = {row.request_id: row.id for row in rows if row.id not in aside}
+    for change, changed in ((_set_aside, aside), (_begin_again, {ids[key] for key in created if key in ids})):
+        if changed:
+            connection.execute(change, [{"trial": trial} for trial in changed])
     time = now()
     if new := [_row(experiment_id, update, time) for update in updates if update.request_id not in ids]:
         connection.execute(trials.insert(), new)
@@ -98,6 +107,14 @@ def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUp
         lengths = [{"trial": ids[update.request_id], "new_length": update.length} for update in longer]
         connection.execute(_set_length, lengths)
     return fetch(connection, Trial, select(*columns(trials, Trial)).where(*concerned).order_by(trials.c.id))
+
+
+def _is_other(row: Row[Any], new: NewTrial | None) -> bool:
+    """Return whether a search that began again wants a trial that differs from the one which has its request id."""
+    if new is None:
+        return False
+    wanted = (load(dump(new.hparams)), new.seed, new.source_checkpoint)
+    return (row.hparams, row.seed, row.source_checkpoint) != wanted
 
 
 def _row(experiment_id: int, update: TrialUpdate, time: datetime) -> dict[str, Any]:

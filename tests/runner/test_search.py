@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from det_core.errors import DetError, StaleRun, TrackingError
-from det_core.interfaces.search_method import Action, Close, Create, SearchMethod, Train
+from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train
 from det_core.interfaces.tracking import SearchEvent, State, TrackingStore, Trial
 from det_core.runner._search import Happened, Search
 
@@ -165,6 +165,32 @@ def test_a_source_is_its_checkpoint_of_that_moment(search: Any, store: TrackingS
     assert begun.queue[-1].source_checkpoint == "late"
 
 
+def test_a_replacement_starts_where_the_replaced_trial_started(
+    search: Any, store: TrackingStore, experiment_id: int
+) -> None:
+    """R20: the origin trains on meanwhile, and the checkpoints that it saves then are of the next round."""
+    begun = search(
+        [Create(0, HPARAMS), Train(0, 4)],
+        [Create(1, HPARAMS, source=0), Train(1, 4), Train(0, 8)],
+        [Create(2, HPARAMS, source=0), Train(2, 4)],
+    )
+    first = begun.queue[0]
+    run = store.start_run(first.id, allocation_id="a")
+
+    def save(uuid: str, trial: Trial = first) -> None:
+        store.begin_checkpoint(uuid, trial_id=trial.id, run_id=run.run_id, storage={})
+        store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=4, resources={}, metadata={})
+
+    save("round 1")
+    begun.tell([validated(first)])
+    clone = begun.queue[1]
+    save("round 2")
+    store.start_run(clone.id, allocation_id="a")
+    save("of invalid hyperparameters", clone)
+    begun.tell([Happened(clone, ("on_exit", INVALID_HP), State.COMPLETED)])  # whose own checkpoints count as little
+    assert begun.queue[-1].source_checkpoint == "round 1"
+
+
 def test_progress_counts_what_trains_and_never_falls(search: Any, store: TrackingStore, experiment_id: int) -> None:
     begun = search(FIRST, [Train(0, 8)])
     first, second = begun.queue
@@ -216,6 +242,26 @@ def test_a_search_of_failures_starts_again(search: Any, store: TrackingStore, ex
     assert [trial.id for trial in again.queue] == [trial.id for trial in trials]
     assert states(store, experiment_id) == ["QUEUED", "QUEUED"]
     assert len(store.search_events(experiment_id)) == 1
+
+
+def test_a_search_that_begins_again_trains_what_its_method_asks_for(
+    search: Any, store: TrackingStore, experiment_id: int
+) -> None:
+    """R17: restarts count anew, and a trial with other hyperparameters is another trial."""
+    begun = search(FIRST, [], [])
+    same, other = begun.queue
+    for trial in (same, other):
+        store.count_restart(trial.id)
+    begun.tell([exited(same), exited(other)])
+    again = search([Create(0, HPARAMS), Train(0, 4), Create(1, {"lr": 0.2}), Train(1, 4)], [], [])
+    first, second = again.queue
+    assert (first.id, first.restarts, first.hparams) == (same.id, 0, HPARAMS)
+    assert second.id not in (same.id, other.id)
+    assert (second.request_id, second.restarts, second.hparams) == (1, 0, {"lr": 0.2})
+    aside = store.trial(other.id)
+    assert (aside.request_id, aside.state, aside.hparams) == (-other.id, State.ERROR, HPARAMS)
+    resumed = search([Create(0, HPARAMS), Train(0, 4), Create(1, {"lr": 0.2}), Train(1, 4)])
+    assert [trial.id for trial in resumed.queue] == [first.id, second.id]
 
 
 def test_what_waits_is_canceled_and_may_go_on(search: Any, store: TrackingStore, experiment_id: int) -> None:
