@@ -145,6 +145,7 @@ def adapter(framework: str) -> Any:
             f"the adapter of backend {spec.name!r} to {framework!r} does not load: {target}: "
             f"{type(error).__name__}: {error}.{hint}"
         ) from error
+    return found
 
 
 def meet() -> DistributedContext:

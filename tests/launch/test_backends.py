@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import importlib_metadata
 import pytest
+from pydantic import BaseModel
 
 from det_core.config import parse_config
 from det_core.errors import ConfigError, InvalidExperimentException, LaunchError, PluginError
+from det_core.interfaces.backend import Backend, Place, Ranks, Start
 from det_core.launch import backends
 from det_core.plugins import hookimpl, registry
 from det_core.specs import BackendSpec
 
 Install = Callable[..., None]
+
+
+class Recorder(Backend):
+    """Keeps the options that it is opened with."""
+
+    def __init__(self, options: BaseModel) -> None:
+        self.options = options
+
+    def start(self, place: Place, worker: Sequence[str]) -> Start:
+        raise NotImplementedError
+
+    def ranks(self) -> Ranks:
+        raise NotImplementedError
 
 
 class Plugin:
@@ -34,7 +50,7 @@ class Plugin:
 
 
 def backend(name: str, **adapters: str) -> BackendSpec:
-    return BackendSpec(name=name, target="builtins:dict", adapters=adapters)
+    return BackendSpec(name=name, target=f"{__name__}:Recorder", adapters=adapters)
 
 
 @pytest.fixture
@@ -123,12 +139,13 @@ def test_an_adapter_is_loaded_or_says_what_there_is(install: Install, monkeypatc
 
 def test_options_come_from_the_environment(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     assert backends.current() is None
-    model = BackendSpec(name="one", target="builtins:list", config_model="det_core.launch.local:LocalConfig")
-    install(model)
+    install(replace(backend("one"), config_model="det_core.launch.local:LocalConfig"))
     monkeypatch.setenv(backends.NAME, "one")
     monkeypatch.setenv(backends.OPTIONS, json.dumps({"slots": 7, "timeout": 3}))
     found = backends.current()
     assert found
-    assert (found[0], dict(found[1])) == ("one", {"slots": 7})  # type: ignore[call-overload]
+    name, opened = found
+    assert isinstance(opened, Recorder)
+    assert (name, dict(opened.options)) == ("one", {"slots": 7})
     with pytest.raises(ConfigError, match="distributed.*slots"):
         backends.parse_options("one", {"slots": -1})

@@ -17,7 +17,7 @@ import pytest
 import torch
 import yaml
 
-from det_core.runner._lease import _start_time
+from det_core.launch._processes import has_ended
 from det_core.testing import campaign_seeds, is_soak
 from det_core.tracking import open_store
 
@@ -153,7 +153,7 @@ def test_the_runner_killed_then_resumed_by_hand(tmp_path: Path, seed: int) -> No
         assert holder
         runner = int(holder.rsplit(":", 3)[1])
         os.kill(runner, signal.SIGKILL)
-        while _start_time(runner):  # os.kill returns before the process is gone
+        while not has_ended(runner):  # os.kill returns before the process is gone
             assert time.monotonic() < deadline + 60
             time.sleep(0.01)
     det("experiment", "resume", experiment_id)
