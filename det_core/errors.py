@@ -87,6 +87,10 @@ class MetricsConflict(TrackingError):
     """Metrics contradict what was already reported for the same group and step."""
 
 
+class UnwritableText(TrackingError, ValueError):
+    """No database can hold the text: it has a NUL or half of a character in it."""
+
+
 class ExperimentBusy(TrackingError):
     """Another living runner holds the experiment."""
 

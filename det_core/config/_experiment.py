@@ -17,7 +17,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from det_core.config._block import IGNORED, Block, Count, Flag, Ignored, Positive
 from det_core.config._entrypoint import Entrypoint, is_command
-from det_core.config._hyperparameters import Hyperparameter
+from det_core.config._hyperparameters import Hyperparameter, HyperparameterName
 from det_core.config._length import Length, Unit
 from det_core.config._plugin_blocks import CheckpointStorageConfig, DistributedConfig, LauncherConfig, SearcherConfig
 from det_core.config._secrets import mark
@@ -39,7 +39,7 @@ class ExperimentConfig(Block):
     description: str | None = None
     labels: tuple[str, ...] = ()
     entrypoint: Entrypoint | None = None
-    hyperparameters: dict[str, Hyperparameter] = Field(default_factory=dict)
+    hyperparameters: dict[HyperparameterName, Hyperparameter] = Field(default_factory=dict)
     searcher: SearcherConfig
     scheduling_unit: Positive = 100
     records_per_epoch: Count = 0

@@ -175,6 +175,14 @@ def _constant(value: Any) -> Const:
     return Const(val=value)
 
 
+def _named(name: str) -> str:
+    if not name:
+        raise PydanticCustomError("name", "expected a name such as learning_rate, found an empty one")
+    return name
+
+
+HyperparameterName = Annotated[str, AfterValidator(_named)]
+
 # What the discriminator says, for readers of the JSON schema.
 _NESTED: JsonDict = {"properties": {"type": False}}
 _LITERAL = {"type": ["null", "boolean", "number", "string", "array"]}
@@ -186,14 +194,14 @@ else:
         "Hyperparameter",
         Annotated[
             Annotated[Choice, Field(discriminator="type"), Tag("choice")]
-            | Annotated[dict[str, "Hyperparameter"], Field(json_schema_extra=_NESTED), Tag("nested")]
+            | Annotated[dict[HyperparameterName, "Hyperparameter"], Field(json_schema_extra=_NESTED), Tag("nested")]
             | Annotated[Any, AfterValidator(_constant), WithJsonSchema(_LITERAL), Tag("literal")],
             Discriminator(_form),
         ],
     )
 """A choice, a mapping of hyperparameters (one without the key ``type``), or a bare literal."""
 
-_ADAPTER: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Hyperparameter])
+_ADAPTER: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[HyperparameterName, Hyperparameter])
 
 
 def sample_hyperparameters(hyperparameters: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from det_core.core._distributed import DistributedContext
 from det_core.core._together import Group, alone, everyone, this_host
 from det_core.errors import CheckpointNotFound, RecordNotFound
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import Run, TrackingStore
+from det_core.interfaces.tracking import MOST_STEPS, Run, TrackingStore
 from det_core.plugins import emit
 from det_core.storage import Selector
 
@@ -227,4 +227,6 @@ class CheckpointContext:
                 f"checkpoint metadata {united!r} needs the integer 'steps_completed', "
                 "for example {'steps_completed': 100}"
             )
+        elif not 0 <= steps <= MOST_STEPS:
+            raise ValueError(f"checkpoint metadata has steps_completed {steps}; expected 0 to {MOST_STEPS}")
         return united

@@ -14,13 +14,11 @@ from det_core import events
 from det_core.core._shipper import Shipper
 from det_core.core._tensorboard import Tensorboard, TensorboardMode
 from det_core.core._values import Values
-from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore
+from det_core.interfaces.tracking import MOST_STEPS, MetricsReport, Run, TrackingStore
 from det_core.plugins import emit
 
 TRAINING = "training"
 VALIDATION = "validation"
-
-_MOST_STEPS = 2**63 - 1  # what the record holds
 
 
 class EarlyExitReason(str, Enum):
@@ -222,6 +220,6 @@ def _steps(value: int) -> int:
         steps = index(value)
     except TypeError:
         raise TypeError(f"steps_completed is {value!r}; expected an integer such as 100") from None
-    if not 0 <= steps <= _MOST_STEPS:
-        raise ValueError(f"steps_completed is {steps}; expected the batches trained so far, 0 or more")
+    if not 0 <= steps <= MOST_STEPS:
+        raise ValueError(f"steps_completed is {steps}; expected the batches trained so far, 0 to {MOST_STEPS}")
     return steps

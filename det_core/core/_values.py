@@ -10,6 +10,8 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
+from det_core.interfaces.tracking import require_writable
+
 MOST = 1_000_000
 """Numbers and characters of text that one report may hold, its batch metrics included."""
 _DEEPEST = 50
@@ -56,7 +58,7 @@ class Values:
         return copied, None if batch_metrics is None else [self._metrics(batch, room) for batch in batch_metrics]
 
     def _metrics(self, metrics: Mapping[str, Any], room: _Room) -> dict[str, Any]:
-        if type(metrics) is dict and _is_flat(metrics) and len(metrics) <= room.left:
+        if type(metrics) is dict and _is_flat(metrics) and len(metrics) <= room.left and _are_names(metrics):
             room.left -= len(metrics)
             return metrics.copy()
         if not isinstance(metrics, Mapping):
@@ -67,6 +69,8 @@ class Values:
                 self._warn(key)
                 continue
             try:
+                if key == "":
+                    raise ValueError("has no name; expected one such as 'loss'")
                 _put(copied, key, _plain(value, room, _DEEPEST))
             except (TypeError, ValueError) as error:
                 raise type(error)(f"metric {key!r} {error}") from error
@@ -175,12 +179,18 @@ def _name(key: object) -> str:
     if isinstance(key, Enum):
         return key.name
     if isinstance(key, str) or (isinstance(key, Real) and not isinstance(key, bool)):
+        require_writable(str(key))
         return str(key)
     raise TypeError(f"has the name {key!r}; expected a string")
 
 
 def _is_flat(metrics: Mapping[str, Any]) -> bool:
     return _FLAT.issuperset(map(type, metrics.values())) and _STRING.issuperset(map(type, metrics))
+
+
+def _are_names(metrics: Mapping[str, Any]) -> bool:
+    text = "".join(metrics)
+    return "" not in metrics and text.isascii() and "\0" not in text
 
 
 def _kind(value: object) -> str:

@@ -13,10 +13,21 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from det_core.errors import UnwritableText
 from det_core.interfaces.models import ModelRegistry
 
 SECRET_REFERENCE = re.compile(r"det-secret:[0-9a-f]{32}")
 """What recorded configs hold in the place of a secret; `det_core.tracking.secret_files` has the secrets."""
+
+
+MOST_STEPS = 2**63 - 1
+"""The most batches, or searcher's units, that are recorded."""
+
+
+def require_writable(text: str) -> None:
+    """Raise UnwritableText for what some database refuses, and another would cut off or lose."""
+    if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
+        raise UnwritableText(f"{text!r:.100} holds a NUL or half of a character, which no database stores; remove it")
 
 
 class State(str, Enum):

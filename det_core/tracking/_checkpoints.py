@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, and_, select, update
 
 from det_core.errors import RecordInUse, StaleRun, TrackingError
-from det_core.interfaces.tracking import Checkpoint, CheckpointState
+from det_core.interfaces.tracking import MOST_STEPS, Checkpoint, CheckpointState
 from det_core.tracking._models import edited
 from det_core.tracking._rows import Part, columns, fence, fetch, get, get_experiment, get_trial, update_trial
 from det_core.tracking._schema import checkpoints, live, metrics, model_versions, models, trials
@@ -44,6 +44,8 @@ class Checkpoints(Part):
         resources: Mapping[str, int],
         metadata: Mapping[str, Any],
     ) -> None:
+        if steps_completed is not None and not 0 <= steps_completed <= MOST_STEPS:
+            raise ValueError(f"checkpoint {uuid} after {steps_completed} batches; expected 0 to {MOST_STEPS}")
         values = {
             "state": CheckpointState.COMPLETED,
             "steps_completed": steps_completed,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from det_core.errors import MetricsConflict
+from det_core.interfaces.tracking import MOST_STEPS
 from det_core.tracking._types import dump_metrics
 
 if TYPE_CHECKING:
@@ -35,9 +36,13 @@ def check(report: MetricsReport) -> None:
     """Raise ValueError or TypeError for what no report may hold."""
     if not report.group or "." in report.group:
         raise ValueError(f"the metrics group {report.group!r} must be a name without '.', such as 'training'")
+    if not 0 <= report.steps_completed <= MOST_STEPS:
+        raise ValueError(f"{_where(report)}: expected a step from 0 to {MOST_STEPS}")
     for name in report.metrics:
         if not isinstance(name, str):
             raise TypeError(f"{_where(report)}: the metric {name!r} must be named by a string")
+        if not name:
+            raise ValueError(f"{_where(report)}: a metric without a name; expected one such as 'loss'")
     for name in ("epoch", "epochs"):
         value = report.metrics.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -11,7 +11,7 @@ from det_core import __version__
 from det_core.errors import StoreCorrupt
 from det_core.interfaces.tracking import CheckpointState, State
 from det_core.tracking._migrations import MIGRATIONS
-from det_core.tracking._types import Json, MetricsJson, UtcTime
+from det_core.tracking._types import Json, MetricsJson, PlainText, UtcTime
 
 if TYPE_CHECKING:
     from det_core.tracking._database import Database
@@ -30,7 +30,7 @@ def _ref(target: str) -> sa.Column[int]:
 
 
 def _text(name: str) -> sa.Column[str]:
-    return sa.Column(name, sa.Text, nullable=False, default="")
+    return sa.Column(name, PlainText, nullable=False, default="")
 
 
 def _flag(name: str) -> sa.Column[bool]:
@@ -53,8 +53,8 @@ schema = sa.Table(
     "det_schema",
     tables,
     sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("release", sa.Text, nullable=False),
-    sa.Column("cluster_id", sa.Text, nullable=False),
+    sa.Column("release", PlainText, nullable=False),
+    sa.Column("cluster_id", PlainText, nullable=False),
 )
 
 experiments = sa.Table(
@@ -71,14 +71,14 @@ experiments = sa.Table(
     _text("original_config"),
     _json("labels"),
     sa.Column("progress", sa.Double, nullable=False, default=0.0),
-    sa.Column("error", sa.Text),
+    sa.Column("error", PlainText),
     _flag("unmanaged"),
     _flag("archived"),
-    sa.Column("external_id", sa.Text, unique=True),
+    sa.Column("external_id", PlainText, unique=True),
     sa.Column("forked_from", _BIG, sa.ForeignKey("experiments.id")),
     sa.Column("start_time", UtcTime, nullable=False),
     sa.Column("end_time", UtcTime),
-    sa.Column("lease_holder", sa.Text),
+    sa.Column("lease_holder", PlainText),
     sa.Column("lease_expires", sa.Double),
     sa.Column("model_definition", sa.LargeBinary, nullable=False),  # last: SQLite walks over it to reach what follows
     sqlite_autoincrement=True,
@@ -103,9 +103,9 @@ trials = sa.Table(
     sa.Column("searcher_metric", MetricsJson),
     sa.Column("progress", sa.Double, nullable=False, default=0.0),
     sa.Column("ordered", sa.BigInteger),
-    sa.Column("source_checkpoint", sa.Text),
-    sa.Column("task_id", sa.Text, nullable=False, unique=True),
-    sa.Column("external_id", sa.Text),
+    sa.Column("source_checkpoint", PlainText),
+    sa.Column("task_id", PlainText, nullable=False, unique=True),
+    sa.Column("external_id", PlainText),
     sa.Column("start_time", UtcTime, nullable=False),
     sa.Column("end_time", UtcTime),
     sa.UniqueConstraint("experiment_id", "external_id"),
@@ -119,7 +119,7 @@ runs = sa.Table(
     sa.Column("run_id", sa.BigInteger, primary_key=True, autoincrement=False),
     _text("allocation_id"),
     _flag("preemption_acknowledged"),
-    sa.Column("early_exit", sa.Text),
+    sa.Column("early_exit", PlainText),
     sa.Column("start_time", UtcTime, nullable=False),
     sa.Column("end_time", UtcTime),
 )
@@ -153,7 +153,7 @@ system_metrics = sa.Table(
 trial_sources = sa.Table(
     "trial_sources",
     tables,
-    sa.Column("checkpoint_uuid", sa.Text, primary_key=True),
+    sa.Column("checkpoint_uuid", PlainText, primary_key=True),
     sa.Column("trial_id", _BIG, sa.ForeignKey("trials.id"), primary_key=True),
     sa.Column("model_id", sa.BigInteger),
     sa.Column("model_version", sa.BigInteger),
@@ -174,7 +174,7 @@ checkpoints = sa.Table(
     "checkpoints",
     tables,
     _id(),
-    sa.Column("uuid", sa.Text, nullable=False, unique=True),
+    sa.Column("uuid", PlainText, nullable=False, unique=True),
     _ref("trials"),
     _count("run_id"),
     _state(CheckpointState),
@@ -194,7 +194,7 @@ logs = sa.Table(
     _count("run_id"),
     sa.Column("rank", sa.Integer, nullable=False),
     _text("stdtype"),
-    sa.Column("level", sa.Text, nullable=False, default="INFO"),
+    sa.Column("level", PlainText, nullable=False, default="INFO"),
     _text("log"),
     sa.Column("time", UtcTime, nullable=False),
 )
@@ -220,7 +220,7 @@ models = sa.Table(
     "models",
     tables,
     _id(),
-    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("name", PlainText, nullable=False, unique=True),
     _text("description"),
     _text("notes"),
     _text("owner"),
@@ -239,7 +239,7 @@ model_versions = sa.Table(
     _id(),
     _ref("models"),
     sa.Column("version", sa.BigInteger, nullable=False),
-    sa.Column("checkpoint_uuid", sa.Text, sa.ForeignKey("checkpoints.uuid"), nullable=False),
+    sa.Column("checkpoint_uuid", PlainText, sa.ForeignKey("checkpoints.uuid"), nullable=False),
     _text("name"),
     _text("comment"),
     _text("notes"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, select
 
 from det_core.errors import TrackingError
-from det_core.interfaces.tracking import SearcherOperationRecord
+from det_core.interfaces.tracking import MOST_STEPS, SearcherOperationRecord
 from det_core.tracking._rows import Part, fence, lock_trial, only, update_trial
 from det_core.tracking._schema import trials
 
@@ -14,8 +14,8 @@ _columns = (trials.c.searcher_length, trials.c.searcher_completed, trials.c.sear
 
 class Searcher(Part):
     def set_searcher_operation(self, trial_id: int, length: int, *, lease: str = "") -> None:
-        if length <= 0:
-            raise ValueError(f"a searcher operation of length {length}; expected more than 0")
+        if not 0 < length <= MOST_STEPS:
+            raise ValueError(f"a searcher operation of length {length}; expected 1 to {MOST_STEPS}")
         with self._database.write() as connection:
             lock_trial(connection, trial_id, lease=lease)
             update_trial(connection, trial_id, searcher_length=length)

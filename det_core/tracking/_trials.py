@@ -41,6 +41,8 @@ class Trials(Part):
         external_id: str | None = None,
         lease: str = "",
     ) -> Trial:
+        if "" in hparams:
+            raise ValueError("a hyperparameter without a name; expected one such as 'learning_rate'")
         values = {
             "experiment_id": experiment_id,
             "request_id": request_id,

@@ -13,6 +13,7 @@ from sqlalchemy import DateTime, Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
 from det_core.errors import StoreCorrupt
+from det_core.interfaces.tracking import require_writable
 
 _lenient = json.JSONEncoder(separators=(",", ":")).encode
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -50,11 +51,26 @@ def dump(value: Any) -> str:
 
 
 def dump_metrics(value: Any) -> str:
-    """Strict JSON, so that SQL can read it: the numbers it lacks become the wire's strings."""
+    """Strict JSON, so that SQL can read it: the numbers it lacks become the wire's strings.
+
+    Raises:
+        UnwritableText: a name or a string that SQL cannot read.
+    """
     try:
-        return _strict(value)
+        text = _strict(value)
     except (TypeError, ValueError):
-        return _strict(_named(plain(value)))
+        text = _strict(_named(plain(value)))
+    if "\\u0000" in text or "\\ud" in text:  # the latter also of characters that JSON writes in two halves
+        _require_writable(json.loads(text))
+    return text
+
+
+def _require_writable(value: Any) -> None:
+    if isinstance(value, str):
+        require_writable(value)
+    elif isinstance(value, (dict, list)):
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
+            _require_writable(item)
 
 
 def load_metrics(text: str) -> Any:
@@ -98,6 +114,18 @@ def _numbered(value: Any) -> Any:
     if isinstance(value, list):
         return [_numbered(item) for item in value]
     return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+class PlainText(TypeDecorator[str]):
+    """Text that every database holds. Raises UnwritableText for other."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is not None:
+            require_writable(value)
+        return value
 
 
 class Json(TypeDecorator[Any]):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from det_core.config import parse_config, sample_hyperparameters
+from det_core.errors import ConfigError
 
 
 def draw(hyperparameter: Any, count: int = 500) -> list[Any]:
@@ -70,3 +71,14 @@ def test_a_parsed_config_and_its_dump_sample_alike() -> None:
     ]
     assert samples[0] == samples[1] == samples[2]
     assert samples[0]["model"] == {"width": 3, "empty": {}}
+
+
+@pytest.mark.parametrize("hyperparameters", [{"": 1}, {"model": {"": {"type": "int", "minval": 1, "maxval": 2}}}])
+def test_a_hyperparameter_without_a_name(hyperparameters: dict[str, Any]) -> None:
+    config = {
+        "name": "x",
+        "entrypoint": "m:T",
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
+    }
+    with pytest.raises(ConfigError, match="expected a name such as learning_rate, found an empty one"):
+        parse_config({**config, "hyperparameters": hyperparameters})

@@ -175,3 +175,19 @@ def test_many_names_fit_and_all_parts_count() -> None:
 def test_no_framework_is_imported() -> None:
     code = f"import sys; import {_values.__name__}; print({{'numpy', 'torch', 'tensorflow'}} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"": 1.0}, "metric '' has no name; expected one such as 'loss'"),
+        ({"a\0b": 1.0}, "holds a NUL or half of a character"),
+        ({"a\ud800b": 1.0}, "holds a NUL or half of a character"),
+        ({"nested": {"a\0b": 1.0}}, "metric 'nested' .* holds a NUL"),
+    ],
+)
+def test_names_and_strings_that_no_database_holds(metrics: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Values().copy(metrics)
+    with pytest.raises(ValueError, match=message):
+        Values().copy({}, [metrics])

@@ -1,0 +1,71 @@
+"""Values that cannot be recorded are refused by both databases, with the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from det_core.errors import UnwritableText
+from det_core.interfaces.tracking import MetricsReport, Run, State, TrackingStore, Trial
+
+NO_TEXT = ("a\0b", "a\ud800b", "\udcff")
+
+
+@pytest.mark.parametrize("text", NO_TEXT)
+def test_text_that_no_database_holds(store: TrackingStore, run: Run, text: str) -> None:
+    experiment = store.trial(run.trial_id).experiment_id
+    calls: list[Callable[[], Any]] = [
+        lambda: store.create_experiment(config={"name": text}),
+        lambda: store.create_experiment(config={}, owner=text),
+        lambda: store.edit_experiment(experiment, notes=text),
+        lambda: store.experiments(name=text),
+        lambda: store.set_runner_state(run.trial_id, run.run_id, text),
+        lambda: store.create_model(text),
+        lambda: store.checkpoint(text),
+        lambda: store.report_metrics([report(run, 1, {text: 1.0})]),
+        lambda: store.report_metrics([report(run, 1, {"words": [text]})]),
+    ]
+    for call in calls:
+        with pytest.raises(UnwritableText, match="holds a NUL or half of a character, which no database stores"):
+            call()
+    assert list(store.metrics(run.trial_id)) == []
+
+
+def test_any_text_in_values_of_json(store: TrackingStore, trial: Trial) -> None:
+    config = {"labels": ["\N{GRINNING FACE}"], "data": {"note": "a\0b \ud800"}}
+    assert store.experiment(store.create_experiment(config=config).id).config == config
+
+
+def test_characters_that_json_writes_in_two_halves(store: TrackingStore, run: Run) -> None:
+    metrics = {"\N{GRINNING FACE}": 1.0, "note": "\N{GRINNING FACE}"}
+    store.report_metrics([report(run, 1, metrics)])
+    assert next(store.metrics(run.trial_id)).metrics == metrics
+
+
+def report(run: Run, step: int, metrics: dict[str, Any]) -> MetricsReport:
+    return MetricsReport(
+        trial_id=run.trial_id, run_id=run.run_id, group="validation", steps_completed=step, metrics=metrics
+    )
+
+
+@pytest.mark.parametrize("steps", [-1, 10**30])
+def test_steps_that_cannot_be(store: TrackingStore, run: Run, steps: int) -> None:
+    store.begin_checkpoint("c", trial_id=run.trial_id, run_id=run.run_id, storage={})
+    calls: list[Callable[[], Any]] = [
+        lambda: store.report_metrics([report(run, steps, {"loss": 1.0})]),
+        lambda: store.complete_checkpoint("c", run_id=run.run_id, steps_completed=steps, resources={}, metadata={}),
+        lambda: store.set_searcher_operation(run.trial_id, steps),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=f"{steps}.* expected .*to 9223372036854775807"):
+            call()
+
+
+def test_names_that_are_empty(store: TrackingStore, run: Run) -> None:
+    with pytest.raises(ValueError, match="a metric without a name; expected one such as 'loss'"):
+        store.report_metrics([report(run, 1, {"": 1.0})])
+    with pytest.raises(ValueError, match="a hyperparameter without a name; expected one such as 'learning_rate'"):
+        store.create_trial(store.trial(run.trial_id).experiment_id, hparams={"": 1}, seed=0)
+    assert store.trial(run.trial_id).state is State.QUEUED
