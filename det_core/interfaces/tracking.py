@@ -55,6 +55,12 @@ REQUESTS: Mapping[State, State] = {
 }
 """What a person can ask of a running experiment, mildest first -> the state that it ends in."""
 
+ENDINGS = (State.STOPPING_CANCELED, State.STOPPING_KILLED)
+"""What a person can ask of a single trial. Only a final state, or another of these, replaces such a request."""
+
+TRAINING = "training"
+"""`Trial.runner_state` once a trial class has trained a batch in its current run."""
+
 
 def stronger(one: State | None, other: State | None) -> State | None:
     """Return the state that asks for more; one that is no request asks for nothing."""
@@ -423,6 +429,8 @@ class TrackingStore(ModelRegistry, ABC):
     ) -> list[Trial]:
         """Add events with all that follows from them, in one transaction; the trials as they are then.
 
+        Requests to end stay, as in `set_trial_state`.
+
         Args:
             events: numbered on from the last one.
             snapshot: the method's state after them; None keeps the last one.
@@ -450,7 +458,7 @@ class TrackingStore(ModelRegistry, ABC):
         """Take or renew the experiment for ``holder`` until ``seconds`` from now.
 
         Args:
-            holder: ``"host:pid:start-time:random"`` of the runner (`det_core.runner`).
+            holder: ``"place:pid:start-time:random"`` of the runner (`det_core.runner`).
 
         Raises:
             ExperimentBusy: another holder's lease has not run out; it names the holder.
@@ -511,7 +519,10 @@ class TrackingStore(ModelRegistry, ABC):
 
     @abstractmethod
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
-        """Record a state; final states set the end time, others clear it. Raises as for experiments."""
+        """Record a state; final states set the end time, others clear it. Raises as for experiments.
+
+        A request to end (`ENDINGS`) stays until a final state or another such request follows.
+        """
 
     @abstractmethod
     def request_trial_end(self, trial_id: int) -> bool:

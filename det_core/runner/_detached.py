@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from det_core.errors import LaunchError
-from det_core.home import private_directory
+from det_core.home import home, private_directory
 from det_core.interfaces.tracking import TrackingStore
 
 FROM_BEGINNING = "--from-beginning"
@@ -26,11 +28,14 @@ def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: 
         LaunchError: it ended with an error before that, or did not get ready in time.
     """
     directory = private_directory("runners")
-    log = directory / f"{experiment_id}.log"
+    log = directory / f"{experiment_id}-of-{store.cluster_id}.log"
     options = [FROM_BEGINNING] if from_beginning else []
-    with log.open("wb") as output:
+    with log.open("ab") as output:
+        begin = output.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "det_core.runner", str(experiment_id), *options],
+            cwd=directory,  # from where ``-m`` imports, and where nobody has a module named as a standard one
+            env={**os.environ, "DET_HOME": str(home())},  # which may be relative
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
@@ -48,7 +53,13 @@ def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: 
         if process.poll() is not None:
             if process.returncode == 0:
                 return
-            raise LaunchError(f"the runner of experiment {experiment_id} failed: {log.read_text().strip()}")
+            raise LaunchError(f"the runner of experiment {experiment_id} failed: {_text_from(log, begin)}")
         time.sleep(0.05)
     process.kill()
     raise LaunchError(f"the runner of experiment {experiment_id} was not ready within {_PATIENCE:.0f} s; see {log}")
+
+
+def _text_from(log: Path, begin: int) -> str:
+    with log.open("rb") as file:
+        file.seek(begin)
+        return file.read().decode(errors="replace").strip()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from det_core import events
 from det_core.config import parse_config
@@ -22,6 +20,7 @@ from det_core.runner._retention import clean_up
 from det_core.runner._search import Search
 from det_core.runner._trial import TrialRunner
 from det_core.runner._trials import Trials
+from det_core.scratch import scratch_directory
 from det_core.search.method import open_method
 from det_core.storage import check
 from det_core.tracking.secret_files import fill
@@ -47,7 +46,7 @@ class ExperimentRunner:
 
     @property
     def signals(self) -> Sequence[int]:
-        """The SIGINTs and SIGTERMs that came while it ran: the first asks it to leave, the second kills."""
+        """The signals that came while it ran: the first asks it to leave, a second SIGINT or SIGTERM kills."""
         return self._requests.came
 
     def run(self, tick: Callable[[], None] = lambda: None) -> State:
@@ -115,8 +114,7 @@ class ExperimentRunner:
 
     def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
         config, requests = self._config, self._requests
-        with tempfile.TemporaryDirectory(prefix="det-context-") as directory:
-            context_dir = Path(directory)
+        with scratch_directory("context") as context_dir:
             unpack(self._store.model_definition(self._experiment.id), context_dir)
             storage = open_block(config.dump()["checkpoint_storage"])
             check(storage)
@@ -126,7 +124,6 @@ class ExperimentRunner:
                 config=config,
                 launcher=launcher,
                 lease=lease.holder,
-                context_dir=context_dir,
                 storage=storage,
                 from_beginning=self._from_beginning,
             )
@@ -159,6 +156,9 @@ class ExperimentRunner:
                 loop.run(turn)
             if requests.current:
                 return REQUESTS[requests.current]
+            if search.queue:
+                self._error = loop.hopeless
+                return State.ERROR
             if loop.postponed:
                 self._error = loop.postponed
                 return State.PAUSED

@@ -30,7 +30,7 @@ def launch_request(
     """The request for a run that starts from the checkpoint ``latest``. Raises as `det_core.launch.backends.choose`."""
     environment = config.environment.environment_variables.for_device("cuda" if gpus() else "cpu")
     return LaunchRequest(
-        name=f"trial-{trial.id}",
+        name=f"trial-{trial.id}-of-{store.cluster_id}",
         argv=_argv(config),
         cwd=context_dir,
         env={**fill(environment), "DET_COMM_KEY": secrets.token_hex(32)},

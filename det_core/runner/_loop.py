@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 
 from det_core import events
-from det_core.interfaces.tracking import REQUESTS, State, TrackingStore, Trial
+from det_core.interfaces.tracking import ENDINGS, REQUESTS, State, TrackingStore, Trial
 from det_core.plugins import emit
+from det_core.runner._failures import lasting_cause
 from det_core.runner._requests import Requests
 from det_core.runner._search import Happened, Search
 from det_core.runner._trial import Ended, Outcome
@@ -23,8 +24,6 @@ _EXITS = {
     Outcome.INVALID_HP: State.COMPLETED,
 }
 """How a trial can end by itself -> its state then."""
-_ENDINGS = (State.STOPPING_CANCELED, State.STOPPING_KILLED)
-"""What a person can ask of a single trial."""
 
 
 class Loop:
@@ -53,25 +52,44 @@ class Loop:
         self._smaller_is_better = smaller_is_better
         self._lease = lease
         self._look_at = 0.0
+        self._untrained: list[str] = []
+        """Why trials failed that had not trained a batch."""
+        self._others_ended = False
 
     def run(self, tick: Callable[[], None]) -> None:
         """Go on to the end. ``tick`` is called about five times a second, and may raise to end it."""
         search, trials, requests = self._search, self._trials, self._requests
-        while trials or (search.queue and not requests.current):
-            while search.queue and not (trials.full or requests.current):
+        while trials or (search.queue and not requests.current and not self.hopeless):
+            self._look()
+            while search.queue and not (trials.full or requests.current or self.hopeless):
                 trials.start(search.queue.popleft())
             self._settle(trials.wait(_TICK))
             requests.poll()
-            self._look()
             tick()
-        if requests.current and REQUESTS[requests.current] is State.CANCELED:
+        if self.hopeless or (requests.current and REQUESTS[requests.current] is State.CANCELED):
             search.cancel()
+
+    @property
+    def hopeless(self) -> str | None:
+        """Why no more trials are started: two or more failed in the same way before training, and none trained."""
+        alike = len(self._untrained) > 1 and len({lasting_cause(1, error) for error in self._untrained}) == 1
+        if not alike or self._others_ended or not lasting_cause(1, self._untrained[0]):
+            return None
+        if any(trial.steps_completed for trial in self._store.trials(self._experiment_id)):
+            return None
+        return (
+            f"{self._untrained[0]} ({len(self._untrained)} trials failed like this before training, and none trained)"
+        )
 
     def _settle(self, ended: list[tuple[Trial, Ended]]) -> None:
         happened = []
         for trial, end in ended:
             if end.outcome is Outcome.FAILED:
                 self.error = self.error or end.error
+            if end.outcome is Outcome.FAILED and end.error and not end.trained:
+                self._untrained.append(end.error)
+            else:
+                self._others_ended = True
             if end.outcome is Outcome.COMPLETED:
                 metric = comparable(end.metric, smaller_is_better=self._smaller_is_better)
                 happened.append(Happened(trial, ("on_validation", trial.searcher_length, metric), State.PAUSED))
@@ -84,6 +102,8 @@ class Loop:
             elif end.outcome is Outcome.POSTPONED:
                 self.postponed = self.postponed or end.error
                 self._store.set_trial_state(trial.id, State.PAUSED, lease=self._lease)
+            else:  # somebody asked for its end, and nobody has looked since
+                happened.append(_ended_by_a_person(trial))
         self._tell(happened)
 
     def _tell(self, happened: list[Happened]) -> None:
@@ -99,7 +119,7 @@ class Loop:
         self._look_at = time.monotonic() + _LOOK_EVERY
         progress = self._search.progress(self._store.trials(self._experiment_id, ordered=True))
         self._store.set_experiment_progress(self._experiment_id, progress, lease=self._lease)
-        if asked := self._store.trials(self._experiment_id, states=_ENDINGS):
+        if asked := self._store.trials(self._experiment_id, states=ENDINGS):
             self._trials.asked |= {trial.id: trial.state for trial in asked}
             self._search.leave_out(self._trials.asked)
             self._tell([_ended_by_a_person(trial) for trial in asked if trial not in self._trials])

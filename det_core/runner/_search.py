@@ -61,7 +61,7 @@ class Search:
             DetError: the method does not ask for the same as when the record was written.
         """
         known = [trial for trial in self._store.trials(self._experiment_id) if trial.request_id >= 0]
-        if _outcome(known) is State.ERROR and not any(trial.ordered is not None for trial in known):
+        if _outcome(known) is State.ERROR and not any(trial.ordered is not None and trial.run_id for trial in known):
             self._store.forget_search(self._experiment_id, lease=self._lease)
         if snapshot := self._store.search_snapshot(self._experiment_id):
             self._events, state = snapshot
@@ -116,7 +116,7 @@ class Search:
 
         ERROR or CANCELED: trials failed, or were ended by a person, and no other one came to an end of its own.
         """
-        waiting = [trial for trial in self._trials.values() if trial.state is State.PAUSED]
+        waiting = [trial for trial in self._trials.values() if not trial.state.final]
         self._update([replace(_update(trial), state=State.COMPLETED) for trial in waiting])
         return _outcome(self._trials.values())
 

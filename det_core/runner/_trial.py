@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Real
@@ -22,9 +23,12 @@ from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import CheckpointState, Run, State, TrackingStore, Trial
 from det_core.launch._verdict import REASON
 from det_core.plugins import emit
+from det_core.runner._context_dir import unpack
+from det_core.runner._failures import FailureWatch
 from det_core.runner._launch_request import launch_request
 from det_core.runner._logs import LogWriter
 from det_core.runner._starting_point import StartingPoint, starting_point
+from det_core.scratch import scratch_directory
 
 _TICK = 0.2
 _LAUNCH_TIMEOUT = 60.0
@@ -55,11 +59,13 @@ class Ended:
     Attributes:
         metric: the searcher metric if it is COMPLETED; NaN if it reported none.
         error: the reason if it is FAILED, or POSTPONED to the next time that the experiment is resumed.
+        trained: whether it is known to have trained a batch, now or earlier.
     """
 
     outcome: Outcome
     metric: float = math.nan
     error: str | None = None
+    trained: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +76,6 @@ class TrialRunner:
     config: ExperimentConfig
     launcher: Launcher
     lease: str
-    context_dir: Path
     storage: StorageManager
     from_beginning: bool
     """Whether a trial that has lost all its checkpoints starts again."""
@@ -85,18 +90,22 @@ class TrialRunner:
             NoCheckpoint: as `starting_point`.
         """
         failures = trial.restarts
+        watch = FailureWatch(self.store, trial.id, is_silent=is_command(self.config.entrypoint))
         while not requested():
             self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
+            if self.store.trial(trial.id).state is not State.ACTIVE:
+                break  # somebody asked to end it
             try:
                 start = self._starting_point(trial)
                 run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
+                watch.started()
                 code, error = self._run_once(trial, run, start, requested)
             except LaunchDelayed as delay:
                 if requested():
                     continue
                 return Ended(Outcome.POSTPONED, error=str(delay))
             except _NO_LAUNCH as failure:
-                return Ended(Outcome.FAILED, error=str(failure))
+                return Ended(Outcome.FAILED, error=str(failure), trained=watch.has_trained)
             run = self.store.run(trial.id, run.run_id)
             if run.early_exit == EarlyExitReason.INVALID_HP.value:  # workers that waited for that one may have failed
                 return Ended(Outcome.INVALID_HP)
@@ -109,11 +118,21 @@ class TrialRunner:
             if self._was_damaged(start):
                 continue  # the next run starts from an older checkpoint
             failures = self.store.count_restart(trial.id, lease=self.lease)
-            if is_command(self.config.entrypoint) and code in _NOT_STARTED:
-                return Ended(Outcome.FAILED, error=self._not_started(code, error))
-            if code == EXIT_DO_NOT_RESTART or failures > self.config.max_restarts:
-                return Ended(Outcome.FAILED, error=error)
+            not_started = is_command(self.config.entrypoint) and code in _NOT_STARTED
+            if watch.failed_again(code, error):
+                self._note(run, "it failed in the same way twice before its first batch, so it is not started again")
+            elif not (not_started or code == EXIT_DO_NOT_RESTART or failures > self.config.max_restarts):
+                continue
+            return Ended(
+                Outcome.FAILED,
+                error=self._not_started(code, error) if not_started else error,
+                trained=watch.has_trained,
+            )
         return Ended(Outcome.INTERRUPTED)
+
+    def _note(self, run: Run, text: str) -> None:
+        with LogWriter(self.store, run) as logs:
+            logs.add(None, "det", f"trial {run.trial_id}: {text}")
 
     def _not_started(self, code: int, error: str) -> str:
         entrypoint = self.config.entrypoint
@@ -127,47 +146,49 @@ class TrialRunner:
     def _run_once(
         self, trial: Trial, run: Run, start: StartingPoint, requested: Callable[[], State | None]
     ) -> tuple[int, str]:
-        logs = LogWriter(self.store, run)
+        name = f"run {run.run_id} of trial {trial.id}"
         reasons: list[str] = []
+        with LogWriter(self.store, run) as logs, ExitStack() as ending:
 
-        def log(rank: int | None, stdtype: str, text: str) -> None:
-            if text.startswith(REASON):
-                reasons.append(text.removeprefix(REASON))
-            logs.add(rank, stdtype, text)
+            def log(rank: int | None, stdtype: str, text: str) -> None:
+                if text.startswith(REASON):
+                    reasons.append(text.removeprefix(REASON))
+                logs.add(rank, stdtype, text)
 
-        for line in start.warnings():
-            logs.add(None, "det", line)
-        logs.add(None, "det", f"run {run.run_id} of trial {trial.id} starts from {start}")
-        emit(
-            events.TrialStarted(
-                experiment_id=trial.experiment_id, trial_id=trial.id, run_id=run.run_id, hparams=trial.hparams
+            for line in start.warnings():
+                logs.add(None, "det", line)
+            logs.add(None, "det", f"{name} starts from {start}")
+            emit(
+                events.TrialStarted(
+                    experiment_id=trial.experiment_id, trial_id=trial.id, run_id=run.run_id, hparams=trial.hparams
+                )
             )
-        )
+            try:
+                context_dir = self._unpack_code(trial, ending)
+                request = launch_request(
+                    self.config, trial, run, start.checkpoint, store=self.store, context_dir=context_dir, log=log
+                )
+                allocation = self._launch(request, logs, requested)
+            except _NO_LAUNCH as error:
+                logs.add(None, "det", f"{name} could not be started: {error}")
+                raise
+            try:
+                code = self._watch(allocation, logs, requested)
+            finally:
+                allocation.close()
+            how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
+            logs.add(None, "det", f"{name} {how}")
+            told = [*reasons, logs.error] if code > 0 else []
+            return code, next(filter(None, told), f"the worker {how}")
+
+    def _unpack_code(self, trial: Trial, ending: ExitStack) -> Path:
+        """Return a directory with the code that no other run uses, and that is removed at the end."""
         try:
-            request = launch_request(
-                self.config,
-                trial,
-                run,
-                start.checkpoint,
-                store=self.store,
-                context_dir=self.context_dir,
-                log=log,
-            )
-            allocation = self._launch(request, logs, requested)
-        except _NO_LAUNCH as error:
-            logs.add(None, "det", f"run {run.run_id} of trial {trial.id} could not be started: {error}")
-            logs.flush(now=True)
-            raise
-        try:
-            code = self._watch(allocation, logs, requested)
-        finally:
-            allocation.close()
-            logs.flush(now=True)
-        how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
-        logs.add(None, "det", f"run {run.run_id} of trial {trial.id} {how}")
-        logs.flush(now=True)
-        told = [*reasons, logs.error] if code > 0 else []
-        return code, next(filter(None, told), f"the worker {how}")
+            directory = ending.enter_context(scratch_directory("context"))
+            unpack(self.store.model_definition(trial.experiment_id), directory)
+        except OSError as error:
+            raise LaunchDelayed(f"the code of the experiment cannot be unpacked: {error}") from error
+        return directory
 
     def _launch(self, request: LaunchRequest, logs: LogWriter, requested: Callable[[], State | None]) -> Allocation:
         """Start the processes, with more tries where a later one may succeed. Raises as `Launcher.start`."""
@@ -182,14 +203,13 @@ class TrialRunner:
                 if str(delay) != told:
                     told = str(delay)
                     logs.add(None, "det", f"not started yet, to be tried again: {told}")
-                    logs.flush(now=True)
                 time.sleep(_LAUNCH_EVERY)
 
     def _watch(self, allocation: Allocation, logs: LogWriter, requested: Callable[[], State | None]) -> int:
         """Wait for the end, passing on requests to leave."""
         kill_at: float | None = None
         while (code := allocation.wait(_TICK)) is None:
-            logs.flush()
+            logs.check()
             request = requested()
             if request and kill_at is None:
                 timeout = self.config.preemption_timeout

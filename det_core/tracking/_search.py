@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Double, bindparam, func, select, update
+from sqlalchemy import Boolean, Connection, Double, and_, bindparam, case, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.tracking import NewTrial, SearchEvent, Trial, TrialUpdate
+from det_core.interfaces.tracking import ENDINGS, NewTrial, SearchEvent, Trial, TrialUpdate
 from det_core.tracking._rows import Part, columns, fetch, lock_experiment
 from det_core.tracking._schema import search_events, search_snapshots, trials
 from det_core.tracking._types import dump, load, now
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from sqlalchemy import Row
 
 _change = update(trials).where(trials.c.id == bindparam("trial"))
+_asked_to_end = or_(*(trials.c.state == state for state in ENDINGS))  # in_() does not go with many rows at once
+_keeps_request = and_(_asked_to_end, bindparam("goes_on", type_=Boolean))
 _set_state = _change.values(
-    state=bindparam("new_state"), ordered=bindparam("new_ordered"), end_time=bindparam("new_end_time")
+    state=case((_keeps_request, trials.c.state), else_=bindparam("new_state")),
+    ordered=bindparam("new_ordered"),
+    end_time=bindparam("new_end_time"),
 )
 _set_aside = _change.values(request_id=-trials.c.id)
 _begin_again = _change.values(restarts=0)
@@ -109,7 +112,7 @@ def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUp
     return fetch(connection, Trial, select(*columns(trials, Trial)).where(*concerned).order_by(trials.c.id))
 
 
-def _is_other(row: Row[Any], new: NewTrial | None) -> bool:
+def _is_other(row: Any, new: NewTrial | None) -> bool:
     """Return whether a search that began again wants a trial that differs from the one which has its request id."""
     if new is None:
         return False
@@ -137,6 +140,7 @@ def _new_state(trial_id: int, update: TrialUpdate, time: datetime) -> dict[str, 
     return {
         "trial": trial_id,
         "new_state": update.state,
+        "goes_on": not update.state.final,
         "new_ordered": update.ordered,
         "new_end_time": time if update.state.final else None,
     }

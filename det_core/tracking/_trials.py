@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, select, update
 
-from det_core.interfaces.tracking import CheckpointState, Run, State, Trial
+from det_core.interfaces.tracking import ENDINGS, CheckpointState, Run, State, Trial
 from det_core.tracking._metrics import archive_after
 from det_core.tracking._rows import (
     Part,
@@ -78,7 +78,10 @@ class Trials(Part):
         ended = now() if state.final else None
         with self._database.write(durable=True) as connection:
             lock_trial(connection, trial_id, lease=lease)
-            update_trial(connection, trial_id, state=state, end_time=ended)
+            change = update(trials).where(trials.c.id == trial_id)
+            if not state.final and state not in ENDINGS:
+                change = change.where(trials.c.state.not_in(ENDINGS))
+            connection.execute(change.values(state=state, end_time=ended))
             if ended:
                 _end_runs(connection, trial_id)
 
@@ -105,7 +108,7 @@ class Trials(Part):
             archive_after(connection, trial_id, start)
             _end_runs(connection, trial_id)
             connection.execute(runs.insert().values({**vars(run), "start_time": now()}))
-            update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start)
+            update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="")
             return run
 
     def run(self, trial_id: int, run_id: int) -> Run:

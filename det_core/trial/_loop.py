@@ -20,6 +20,7 @@ from det_core.core._together import everyone
 from det_core.core.context_dir import context_files
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.interfaces.tracking import TRAINING
 from det_core.trial._averaging import average, unite
 from det_core.trial._context import TrialContext
 from det_core.trial._plan import Plan
@@ -90,6 +91,7 @@ class TrialLoop:
         self._checkpointed_at = -1
         self._left_out: set[str] = set()
         """Names of metrics that reports leave out."""
+        self._is_training = False
         # Listed at the start: later the directory has what training wrote, too.
         self._code = list(context_files(Path.cwd())) if self._plan.checkpoint_code else []
         self._ranks = everyone(core.distributed)
@@ -139,6 +141,7 @@ class TrialLoop:
 
     def trained(self, batch_metrics: Sequence[Metrics]) -> None:
         """Take note of the batches just trained, oldest first."""
+        self._note_training()
         self._progress.batches_trained += len(batch_metrics)
         self._progress.unreported += self._united(batch_metrics)
 
@@ -163,9 +166,19 @@ class TrialLoop:
 
     def stop(self) -> bool:
         """Whether to leave a chunk before its end, to be asked after each batch."""
+        self._note_training()
+        return self._asked_to_leave()
+
+    def _asked_to_leave(self) -> bool:
         # With several workers all must leave at the same batch, so there they ask at boundaries only.
         # It is acknowledged once the trial leaves: one that is done by then has not left early.
         return self._core.distributed.size == 1 and self._core.preempt.should_preempt(auto_ack=False)
+
+    def _note_training(self) -> None:
+        """Say after the first batch that training works; the runner restarts a trial less often where it does not."""
+        if not self._is_training and self._ranks.is_chief:
+            self._core.train.set_status(TRAINING)
+        self._is_training = True
 
     def _at_boundary(self) -> None:
         batch = self._progress.batches_trained
@@ -225,7 +238,7 @@ class TrialLoop:
 
     def _validate(self) -> None:
         batch = self._progress.batches_trained
-        metrics = self._adapter.validate(self.stop)
+        metrics = self._adapter.validate(self._asked_to_leave)
         if metrics is None:
             raise _Left
         improved = self._ranks.by_chief(lambda: self._is_best(metrics))

@@ -220,10 +220,19 @@ with core.init() as context:
 
 
 def test_failures_count_up_to_max_restarts(store: TrackingStore, command: Command) -> None:
-    experiment = command("raise RuntimeError('boom')", max_restarts=2)
+    script = "with core.init() as context: context.train.report_training_metrics(1, {'loss': 0.5})\n"
+    experiment = command(script + "raise RuntimeError('boom')", max_restarts=2)
     assert run(store, experiment) is State.ERROR
     assert the_trial(store, experiment).run_id == 3
     assert store.experiment(experiment.id).error == "RuntimeError: boom"
+
+
+def test_a_script_that_fails_twice_before_training_is_not_started_again(store: TrackingStore, command: Command) -> None:
+    experiment = command("print(info.trial.hparams['lr'])")
+    assert run(store, experiment) is State.ERROR
+    assert the_trial(store, experiment).run_id == 2
+    assert store.experiment(experiment.id).error == "KeyError: 'lr'"
+    assert "it failed in the same way twice before its first batch" in logs(store, experiment, "det")[-1][1]
 
 
 def test_what_a_restarted_script_completed_is_not_asked_again(store: TrackingStore, command: Command) -> None:

@@ -11,17 +11,20 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from det_core.config import parse_config
-from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
+from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException, LaunchError
 from det_core.interfaces.tracking import CheckpointState, Experiment, State, TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit
+from det_core.runner._launch_request import launch_request
 from det_core.runner._lease import Lease
 from det_core.testing import campaign_seeds
+from det_core.tracking import open_store
 
 from ..waiting import is_alive, wait_for
 
@@ -186,6 +189,26 @@ def test_a_broken_trial_is_told_in_one_line_and_not_started_again(
     assert the_trial(store, experiment).run_id == 1
 
 
+@pytest.mark.parametrize(
+    ("body", "runs"),
+    [
+        ("import no_such_module", 1),
+        ("raise ValueError('at import')", 2),
+        ("def on_batch(self, batch): raise ValueError(f'the shape of {object()} is wrong')", 2),
+        ("def on_batch(self, batch):\n    if batch: raise ValueError('after the first batch')", 4),
+        ("def on_batch(self, batch): raise ValueError(os.getpid())", 4),
+        ("def on_batch(self, batch): raise ConnectionError('the file server is away')", 4),
+        ("def on_batch(self, batch): os.kill(os.getpid(), signal.SIGKILL)", 4),
+    ],
+)
+def test_runs_that_fail_alike_before_the_first_batch_end_at_the_second(
+    store: TrackingStore, new_experiment: Submit, body: str, runs: int
+) -> None:
+    experiment = new_experiment(body, max_restarts=3)
+    assert run(store, experiment) is State.ERROR
+    assert the_trial(store, experiment).run_id == runs
+
+
 def test_a_nan_metric_is_recorded_and_never_the_best(store: TrackingStore, new_experiment: Submit) -> None:
     body = "def evaluate(self): return {'validation_loss': float('nan') if self.batch < 50 else 0.5}"
     experiment = new_experiment(body, min_validation_period={"batches": 10})
@@ -270,6 +293,39 @@ def test_sigkill_of_the_runner_then_resume(store: TrackingStore, new_experiment:
     trial = the_trial(store, experiment)
     assert trial.run_id == 2
     assert history(store, trial.id) == history(store, the_trial(store, calm).id)
+
+
+def test_a_detached_runner_imports_nothing_of_the_callers_directory(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, det_home: Path
+) -> None:
+    """R16: modules there took the places of det's own. R9: each store has its own logs, which are appended to."""
+    (tmp_path / "queue.py").write_text("raise SystemExit('the module of the caller')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DET_HOME", os.path.relpath(det_home))
+    experiment = new_experiment(checkpoint_storage={"type": "directory", "container_path": "/dev/null/checkpoints"})
+    for _ in range(2):
+        with suppress(LaunchError):  # if the runner ends before anybody sees that it holds the experiment
+            start_detached(store, experiment.id)
+        wait_for(lambda: store.lease_holder(experiment.id) is None)
+    assert store.experiment(experiment.id).state is State.ERROR
+    log = det_home / "runners" / f"{experiment.id}-of-{store.cluster_id}.log"
+    wait_for(lambda: log.read_text().count("cannot write checkpoints") == 2)
+
+
+def test_two_stores_share_no_lock(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+    """R9: trials with the same id waited for each other."""
+    experiment = new_experiment()
+    with open_store(f"sqlite:///{tmp_path / 'other.db'}") as other:
+        names = set()
+        for each in (store, other):
+            trial = each.create_trial(each.create_experiment(config={}).id, hparams={}, seed=0)
+            run_of = each.start_run(trial.id, allocation_id="")
+            names.add(
+                launch_request(
+                    parse_config(experiment.config), trial, run_of, None, store=each, context_dir=tmp_path, log=print
+                ).name
+            )
+    assert len(names) == 2
 
 
 def test_workers_do_not_outlive_their_runner(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
@@ -398,7 +454,7 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
 ) -> None:
     monkeypatch.setattr("det_core.launch.local._PATIENCE", 0.2)
     monkeypatch.setattr("det_core.runner._trial._LAUNCH_TIMEOUT", 0.5)
-    lock = det_home / "locks" / "trial-1.lock"
+    lock = det_home / "locks" / f"trial-1-of-{store.cluster_id}.lock"
     lock.parent.mkdir()
     searcher = {"name": "random", "metric": "validation_loss", "max_trials": 2, "max_length": {"batches": 10}}
     experiment = new_experiment(searcher=searcher)
@@ -422,7 +478,7 @@ def test_a_trial_that_leaves_while_it_waits_for_orphans(
     store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("det_core.launch.local._PATIENCE", 0.2)
-    lock = det_home / "locks" / "trial-1.lock"
+    lock = det_home / "locks" / f"trial-1-of-{store.cluster_id}.lock"
     lock.parent.mkdir()
     experiment = new_experiment()
 

@@ -85,6 +85,20 @@ def test_max_slots_is_kept(store: TrackingStore, new_experiment: Submit, tmp_pat
     assert {trial.restarts for trial in store.trials(experiment.id)} == {0}
 
 
+def test_each_run_has_a_directory_of_its_own(store: TrackingStore, new_experiment: Submit) -> None:
+    """R10: trials that train at once overwrote each other's files."""
+    body = (
+        "def on_batch(self, batch):\n"
+        "    file = Path('mine')\n"
+        "    assert file.exists() == (batch > 0)\n"
+        "    assert not batch or file.read_text() == det.get_cluster_info().allocation_id\n"
+        "    file.write_text(det.get_cluster_info().allocation_id)\n"
+    )
+    experiment = new_experiment(body, **random_search(3))
+    assert run(store, experiment) is State.COMPLETED
+    assert {trial.run_id for trial in store.trials(experiment.id)} == {1}
+
+
 def test_some_fail_and_some_are_replaced(store: TrackingStore, new_experiment: Submit) -> None:
     body = (
         "def on_batch(self, batch):\n"
@@ -106,6 +120,54 @@ def test_a_search_whose_trials_all_fail_is_an_error(store: TrackingStore, new_ex
     experiment = new_experiment("def on_batch(self, batch): raise RuntimeError('broken')", **random_search(2))
     assert run(store, experiment) is State.ERROR
     assert store.experiment(experiment.id).error == "RuntimeError: broken"
+
+
+ONE_BY_ONE = {**random_search(6), "launcher": {"type": "local", "slots": 1}}
+
+
+@pytest.mark.parametrize(
+    ("body", "entrypoint", "message"),
+    [
+        ("raise ValueError('at import')", "model_def:T", "ValueError: at import"),
+        ("pass", "model_def:Nothing", "has no 'Nothing'"),
+    ],
+)
+def test_a_search_whose_trials_fail_alike_before_training_stops_at_the_second(
+    store: TrackingStore, new_experiment: Submit, body: str, entrypoint: str, message: str
+) -> None:
+    experiment = new_experiment(body, **ONE_BY_ONE, entrypoint=entrypoint)
+    assert run(store, experiment) is State.ERROR
+    error = str(store.experiment(experiment.id).error)
+    assert message in error
+    assert error.endswith("(2 trials failed like this before training, and none trained)")
+    states = [trial.state for trial in store.trials(experiment.id)]
+    assert states == [*[State.ERROR] * 2, *[State.CANCELED] * 4]
+
+
+def test_a_search_that_stopped_before_training_starts_again_when_resumed(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path
+) -> None:
+    experiment = new_experiment(f"def __init__(self, c): Path({str(tmp_path / 'data')!r}).read_text()\n", **ONE_BY_ONE)
+    assert run(store, experiment) is State.ERROR
+    (tmp_path / "data").mkdir()
+    assert run(store, experiment) is State.ERROR
+    assert len(store.trials(experiment.id)) == 6
+    assert [trial.state for trial in store.trials(experiment.id)].count(State.ERROR) == 2
+
+
+def test_trials_that_fail_alike_beside_one_that_trains_end_nothing(
+    store: TrackingStore, new_experiment: Submit
+) -> None:
+    body = (
+        "def __init__(self, context):\n"
+        "    super().__init__(context)\n"
+        "    if context.get_trial_seed() != 9: raise ValueError('no')\n"
+    )
+    three = {**random_search(5), "launcher": {"type": "local", "slots": 3}, "max_restarts": 0}
+    experiment = new_experiment(body, **three)
+    assert run(store, experiment) is State.COMPLETED
+    states = [trial.state for trial in store.trials(experiment.id)]
+    assert (states.count(State.ERROR), states.count(State.COMPLETED)) == (4, 1)
 
 
 def test_promoted_trials_go_on_from_their_checkpoints(store: TrackingStore, new_experiment: Submit) -> None:
@@ -158,6 +220,36 @@ def test_pause_and_resume(store: TrackingStore, new_experiment: Submit, tmp_path
     assert [(trial.id, trial.hparams) for trial in after] == [(trial.id, trial.hparams) for trial in trials]
     assert [(trial.state, trial.steps_completed) for trial in after] == [(State.COMPLETED, 40)] * 3
     assert len(told(store, experiment)) == 4
+
+
+def test_a_trial_that_fails_again_and_again_can_be_killed(store: TrackingStore, new_experiment: Submit) -> None:
+    """R3: the state ACTIVE of each restart overwrote the request."""
+    crash = "def on_batch(self, batch): raise RuntimeError(os.getpid())"
+    experiment = new_experiment(crash, **{**random_search(1), "max_restarts": 1000})
+
+    def kill() -> None:
+        (trial,) = wait_for(lambda: [trial for trial in store.trials(experiment.id) if trial.restarts])
+        store.set_trial_state(trial.id, State.STOPPING_KILLED)
+
+    threading.Thread(target=kill, daemon=True).start()
+    assert run(store, experiment) is State.CANCELED
+    assert store.trials(experiment.id)[0].state is State.CANCELED
+
+
+def test_a_kill_that_nobody_saw_is_done_by_the_next_runner(store: TrackingStore, new_experiment: Submit) -> None:
+    """R3: and so did the start of a trial that waited."""
+    experiment = new_experiment(**random_search(2))
+    runner = subprocess.Popen([sys.executable, "-m", "det_core.runner", store.url, str(experiment.id)])
+    wait_for(lambda: store.trials(experiment.id))
+    runner.kill()
+    runner.wait(20)
+    first, _ = store.trials(experiment.id)
+    store.set_trial_state(first.id, State.STOPPING_KILLED)
+    runs = store.trial(first.id).run_id
+    assert run(store, experiment) is State.COMPLETED
+    after = store.trials(experiment.id)
+    assert [trial.state for trial in after] == [State.CANCELED, State.COMPLETED]
+    assert after[0].run_id == runs
 
 
 def test_one_trial_is_killed_and_the_search_goes_on(store: TrackingStore, new_experiment: Submit) -> None:

@@ -3,7 +3,16 @@ from __future__ import annotations
 import pytest
 
 from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.tracking import CheckpointState, LogLine, MetricsReport, Run, State, TrackingStore, Trial
+from det_core.interfaces.tracking import (
+    CheckpointState,
+    LogLine,
+    MetricsReport,
+    Run,
+    State,
+    TrackingStore,
+    Trial,
+    TrialUpdate,
+)
 from det_core.tracking import open_store
 
 
@@ -30,6 +39,17 @@ def test_states_and_restarts(store: TrackingStore, trial: Trial) -> None:
     assert store.trial(trial.id).end_time is None
     assert [store.count_restart(trial.id) for _ in range(3)] == [1, 2, 3]
     assert store.trial(trial.id).restarts == 3
+
+
+@pytest.mark.parametrize("state", [State.QUEUED, State.ACTIVE, State.PAUSED])
+def test_a_request_to_end_stays_until_the_end(store: TrackingStore, trial: Trial, state: State) -> None:
+    """R3: a kill was overwritten by the next start."""
+    store.set_trial_state(trial.id, State.STOPPING_KILLED)
+    store.set_trial_state(trial.id, state)
+    (updated,) = store.record_search(trial.experiment_id, [], [TrialUpdate(request_id=0, state=state, ordered=3)])
+    assert (updated.state, updated.ordered) == (State.STOPPING_KILLED, 3)
+    store.record_search(trial.experiment_id, [], [TrialUpdate(request_id=0, state=State.CANCELED)])
+    assert store.trial(trial.id).state is State.CANCELED
 
 
 def test_a_run_says_how_it_left(store: TrackingStore, trial: Trial, run: Run) -> None:

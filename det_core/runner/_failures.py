@@ -1,0 +1,67 @@
+"""Failures that another start would only meet again."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from det_core.interfaces.tracking import TRAINING, TrackingStore
+
+_PASSING = re.compile(
+    r"PeerLost|RankFailed|CommError|StorageError|TrackingError|StoreBusy|StaleRun|connection|broken pipe|timed? ?out|"
+    r"temporar|unavailable|out of memory|no space left|too many open files|the process died",
+    re.IGNORECASE,
+)
+"""Errors whose causes may be gone at the next start."""
+_VARIES = re.compile(r"0x[0-9a-f]+|/det-context-\w+", re.IGNORECASE)
+"""Addresses, and the directory of the code, which differ from run to run."""
+_SIGNALED = 128
+"""Exit codes from this one on are those of a shell whose command was killed by a signal."""
+_SILENT_TRAINING = 60.0
+"""Seconds after which a command that reports nothing may have trained."""
+
+
+class FailureWatch:
+    """Notices when runs of one trial fail in the same way before they have trained a batch.
+
+    Args:
+        is_silent: whether the trial may train without reporting that.
+    """
+
+    def __init__(self, store: TrackingStore, trial_id: int, *, is_silent: bool) -> None:
+        self.has_trained = False
+        """Whether one of the runs may have trained a batch."""
+        self._store = store
+        self._trial_id = trial_id
+        self._is_silent = is_silent
+        self._cause = ""
+
+    def started(self) -> None:
+        """Note that a run starts."""
+        self._began = time.monotonic()
+        self._before = self._traces()
+
+    def failed_again(self, code: int, error: str) -> bool:
+        """Return whether the run that started last failed as the one before it did, and neither trained."""
+        silently = self._is_silent and time.monotonic() - self._began > _SILENT_TRAINING
+        trained = silently or self._traces() != self._before
+        self.has_trained = self.has_trained or trained
+        before, self._cause = self._cause, "" if trained else lasting_cause(code, error)
+        return bool(self._cause) and self._cause == before
+
+    def _traces(self) -> tuple[Any, ...]:
+        """Return what training changes in the tracking store."""
+        trial = self._store.trial(self._trial_id)
+        checkpoints = len(self._store.checkpoints(trial_id=self._trial_id))
+        return trial.steps_completed, trial.progress, trial.runner_state == TRAINING, checkpoints
+
+
+def lasting_cause(code: int, error: str) -> str:
+    """Return the error without what differs from run to run; "" if its cause may be gone at the next start.
+
+    Args:
+        code: exit code of the run; negative = a signal.
+    """
+    is_passing = not 0 < code < _SIGNALED or _PASSING.search(error)
+    return "" if is_passing else _VARIES.sub("", error)
