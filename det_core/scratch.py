@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import rmtree
 
 _MARK = ".det-scratch"
-"""A file in each of them whose lock is held; without it nothing is removed."""
+"""A file in each of them. Directories without it are never removed."""
 _KEPT = ".det-kept"
 """A file in each of them that stays."""
 
@@ -61,7 +61,7 @@ def _remove_unless_kept(directory: Path) -> None:
 
 @cache
 def _sweep(parent: Path) -> None:
-    """Remove what killed processes of this user left behind; once per process, because it looks at all names there."""
+    """Remove what killed processes of this user left behind. Done once per process, because it reads all names."""
     for directory in parent.glob("det-*-*"):
         with suppress(OSError):  # somebody else's, or gone
             _remove_unless_locked(directory)

@@ -70,7 +70,9 @@ class Guarded:
         """End all processes at once and wait for them, but not for those that the kernel holds back."""
         with contextlib.suppress(BrokenPipeError):  # it has ended
             os.write(self._to_guard, b"!")
-        self.wait(_PATIENCE)
+        if self.wait(_PATIENCE) is None:  # it is stopped, for example; the guard below it ends all that can be ended
+            self._process.kill()
+            self.wait(_PATIENCE)
 
     def close(self) -> None:
         """End what is left."""

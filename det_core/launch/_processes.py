@@ -1,4 +1,4 @@
-"""Which processes live, and which hold the lock of a file."""
+"""Liveness of processes, and the holders of file locks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def has_ended(pid: int, start: str = "") -> bool:
 
 
 def start_time(pid: int) -> str:
-    """Return a mark of when a process started; "" if it is gone or cannot be looked at."""
+    """Return a mark of when a process started, or "" if it is gone or cannot be looked at."""
     seen = _look_at(pid)
     return seen[1] if seen else ""
 
 
 def this_place() -> str:
-    """Return a name of where process ids mean the same as in this process: a host since its boot, or a container.
+    """Return a name for the host since its boot, or the container, in which the ids of processes are valid.
 
     Other hosts and containers may have the same host name. Where Linux does not tell more, the name is used only once.
     """
@@ -61,7 +61,7 @@ def end_lock_holders(path: Path) -> None:
 
 
 def _lock_holders(path: Path) -> set[int]:
-    """Return their ids; none where there is no ``/proc``."""
+    """Return the ids of the processes, none of them where there is no ``/proc``."""
     file, found = path.stat(), set()
     for descriptor in _PROC.glob("[0-9]*/fd/[0-9]*"):
         process = descriptor.parent.parent
@@ -73,7 +73,7 @@ def _lock_holders(path: Path) -> set[int]:
 
 
 def _look_at(pid: int) -> tuple[bool, str] | None:
-    """Return whether a process is a zombie, and when it started; None if it is gone or cannot be looked at."""
+    """Return whether a process is a zombie and when it started, or None if it is gone or cannot be looked at."""
     try:
         if sys.platform == "linux":  # exactly, where psutil's times move with the clock
             state, *fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()

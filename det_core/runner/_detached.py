@@ -34,7 +34,7 @@ def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: 
         begin = output.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "det_core.runner", str(experiment_id), *options],
-            cwd=directory,  # from where ``-m`` imports, and where nobody has a module named as a standard one
+            cwd=directory,  # -m imports from there, and the caller's directory may have a queue.py
             env={**os.environ, "DET_HOME": str(home())},  # which may be relative
             stdin=subprocess.PIPE,
             stdout=output,

@@ -58,7 +58,7 @@ class FailureWatch:
 
 
 def lasting_cause(code: int, error: str) -> str:
-    """Return the error without what differs from run to run; "" if its cause may be gone at the next start.
+    """Return the error without the parts that differ from run to run, or "" if the next start may succeed.
 
     Args:
         code: exit code of the run; negative = a signal.

@@ -80,6 +80,6 @@ class Lease:
 
 
 def _is_dead(holder: str) -> bool:
-    """Whether it was a process that this one could see, and is gone; False if nobody can know from here."""
+    """Return whether the holder is certainly gone. A process that cannot be seen from here counts as alive."""
     place, pid, start, _ = holder.rsplit(":", 3)
     return place == this_place() and has_ended(int(pid), start)

@@ -17,10 +17,10 @@ _CONSEQUENCE = "PeerLost: "
 
 
 class LogWriter:
-    """Background writer for the output of one run: lines come from any thread, and are stored in batches.
+    """Background writer for the output of one run. Lines come from any thread and are stored in batches.
 
-    Enter it to start the thread that writes. Who adds lines faster than they can be stored has to wait, so that a
-    worker that prints without end waits too, at its full pipe.
+    Enter it to start the thread that writes. A thread that adds lines faster than they can be stored has to wait, and
+    so does the worker whose full pipe that thread reads.
     """
 
     def __init__(self, store: TrackingStore, run: Run) -> None:
@@ -101,7 +101,7 @@ class LogWriter:
                 return
 
     def _take(self) -> list[LogLine]:
-        """Wait for lines, and a little longer for more of them; none if no more will come."""
+        """Wait for lines, and a little longer for more of them. Return none if no more will come."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._closing)
             self._changed.wait_for(lambda: self._closing or not self._has_room, _EVERY)

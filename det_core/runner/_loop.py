@@ -43,7 +43,7 @@ class Loop:
         self.error: str | None = None
         """Why the first trial failed that did."""
         self.postponed: str | None = None
-        """Why the first trial could not be started that waits for the experiment to be resumed."""
+        """Reason why a trial could not be started, and waits for the experiment to be resumed."""
         self._store = store
         self._experiment_id = experiment_id
         self._search = search
@@ -53,7 +53,7 @@ class Loop:
         self._lease = lease
         self._look_at = 0.0
         self._untrained: list[str] = []
-        """Why trials failed that had not trained a batch."""
+        """Errors of the trials that failed before they trained a batch."""
         self._others_ended = False
 
     def run(self, tick: Callable[[], None]) -> None:
@@ -71,9 +71,9 @@ class Loop:
 
     @property
     def hopeless(self) -> str | None:
-        """Why no more trials are started: two or more failed in the same way before training, and none trained."""
-        alike = len(self._untrained) > 1 and len({lasting_cause(1, error) for error in self._untrained}) == 1
-        if not alike or self._others_ended or not lasting_cause(1, self._untrained[0]):
+        """Reason why no more trials are started, after two or more failed in the same way and none trained a batch."""
+        causes = {lasting_cause(1, error) for error in self._untrained}
+        if len(self._untrained) < 2 or len(causes) > 1 or "" in causes or self._others_ended:
             return None
         if any(trial.steps_completed for trial in self._store.trials(self._experiment_id)):
             return None

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import psutil
 import pytest
 
 from det_core.launch import _guard
+from det_core.launch import _guarded as guarded_command
 
 from ..waiting import is_alive, wait_for
 
@@ -168,3 +170,17 @@ def test_a_machine_that_lists_no_processes_ends_the_group() -> None:
         one.stdin.write(b"!")
     assert one.wait(30) == -9
     wait_for(lambda: not is_alive(command))
+
+
+def test_a_stopped_guard_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("det_core.launch._guarded._PATIENCE", 0.5)
+    command = guarded_command.Guarded(
+        ["/bin/sh", "-c", f"{STRAY} sleep 1000; true"], os.environ, output=subprocess.PIPE
+    )
+    out, err = (stream for _, stream in command.streams)
+    with out, err, closing(command):
+        stray = int(out.readline())
+        os.kill(command._process.pid, signal.SIGSTOP)
+        command.kill()
+        assert command.wait(10) == -9
+        wait_for(lambda: not is_alive(stray))
