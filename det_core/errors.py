@@ -155,6 +155,10 @@ class PeerLost(CommError):
         self.rank = rank
 
 
+class PeerLate(PeerLost):
+    """A worker lives, and did not join the others within the timeout."""
+
+
 class OutOfStep(CommError):
     """Workers called different collectives where all must call the same one."""
 

@@ -155,6 +155,7 @@ class Listener:
             count = self._strangers
             if isinstance(error, OtherKey):
                 self.other_key = str(address[0])
+                return  # that may become the error of the whole job
         if count <= _MOST_LINES or count.bit_count() == 1:
             _log.warning("dropped a connection from %s that is not of this job, number %d: %s", who, count, error)
 

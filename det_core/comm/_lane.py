@@ -13,7 +13,7 @@ from det_core.comm._link import TICK, Gone, Link, Unexpected, forbear
 from det_core.comm._message import FAIL
 from det_core.comm._payload import Payload
 from det_core.comm._ranks import Peer
-from det_core.errors import CommError, OutOfStep, PeerLost
+from det_core.errors import CommError, OutOfStep, PeerLate, PeerLost
 
 _LAST_WORDS: Final = 1.0
 """Seconds in which the others are told of an error, and in which the true cause of a broken ring may arrive."""
@@ -96,9 +96,9 @@ class Lane:
         self._heartbeat()
         if self._timeout is not None and time.monotonic() - self._started > self._timeout + self._slack(links):
             late = sorted((link.peer for link in links), key=lambda peer: peer.rank)
-            raise PeerLost(
-                f"{', '.join(map(str, late))} did not join {OPS[self._op]} within {self._timeout:g} s; "
-                "pass a longer timeout to DistributedContext if workers may be that late",
+            raise PeerLate(
+                f"{', '.join(map(str, late))} did not join {OPS[self._op]} within {self._timeout:g} s; pass a longer "
+                "timeout to DistributedContext, or in a config distributed.timeout, if workers may be that late",
                 late[0].rank,
             )
 

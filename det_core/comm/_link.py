@@ -18,7 +18,7 @@ from det_core.comm._descriptors import not_for_children
 from det_core.comm._message import FAIL, HEADER, MOST_FILES, Message
 from det_core.comm._payload import CAN_SHARE, Buffer, Payload, Shared
 from det_core.comm._ranks import Peer
-from det_core.errors import CommError, OutOfStep, PeerLost
+from det_core.errors import CommError, OutOfStep, PeerLate, PeerLost
 
 TICK: Final = 1.0
 """Seconds of waiting for a peer between two looks at everything else."""
@@ -278,9 +278,11 @@ def forbear(links: Iterable[Link]) -> None:
 
 
 def _encode_failure(error: CommError) -> bytes:
-    return json.dumps([type(error) is OutOfStep, str(error), getattr(error, "rank", None)]).encode()
+    return json.dumps([type(error).__name__, str(error), getattr(error, "rank", None)]).encode()
 
 
 def _decode_failure(data: bytes) -> CommError:
-    out_of_step, text, rank = json.loads(data)
-    return OutOfStep(text) if out_of_step else PeerLost(text, rank)
+    name, text, rank = json.loads(data)
+    if name == OutOfStep.__name__:
+        return OutOfStep(text)
+    return (PeerLate if name == PeerLate.__name__ else PeerLost)(text, rank)

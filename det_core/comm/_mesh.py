@@ -50,7 +50,7 @@ class Mesh:
     """
 
     def __init__(self, ranks: Ranks, *, chief_ip: str, port: int, force_tcp: bool, timeout: float | None) -> None:
-        self._ranks, self._timeout = ranks, timeout
+        self._ranks, self.timeout = ranks, timeout
         self._patience = _MEETING if timeout is None else timeout
         self._me, self._job = Peer.myself(ranks), [ranks.size, ranks.cross_size]
         self._transports: dict[str, Transport] = {"local": Unix()}
@@ -67,12 +67,16 @@ class Mesh:
                 self._transports["machines"] = Tcp(here, bind, carries_payloads=True)
             if force_tcp:
                 self._transports["local"] = self._transports["machines"]
-            self.lane = self.open_lane(self._control)
+            self.lane = self.open_lane(self._control, timeout)
             undo.pop_all()
         self.notices = Notices(self._control.everybody)
 
-    def open_lane(self, parent: Lane) -> Lane:
-        """One more ordered stream of collectives; all workers open it in step, as a call of ``parent``."""
+    def open_lane(self, parent: Lane, timeout: float | None) -> Lane:
+        """One more ordered stream of collectives; all workers open it in step, as a call of ``parent``.
+
+        Args:
+            timeout: as of `Lane`.
+        """
         ranks, plan = self._ranks, star(self._ranks, ring=True)
         with ExitStack() as stack:
             listeners = {
@@ -90,7 +94,7 @@ class Mesh:
         everybody = _everybody(ranks, plan, links)
         here = {seat.number: link for seat, link in links.items() if seat.role == "local"}
         local = Hub(0, None, here) if ranks.is_hub else everybody
-        return Lane(self._me, everybody, local, heartbeat=self._check_hosts, timeout=self._timeout)
+        return Lane(self._me, everybody, local, heartbeat=self._check_hosts, timeout=timeout)
 
     def close(self) -> None:
         """Leave the first lane and the control lane; lanes opened since have owners of their own."""

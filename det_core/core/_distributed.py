@@ -140,10 +140,14 @@ class DistributedContext:
         All workers call it in step. Each channel keeps its own order, so one thread may use it while another is in
         a collective of this context. Closing this context closes its channels.
         """
+        return self._channel(self._mesh.timeout if self._mesh else None)
+
+    def _channel(self, timeout: float | None) -> DistributedContext:
+        """Make a `channel` with a timeout of its own."""
         channel = copy.copy(self)
         channel._channels = []
         if self._mesh and self._lane:
-            channel._lane = self._mesh.open_lane(self._lane)
+            channel._lane = self._mesh.open_lane(self._lane, timeout)
         self._channels.append(channel)
         return channel
 

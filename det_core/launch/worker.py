@@ -10,6 +10,7 @@ from det_core import LOG_FORMAT, core
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, InvalidTrial, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import _verdict, backends
+from det_core.launch._roll_call import naming_stuck_workers
 from det_core.plugins import registry
 from det_core.trial import framework_of, load_trial_class
 
@@ -34,8 +35,10 @@ def main(entrypoint: str | None = None) -> int:
         if rank:
             logging.getLogger("det").setLevel(logging.WARNING)  # the chief speaks for all
         with _verdict.present(rank or 0), core.init(distributed=distributed) as context:
+            timeout = backends.block().get("timeout") if distributed else None
             trial_class = load_trial_class(entrypoint or str(context.config.entrypoint), context.config.script)
-            registry().call_target(framework_of(trial_class), trial_class, context)
+            with naming_stuck_workers(distributed, timeout):
+                registry().call_target(framework_of(trial_class), trial_class, context)
     except _HOPELESS as error:
         print(error, file=sys.stderr)  # noqa: T201
         _verdict.leave(rank, EXIT_DO_NOT_RESTART, str(error))

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,24 @@ def test_a_launcher_that_waits_on_is_ended_in_time(start: Start) -> None:
     ran = start("ring", "--slots=2", script=FAILS.format(then="pass"))
     assert ran.returncode == 78
     assert _node.PATIENCE < time.monotonic() - began < _node.PATIENCE + 20
+
+
+def test_nodes_with_different_keys_end_with_one_line_each(start: Start) -> None:
+    """In seconds, although workers wait for each other for ten minutes."""
+    script = "import sys; from det_core.launch import worker; sys.exit(worker.main('m:T'))"
+    with free_ports(2) as (port, _):
+        pass
+    node = partial(start, "ring", *NODES, f"--port={port}", script=script)
+    with ThreadPoolExecutor(2) as pool:
+        began = time.monotonic()
+        nodes = [pool.submit(node, f"--node={index}", DET_COMM_KEY=key * 64) for index, key in enumerate("ab")]
+        ended = [future.result() for future in nodes]
+    assert time.monotonic() - began < 40
+    for index, ran in enumerate(ended):
+        (line,) = ran.stderr.splitlines()
+        assert line.startswith(f"det: the workers failed: rank {index}: "), ran.stderr
+        assert line.endswith("has another DET_COMM_KEY; set the same for all workers")
+        assert ran.returncode == 1
 
 
 def test_ports_are_held(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,6 @@ class TestHorovod(BackendCompliance):
     plugin = "det_horovod.plugin"
     joins = """
 import horovod.torch as hvd
-hvd.init(process_sets=[hvd.ProcessSet([0, 1])])
+hvd.init()
 hvd.barrier()
 """

@@ -12,6 +12,7 @@ from det_torch._random import seed_all
 from det_torch._tensorboard import Tensorboard
 from det_torch._trial import PyTorchTrial
 from det_torch.backend import backend_of
+from det_torch.process_group import losing_peers
 
 
 def run_trial(trial_class: type[PyTorchTrial], core_context: Context) -> None:
@@ -19,7 +20,7 @@ def run_trial(trial_class: type[PyTorchTrial], core_context: Context) -> None:
     seed_all(core_context.trial.trial_seed)
     context = PyTorchTrialContext.from_core(core_context)
     context._tensorboard = Tensorboard(core_context.train)
-    with closing(backend_of(context)) as context._backend:
+    with losing_peers(), closing(backend_of(context)) as context._backend:
         adapter = PyTorchAdapter(
             trial_class(context),
             context,

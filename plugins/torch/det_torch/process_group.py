@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
+from det_core.errors import DetError, PeerLost
 from det_core.launch import backends
 
 _FOREVER = timedelta(days=365)
 _TRANSPORTS = {"cuda": "nccl"}
 """Device type -> what its tensors travel by; elsewhere gloo."""
+
+_LOST = re.compile(r"gloo/.*(timed out|timeout|closed|reset|refused|broken)", re.IGNORECASE | re.DOTALL)
 
 
 class ProcessGroup:
@@ -35,6 +40,17 @@ class ProcessGroup:
     def close(self) -> None:
         if self._owned:
             dist.destroy_process_group()
+
+
+@contextmanager
+def losing_peers() -> Iterator[None]:
+    """Errors of gloo about other slots become `PeerLost`: torch.distributed cannot go on."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, DetError) or not _LOST.search(str(error)):
+            raise
+        raise PeerLost(f"torch.distributed cannot go on with the other slots: {error}") from error
 
 
 def broadcast(tensors: Iterable[torch.Tensor]) -> None:

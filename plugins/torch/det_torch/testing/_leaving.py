@@ -36,3 +36,12 @@ class Leaving(AdapterSuite):
             job.train_here()
             assert job.steps() == BATCHES
             self.assert_close(job, jobs.undisturbed(ONE_MODEL, 1))
+
+    @pytest.mark.integration
+    def test_a_stuck_slot_is_named(self, jobs: Jobs) -> None:
+        """Where ``distributed.timeout`` is set, and after 10 s of it nothing of the job is left."""
+        job = jobs.make(ONE_MODEL, distributed={"backend": self.backend, **self.options, "timeout": 3})
+        assert job.run(2, Failure("freeze", 1, 5)) != 0, job.output()
+        *_, verdict = job.output().splitlines()
+        assert verdict.startswith("det: the workers failed: rank 0: PeerLate: rank 1 "), job.output()
+        assert "distributed.timeout" in verdict

@@ -156,6 +156,7 @@ def fail(trial: Base) -> None:
 
 FAILURES: dict[str, Callable[[Base], None]] = {
     "kill": lambda trial: os.kill(os.getpid(), signal.SIGKILL),
+    "freeze": lambda trial: os.kill(os.getpid(), signal.SIGSTOP),
     "leave": lambda trial: os.kill(os.getpid(), signal.SIGTERM),
     "stop": lambda trial: trial.context.set_stop_requested(True),
     "raise": fail,
