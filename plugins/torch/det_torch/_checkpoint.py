@@ -96,6 +96,7 @@ def put_back(context: PyTorchTrialContext, state: Mapping[str, Any], *, continue
     check_count("optimizers", context.optimizers, state["optimizers_state_dict"])
     for optimizer, saved in zip(context.optimizers, state["optimizers_state_dict"], strict=True):
         optimizer.load_state_dict(saved if continues else {**optimizer.state_dict(), "state": saved["state"]})
+        _undo_rounding(optimizer, saved["state"])
     loose = _loose(context)
     _restore_loose(loose, state.get(_LOOSE, ()))
     if not continues:
@@ -130,6 +131,17 @@ def _loose(context: PyTorchTrialContext) -> list[dict[str, torch.Tensor]]:
         for optimizer in context.optimizers
     ]
     return loose if any(loose) else []
+
+
+def _undo_rounding(optimizer: torch.optim.Optimizer, saved: Mapping[int, Any]) -> None:
+    """Put back what torch rounded to the weights' type, such as float32 averages of bfloat16 weights."""
+    for number, parameter in enumerate(parameters(optimizer)):
+        kept, own = saved.get(number), optimizer.state.get(parameter)
+        if isinstance(kept, Mapping) and isinstance(own, dict):
+            for name, value in kept.items():
+                now = own.get(name)
+                if isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor) and now.dtype != value.dtype:
+                    own[name] = value.to(now.device)
 
 
 def _restore_loose(loose: Sequence[Mapping[str, torch.Tensor]], saved: Sequence[Mapping[str, torch.Tensor]]) -> None:

@@ -257,6 +257,34 @@ class Balances(UserDrives):
         return {"loss": loss}
 
 
+class Averages64(torch.optim.SGD):
+    """Keeps averages of gradients more precisely than the weights are."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for weight in self.param_groups[0]["params"]:
+            state = self.state.setdefault(weight, {})
+            state["average"] = 0.9 * state.get("average", torch.zeros(weight.shape)) + weight.grad.double()
+            weight.data.sub_((0.01 * state["average"]).to(weight.dtype))
+
+
+class Rounded(UserDrives):
+    """T17: weights whose optimizer has state of more precision, as of bfloat16 weights."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super(UserDrives, self).__init__(context)
+        self.model = context.wrap_model(nn.Linear(3, 1))
+        self.sgd = context.wrap_optimizer(Averages64(self.model.parameters(), lr=0.01))
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        loss = self.model(batch[0].reshape(-1, 3) / 20).square().mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.sgd)
+        return {"loss": loss}
+
+    def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
+        return {"validation_loss": 0.0}
+
+
 class Freezes(UserDrives):
     """T4: modules and parameters that training puts into other modes for a while, beyond validations."""
 
@@ -322,6 +350,7 @@ CASES: dict[str, tuple[type[PyTorchTrial], dict[str, Any], dict[str, Any]]] = {
     "aggregation": (FrameworkDrives, {"lr": "STEP_EVERY_BATCH"}, {"aggregation_frequency": 3}),
     "aggregation-user-drives": (UserDrives, {"lr": "STEP_EVERY_EPOCH"}, {"aggregation_frequency": 3}),
     "parameters-of-no-model": (Balances, {}, {"aggregation_frequency": 3}),
+    "rounded": (Rounded, {}, {}),
     "modes": (Freezes, {}, {}),
     "aggregation-of-sums": (UserDrives, {}, {"aggregation_frequency": 3, "average_aggregated_gradients": False}),
     "workers": (FrameworkDrives, {"workers": 2, "lr": "STEP_EVERY_EPOCH"}, {}),
