@@ -28,10 +28,14 @@ def step(
         torch._foreach_div_(gradients, divisor)
     if clip_grads:
         clip_grads(parameters(optimizer))
-    if scaler:
+    if scaler and _has_gradient(optimizer):  # without any, a scaler raises
         scaler.step(optimizer)
     else:
         optimizer.step()
+
+
+def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
+    return any(weight.grad is not None for weight in parameters(optimizer))
 
 
 def wrong_scaler(given: Any, wrapped: torch.amp.GradScaler | None) -> InvalidTrial:
@@ -84,7 +88,7 @@ class MixedPrecision:
             self._stepped.clear()
 
     def _unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        if not self.scaler:
+        if not (self.scaler and _has_gradient(optimizer)):
             return
         if optimizer in self._stepped:
             # A scaler allows a second step in a batch after an update only. This one keeps the scale, which gradients

@@ -243,6 +243,20 @@ class TestScaling:
         assert [weight.item() for weight in weights] == [0.5, 0.75]
         assert context._scaler.state_dict()["_growth_tracker"] == 1
 
+    def test_a_step_without_gradients_leaves_everything(self, make_context: Any) -> None:
+        """T12: of an optimizer whose parameters had no part in the batch, alone and beside another."""
+        context = make_context(optimizations=O1)
+        weights = [nn.Parameter(torch.ones(1)) for _ in range(2)]
+        first, second = (context.wrap_optimizer(torch.optim.SGD([weight], lr=1.0)) for weight in weights)
+        for trained in ((), (weights[0],)):
+            for weight in trained:
+                context.backward(weight.sum() * 0.25)
+            context.step_optimizer(first)
+            context.step_optimizer(second, clip_grads=lambda own: nn.utils.clip_grad_norm_(own, 1.0))
+            context._end_batch()
+        assert [weight.item() for weight in weights] == [0.75, 1.0]
+        assert context._scaler.state_dict()["_growth_tracker"] == 1
+
     def test_batches_without_a_step_leave_the_scale(self, make_context: Any) -> None:
         context = make_context(optimizations={**O1, "aggregation_frequency": 3})
         train(UserDrives(context))
@@ -298,6 +312,13 @@ class TestScalersOfTheTrial:
         assert same(trial.model, by_hand(BATCHES, aggregation=aggregation))
         assert context._scaler is trial.scaler
         assert trial.scaler.state_dict()["_growth_tracker"] == len(BATCHES) // aggregation
+
+    def test_step_without_gradients(self, make_context: Any) -> None:
+        """T12."""
+        context = make_context()
+        scaler = context.wrap_scaler(torch.amp.GradScaler("cpu"))
+        sgd = context.wrap_optimizer(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0))
+        context.step_optimizer(sgd, scaler=scaler)
 
     def test_unscale_in_clip_grads(self, make_context: Any) -> None:
         class Clips(Scales):
