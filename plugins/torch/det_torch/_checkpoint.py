@@ -95,8 +95,7 @@ def put_back(context: PyTorchTrialContext, state: Mapping[str, Any], *, continue
     restore_models(context, state)
     check_count("optimizers", context.optimizers, state["optimizers_state_dict"])
     for optimizer, saved in zip(context.optimizers, state["optimizers_state_dict"], strict=True):
-        optimizer.load_state_dict(saved if continues else {**optimizer.state_dict(), "state": saved["state"]})
-        _undo_rounding(optimizer, saved["state"])
+        _load(optimizer, saved if continues else {**optimizer.state_dict(), "state": saved["state"]})
     loose = _loose(context)
     _restore_loose(loose, state.get(_LOOSE, ()))
     if not continues:
@@ -131,6 +130,19 @@ def _loose(context: PyTorchTrialContext) -> list[dict[str, torch.Tensor]]:
         for optimizer in context.optimizers
     ]
     return loose if any(loose) else []
+
+
+def _load(optimizer: torch.optim.Optimizer, state: Any) -> None:
+    both = state.get("param_groups", optimizer.param_groups), optimizer.param_groups  # some keep states of their own kind
+    sizes = [[len(group["params"]) for group in groups] for groups in both]
+    if sizes[0] != sizes[1]:
+        raise InvalidTrial(
+            f"the checkpoint has groups of {sizes[0]} parameters for {type(optimizer).__name__}, but the trial has "
+            f"{sizes[1]}; groups that were added while it trained must be added again by a callback's "
+            "on_checkpoint_load_start(checkpoint), which finds them in checkpoint['optimizers_state_dict']"
+        )
+    optimizer.load_state_dict(state)
+    _undo_rounding(optimizer, state.get("state", {}))
 
 
 def _undo_rounding(optimizer: torch.optim.Optimizer, saved: Mapping[int, Any]) -> None:

@@ -474,6 +474,41 @@ def test_what_callbacks_draw_before_training_does_not_matter(make_context: Any, 
     assert begin(tmp_path).train(2, never) == expected
 
 
+class Thaws(UserDrives):
+    """Adds a group of parameters to its optimizer amid the training."""
+
+    def add_group(self) -> None:
+        self.optimizers[0].add_param_group({"params": [self.loose], "lr": 0.5})
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.loose = nn.Parameter(torch.ones(1))
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        if batch_idx == 2:
+            self.add_group()
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
+class ThawsAgain(Thaws):
+    def build_callbacks(self) -> dict[str, PyTorchCallback]:
+        class AddGroup(PyTorchCallback):
+            def on_checkpoint_load_start(_, checkpoint: Any) -> None:
+                if len(checkpoint["optimizers_state_dict"][0]["param_groups"]) == 2:
+                    self.add_group()
+
+        return {"add group": AddGroup()}
+
+
+def test_groups_that_were_added_while_training(make_context: Any, fingerprint: Any, tmp_path: Path) -> None:
+    """T11: a callback adds them again, or the error says that one has to."""
+    message = r"groups of \[6, 1\] parameters for SGD, but the trial has \[6\].*on_checkpoint_load_start"
+    with pytest.raises(InvalidTrial, match=message):
+        Life(Thaws, make_context, tmp_path).live([3, 5], ())
+    whole, pieces = (Life(ThawsAgain, make_context, tmp_path).live(ends, ()) for ends in ([5], [1, 3, 5]))
+    assert fingerprint(whole) == fingerprint(pieces)
+
+
 class TestWarmStart:
     """A checkpoint of another trial: batch 0, but its weights and momenta."""
 
