@@ -100,6 +100,10 @@ class KerasAdapter(TrialAdapter):
         self._store_tensorboard()
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        if stop():
+            return None
+        if self._callbacks.prepare_validation():
+            stop = _never
         self._share_buffers()
         states = self._callbacks.state()
         # Generators of its own: a run that validates once more, or less, trains the same.
@@ -219,3 +223,7 @@ class KerasAdapter(TrialAdapter):
             if data.reader and data.reader.error:
                 raise data.reader.error from error
             raise
+
+
+def _never() -> bool:
+    return False

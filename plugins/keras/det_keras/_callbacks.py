@@ -50,6 +50,7 @@ class Callbacks:
         params = {"verbose": verbose or 0, "epochs": 1, "steps": batches_per_epoch}
         # It takes any logs; the list calls nobody for a batch who has nothing to do then.
         self.keras = _keras.CallbackList([*given], add_progbar=bool(verbose), model=self._model, **params)
+        self._given = given
         self._own = [one for one in given if isinstance(one, callbacks.Callback)]
         self._stateful = [one for one in given if hasattr(one, "get_state") and hasattr(one, "load_state")]
         self._begun = False
@@ -65,6 +66,11 @@ class Callbacks:
         """Training ends."""
         if self._begun:
             self.keras.on_train_end()
+
+    def prepare_validation(self) -> bool:
+        """Return whether one of the trial's own acts on ``on_test_begin``, as to exchange weights for an average."""
+        begins = (getattr(one, "on_test_begin", None) for one in self._given)
+        return any(getattr(begin, "__module__", "") != _keras.Callback.__module__ for begin in begins)
 
     def workload(self, event: str, *arguments: Any) -> None:
         """Call an event that Keras does not have."""

@@ -25,9 +25,10 @@ class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
     ``on_train_batch_end``         after it, with its own metrics
     ``on_epoch_end(epoch, logs)``  after the last batch of an epoch, with the means of its batches; validation
                                    has times of its own, so there is no ``val_loss``
-    ``on_test_begin(logs)``        before a validation
+    ``on_test_begin(logs)``        before a validation; if a callback of yours has it, a trial that has to stop
+                                   finishes the validation first, so that ``on_test_end`` is called
     ``on_test_batch_begin, _end``  around each of its batches
-    ``on_test_end(logs)``          after it, with its metrics; not if training is left in the middle of it
+    ``on_test_end(logs)``          after it, with its metrics; not if it was left before its end
     ``on_train_end(logs)``         when this process ends training, well or not
     =============================  ==========================================================================
 

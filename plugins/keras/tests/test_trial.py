@@ -239,6 +239,29 @@ def test_callbacks_are_called_in_order(make_context: Make, tmp_path: Path) -> No
     assert notes.epoch["loss"] == pytest.approx(np.mean([row["loss"] for row in rows[:5]]))
 
 
+def test_weights_that_a_callback_exchanges_for_a_validation_are_in_no_checkpoint(make_context: Make) -> None:
+    """T1 for Keras: a stop amid the validation waits for ``on_test_end``, which puts them back."""
+
+    class Averages(tf.keras.callbacks.Callback):  # type: ignore[misc]
+        def on_test_begin(self, logs: Any = None) -> None:
+            self.kept = self.model.get_weights()
+            self.model.set_weights([value + 1 for value in self.kept])
+
+        def on_test_end(self, logs: Any = None) -> None:
+            self.model.set_weights(self.kept)
+
+    asked: list[int] = []
+    counter = tf.keras.callbacks.Callback()
+    counter.on_test_batch_end = lambda batch, logs=None: asked.append(batch)
+    adapter = begin(make_context(), callbacks=(Averages(), counter))
+    before = adapter._model.get_weights()
+    assert adapter.validate(lambda: bool(asked))
+    assert len(asked) == 5
+    for value, expected in zip(adapter._model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(value, expected)
+    assert adapter.validate(lambda: True) is None
+
+
 def test_plateaus_and_stopping_are_resumed(make_context: Make, tmp_path: Path) -> None:
     def make() -> tuple[Any, Any, KerasAdapter]:
         stopping = callbacks.EarlyStopping(monitor="val_auc", mode="max", patience=3)
