@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from det_core.cli._output import plain
-from det_core.interfaces.tracking import LogLine, State
+from det_core.interfaces.tracking import LogLine, State, TrackingStore
 from det_core.runner._context_dir import pack
 from det_core.testing._lacking import lacking
 
@@ -306,6 +306,41 @@ def test_a_table_on_a_terminal_is_folded(det: Det, three: Record, monkeypatch: p
     assert max(map(len, lines)) <= 80
     last_column = lines[0].index("HYPER")
     assert "parameter_11=0.5" in "".join(line[last_column:] for line in lines)
+
+
+def test_names_that_look_like_markup(store: TrackingStore, monkeypatch: pytest.MonkeyPatch, det: Det) -> None:
+    """On a terminal, a metric such as ``loss[/val]`` ended the command with a MarkupError."""
+    store.create_experiment(config={**CONFIG, "searcher": {**CONFIG["searcher"], "metric": "loss[/val]"}})
+    store.create_trial(1, hparams={"path": "[/data]"}, seed=0)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert det("experiment", "trials", 1).code == 0
+    header, row = terminal.getvalue().splitlines()
+    assert "LOSS[/VAL]" in header
+    assert row.endswith("path=[/data]")
+
+
+@pytest.mark.integration
+def test_a_plot_shows_names_as_they_are(det: Det, three: Record, tmp_path: Path) -> None:
+    """A hyperparameter with two dollar signs was taken for a formula, which it need not be: a ParseException."""
+    if find_spec("matplotlib") is None:
+        lacking("matplotlib is not installed: pip install 'det-core[plot]'")
+    three.trial = three.store.create_trial(1, hparams={"path": r"$DATA/\nothing_$1"}, seed=0)
+    three.store.start_run(three.trial.id, allocation_id="a")
+    three.report(100, "validation", accuracy=0.5)
+    assert det("experiment", "plot", 1, "-o", tmp_path / "curves.svg").err == ""
+
+
+@pytest.mark.integration
+def test_a_plot_of_huge_values_and_long_names(det: Det, three: Record, tmp_path: Path) -> None:
+    """The first ended in a traceback; of the second, the legend left no room for the curves, which is a warning."""
+    if find_spec("matplotlib") is None:
+        lacking("matplotlib is not installed: pip install 'det-core[plot]'")
+    three.trial = three.store.create_trial(1, hparams={"path": "/data" * 100}, seed=0)
+    three.store.start_run(three.trial.id, allocation_id="a")
+    for step, accuracy in ((100, 1.0), (200, 1e299), (300, -1.7e308)):
+        three.report(step, "validation", accuracy=accuracy)
+    assert det("experiment", "plot", 1, "-o", tmp_path / "curves.png").err == ""
 
 
 @pytest.mark.integration

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -18,7 +19,7 @@ from det_core.cli._watch import Pace
 from det_core.cli._watch_search import SearchWatcher
 from det_core.interfaces.tracking import MetricsReport, NewTrial, State, TrackingStore, TrialUpdate
 
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "name": "asha",
     "searcher": {
         "name": "adaptive_asha",
@@ -32,9 +33,10 @@ CONFIG = {
 class Search:
     """Writes what the runner of a search, and its trials, would."""
 
-    def __init__(self, store: TrackingStore) -> None:
+    def __init__(self, store: TrackingStore, metric: str = "accuracy") -> None:
         self.store = store
-        self.id = store.create_experiment(config=CONFIG).id
+        config = {**CONFIG, "searcher": {**CONFIG["searcher"], "metric": metric}}
+        self.id = store.create_experiment(config=config).id
 
     def add(self, lr: float, state: State = State.ACTIVE, hidden: int = 64) -> int:
         number = len(self.store.trials(self.id))
@@ -159,6 +161,28 @@ def test_the_live_area(search: Search) -> None:
         "1      200      50% of 400  0.9       optimizer.lr=0.1",
         "5      50       0% of 100   0.6       optimizer.lr=0.5",
     ]
+
+
+def test_what_looks_like_markup_is_shown_as_it_is(search: Search) -> None:
+    """A hyperparameter such as ``[/data]`` ended ``det run`` with a MarkupError, one such as ``[relu]`` was hidden."""
+    new = NewTrial(hparams={"path": "[/data]", "layer": "[relu]"}, seed=0, source_checkpoint=None)
+    search.order(TrialUpdate(request_id=99, state=State.PAUSED, new=new))
+    search.order(TrialUpdate(request_id=99, state=State.ACTIVE, ordered=1, length=100))
+    lines = frame(search, 120, 24, status="[/stopping]")
+    assert any(line.endswith("path=[/data] layer=[relu]") for line in lines)
+    assert "[/stopping]" in "".join(lines)
+
+
+@pytest.mark.parametrize("metric", ["loss[/val]", "f1[macro]"])
+def test_names_of_metrics_that_look_like_markup(store: TrackingStore, metric: str) -> None:
+    search = Search(store, metric)
+    search.add(0.1)
+    store.report_metrics(
+        [MetricsReport(trial_id=1, run_id=1, group="validation", steps_completed=5, metrics={metric: 0.5})]
+    )
+    lines = frame(search, 120, 24)
+    assert any(line.startswith(f"best    {metric}=0.5") for line in lines)
+    assert any(line.split()[:4] == ["trial", "batches", "trained", metric] for line in lines)
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 8), (80, 24), (200, 50)])
