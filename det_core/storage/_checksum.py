@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import google_crc32c
 
 from det_core.storage._durable import start_sync
+from det_core.storage._parallel import in_parallel
 
 _PART = 64 << 20
 _PIECE = 64 << 10  # stays in the cache of a core between the read, the checksum and the write
@@ -40,9 +40,13 @@ def checksum(source: Path, copy_to: int | None = None, *, sync: bool = False) ->
         size = os.fstat(descriptor).st_size
         if size <= _PART:
             return _read(descriptor, 0, copy_to, sync=False)
-        with ThreadPoolExecutor(_THREADS) as pool:
-            parts = pool.map(lambda start: _read(descriptor, start, copy_to, sync=sync), range(0, size, _PART))
-            return combine(list(parts))
+        parts: dict[int, Entry] = {}
+
+        def read(start: int) -> None:
+            parts[start] = _read(descriptor, start, copy_to, sync=sync)
+
+        in_parallel(read, range(0, size, _PART), threads=_THREADS)
+        return combine([parts[start] for start in sorted(parts)])
     finally:
         os.close(descriptor)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from queue import SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,12 +15,13 @@ def in_parallel(
 ) -> None:
     """Do the work for every item; this thread takes part.
 
-    The first error, or an interrupt of this thread, keeps all threads from further items. It is raised when
-    they have ended, so nothing goes on behind the caller's back; ``on_error`` may make them end sooner.
+    The first error, or what a signal's handler raises in this thread, keeps all threads from further items. It is
+    raised when they have ended, so nothing goes on behind the caller's back; ``on_error`` may make them end sooner.
     """
     waiting = list(items)
     errors: list[BaseException] = []
     shared = iter(waiting)
+    ended: SimpleQueue[None] = SimpleQueue()
 
     def drain() -> None:
         for item in shared:
@@ -31,16 +33,27 @@ def in_parallel(
                 errors.append(error)
                 on_error()
 
-    helpers = [threading.Thread(target=drain) for _ in range(min(threads, len(waiting)) - 1)]
-    for helper in helpers:
-        helper.start()
-    drain()
-    for helper in helpers:
-        while helper.is_alive():
-            try:
-                helper.join()
-            except KeyboardInterrupt as error:
-                errors.append(error)
+    def help_out() -> None:
+        try:
+            drain()
+        finally:
+            ended.put(None)
+
+    helpers = 0
+    try:
+        for _ in range(min(threads, len(waiting)) - 1):
+            threading.Thread(target=help_out).start()
+            helpers += 1
+        drain()
+    except BaseException as error:  # noqa: BLE001
+        errors.append(error)
+    while helpers:
+        try:
+            if errors:
                 on_error()
+            ended.get()  # not `join`: CPython 3.11 takes a thread for ended once a signal interrupts that
+            helpers -= 1
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
     if errors:
         raise errors[0]

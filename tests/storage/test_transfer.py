@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import threading
 from datetime import datetime, timedelta, timezone
@@ -75,6 +76,32 @@ def test_the_first_error_stops_the_others(threads: int) -> None:
         in_parallel(work, range(100_000), threads=threads)
     assert len(done) < 100_000
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt, StorageError])
+def test_what_a_signal_raises_waits_for_the_threads(stop: type[BaseException]) -> None:
+    """S6: SystemExit escaped while threads went on, and stored again what had been removed."""
+    main, both, told = threading.main_thread(), threading.Barrier(2), threading.Semaphore(0)
+    done: list[int] = []
+
+    def handle(number: int, frame: object) -> None:
+        raise stop
+
+    def work(item: int) -> None:
+        both.wait(timeout=10)
+        if threading.current_thread() is main:
+            return
+        signal.pthread_kill(main.ident or 0, signal.SIGUSR1)
+        assert told.acquire(timeout=10)
+        done.append(item)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with pytest.raises(stop):
+            in_parallel(work, range(2), threads=2, on_error=told.release)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(done) == 1
 
 
 @pytest.mark.parametrize("count", [3, 40])

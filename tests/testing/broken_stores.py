@@ -96,6 +96,11 @@ class LeavesTemporaries(Sound):
         return super().get(storage_id, path, target)
 
 
+class NamesTargetsItself(Sound):
+    def get(self, storage_id: str, path: str, target: Path) -> str | None:
+        return super().get(storage_id, path, target.with_name(Path(path).name))
+
+
 class InventsFiles(Sound):
     def get(self, storage_id: str, path: str, target: Path) -> str | None:
         try:
@@ -262,7 +267,8 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     SharesOneBuffer: ["threads_do_not_disturb_each_other"],
     GetsOverTheTarget: ["get_replaces_the_target"],
     OpensTheTargetFirst: ["what_is_missing_is_not_found"],
-    LeavesTemporaries: ["a_selector_fetches_only_what_it_accepts"],
+    LeavesTemporaries: ["get_writes_nothing_but_its_target"],
+    NamesTargetsItself: ["a_selector_fetches_only_what_it_accepts"],
     InventsFiles: ["a_checkpoint_is_invisible_until_it_is_whole"],
     TellsAnotherChecksum: ["checksums_are_right_where_they_are_told"],
     TellsWhatItOnceStored: ["damage_is_found"],

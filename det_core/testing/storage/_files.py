@@ -106,6 +106,13 @@ class Files(StoreSuite):
                 shelf.storage.get(storage_id, path, target)
             assert not target.exists()
 
+    def test_get_writes_nothing_but_its_target(self, shelf: Shelf) -> None:
+        shelf.put("c", "a", b"x")
+        directory = shelf.scratch / "alone"
+        directory.mkdir()
+        shelf.storage.get("c", "a", directory / "target")
+        assert [path.name for path in directory.iterdir()] == ["target"]
+
     def test_delete_of_what_is_missing_is_no_error(self, shelf: Shelf) -> None:
         shelf.put_all("c", {"a": b"x", "b": b"y"})
         for _ in range(2):
