@@ -116,8 +116,8 @@ def _is_other(row: Any, new: NewTrial | None) -> bool:
     """Return whether a search that began again wants a trial that differs from the one which has its request id."""
     if new is None:
         return False
-    wanted = (load(dump(new.hparams)), new.seed, new.source_checkpoint)
-    return (row.hparams, row.seed, row.source_checkpoint) != wanted
+    wanted: tuple[Any, ...] = (load(dump(new.hparams)), new.seed, new.source_checkpoint)
+    return wanted != (row.hparams, row.seed, row.source_checkpoint)
 
 
 def _row(experiment_id: int, update: TrialUpdate, time: datetime) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from det_core.errors import InvalidExperimentException
-from det_core.interfaces.tracking import Experiment, State, TrackingStore
+from det_core.interfaces.tracking import CheckpointState, Experiment, State, TrackingStore
 from det_core.plugins import registry
 from det_core.plugins._known import DISTRIBUTIONS
 from det_core.runner import ExperimentRunner, start_detached
@@ -154,6 +154,39 @@ def test_all_workers_leave_together(
     assert run(store, paused) is State.COMPLETED
     assert (the_trial(store, paused).run_id, the_trial(store, paused).restarts) == (2, 0)
     assert history(store, paused) == history(store, calm)
+
+
+def test_all_workers_fall_back_to_the_same_checkpoint(
+    store: TrackingStore, new_experiment: Submit, on_two_slots: Submit, tmp_path: Path
+) -> None:
+    """A damaged checkpoint costs both workers the same batches, and no restart."""
+    periods = {"min_checkpoint_period": {"batches": 10}, "max_restarts": 1}
+    damage = f"""
+    mark = Path({str(tmp_path / "mark")!r})
+    if batch == 35 and workers.rank == 0 and not mark.exists():
+        import det_core
+        from det_core.tracking import open_store
+        with open_store(det_core.get_cluster_info().master_url) as store:
+            while (newest := store.checkpoints(trial_id=self.context.get_trial_id())[-1]).steps_completed < 30:
+                time.sleep(0.01)  # it is stored in the background
+        file = Path(newest.storage["container_path"], newest.uuid, "toy.json")
+        file.chmod(0o600)
+        file.write_text("?")
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    calm, hurt = new_experiment(AVERAGED, **periods), on_two_slots(AVERAGED + damage, **periods)
+    assert run(store, calm) is run(store, hurt) is State.COMPLETED
+    (trial,) = store.trials(hurt.id)
+    assert (trial.restarts, trial.run_id) == (1, 3)
+    ((damaged,), (other,)) = (
+        store.checkpoints(trial_id=trial.id, states=[CheckpointState.ERROR]),
+        store.trials(calm.id),
+    )
+    assert damaged.steps_completed == 30
+    assert [(m.group, m.steps_completed, m.metrics) for m in store.metrics(trial.id)] == [
+        (m.group, m.steps_completed, m.metrics) for m in store.metrics(other.id)
+    ]
 
 
 def test_a_kill_ends_all_workers(store: TrackingStore, on_two_slots: Submit, tmp_path: Path) -> None:
