@@ -25,8 +25,9 @@ def download(checkpoint: Checkpoint, target: Path, progress: Callable[[int], Non
         DetError: the checkpoint is not complete, or the target is in use.
     """
     if checkpoint.state not in (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED):
+        why = f" ({checkpoint.error})" if checkpoint.error else ""
         raise DetError(
-            f"checkpoint {checkpoint.uuid} is {checkpoint.state.value}; only COMPLETED ones, and what is left of "
+            f"checkpoint {checkpoint.uuid} is {checkpoint.state.value}{why}; only COMPLETED ones, and what is left of "
             "PARTIALLY_DELETED ones, can be downloaded"
         )
     with whole(target) as files:

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from det_core import storage
 from det_core.config import parse_config
+from det_core.core import open_block
 from det_core.home import default_storage
-from det_core.interfaces.tracking import Experiment, TrackingStore
+from det_core.interfaces.tracking import Experiment, State, TrackingStore
 from det_core.plugins import registry
 from det_core.runner import submit
 from det_core.tracking import open_store
@@ -89,3 +91,26 @@ def new_experiment(store: TrackingStore, context_dir: Path) -> Submit:
         return submit(store, parse_config(config), context_dir)
 
     return new
+
+
+@pytest.fixture
+def saved(store: TrackingStore, tmp_path: Path) -> Callable[..., Experiment]:
+    """Record an experiment whose trial saved three checkpoints and ended in a state."""
+
+    def save(state: State, **searcher: Any) -> Experiment:
+        block = {"type": "directory", "container_path": str(tmp_path / "checkpoints"), "save_trial_latest": 1}
+        searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 40}, **searcher}
+        config = parse_config({"entrypoint": "true", "searcher": searcher, "checkpoint_storage": block}).dump()
+        experiment = store.create_experiment(config=config)
+        trial = store.create_trial(experiment.id, hparams={}, seed=0)
+        run = store.start_run(trial.id, allocation_id="a")
+        for number in (1, 2, 3):
+            uuid = f"{experiment.id}-{number}"
+            store.begin_checkpoint(uuid, trial_id=trial.id, run_id=run.run_id, storage=block)
+            resources = storage.save(open_block(block), uuid, {}, {"steps_completed": number})
+            store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=number, resources=resources, metadata={})
+        store.set_trial_state(trial.id, state)
+        store.set_experiment_state(experiment.id, state)
+        return store.experiment(experiment.id)
+
+    return save

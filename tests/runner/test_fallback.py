@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,17 @@ import pytest
 from det_core.cli import main
 from det_core.config import parse_config
 from det_core.core import open_block
-from det_core.errors import NoCheckpoint, StorageError
-from det_core.interfaces.tracking import Checkpoint, CheckpointState, Experiment, State, TrackingStore, Trial
+from det_core.errors import InvalidExperimentException, NoCheckpoint, StorageError
+from det_core.interfaces.tracking import (
+    Checkpoint,
+    CheckpointState,
+    Experiment,
+    NewTrial,
+    State,
+    TrackingStore,
+    Trial,
+    TrialUpdate,
+)
 from det_core.runner import ExperimentRunner, submit
 from det_core.runner._starting_point import starting_point
 from det_core.storage.directory import DirectoryStorage
@@ -152,6 +163,57 @@ def test_a_storage_that_does_not_answer_damages_nothing(
     trial = the_trial(store, stopped)
     monkeypatch.setattr(DirectoryStorage, "list", refuse)
     assert find_start(store, trial).checkpoint == store.checkpoints(trial_id=trial.id)[-1]
+
+
+def a_start(store: TrackingStore, source: Experiment, source_checkpoint: str | None = None, **searcher: Any) -> Any:
+    """Where a new trial starts that has no checkpoint of its own."""
+    config = parse_config({**source.config, "searcher": {**source.config["searcher"], **searcher}}).dump()
+    experiment = store.create_experiment(config=config)
+    new = NewTrial(hparams={}, seed=0, source_checkpoint=source_checkpoint)
+    (trial,) = store.record_search(experiment.id, [], [TrialUpdate(request_id=0, state=State.QUEUED, new=new)])
+    return find_start(store, trial)
+
+
+def test_a_warm_start_from_a_damaged_checkpoint_is_an_error_that_names_it(
+    store: TrackingStore, saved: Callable[..., Experiment]
+) -> None:
+    """Which checkpoint to start from is what a person chose, so no other one takes its place."""
+    source = saved(State.COMPLETED)
+    assert a_start(store, source, source_trial_id=1).checkpoint.uuid == "1-3"
+    store.fail_checkpoint("1-3", "w is missing")
+    with pytest.raises(InvalidExperimentException, match=r"1-3.*damaged \(w is missing\).*source_checkpoint_uuid"):
+        a_start(store, source, source_trial_id=1)
+    with pytest.raises(InvalidExperimentException, match="checkpoint 1-3 is ERROR"):
+        a_start(store, source, source_checkpoint_uuid="1-3")
+    shutil.rmtree(place_of(store.checkpoint("1-2")))
+    with pytest.raises(InvalidExperimentException, match="1-2.*is not in this experiment's checkpoint_storage"):
+        a_start(store, source, source_checkpoint_uuid="1-2")
+    assert a_start(store, source, source_checkpoint_uuid="1-1").checkpoint.uuid == "1-1"
+
+
+def test_what_a_search_starts_from_falls_back_as_its_trial_would(
+    store: TrackingStore, saved: Callable[..., Experiment]
+) -> None:
+    source = saved(State.PAUSED)
+    store.fail_checkpoint("1-2", "w is missing")
+    start = a_start(store, source, source_checkpoint="1-2")
+    assert start.checkpoint.uuid == "1-1"  # 1-3 is of a later round
+    assert ["1-2" in line and "w is missing" in line for line in start.warnings()] == [True]
+    store.fail_checkpoint("1-1", "w is missing, too")
+    with pytest.raises(InvalidExperimentException, match=r"checkpoint 1-2 of trial 1.*nor an older one"):
+        a_start(store, source, source_checkpoint="1-2")
+
+
+def test_a_missing_checkpoint_is_marked_if_another_one_is_there(
+    store: TrackingStore, saved: Callable[..., Experiment]
+) -> None:
+    saved(State.PAUSED)
+    shutil.rmtree(place_of(store.checkpoint("1-3")))
+    start = find_start(store, store.trial(1))
+    assert start.checkpoint.uuid == "1-2"
+    assert [one.uuid for one in start.damaged] == ["1-3"]
+    assert store.checkpoint("1-3").state is CheckpointState.ERROR
+    assert find_start(store, store.trial(1)) == start  # as another runner finds it
 
 
 SCRIPT = """

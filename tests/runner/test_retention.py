@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from det_core import storage
 from det_core.cli import main
 from det_core.config import parse_config
-from det_core.core import open_block
 from det_core.core.removal import remove
 from det_core.errors import ExperimentBusy
 from det_core.interfaces.tracking import Checkpoint, CheckpointState, Experiment, ScoredCheckpoint, State, TrackingStore
@@ -114,29 +112,6 @@ def test_a_failed_experiment_keeps_all_until_it_is_told_not_to(
     assert main(["checkpoint", "gc", str(experiment.id)]) == 0
     assert "Removed 1 checkpoint" in capsys.readouterr().out
     assert steps(store, experiment, CheckpointState.COMPLETED) == [20]  # which it can go on from
-
-
-@pytest.fixture
-def saved(store: TrackingStore, tmp_path: Path) -> Callable[..., Experiment]:
-    """Record an experiment whose trial saved three checkpoints and ended in a state."""
-
-    def save(state: State, **searcher: Any) -> Experiment:
-        block = {"type": "directory", "container_path": str(tmp_path / "checkpoints"), "save_trial_latest": 1}
-        searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 40}, **searcher}
-        config = parse_config({"entrypoint": "true", "searcher": searcher, "checkpoint_storage": block}).dump()
-        experiment = store.create_experiment(config=config)
-        trial = store.create_trial(experiment.id, hparams={}, seed=0)
-        run = store.start_run(trial.id, allocation_id="a")
-        for number in (1, 2, 3):
-            uuid = f"{experiment.id}-{number}"
-            store.begin_checkpoint(uuid, trial_id=trial.id, run_id=run.run_id, storage=block)
-            resources = storage.save(open_block(block), uuid, {}, {"steps_completed": number})
-            store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=number, resources=resources, metadata={})
-        store.set_trial_state(trial.id, state)
-        store.set_experiment_state(experiment.id, state)
-        return store.experiment(experiment.id)
-
-    return save
 
 
 def left(store: TrackingStore, experiment: Experiment) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from det_core.errors import CheckpointCorrupt
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.testing.framework._laboratory import BATCHES, Laboratory
 from det_core.testing.framework._suite import FrameworkSuite, Undisturbed
@@ -122,6 +123,18 @@ class Checkpoints(FrameworkSuite):
             code, said = laboratory.train_elsewhere(trial_id, ("training", batches, "die"))
             assert code == -signal.SIGKILL, said
         assert laboratory.checkpoints(trial_id)
+        laboratory.train(trial_id)
+        assert laboratory.outcome(trial_id) == undisturbed.outcome
+
+    def test_a_damaged_checkpoint_is_passed_over(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
+        """The run that finds it fails, and the next one starts from the checkpoint before."""
+        trial_id = laboratory.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
+        laboratory.train(trial_id, ("training", 9, "leave"))
+        *_, intact, newest = laboratory.checkpoints(trial_id)
+        laboratory.damage(newest)
+        with pytest.raises(CheckpointCorrupt, match=newest.uuid):
+            laboratory.train(trial_id)
+        assert laboratory.checkpoints(trial_id)[-1] == intact
         laboratory.train(trial_id)
         assert laboratory.outcome(trial_id) == undisturbed.outcome
 

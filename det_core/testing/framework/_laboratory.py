@@ -24,6 +24,7 @@ from det_core.core.agent_channel import SOCKET
 from det_core.interfaces.framework import TrialAdapter
 from det_core.interfaces.tracking import Checkpoint, TrackingStore
 from det_core.plugins import resolve
+from det_core.storage import METADATA_FILE
 from det_core.testing._exact import exact
 from det_core.testing._run import begin_run
 from det_core.testing.framework._course import Incident, course
@@ -128,6 +129,16 @@ class Laboratory:
 
     def checkpoints(self, trial_id: int) -> list[Checkpoint]:
         return self.store.checkpoints(trial_id=trial_id)
+
+    def damage(self, checkpoint: Checkpoint) -> None:
+        """Flip a bit in each of its files."""
+        for name in checkpoint.resources:
+            file = Path(checkpoint.storage["container_path"], checkpoint.uuid, name)
+            if file.is_file() and name != METADATA_FILE:
+                content = bytearray(file.read_bytes() or b"?")
+                content[len(content) // 2] ^= 1
+                file.chmod(0o600)
+                file.write_bytes(content)
 
     def weights(self, checkpoint: Checkpoint) -> Any:
         return exact(self._weights(Path(checkpoint.storage["container_path"], checkpoint.uuid)))
