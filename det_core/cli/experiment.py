@@ -192,7 +192,7 @@ _COMMANDS = (
             argument(
                 "--from-beginning",
                 action="store_true",
-                help="start trials again that have lost all their checkpoints; without this they are an error",
+                help="start trials again that have lost all their checkpoints; without this they wait",
             ),
             FOLLOW,
             JSON,

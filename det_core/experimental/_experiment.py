@@ -155,7 +155,7 @@ class ExperimentReference(Recorded):
         """Go on from the latest checkpoints, in the background.
 
         Args:
-            from_beginning: whether trials that have lost all their checkpoints start again; else that is an error.
+            from_beginning: whether trials that have lost all their checkpoints start again; else they wait.
 
         Raises:
             DetError: it is complete, or runs already.

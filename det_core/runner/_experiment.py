@@ -30,7 +30,7 @@ class ExperimentRunner:
     """Runs a recorded experiment, or goes on with one whose runner was stopped or killed.
 
     Args:
-        from_beginning: whether trials that have lost all their checkpoints start again; else that is an error.
+        from_beginning: whether trials that have lost all their checkpoints start again; else they wait.
     """
 
     def __init__(self, store: TrackingStore, experiment_id: int, *, from_beginning: bool = False) -> None:

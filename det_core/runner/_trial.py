@@ -17,7 +17,7 @@ from pathlib import Path
 from det_core import events
 from det_core.config import ExperimentConfig, is_command
 from det_core.core import EarlyExitReason
-from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, PluginError
+from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, NoCheckpoint, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher, LaunchRequest
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import CheckpointState, Run, State, TrackingStore, Trial
@@ -85,9 +85,6 @@ class TrialRunner:
 
         Args:
             requested: what the trial is asked for by now, a key of `REQUESTS`; None lets it train.
-
-        Raises:
-            NoCheckpoint: as `starting_point`.
         """
         failures = trial.restarts
         watch = FailureWatch(self.store, trial.id, is_silent=is_command(self.config.entrypoint))
@@ -100,7 +97,7 @@ class TrialRunner:
                 run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
                 watch.started()
                 code, error = self._run_once(trial, run, start, requested)
-            except LaunchDelayed as delay:
+            except (LaunchDelayed, NoCheckpoint) as delay:
                 if requested():
                     continue
                 return Ended(Outcome.POSTPONED, error=str(delay))
