@@ -239,7 +239,7 @@ def test_a_trial_that_fails_again_and_again_can_be_killed(store: TrackingStore, 
 def test_a_kill_that_nobody_saw_is_done_by_the_next_runner(store: TrackingStore, new_experiment: Submit) -> None:
     """R3: and so did the start of a trial that waited."""
     experiment = new_experiment(**random_search(2))
-    runner = subprocess.Popen([sys.executable, "-m", "det_core.runner", store.url, str(experiment.id)])
+    runner = start_runner(store, experiment.id)
     wait_for(lambda: store.trials(experiment.id))
     runner.kill()
     runner.wait(20)
