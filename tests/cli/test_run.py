@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from det_core.cli._outcome import Outcome, summary
 from det_core.interfaces.tracking import State, TrackingStore
 from det_core.tracking import open_store
 
@@ -145,6 +146,27 @@ def test_run_fails(code: Path) -> None:
     result = det("run", code / "const.yaml")
     assert result.returncode == 1
     assert "error: ValueError: batch 7 is cursed" in result.stdout
+
+
+def test_a_trial_that_could_not_be_started_is_told_with_what_to_do() -> None:
+    result = Outcome(
+        id=1,
+        state=State.PAUSED,
+        error="processes of an earlier run are still alive",
+        trials=1,
+        steps_completed=0,
+        restarts=0,
+        seconds=1.0,
+        best=None,
+        top=(),
+        checkpoint=None,
+        checkpoint_value=None,
+        path=None,
+    )
+    assert [*summary(result)][1:] == [
+        "  error: processes of an earlier run are still alive",
+        "  to go on from the latest checkpoint: det experiment resume 1",
+    ]
 
 
 def test_a_closed_terminal_pauses(code: Path) -> None:
