@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, TimeoutError
 
 from det_core.errors import MetricsConflict, StoreBusy, TrackingError
 from det_core.interfaces.tracking import MetricsReport
@@ -42,7 +43,7 @@ class Shipper:
         self._written = written
         self._queue: deque[MetricsReport] = deque()
         self._latest: dict[str, _Write] = {}
-        self._waiting: deque[threading.Event] = deque()
+        self._waiting: deque[Future[None]] = deque()
         self._error: Exception | None = None
         self._open = False
         self._starting = threading.Lock()
@@ -81,12 +82,18 @@ class Shipper:
         self._check()
         if self._thread is None:  # nothing was submitted yet
             return
-        done = threading.Event()
+        done: Future[None] = Future()
         self._waiting.append(done)
         self._urgent.set()
         self._wake()
-        if not done.wait(_PATIENCE):
-            raise _too_slow()
+        try:
+            done.result(_PATIENCE)
+        except TimeoutError:
+            raise _too_slow() from None
+        except StoreBusy as error:
+            if self._error is error:
+                self._error = None
+            raise
         self._raise_error()
 
     def close(self) -> None:
@@ -139,6 +146,7 @@ class Shipper:
         # progress is never ahead of its steps, and who waits finds everything there.
         waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
         latest = [self._latest.pop(key) for key in list(self._latest)]
+        outage: StoreBusy | None = None
         for _ in range(0, len(self._queue), _BATCH):
             batch = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
             try:
@@ -146,13 +154,17 @@ class Shipper:
             except StoreBusy as error:
                 self._queue.extendleft(reversed(batch))  # the next attempt is at the latest in close
                 self._remember(error)
+                outage = error
                 break
             finally:
                 self._room.set()
         for write in latest:
             self._attempt(write)
         for done in waiting:
-            done.set()
+            if outage is None:
+                done.set_result(None)
+            else:
+                done.set_exception(outage)
 
     def _ship_reports(self, reports: list[MetricsReport]) -> None:
         try:

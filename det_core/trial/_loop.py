@@ -8,19 +8,22 @@ import math
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 import det_core
 from det_core.core import Context, EarlyExitReason
 from det_core.core._together import everyone
 from det_core.core.context_dir import context_files
-from det_core.errors import InvalidTrial
+from det_core.errors import CheckpointCorrupt, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.interfaces.tracking import TRAINING
+from det_core.storage import read_object
 from det_core.trial._averaging import average, unite
 from det_core.trial._context import TrialContext
 from det_core.trial._plan import Plan
@@ -49,9 +52,23 @@ class Progress:
 
     @classmethod
     def read(cls, path: Path) -> Progress | None:
-        """What a checkpoint says; None: it was not saved by det."""
+        """What a checkpoint says; None: it was not saved by det.
+
+        Raises:
+            CheckpointCorrupt: it says something else.
+        """
         file = path / STATE_FILE
-        return cls(**json.loads(file.read_text())) if file.exists() else None
+        if not file.exists():
+            return None
+        state = read_object(file)
+        try:
+            TypeAdapter(cls).validate_json(file.read_bytes(), strict=True)
+            return cls(**state)  # which refuses unknown names
+        except (TypeError, ValidationError) as error:
+            expected = ", ".join(f"{one.name}: {one.type}" for one in fields(cls))
+            raise CheckpointCorrupt(
+                f"{file} is damaged: expected an object of {expected}; found {state!r:.200}"
+            ) from error
 
 
 class _Left(Exception):

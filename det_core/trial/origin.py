@@ -16,6 +16,7 @@ from typing import Any
 
 from det_core.core import Context
 from det_core.errors import InvalidTrial, UntrustedCheckpoint
+from det_core.storage import read_object
 from det_core.trial._loop import CODE
 from det_core.trial._trial import Trial, load_trial_class
 
@@ -43,8 +44,7 @@ def write(description: Mapping[str, Any], path: Path) -> None:
 def read(path: Path) -> dict[str, Any]:
     """What the checkpoint at ``path`` says; empty if it says nothing."""
     file = path / FILE
-    description: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    return description
+    return read_object(file) if file.exists() else {}
 
 
 def find_class(

@@ -20,6 +20,8 @@ from det_core.errors import MetricsConflict, StaleRun, StoreBusy, TrackingError
 from det_core.interfaces.tracking import MetricsReport, TrackingStore
 from det_core.tracking import open_store
 
+from ..waiting import wait_for
+
 
 @pytest.fixture
 def store(det_home: Path) -> Iterator[TrackingStore]:
@@ -306,3 +308,33 @@ def test_a_home_deleted_under_a_script_is_an_error(det_home: Path) -> None:
         for step in range(3):
             context.train.report_training_metrics(step, {"loss": 1.0})
         context.train.flush()
+
+
+def test_everybody_who_waits_hears_of_a_database_that_is_away() -> None:
+    may, away = threading.Event(), StoreBusy("away")
+
+    def write(reports: Sequence[MetricsReport]) -> None:
+        may.wait(10)
+        raise away
+
+    shipper = Shipper(write, lambda reports: None)
+    shipper.open()
+    shipper.submit(report(0))
+    heard: list[BaseException] = []
+
+    def flush() -> None:
+        try:
+            shipper.flush()
+        except StoreBusy as error:
+            heard.append(error)
+
+    threads = [threading.Thread(target=flush) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: len(shipper._waiting) >= 2)
+    may.set()
+    for thread in threads:
+        thread.join(10)
+    assert heard == [away] * 3
+    with pytest.raises(StoreBusy):
+        shipper.close()

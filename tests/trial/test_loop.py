@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 import det_core as det
 from det_core.config import Length
+from det_core.errors import CheckpointCorrupt
 from det_core.interfaces.framework import Metrics
-from det_core.trial import Plan, TrialContext, TrialLoop
+from det_core.trial import Plan, Progress, TrialContext, TrialLoop
 
 from .test_slots import Share
 
@@ -40,3 +43,31 @@ def test_a_request_to_leave_counts_unless_the_trial_is_done(asked_after: int, tr
         TrialLoop(adapter, core, context, plan=Plan(length=Length.parse({"epochs": 2}))).run()
         assert adapter.count == trained
         assert core._store.run(core.trial.trial_id, 1).preemption_acknowledged is left_early
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "[]",
+        "null",
+        "{",
+        '"x"',
+        '{"batches_trained": 1}',
+        '{"trial_id": "1"}',
+        '{"trial_id": 1, "more": 2}',
+        '{"trial_id": 1, "batches_trained": 1e400}',
+        '{"trial_id": 1, "unreported": {}}',
+        "[" * 100_000,
+    ],
+    ids=lambda state: state[:40],
+)
+def test_a_state_that_is_something_else(tmp_path: Path, state: str) -> None:
+    (tmp_path / "trial_state.json").write_text(state)
+    with pytest.raises(CheckpointCorrupt, match=r"trial_state.json is damaged: "):
+        Progress.read(tmp_path)
+
+
+def test_a_state_that_is_one(tmp_path: Path) -> None:
+    assert Progress.read(tmp_path) is None
+    (tmp_path / "trial_state.json").write_text('{"trial_id": 1, "unreported": [{"loss": NaN}]}')
+    assert repr(Progress.read(tmp_path)) == repr(Progress(trial_id=1, unreported=[{"loss": math.nan}]))

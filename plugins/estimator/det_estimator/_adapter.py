@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.storage import read_object
 from det_core.trial import generators
 from det_estimator._context import EstimatorTrialContext
 from det_estimator._evaluation import Validator
@@ -148,10 +149,10 @@ def _read_state(path: Path) -> dict[str, Any]:
     file = path / STATE_FILE
     if not file.exists():
         raise InvalidTrial(f"{path} has no {STATE_FILE}, so det-estimator did not save it; start without it")
-    state: dict[str, Any] = json.loads(file.read_text())
-    if state["format"] != _FORMAT:
+    state = read_object(file)
+    if state.get("format") != _FORMAT:
         raise InvalidTrial(
-            f"the checkpoint has format {state['format']}, and this det-estimator reads {_FORMAT}; "
+            f"the checkpoint has format {state.get('format')!r:.100}, and this det-estimator reads {_FORMAT}; "
             "upgrade: pip install -U det-estimator"
         )
     return state

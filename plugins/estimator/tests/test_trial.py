@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from det_estimator import EstimatorTrial, EstimatorTrialContext, RunHook, load_estimator_from_checkpoint_path
+from det_estimator._adapter import _read_state
 from det_estimator._specs import Specs
 
 from det_core.core import EarlyExitReason
-from det_core.errors import InvalidTrial
+from det_core.errors import CheckpointCorrupt, InvalidTrial
 from det_core.testing.framework._laboratory import Laboratory
 
 v1 = tf.compat.v1
@@ -315,3 +316,10 @@ def test_a_slot_has_its_own_gpu(
     estimator = Specs.of(Line(context), context).rebuilt(lambda spec: spec)
     assert estimator._session_config.gpu_options.visible_device_list == "1"
     assert estimator._session_config.allow_soft_placement
+
+
+@pytest.mark.parametrize(("text", "error"), [("[]", CheckpointCorrupt), ("{", CheckpointCorrupt), ("{}", InvalidTrial)])
+def test_a_state_that_is_something_else(tmp_path: Path, text: str, error: type[Exception]) -> None:
+    (tmp_path / "estimator_state.json").write_text(text)
+    with pytest.raises(error, match="is damaged|has format None"):
+        _read_state(tmp_path)

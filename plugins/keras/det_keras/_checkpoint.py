@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
+from det_core.storage import read_object
 from det_keras._context import TFKerasTrialContext
 
 FORMAT = 1
@@ -36,10 +37,11 @@ def read_state(path: Path) -> dict[str, Any]:
     if not file.exists():
         found = ", ".join(sorted(one.name for one in path.iterdir())) or "nothing"
         raise InvalidTrial(f"{path} is no checkpoint of a TFKerasTrial: expected {STATE} in it, and found {found}")
-    state: dict[str, Any] = json.loads(file.read_text())
-    if state["format"] != FORMAT:
+    state = read_object(file)
+    if state.get("format") != FORMAT:
         raise InvalidTrial(
-            f"{path} has format {state['format']}, and this det-keras reads {FORMAT}; pip install -U det-keras"
+            f"{path} has format {state.get('format')!r:.50}, and this det-keras reads {FORMAT}; "
+            "pip install -U det-keras"
         )
     return state
 

@@ -21,11 +21,12 @@ import tensorflow as tf
 import yaml
 from det_keras import TFKerasTrial, TFKerasTrialContext, callbacks
 from det_keras._adapter import KerasAdapter
+from det_keras._checkpoint import read_state
 from det_keras._metrics import over_slots
 from det_keras._session import apply
 
 from det_core.core import DistributedContext
-from det_core.errors import InvalidTrial, UntrustedCheckpoint
+from det_core.errors import CheckpointCorrupt, InvalidTrial, UntrustedCheckpoint
 from det_core.trial import origin
 
 pytestmark = pytest.mark.integration
@@ -474,3 +475,10 @@ def test_weights_of_the_originals_checkpoints(make_context: Make) -> None:
     expected = json.loads((path / "expected.json").read_text())["weights"]
     for model in (context._model, loaded):
         assert [value.tolist() for value in model.get_weights()] == expected
+
+
+@pytest.mark.parametrize(("text", "error"), [("[]", CheckpointCorrupt), ("{", CheckpointCorrupt), ("{}", InvalidTrial)])
+def test_a_state_that_is_something_else(tmp_path: Path, text: str, error: type[Exception]) -> None:
+    (tmp_path / "keras.json").write_text(text)
+    with pytest.raises(error, match=str(tmp_path)):
+        read_state(tmp_path)

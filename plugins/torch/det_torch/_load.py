@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from det_core.errors import CheckpointNotFound
+from det_core.storage import read_object
 from det_core.trial import Progress, origin
 from det_torch import _checkpoint, _reading
 from det_torch._context import PyTorchTrialContext
@@ -127,5 +127,4 @@ def _load(
 def _metadata(path: Path) -> dict[str, Any]:
     """What releases without ``load_data.json`` wrote when a checkpoint was downloaded; it may lack anything."""
     file = path / "metadata.json"
-    metadata: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    return metadata
+    return read_object(file) if file.exists() else {}

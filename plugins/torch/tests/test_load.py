@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from det_core.core._info import get_cluster_info
-from det_core.errors import CheckpointNotFound, InvalidTrial, UntrustedCheckpoint
+from det_core.errors import CheckpointCorrupt, CheckpointNotFound, InvalidTrial, UntrustedCheckpoint
 from det_core.tracking import open_store
 
 OLD = Path(__file__).parent / "old"
@@ -259,3 +259,10 @@ def test_an_old_download_says_its_class_and_hyperparameters_in_metadata(tmp_path
     said = {"hparams": {"width": 5}, "experiment_config": {"entrypoint": "model_def:FrameworkDrives"}}
     (tmp_path / "old" / "metadata.json").write_text(json.dumps(said))
     assert weights(load(tmp_path / "old")) == weights(trained)
+
+
+@pytest.mark.parametrize("name", ["load_data.json", "metadata.json"])
+def test_a_description_that_is_something_else(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("[]")
+    with pytest.raises(CheckpointCorrupt, match=f"{name} is damaged: expected a JSON object, found \\[\\]"):
+        load(tmp_path)
