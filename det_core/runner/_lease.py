@@ -55,7 +55,7 @@ class Lease:
         self.release()
 
     def release(self) -> None:
-        """Give it back; while the database is unavailable, it runs out by itself."""
+        """Give the lease back. While the database is unavailable, it runs out by itself."""
         self._released.set()
         self._thread.join()
         with suppress(StoreBusy, RecordNotFound):  # who holds the lease may delete the experiment

@@ -15,7 +15,7 @@ from det_core.tracking._outage import Unavailable
 _KEY = 0x646574  # "det": of the advisory lock
 _LOCK_NOT_AVAILABLE = "55P03"
 _AWAY = ("08", "40001", "40P01", "53300", "57P01", "57P02", "57P03")
-"""SQLSTATEs, or their first digits, of a transaction that can be repeated: lost connections and lost deadlocks."""
+"""First digits of the SQLSTATEs of lost connections and deadlocks, after which a transaction can be repeated."""
 _FOR_GOOD = (
     "authentication failed",
     "certificate",

@@ -149,7 +149,7 @@ def _on_begin(connection: sa.Connection) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """The file at the path; None without one."""
+    """Return the device and inode of the file at the path, None without one."""
     try:
         status = path.stat()
     except OSError:
