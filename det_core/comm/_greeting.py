@@ -25,7 +25,7 @@ _PATIENCE: Final = 10.0
 _MOST_AT_ONCE: Final = 128
 """Greetings under way. One more ends the oldest: a peer of ours takes milliseconds, strangers may take their time."""
 _MOST_LINES: Final = 10
-"""Strangers that are logged one by one; of more, those whose number is a power of two."""
+"""Number of strangers that are logged one by one. Of more, only those whose number is a power of two are."""
 _SIZE: Final = struct.Struct("!H")
 """Bytes of a greeting come before it."""
 _RETRY: Final = 0.02

@@ -72,7 +72,7 @@ class Mesh:
         self.notices = Notices(self._control.everybody)
 
     def open_lane(self, parent: Lane, timeout: float | None) -> Lane:
-        """One more ordered stream of collectives; all workers open it in step, as a call of ``parent``.
+        """Open one more ordered stream of collectives. All workers do so in step, as a call of ``parent``.
 
         Args:
             timeout: as of `Lane`.

@@ -45,7 +45,7 @@ class SignalHandlers:
         self._interrupted = False
 
     def install(self) -> None:
-        """Take over the signals; nothing outside the main thread, where Python allows no handlers."""
+        """Take over the signals. Do nothing outside the main thread, where Python allows no handlers."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:

@@ -1,4 +1,4 @@
-"""Which worker is stuck, where a framework's own exchange only knows that it waited in vain."""
+"""Name of the stuck worker, where a framework's own exchange only knows that it waited in vain."""
 
 from __future__ import annotations
 

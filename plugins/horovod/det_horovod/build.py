@@ -153,7 +153,7 @@ def build(directory: Path, frameworks: Mapping[str, str]) -> Path:
 
 
 def unpack(directory: Path) -> Path:
-    """Unpack the source archive that lies in ``directory`` and apply `PATCHES`; the source's own directory.
+    """Unpack the source archive in ``directory``, apply `PATCHES`, and return the source's own directory.
 
     Raises:
         BuildError: the source is not the one that the patches are for.

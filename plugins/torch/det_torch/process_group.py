@@ -44,7 +44,7 @@ class ProcessGroup:
 
 @contextmanager
 def losing_peers() -> Iterator[None]:
-    """Errors of gloo about other slots become `PeerLost`: torch.distributed cannot go on."""
+    """Turn errors of gloo about other slots into `PeerLost`."""
     try:
         yield
     except RuntimeError as error:
