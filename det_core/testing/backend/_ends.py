@@ -27,6 +27,14 @@ tell(os.getpid())
 workers.allgather(None)
 time.sleep(1000)
 """
+_IGNORES = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+tell(os.getpid())
+workers.allgather(None)
+if rank == 0:
+    sys.exit(7)
+time.sleep(1000)
+"""
 _EXITS = "workers.allgather(None)\nif rank == {guilty}: sys.exit(7)\n"
 _RAISES = """
 tell(None)
@@ -46,6 +54,12 @@ class Ends(BackendSuite):
         launch = start(_EXITS.format(guilty=guilty % self.slots))
         assert launch.wait() != 0, launch.output()
         launch.assert_nothing_is_left()
+
+    def test_a_worker_that_ignores_sigterm_is_killed(self, start: Start) -> None:
+        """As one that saves a checkpoint on SIGTERM does, where it waits for a worker that is gone."""
+        launch = start(_IGNORES)
+        launch.wait_for(self.slots)
+        _assert_failed_in_time(launch, time.monotonic(), 2 * _SECONDS)
 
     @_GUILTY
     def test_a_worker_that_raises_ends_all_and_says_why(self, start: Start, guilty: int) -> None:
@@ -88,8 +102,8 @@ class Ends(BackendSuite):
         _assert_failed_in_time(launch, began)
 
 
-def _assert_failed_in_time(launch: Launch, began: float) -> None:
-    code = launch.wait(_SECONDS)
+def _assert_failed_in_time(launch: Launch, began: float, seconds: float = _SECONDS) -> None:
+    code = launch.wait(seconds)
     assert code != 0, launch.output()
     launch.assert_nothing_is_left()
-    assert time.monotonic() - began < _SECONDS + 1
+    assert time.monotonic() - began < seconds + 1
