@@ -133,7 +133,8 @@ def _loose(context: PyTorchTrialContext) -> list[dict[str, torch.Tensor]]:
 
 
 def _load(optimizer: torch.optim.Optimizer, state: Any) -> None:
-    both = state.get("param_groups", optimizer.param_groups), optimizer.param_groups  # some keep states of their own kind
+    # Some optimizers keep states of a kind of their own.
+    both = state.get("param_groups", optimizer.param_groups), optimizer.param_groups
     sizes = [[len(group["params"]) for group in groups] for groups in both]
     if sizes[0] != sizes[1]:
         raise InvalidTrial(

@@ -53,7 +53,15 @@ def losing_peers() -> Iterator[None]:
         raise PeerLost(f"torch.distributed cannot go on with the other slots: {error}") from error
 
 
+@torch.no_grad()
 def broadcast(tensors: Iterable[torch.Tensor]) -> None:
-    """Give all slots the values that the chief has."""
+    """Give all slots the values that the chief has, in tensors of any layout."""
     for tensor in tensors:
-        dist.broadcast(tensor, src=0)
+        for dimension, stride in enumerate(tensor.stride()):
+            if stride == 0 and tensor.size(dimension) > 1:  # as expand() makes it: all of one element
+                tensor = tensor.narrow(dimension, 0, 1)
+        # Transports send memory as it lies there: NCCL refuses gaps, gloo overwrites what is in them.
+        whole = tensor.contiguous()
+        dist.broadcast(whole, src=0)
+        if whole.data_ptr() != tensor.data_ptr():
+            tensor.copy_(whole)

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from det_torch import PyTorchTrialContext, _checkpoint, _reading
+from det_torch.process_group import broadcast
 from det_torch_distributed._fsdp import Shards
 from det_torch_distributed._options import Options
 from torch import nn
@@ -88,6 +89,17 @@ def weights_are_the_chiefs() -> None:
     model = nn.Linear(3, 2)
     first = SLOTS.broadcast(model.weight.detach())
     assert torch.equal(Trainer(model).whole()["weight"], first)
+
+
+def tensors_of_any_layout_are_broadcast() -> None:
+    """T9: gloo would write into what lies between, and NCCL refuse."""
+    memory = torch.full((4, 6), float(RANK))
+    images = torch.full((2, 3, 2, 2), float(RANK)).contiguous(memory_format=torch.channels_last)
+    repeated = torch.full((2, 1), float(RANK)).expand(2, 5)
+    empty = torch.zeros(0, 2).t()
+    broadcast([memory[:2, ::2], memory[3:].t(), images, repeated, empty, torch.ones(())])
+    assert not memory[:2, ::2].any() and not memory[3].any() and not images.any() and not repeated.any()
+    assert (memory[:2, 1::2] == RANK).all() and (memory[2] == RANK).all(), "what is none of it"
 
 
 def tied_and_compiled_modules_stay_what_they_are() -> None:
@@ -203,6 +215,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     for check in (
         each_slot_has_a_part,
         weights_are_the_chiefs,
+        tensors_of_any_layout_are_broadcast,
         tied_and_compiled_modules_stay_what_they_are,
         a_pass_without_gradients_leaves_no_old_weights,
         precision_is_that_of_the_options,
