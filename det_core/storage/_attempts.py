@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -22,14 +23,14 @@ class Patience:
     """When to give up.
 
     Attributes:
-        tries: of one request.
+        tries: of one request at most; None: as many as ``total`` allows.
         first: seconds before the second try; they double from try to try, times a random factor of 0.5 to 1
             (M. Brooker, "Exponential Backoff And Jitter", 2015), so that many workers do not come back at once.
         longest: seconds between two tries, also where the server asks for more.
         total: seconds after which no other try begins.
     """
 
-    tries: int = 8
+    tries: int | None = None
     first: float = 0.2
     longest: float = 10.0
     total: float = 120.0
@@ -62,14 +63,14 @@ class Attempts:
             StorageError: it failed too often.
         """
         began, pause = time.monotonic(), self._patience.first
-        for tried in range(1, self._patience.tries + 1):
+        for tried in itertools.count(1):
             try:
                 return request()
             except Transient as error:
                 reason, wait = error, error.after or pause * _jitter.uniform(0.5, 1)
-            if time.monotonic() - began > self._patience.total or tried == self._patience.tries:
+            wait = min(wait, self._patience.longest)
+            late = time.monotonic() - began + wait > self._patience.total
+            if late or tried == self._patience.tries or self._stopped.wait(wait):
                 break
-            if self._stopped.wait(min(wait, self._patience.longest)):
-                break
-            pause *= 2
+            pause = min(2 * pause, self._patience.longest)
         raise StorageError(f"{reason}; gave up after {tried} tries in {time.monotonic() - began:.0f} s") from reason

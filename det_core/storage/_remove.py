@@ -37,7 +37,10 @@ def delete(store: StorageManager, storage_id: str, globs: Collection[str] = ALL)
     Raises:
         CheckpointCorrupt: files shall be left, and ``metadata.json`` cannot be read.
     """
-    names, matches = store.list(storage_id), selector(globs)
+    matches = selector(globs)
+    if isinstance(store, ObjectStorage):
+        store.abort_uploads(storage_id, matches)
+    names = store.list(storage_id)
     doomed = {name: None for name in names if name != METADATA_FILE and matches(name)}
     left = {name: size for name, size in names.items() if name not in doomed}
     if left.keys() <= {METADATA_FILE} and matches(METADATA_FILE):

@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -85,8 +85,14 @@ class ObjectStorage(StorageManager):
             if batch:
                 keys = [self._key(storage_id, path) for path in batch]
                 attempts(functools.partial(self._bucket.delete, keys))
-        for left in attempts(lambda: list(self._bucket.unfinished(self._key(storage_id, "")))):
-            attempts(functools.partial(self._bucket.abort, left.key, left.upload))
+        self.abort_uploads(storage_id, set(paths).__contains__)
+
+    def abort_uploads(self, storage_id: str, selected: Callable[[str], bool]) -> None:
+        """Forget the uploads in parts that nobody completed, of the paths that are selected."""
+        attempts, start = Attempts(self._patience), self._key(storage_id, "")
+        for left in attempts(lambda: list(self._bucket.unfinished(start))):
+            if selected(left.key.removeprefix(start)):
+                attempts(functools.partial(self._bucket.abort, left.key, left.upload))
 
     def stored(self) -> dict[str, datetime]:
         attempts = Attempts(self._patience)
@@ -125,6 +131,7 @@ class _Upload:
         needed = -(-self._size // bucket.most_parts)
         self._part = bucket.part_size if needed <= bucket.part_size else -(-needed // _ROUND) * _ROUND
         self.memory = max(1, min(self._size, self._part))
+        self._count = -(-self._size // self._part)
         self._lock = threading.Lock()
         self._upload: str | None = None
         self._begun_times = 0
@@ -134,7 +141,7 @@ class _Upload:
     def steps(self) -> Sequence[Step]:
         if self._size <= self._part:
             return [self._put]
-        return [functools.partial(self._put_part, number) for number in range(-(-self._size // self._part))]
+        return [functools.partial(self._put_part, number) for number in range(self._count)]
 
     def finish(self) -> Entry:
         return self._entry
@@ -164,7 +171,7 @@ class _Upload:
         tag = attempts(lambda: self._bucket.put_part(self._key, upload, number, data, crc))
         with self._lock:
             self._parts[number] = tag, Entry(len(data), f"{crc:08x}")
-            is_last = len(self._parts) == len(self.steps())
+            is_last = len(self._parts) == self._count
         if is_last:
             self._complete(upload, attempts)
         return len(data)

@@ -14,7 +14,8 @@ import pytest
 from det_core import storage
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
 from det_core.interfaces.objects import Transient
-from det_core.storage._attempts import Patience
+from det_core.storage import objects
+from det_core.storage._attempts import PATIENT, Patience
 
 from .memory import Full, MemoryBucket
 
@@ -317,3 +318,53 @@ def test_a_file_that_shrinks_meanwhile_is_an_error(
     with pytest.raises(StorageError, match="events changed while it was being stored"):
         store.put(ID, "events", path)
     assert not bucket.uploads
+
+
+def test_uploads_of_others_go_on_when_files_beside_them_are_deleted(
+    bucket: MemoryBucket, store: storage.ObjectStorage, source: Path
+) -> None:
+    """S7: TensorBoard files of several experiments are under one id."""
+    for name in ("1/events", "1/trace", "2/events"):
+        bucket.begin(f"some/prefix/{ID}/{name}")
+        store.put(ID, f"{name}-done", source / "small")
+    store.delete(ID, ["1/trace", "1/trace-done"])
+    assert sorted(key for key, _, _ in bucket.uploads.values()) == [
+        f"some/prefix/{ID}/1/events",
+        f"some/prefix/{ID}/2/events",
+    ]
+    storage.delete(store, ID, ["/1/"])
+    assert [key for key, _, _ in bucket.uploads.values()] == [f"some/prefix/{ID}/2/events"]
+    assert sorted(store.list(ID)) == ["2/events-done"]
+    storage.delete(store, ID)
+    assert not bucket.uploads
+    assert not bucket.objects
+
+
+def test_the_parts_of_a_file_are_counted_once(
+    bucket: MemoryBucket, store: storage.ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S12: the time for counting them grew with the square of their number."""
+    calls: list[int] = []
+    steps = objects._Upload.steps
+    monkeypatch.setattr(objects._Upload, "steps", lambda upload: calls.append(1) or steps(upload))
+    (tmp_path / "large").write_bytes(bytes(200 * bucket.part_size))
+    store.put_many(ID, {"large": tmp_path / "large"})
+    assert len(bucket.objects[f"some/prefix/{ID}/large"][0]) == 200 * bucket.part_size
+    assert len(calls) == 1
+
+
+def test_the_total_decides_how_long_errors_that_come_at_once_are_retried(bucket: MemoryBucket, source: Path) -> None:
+    """S11: eight tries were over after 15 to 22 s of the 120 s that are promised."""
+    asked: list[float] = []
+
+    def fail(method: str, key: str) -> None:
+        asked.append(time.monotonic())
+        raise Transient("busy")
+
+    bucket.before = fail
+    patience = Patience(first=0.001, longest=0.01, total=0.3)
+    with pytest.raises(StorageError, match="busy; gave up after"):
+        storage.ObjectStorage(bucket, "", patience).put(ID, "x", source / "small")
+    assert len(asked) > 8
+    assert asked[-1] - asked[0] <= patience.total
+    assert PATIENT.tries is None
