@@ -15,6 +15,7 @@ from det_core.storage._parallel import in_parallel
 
 _PART = 64 << 20
 _PIECE = 64 << 10  # stays in the cache of a core between the read, the checksum and the write
+_ZEROS = bytes(_PIECE)
 _THREADS = min(8, os.cpu_count() or 1)
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, RFC 3720 B.4, lowest degree in the highest bit
 
@@ -39,16 +40,22 @@ def checksum(source: Path, copy_to: int | None = None, *, sync: bool = False) ->
     try:
         size = os.fstat(descriptor).st_size
         if size <= _PART:
-            return _read(descriptor, 0, copy_to, sync=False)
+            return _ended(_read(descriptor, 0, copy_to, sync=False), copy_to)
         parts: dict[int, Entry] = {}
 
         def read(start: int) -> None:
             parts[start] = _read(descriptor, start, copy_to, sync=sync)
 
         in_parallel(read, range(0, size, _PART), threads=_THREADS)
-        return combine([parts[start] for start in sorted(parts)])
+        return _ended(combine([parts[start] for start in sorted(parts)]), copy_to)
     finally:
         os.close(descriptor)
+
+
+def _ended(whole: Entry, copy: int | None) -> Entry:
+    if copy is not None:
+        os.ftruncate(copy, whole.size)  # it may end in a hole
+    return whole
 
 
 def combine(parts: Sequence[Entry]) -> Entry:
@@ -61,7 +68,7 @@ def _read(source: int, start: int, copy_to: int | None, *, sync: bool) -> Entry:
     crc, position = 0, start
     while piece := os.pread(source, min(_PIECE, start + _PART - position), position):
         crc = google_crc32c.extend(crc, piece)
-        if copy_to is not None:
+        if copy_to is not None and piece != _ZEROS[: len(piece)]:  # else a sparse file would lose its holes
             write(copy_to, piece, position)
         position += len(piece)
     if sync and copy_to is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def sync_file_system(path: Path) -> bool:
         Whether it was done; not where the file system is not known to do it.
     """
     syncfs = getattr(_LIBC, "syncfs", None)
-    if syncfs is None or _file_system(path) not in _SYNCED_AS_A_WHOLE:
+    if syncfs is None or not _tells_errors() or _file_system(path) not in _SYNCED_AS_A_WHOLE:
         return False
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -44,6 +45,12 @@ def sync_file_system(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def _tells_errors() -> bool:
+    """Return whether syncfs(2) of this kernel reports failed writes, as it does since Linux 5.8."""
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return version is not None and (int(version[1]), int(version[2])) >= (5, 8)
 
 
 def _file_system(path: Path) -> str | None:

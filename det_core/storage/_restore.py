@@ -65,7 +65,10 @@ class StoredCheckpoint:
             StorageError: the directory is that of a stored checkpoint.
         """
         self._refuse_stored(directory)
-        targets = self._targets(names, directory)
+        with _writing(directory):
+            self._fetch(self._targets(names, directory), directory, verify=verify, progress=progress)
+
+    def _fetch(self, targets: dict[str, Path], directory: Path, *, verify: bool, progress: Progress | None) -> None:
         with tempfile.TemporaryDirectory(prefix=".det-download-", dir=directory) as scratch:
             copies = {name: Path(scratch, str(number)) for number, name in enumerate(targets)}
             found = self._get(copies, progress)
@@ -83,7 +86,8 @@ class StoredCheckpoint:
 
     def link(self, names: Collection[str], directory: Path, stored: Path, *, verify: bool = True) -> None:
         """As `fetch`, but symbolic links to the files in the store's own directory, verified where they lie."""
-        targets = self._targets(names, directory)
+        with _writing(directory):
+            targets = self._targets(names, directory)
         found: dict[str, Entry] = {}
 
         def link(name: str) -> None:
@@ -91,7 +95,8 @@ class StoredCheckpoint:
             if verify:
                 with self._present(name):
                     found[name] = checksum(stored / name)
-            targets[name].symlink_to(stored / name)
+            with _writing(directory):
+                targets[name].symlink_to(stored / name)
 
         in_parallel(link, targets, threads=self.store.transfers)
         self._check(self._differing(found))
@@ -212,3 +217,14 @@ def _inside(directory: Path, name: str) -> Path:
     if not is_inside(name):
         raise CheckpointCorrupt(f"the checkpoint names a file {name!r}, which is outside the checkpoint")
     return directory / name
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot write the checkpoint to {directory}: {error.strerror or error} ({error.filename}); "
+            "free space, correct the permissions, or choose another directory"
+        ) from error

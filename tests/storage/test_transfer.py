@@ -11,6 +11,7 @@ import subprocess
 import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import google_crc32c
 import pytest
@@ -197,3 +198,51 @@ def test_what_is_stored_is_told_with_the_time_of_its_latest_write(
     times = store.stored()
     assert times["old"] == datetime.fromtimestamp(0, timezone.utc)
     assert datetime.now(timezone.utc) - times["new"] < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("release", "tells"),
+    [("4.18.0-553.el8", False), ("5.4.0-204-generic", False), ("5.8.0", True), ("6.1-rc2", True), ("10.0", True)],
+)
+def test_old_kernels_sync_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, tells: bool) -> None:
+    """S8: before Linux 5.8 syncfs(2) succeeds though a write has failed."""
+    called: list[int] = []
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=release))
+    monkeypatch.setattr(_durable, "_LIBC", SimpleNamespace(syncfs=lambda descriptor: called.append(descriptor) or 0))
+    monkeypatch.setattr(_durable, "_file_system", lambda path: "xfs")
+    assert _durable.sync_file_system(tmp_path) is tells
+    assert bool(called) is tells
+
+
+@pytest.mark.parametrize("part", [1 << 16, 1 << 30])
+def test_a_sparse_file_stays_one(
+    store: DirectoryStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    """S17: a copy filled the disk with zeros."""
+    monkeypatch.setattr(_checksum, "_PART", part)
+    sparse = tmp_path / "sparse"
+    with sparse.open("wb") as file:
+        for position in (0, 3 << 20):
+            file.seek(position)
+            file.write(b"data")
+        file.truncate(8 << 20)
+    storage.save(store, "c", {"sparse": sparse}, {})
+    storage.restore(store, "c", tmp_path / "back")
+    copy = tmp_path / "back" / "sparse"
+    assert storage.checksum(copy) == storage.checksum(sparse)
+    assert copy.read_bytes() == sparse.read_bytes()
+    assert copy.stat().st_blocks * 512 < 1 << 20
+
+
+def test_what_cannot_be_written_is_a_storage_error(store: DirectoryStorage, tmp_path: Path) -> None:
+    """S16: it was the system's own error."""
+    storage.save(store, "c", files(tmp_path / "source", 1, 5), {})
+    (name,) = storage.find(store, "c").names()
+    (tmp_path / "file").touch()
+    (tmp_path / "taken" / name).mkdir(parents=True)
+    for target in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "taken", tmp_path / ("x" * 300)):
+        with pytest.raises(StorageError, match="cannot write the checkpoint to .*choose another directory"):
+            storage.restore(store, "c", target)
+    found = storage.find(store, "c")
+    with pytest.raises(StorageError, match="cannot write the checkpoint to"):
+        found.link([name], tmp_path / "taken", store.local_path("c"))
