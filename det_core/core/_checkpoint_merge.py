@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +42,7 @@ def _unite(into: dict[str, Any], new: Mapping[str, Any], path: str, rank: int, o
                 continue
         if isinstance(value, Mapping) and isinstance(into[key], dict):
             _unite(into[key], value, where, rank, origins)
-        elif into[key] != value:
+        elif into[key] != value and json.dumps(into[key]) != json.dumps(value):  # equal NaNs are not equal
             raise RuntimeError(
                 f"metadata conflict: {where} is {into[key]!r} on rank {origins[where]} and {value!r} on rank {rank}; "
                 "pass equal values, or pass the key on one rank only"

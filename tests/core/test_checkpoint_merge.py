@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -67,3 +68,12 @@ def test_equal_files_are_no_conflict_and_different_ones_are() -> None:
     compare([{"a": 1}, {"a": 1, "b": 2}])
     with pytest.raises(RuntimeError, match="'b'.* on rank 1 .* on rank 2"):
         compare([{}, {"b": 1}, {"b": 2}])
+
+
+def test_equal_values_that_are_not_numbers_are_no_conflict() -> None:
+    """S9: NaN differs from itself."""
+    parts = [{"loss": float("nan"), "all": [float("nan"), 1]} for _ in range(2)]
+    assert json.dumps(merge_metadata(parts)) == '{"loss": NaN, "all": [NaN, 1]}'
+    assert merge_metadata([{"a": 1}, {"a": 1.0}]) == {"a": 1}
+    with pytest.raises(RuntimeError, match="/loss is nan on rank 0 and 1.0 on rank 1"):
+        merge_metadata([{"loss": float("nan")}, {"loss": 1.0}])
