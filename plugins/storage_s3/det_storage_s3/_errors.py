@@ -9,6 +9,7 @@ from typing import Any, Final
 import botocore.exceptions as boto
 import urllib3.exceptions
 from botocore.parsers import ResponseParserError
+from botocore.retries.standard import ThrottledRetryableChecker, TransientRetryableChecker
 
 from det_core.errors import StorageError
 from det_core.interfaces.objects import Transient
@@ -27,9 +28,12 @@ _PASSING: Final = frozenset(
         "Throttling",
         "XAmzContentChecksumMismatch",
         "XAmzContentSHA256Mismatch",
+        *ThrottledRetryableChecker._THROTTLED_ERROR_CODES,
+        *TransientRetryableChecker._TRANSIENT_ERROR_CODES,
     ]
 )
-"""Codes that may not come again, whatever their status; so do all others of status 429 and 5xx."""
+"""Codes that may not come again, whatever their status, those that botocore retries among them; so do all others of
+status 429 and 5xx."""
 
 _MISSING: Final = frozenset(["404", "NoSuchKey"])
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from botocore import exceptions as boto
+from botocore.retries.standard import ThrottledRetryableChecker, TransientRetryableChecker
 from det_storage_s3._bucket import open_storage
+from det_storage_s3._client import connect
 from det_storage_s3._config import S3Config
 from det_storage_s3._errors import Teller
 from rgw import Server
@@ -153,3 +155,34 @@ def test_what_is_not_there() -> None:
 def test_other_errors_stay_what_they_are() -> None:
     with pytest.raises(ZeroDivisionError), Teller("bkt", ENDPOINT)("k"):
         raise ZeroDivisionError
+
+
+THROTTLED = [*ThrottledRetryableChecker._THROTTLED_ERROR_CODES, *TransientRetryableChecker._TRANSIENT_ERROR_CODES]
+
+
+@pytest.mark.parametrize("code", THROTTLED)
+def test_what_botocore_takes_for_throttling_is_tried_again(code: str) -> None:
+    """S15: with the status 400 it was fatal."""
+    assert isinstance(told(answer("PutObject", code)), Transient)
+
+
+@pytest.mark.parametrize("endpoint", [None, "http://store.example:9"])
+def test_only_an_endpoint_that_is_given_is_tried(monkeypatch: pytest.MonkeyPatch, endpoint: str | None) -> None:
+    """S14: the global endpoint of AWS cannot be reached where only S3's own gateway leads out of a subnet."""
+    asked: list[str] = []
+
+    def unreachable(address: tuple[str, int], seconds: float) -> None:
+        asked.append(address[0])
+        raise OSError("unreachable")
+
+    monkeypatch.setattr("socket.create_connection", unreachable)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    keys = {"access_key": "AK", "secret_key": SECRET, "region": "eu-west-1"}
+    config = S3Config.model_validate({"bucket": "bkt", "endpoint_url": endpoint, **keys})
+    if endpoint is None:
+        connect(config, 1)
+    else:
+        with pytest.raises(OSError, match="unreachable"):
+            connect(config, 1)
+    assert asked == ([] if endpoint is None else ["store.example"])
