@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from det_core.config._changes import change
-from det_core.config._document import Document, from_mapping, read_text, refusal
+from det_core.config._document import Document, Location, from_mapping, read_text, refusal
 from det_core.config._experiment import ExperimentConfig
 from det_core.config._legacy import modernize
 from det_core.config._problems import explain
 from det_core.config._yaml import from_yaml
-from det_core.errors import ConfigError
+from det_core.errors import ConfigError, Problem
 
 
 def load_config(path: str | Path, changes: Sequence[str] = ()) -> ExperimentConfig:
@@ -53,6 +54,20 @@ def _validate(document: Document) -> ExperimentConfig:
         config = ExperimentConfig.model_validate(document.value)
     except ValidationError as error:
         problems += explain(error, document)
+    told = {problem.path for problem in problems}
+    problems += [problem for problem in _unrecordable(document, document.value) if problem.path not in told]
     if problems:
         raise ConfigError(*sorted(problems, key=lambda problem: problem.line or 0))
     return config
+
+
+def _unrecordable(document: Document, value: Any, location: Location = ()) -> Iterator[Problem]:
+    """Numbers that would become null where the config is recorded."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield document.problem(
+            location,
+            f"expected a finite number, found {value}, which JSON cannot hold; put it in quotes, or leave it out",
+        )
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from _unrecordable(document, item, (*location, key))

@@ -106,6 +106,30 @@ def test_one_problem_at_its_line(text: str, line: int, path: str, words: str) ->
     assert str(problem) == f"const.yaml:{line}: {path}: {problem.message}"
 
 
+@pytest.mark.parametrize("number", [".inf", "-.inf", ".nan", "1e400"])
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("hyperparameters: {{lr: {}}}", "hyperparameters.lr"),
+        ("hyperparameters: {{lr: {{type: const, val: {}}}}}", "hyperparameters.lr.val"),
+        ("hyperparameters: {{lr: {{type: categorical, vals: [1, {}]}}}}", "hyperparameters.lr.vals[1]"),
+        ("data: {{a: [{{b: {}}}]}}", "data.a[0].b"),
+        ("distributed: {{timeout: {}}}", "distributed.timeout"),
+    ],
+)
+def test_numbers_that_json_cannot_hold_are_refused(text: str, path: str, number: str) -> None:
+    """S2: they became null in the recorded config."""
+    [problem] = problems(GOOD + text.format(number))
+    assert (problem.line, problem.path) == (2, path)
+    assert "finite number" in problem.message
+
+
+def test_infinite_numbers_of_a_mapping_are_refused() -> None:
+    config = {"searcher": {"name": "single", "metric": "a", "max_length": 1}, "data": {"clip": float("inf")}}
+    with pytest.raises(ConfigError, match="data.clip: expected a finite number, found inf"):
+        parse_config(config)
+
+
 SEARCHERS = [
     ("name: x", 1, "searcher", "a required key is missing"),
     ("searcher: single", 1, "searcher", "expected a mapping"),
