@@ -15,7 +15,7 @@ class Screen:
 
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = stream
-        """What rich writes to, since it moves the cursor; whoever draws with rich cleans the text itself."""
+        """The stream that rich writes to. Rich moves the cursor, so callers clean the text that they draw with it."""
 
     def write(self, text: str) -> int:
         """Write the text without escape sequences."""

@@ -1,4 +1,4 @@
-"""What the targets of plugins must be."""
+"""Checks that a plugin's target is what its kind of plugin needs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MADE: dict[str, type] = {
     "search_method": SearchMethod,
     "storage": StorageManager,
 }
-"""Kind of plugin -> what its target makes; targets of other kinds are functions."""
+"""Interface of the object that a target makes, by kind of plugin. The targets of other kinds are functions."""
 
 
 def misfit(kind: str, target: Any) -> str:
-    """Return why an imported target is of no use to its kind; empty if nothing is wrong."""
+    """Return why an imported target does not suit its kind, or an empty text."""
     expected = _MADE.get(kind)
     if isinstance(target, type):
         if expected is None or not issubclass(target, expected):
@@ -34,14 +34,14 @@ def misfit(kind: str, target: Any) -> str:
 
 
 def misfit_of_made(kind: str, made: Any) -> str:
-    """Return why what a target made is of no use to its kind; empty if nothing is wrong."""
+    """Return why the object that a target made does not suit its kind, or an empty text."""
     expected = _MADE.get(kind)
     fits = expected is None or isinstance(made, expected)
     return "" if fits else f"it made {made!r:.100}; expected {_expected(kind)}"
 
 
 def misfit_of_call(target: Any, arguments: tuple[Any, ...]) -> str:
-    """Return why a target cannot be called as its kind is; empty if nothing is wrong."""
+    """Return why a target cannot be called with the arguments of its kind, or an empty text."""
     try:
         inspect.signature(target).bind(*arguments)
     except TypeError as error:

@@ -15,7 +15,7 @@ from det_core.errors import DetError
 LIMIT = 96 << 20
 """Bytes of files that a context directory may hold."""
 _ARCHIVE_LIMIT = 2 * LIMIT
-"""Bytes of the tar file before compression: files, and what their names take."""
+"""Maximum size of the uncompressed tar file in bytes, headers included."""
 _YAML = (".yaml", ".yml", ".json")
 
 
@@ -62,7 +62,7 @@ def _add_hidden(archive: tarfile.TarFile, path: Path, name: str, hide: Callable[
 
 
 def unpack(content: bytes, directory: Path) -> None:
-    """Unpack into an existing directory; nothing is ever written outside it, and no more than `pack` would pack.
+    """Unpack an archive into an existing directory. Nothing is written outside of it, and no more than `pack` allows.
 
     Raises:
         DetError: it is no archive that `pack` made, or the disk is full.

@@ -52,7 +52,7 @@ class StoredCheckpoint:
     def fetch(
         self, names: Collection[str], directory: Path, *, verify: bool = True, progress: Progress | None = None
     ) -> None:
-        """Copy files into a directory, which is created; ``metadata.json`` is always among them, and comes last.
+        """Copy files into a directory, which is created. ``metadata.json`` is always among them and comes last.
 
         Until all of them are there, and verified, the directory keeps the files that it has.
 

@@ -45,7 +45,7 @@ class ObjectStorage(StorageManager):
         return ObjectStorage(self._bucket, self._prefix, HASTY)
 
     def put(self, storage_id: str, path: str, source: Path) -> str:
-        """As `StorageManager.put`; of a file that grows meanwhile, such as an event file, what it holds at first."""
+        """Store a file, as `StorageManager.put`. Of a file that grows meanwhile, the beginning is stored."""
         upload = _Upload(self._bucket, self._key(storage_id, path), source, grows=True)
         return run({path: upload}, threads=self.transfers, patience=self._patience)[path].crc32c
 
