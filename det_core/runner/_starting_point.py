@@ -68,15 +68,18 @@ def _newest_intact(store: TrackingStore, storage: StorageManager, known: Sequenc
     Args:
         known: of one trial, oldest first.
     """
-    passed: list[Checkpoint] = []
+    intact: Checkpoint | None = None
+    passed: list[str] = []
     for one in reversed(known):
         if one.state is CheckpointState.COMPLETED and _is_stored(storage, one):
-            for missing in passed:
-                store.fail_checkpoint(missing.uuid, _MISSING)  # which leaves those in other states as they are
-            passed = [store.checkpoint(each.uuid) for each in passed]
-            return StartingPoint(one, [each for each in passed if each.state is CheckpointState.ERROR])
-        passed.append(one)
-    return StartingPoint(None, [each for each in passed if each.state is CheckpointState.ERROR])
+            intact = one
+            break
+        passed.append(one.uuid)
+    if intact:
+        for uuid in passed:
+            store.fail_checkpoint(uuid, _MISSING)  # those in other states stay as they are
+    damaged = [one for one in map(store.checkpoint, passed) if one.state is CheckpointState.ERROR]
+    return StartingPoint(intact, damaged)
 
 
 def _is_stored(storage: StorageManager, checkpoint: Checkpoint) -> bool:
