@@ -8,12 +8,15 @@ from det_core.cli._output import print_json
 from det_core.cli._progress import transferred
 from det_core.interfaces.tracking import Checkpoint
 
+DIRECTORY = Path("checkpoints")
+"""Where downloads go, each to a directory with the name of its checkpoint."""
+
 
 def download_to(checkpoint: Checkpoint, output: Path | None, *, as_json: bool) -> int:
     """Download it to a place that has a default, with its progress, and say where it is; the exit code."""
     from det_core.experimental._files import download
 
-    target = output or Path("checkpoints", checkpoint.uuid)
+    target = output or DIRECTORY / checkpoint.uuid
     total = sum(number for name, number in checkpoint.resources.items() if name != "metadata.json")
     with transferred(total) as progress:
         download(checkpoint, target, progress)

@@ -47,7 +47,8 @@ def _list_labels(args: argparse.Namespace) -> int:
     if args.json:
         print_json(labels)
     else:
-        print(*labels, sep="\n")
+        for label in labels:
+            print(label)
     return 0
 
 

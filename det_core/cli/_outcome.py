@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from textwrap import indent
 
+from det_core.cli._download import DIRECTORY
 from det_core.cli._output import count, elapsed, flat, masked, table, text
 from det_core.cli._records import hyperparameters, varying
 from det_core.errors import DetError
@@ -160,14 +163,16 @@ def _checkpoint_lines(checkpoint: Checkpoint, result: Outcome) -> Iterator[str]:
     yield f"  {which} checkpoint {checkpoint.uuid} (batch {text(checkpoint.steps_completed)})"
     yield f"    in {result.path}"
     yield f"    to get it: det checkpoint download {checkpoint.uuid}"
-    lines = _how_to_load(checkpoint.metadata.get("trial_framework"), result.path)
+    here = result.path is not None and Path(result.path).is_dir()
+    path = result.path if here else DIRECTORY / checkpoint.uuid
+    lines = _how_to_load(checkpoint.metadata.get("trial_framework"), str(path))
     if lines:
-        yield "  to load it in Python:"
+        yield "  to load it in Python:" if here else "  to load it in Python, once it is downloaded:"
         yield indent(lines, "    ")
 
 
-def _how_to_load(framework: str | None, path: str | None) -> str:
+def _how_to_load(framework: str | None, path: str) -> str:
     for spec in registry().specs("framework"):
         if isinstance(spec, FrameworkSpec) and spec.name == framework:
-            return spec.loading.format(path=path)
+            return spec.loading.format(path=json.dumps(path, ensure_ascii=False)[1:-1])  # within a string's quotes
     return ""

@@ -31,6 +31,10 @@ _POINTS = 1000
 _NAMED = 10
 """So many trials have a colour and a line in the legend, the best ones."""
 _OTHERS = "the others"
+_LONGEST = 60
+"""Characters of a line in the legend; longer ones would leave no room for the curves."""
+_LARGEST = 1e300
+"""Of values that axes can be drawn for; others have no point, as infinite ones."""
 _GREY = 7
 """Among the colours of tab10; the others have it."""
 
@@ -92,7 +96,8 @@ def _panels(
 
 def _curves(store: TrackingStore, results: Sequence[TrialResult], group: str, metric: str) -> dict[int, Curve]:
     found = ((one.trial.id, store.curve(one.trial.id, metric, group=group, points=_POINTS)) for one in results)
-    return {trial: curve for trial, curve in found if curve}
+    drawable = ((trial, [point for point in curve if abs(point[1]) <= _LARGEST]) for trial, curve in found)
+    return {trial: curve for trial, curve in drawable if curve}
 
 
 def _by_default(
@@ -168,5 +173,6 @@ def _names(results: Sequence[TrialResult]) -> dict[int, str]:
     names = {}
     for result in results[:_NAMED]:
         value = f"{text(result.best.value)}  " if result.best else ""
-        names[result.trial.id] = f"{value}trial {result.trial.id}  {hyperparameters(result.trial, varied, 3)}".rstrip()
+        name = f"{value}trial {result.trial.id}  {hyperparameters(result.trial, varied, 3)}".rstrip()
+        names[result.trial.id] = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
     return names

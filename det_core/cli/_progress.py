@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from det_core.cli._output import size
 from det_core.cli._screen import drawing_on
@@ -36,9 +36,14 @@ def transferred(total: int) -> Iterator[Callable[[int], None] | None]:
             done += count
             if time.monotonic() >= drawn + _EVERY:
                 drawn = time.monotonic()
-                print(f"{_CLEAR}{size(done)} of {size(total)}", end="", file=drawing_on(sys.stderr), flush=True)
+                _draw(f"{size(done)} of {size(total)}")
 
     try:
         yield moved
     finally:
-        print(_CLEAR, end="", file=drawing_on(sys.stderr), flush=True)
+        _draw("")
+
+
+def _draw(line: str) -> None:
+    with suppress(OSError):  # a terminal that is gone must not end the transfer
+        print(f"{_CLEAR}{line}", end="", file=drawing_on(sys.stderr), flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,16 @@ def test_progress_is_shown_on_a_terminal_only(
     assert (line, end) == ("500 B of 2 kB", "")
     assert det("checkpoint", "download", "best-one", "-o", tmp_path / "told").code == 0
     assert "1 B of 1 B" in terminal.getvalue()
+
+
+def test_a_terminal_that_is_gone_ends_no_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line raised OSError in the thread that transferred, and with it the download was lost."""
+    master, slave = os.openpty()
+    stream = io.TextIOWrapper(io.FileIO(slave, "w"), write_through=True)  # type: ignore[type-var]
+    monkeypatch.setattr("sys.stderr", stream)
+    with transferred(2000) as moved:
+        assert moved
+        os.close(master)
+        moved(500)
+        moved(500)
+    stream.detach().close()

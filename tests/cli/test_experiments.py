@@ -137,6 +137,8 @@ def test_labels(det: Det, trained: Record) -> None:
     assert det("e", "label", "list", 1).out == "b\na\n"
     assert det("e", "label", "remove", 1, "b", "c", "--json").json["labels"] == ["a"]
     assert det("e", "label", "list", 1, "--json").json == ["a"]
+    assert det("e", "label", "remove", 1, "a").out == "Experiment 1: labels none\n"
+    assert det("e", "label", "list", 1).out == "", "an empty line would be a label"
     result = det("e", "label")
     assert (result.code, "add labels" in result.err) == (2, True)
 

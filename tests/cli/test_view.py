@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 import re
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from det_core.cli import _view
 from det_core.cli._live import LiveLine
-from det_core.cli._outcome import outcome, summary
+from det_core.cli._outcome import _how_to_load, outcome, summary
 from det_core.cli._watch import Pace, Watcher
 from det_core.interfaces.tracking import State
+from det_core.plugins import registry
 
 from .conftest import CONFIG, Record
 
@@ -193,3 +195,23 @@ def test_pace() -> None:
         pace.update(steps)
         seen.append(pace.rate)
     assert seen == [None, None, None, None, 100, 100, None, None, 50]
+
+
+@pytest.mark.skipif(find_spec("det_torch") is None, reason="det-torch, which knows how, is not installed")
+def test_how_to_load_a_checkpoint_that_has_to_be_downloaded_first(record: Record) -> None:
+    """The path in the lines was that of no file, such as "type s3, bucket models/state_dict.pth"."""
+    storage = {"type": "elsewhere", "bucket": "models"}
+    record.store.begin_checkpoint("c", trial_id=1, run_id=record.run_id, storage=storage)
+    metadata = {"trial_framework": "pytorch"}
+    record.store.complete_checkpoint("c", run_id=record.run_id, steps_completed=5, resources={}, metadata=metadata)
+    record.end(State.COMPLETED)
+    lines = list(summary(outcome(record.store, 1)))
+    assert "    in type elsewhere, bucket models" in lines
+    assert "    to get it: det checkpoint download c" in lines
+    assert "  to load it in Python, once it is downloaded:" in lines
+    assert 'torch.load("checkpoints/c/state_dict.pth"' in lines[-1]
+
+
+def test_lines_that_load_are_python_whatever_the_path(tmp_path: Path) -> None:
+    framework, path = registry().specs("framework")[0], str(tmp_path / 'a "quoted" \\ path')
+    compile(_how_to_load(framework.name, path), "lines", "exec")
