@@ -15,7 +15,7 @@ _columns = (trials.c.searcher_length, trials.c.searcher_completed, trials.c.sear
 class Searcher(Part):
     def set_searcher_operation(self, trial_id: int, length: int, *, lease: str = "") -> None:
         if not 0 < length <= MOST_STEPS:
-            raise ValueError(f"a searcher operation of length {length}; expected 1 to {MOST_STEPS}")
+            raise ValueError(f"a searcher operation of length {length}; expected more than 0 and up to {MOST_STEPS}")
         with self._database.write() as connection:
             lock_trial(connection, trial_id, lease=lease)
             update_trial(connection, trial_id, searcher_length=length)
