@@ -16,6 +16,8 @@ class Options(BaseModel):
 
     find_unused_parameters: bool = False
     """Whether some batches may use a part of a model's parameters only; costs a walk over the graph in each."""
+    broadcast_buffers: bool = False
+    """Whether all slots take over the chief's buffers before every forward pass of training."""
     sync_batch_norm: bool = False
     """Whether BatchNorm normalizes over the batches of all slots; on GPUs only."""
     sharding: Literal["none", "fsdp"] = "none"
@@ -29,7 +31,8 @@ class Options(BaseModel):
 
     @model_validator(mode="after")
     def _check_sharding(self) -> Options:
-        sharded, whole = {"units", "param_dtype", "reduce_dtype"}, {"find_unused_parameters", "sync_batch_norm"}
+        sharded = {"units", "param_dtype", "reduce_dtype"}
+        whole = {"broadcast_buffers", "find_unused_parameters", "sync_batch_norm"}
         if wrong := sorted(key for key in (whole if self.sharding == "fsdp" else sharded) if getattr(self, key)):
             raise ValueError(f"{', '.join(wrong)} has no meaning with `sharding: {self.sharding}`; remove it")
         return self

@@ -19,10 +19,8 @@ from det_core.errors import InvalidTrial
 from det_torch_distributed._options import Options
 
 _PARAMETERS = inspect.signature(DistributedDataParallel).parameters
-_KEEP_BUFFERS: dict[str, Any] = {
-    "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers": False  # its name before
-}
-"""Sharing them before every forward pass would cost an exchange, and break losses of two passes."""
+_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers"  # its name before
+"""By default off: sharing them before every forward pass costs an exchange, and breaks losses of two passes."""
 
 
 class _Replica(DistributedDataParallel):
@@ -49,7 +47,8 @@ class _Replica(DistributedDataParallel):
         return parameters[::-1], sparse[::-1]  # as backward passes meet them, so that exchanges begin early
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        trains = any(parameter.requires_grad for parameter in self.module.parameters())
+        # Without gradients nothing is exchanged: slots may validate different numbers of batches, or the chief alone.
+        trains = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.module.parameters())
         forward = super().forward if trains else self.module
         return forward(*inputs, **kwargs)
 
@@ -84,7 +83,7 @@ class Replicas(TorchBackend):
             model,
             device_ids=[self._device] if self._device.type == "cuda" else None,
             find_unused_parameters=self._options.find_unused_parameters,
-            **_KEEP_BUFFERS,
+            **{_BUFFERS: self._options.broadcast_buffers},
         )
         self._replicas.append(replica)
         self._exchanged.update(parameter for parameter in model.parameters() if parameter.requires_grad)

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from det_torch import PyTorchTrialContext, _checkpoint, _reading
 from det_torch.process_group import broadcast
 from det_torch_distributed._fsdp import Shards
 from det_torch_distributed._options import Options
+from det_torch_distributed._replicas import Replicas
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
@@ -100,6 +102,22 @@ def tensors_of_any_layout_are_broadcast() -> None:
     broadcast([memory[:2, ::2], memory[3:].t(), images, repeated, empty, torch.ones(())])
     assert not memory[:2, ::2].any() and not memory[3].any() and not images.any() and not repeated.any()
     assert (memory[:2, 1::2] == RANK).all() and (memory[2] == RANK).all(), "what is none of it"
+
+
+def buffers_are_the_chiefs_if_asked_for() -> None:
+    """T15: in every pass of training; slots may make different numbers of other passes."""
+    for shared in (True, False):
+        context: Any = SimpleNamespace(device=torch.device("cpu"))
+        inner = nn.BatchNorm1d(3)
+        model = Replicas(context, Options(broadcast_buffers=shared)).wrap_model(inner)
+        inner.running_mean.fill_(RANK)  # type: ignore[union-attr]
+        model(torch.ones(2, 3)).sum().backward()
+        assert inner.running_mean[0] == pytest.approx(0.1 if shared else 0.9 * RANK + 0.1)  # type: ignore[index]
+        inner.running_mean.fill_(RANK)  # type: ignore[union-attr]
+        with torch.no_grad():
+            for _ in range(RANK):
+                model.eval()(torch.ones(2, 3))
+        assert inner.running_mean[0] == RANK  # type: ignore[index]
 
 
 def tied_and_compiled_modules_stay_what_they_are() -> None:
@@ -216,6 +234,7 @@ CHECKS: dict[str, Callable[[], None]] = {
         each_slot_has_a_part,
         weights_are_the_chiefs,
         tensors_of_any_layout_are_broadcast,
+        buffers_are_the_chiefs_if_asked_for,
         tied_and_compiled_modules_stay_what_they_are,
         a_pass_without_gradients_leaves_no_old_weights,
         precision_is_that_of_the_options,

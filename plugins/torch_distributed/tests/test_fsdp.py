@@ -76,6 +76,7 @@ def test_a_unit_shares_no_weight_with_others() -> None:
         {"param_dtype": "bfloat16"},
         {"sharding": "fsdp", "find_unused_parameters": True},
         {"sharding": "fsdp", "sync_batch_norm": True},
+        {"sharding": "fsdp", "broadcast_buffers": True},
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, object]) -> None:
