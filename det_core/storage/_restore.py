@@ -159,6 +159,11 @@ class StoredCheckpoint:
             yield
         except FileNotFoundError as error:
             raise self._lacks(name) from error
+        except OSError as error:
+            raise StorageError(
+                f"cannot read {name} of checkpoint {self.storage_id}: {error.strerror or error}; "
+                "correct the permissions, or restore an older checkpoint"
+            ) from error
 
     def _lacks(self, name: str) -> CheckpointCorrupt:
         return CheckpointCorrupt(

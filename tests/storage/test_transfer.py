@@ -246,3 +246,7 @@ def test_what_cannot_be_written_is_a_storage_error(store: DirectoryStorage, tmp_
     found = storage.find(store, "c")
     with pytest.raises(StorageError, match="cannot write the checkpoint to"):
         found.link([name], tmp_path / "taken", store.local_path("c"))
+    (store.local_path("c") / name).unlink()
+    (store.local_path("c") / name).mkdir()
+    with pytest.raises(StorageError, match=f"cannot read {name} of checkpoint c: Is a directory"):
+        found.link([name], tmp_path / "links", store.local_path("c"))
