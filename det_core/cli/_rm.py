@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 from det_core import storage
 from det_core.cli._asking import agreed
@@ -11,6 +12,7 @@ from det_core.cli._output import count, print_json, size
 from det_core.core.removal import remove
 from det_core.errors import DetError
 from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore
+from det_core.runner._lease import Lease
 from det_core.tracking import open_store
 
 
@@ -24,7 +26,11 @@ def rm(args: argparse.Namespace) -> int:
         question = _question(checkpoints, args.glob)
         if not (args.yes or agreed(question, _notes(store, checkpoints), as_json=args.json)):
             return 1
-        left = {checkpoint.uuid: remove(store, checkpoint, args.glob) for checkpoint in checkpoints}
+        latest = [checkpoint for checkpoint in checkpoints if _is_latest(store, checkpoint)]
+        with ExitStack() as leases:  # nobody resumes a trial while the checkpoint goes that it would start from
+            for experiment_id in {store.trial(checkpoint.trial_id).experiment_id for checkpoint in latest}:
+                leases.enter_context(Lease(store, experiment_id))
+            left = {checkpoint.uuid: remove(store, checkpoint, args.glob) for checkpoint in checkpoints}
     if args.json:
         print_json([{"uuid": uuid, "resources": resources} for uuid, resources in left.items()])
     else:

@@ -134,6 +134,19 @@ def test_rm_spares_what_a_running_trial_may_go_on_from(det: Det, trained: Record
     assert det("checkpoint", "rm", "best-one", "--yes").code == 0
 
 
+def test_rm_spares_what_is_resumed_while_it_asks(det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R15: whoever resumes the experiment before the answer keeps its latest checkpoint."""
+
+    def resumed(*arguments: object, **options: object) -> bool:
+        trained.store.acquire_lease(1, "host:1:1:x", seconds=60)
+        return True
+
+    monkeypatch.setattr("det_core.cli._rm.agreed", resumed)
+    result = det("checkpoint", "rm", "best-one", "last-one")
+    assert (result.code, "host:1:1:x" in result.err) == (1, True)
+    assert resources(trained, "best-one")[0] is resources(trained, "last-one")[0] is CheckpointState.COMPLETED
+
+
 def test_rm_asks(det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     trained.store.add_trial_source(1, 1, "best-one")
     result = det("checkpoint", "rm", "best-one")
