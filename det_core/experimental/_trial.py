@@ -72,7 +72,8 @@ class TrialReference(Recorded):
 
         Args:
             sort_by: the validation metric that decides; by default the one of the config's searcher.
-            smaller_is_better: whether the smallest value of it is the best; given if and only if ``sort_by`` is.
+            smaller_is_better: whether the smallest value of it is the best; by default as the config's searcher says.
+                Without ``sort_by`` it is ignored.
 
         Raises:
             NoCheckpoint: none was validated with a finite value of that metric. NaN never wins.
@@ -106,7 +107,7 @@ class TrialReference(Recorded):
             NoCheckpoint: there is none.
             ValueError: the arguments do not go together.
         """
-        _check_selection(latest=latest, best=best, uuid=uuid, sort_by=sort_by, smaller_is_better=smaller_is_better)
+        _check_selection(latest=latest, best=best, uuid=uuid, sort_by=sort_by)
         if uuid is not None:
             chosen = self._checkpoint(uuid)
         elif best:
@@ -188,16 +189,9 @@ class TrialReference(Recorded):
         return found
 
 
-def _check_selection(
-    *, latest: bool, best: bool, uuid: str | None, sort_by: str | None, smaller_is_better: bool | None
-) -> None:
+def _check_selection(*, latest: bool, best: bool, uuid: str | None, sort_by: str | None) -> None:
     given = [name for name, value in (("latest", latest), ("best", best), ("uuid", uuid is not None)) if value]
     if len(given) != 1:
         raise ValueError(f"exactly one of latest=True, best=True and uuid=... says which; given: {given or 'none'}")
-    if (sort_by is None) != (smaller_is_better is None):
-        raise ValueError(
-            f"sort_by is {sort_by!r} and smaller_is_better is {smaller_is_better!r}; pass both, or neither to sort as "
-            "the config's searcher does"
-        )
     if sort_by is not None and not best:
         raise ValueError(f"sort_by is for best=True, but {given[0]} was given")
