@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
 PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed storage_s3 storage_gcs compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
-SOURCES := det_core $(PLUGINS:%=plugins/%) tests benchmarks examples
+SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples
 # One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
 	horovod keras estimator tensorflow core torch torch_distributed deepspeed storage_s3 compat storage_gcs)
