@@ -10,8 +10,6 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 _PROC = Path("/proc")
 
 
@@ -53,6 +51,8 @@ def this_place() -> str:
 
 def end_lock_holders(path: Path) -> None:
     """Kill the other processes of this user that hold a lock on the file, with all that they started."""
+    import psutil  # slow to import, and needed only here and outside of Linux
+
     for pid in _lock_holders(path):
         with suppress(psutil.Error):  # ended meanwhile
             holder = psutil.Process(pid)
@@ -74,11 +74,20 @@ def _lock_holders(path: Path) -> set[int]:
 
 def _look_at(pid: int) -> tuple[bool, str] | None:
     """Return whether a process is a zombie and when it started, or None if it is gone or cannot be looked at."""
+    if sys.platform != "linux":
+        return _ask_psutil(pid)
+    try:  # exactly, where psutil's times move with the clock
+        state, *fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return state in "ZX", fields[18]
+
+
+def _ask_psutil(pid: int) -> tuple[bool, str] | None:
+    import psutil
+
     try:
-        if sys.platform == "linux":  # exactly, where psutil's times move with the clock
-            state, *fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            return state in "ZX", fields[18]
         process = psutil.Process(pid)
         return process.status() == psutil.STATUS_ZOMBIE, repr(process.create_time())
-    except (OSError, psutil.Error):
+    except psutil.Error:
         return None
