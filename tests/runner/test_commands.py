@@ -419,15 +419,23 @@ def test_ranks_of_several_processes(store: TrackingStore, command: Command) -> N
     assert sorted(logs(store, experiment)) == [(rank, f"hello from {rank}") for rank in range(3)]
 
 
-def test_every_process_that_enters_the_context_is_asked_to_leave(store: TrackingStore, command: Command) -> None:
+def test_every_process_that_enters_the_context_is_asked_to_leave(
+    store: TrackingStore, command: Command, out: Path
+) -> None:
     script = """
 with core.init() as context:
+    (OUT / os.environ["RANK"]).touch()
     while info.trial.trial_run_id == 1 and not context.preempt.should_preempt():
         time.sleep(0.05)
     print("left")
 """
     experiment = command(script, SEVERAL)
-    threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    def pause() -> None:
+        wait_for(lambda: len(list(out.iterdir())) == 3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=pause, daemon=True).start()
     assert run(store, experiment) is State.PAUSED
     assert sorted(logs(store, experiment)) == [(rank, "left") for rank in range(3)]
     assert run(store, experiment) is State.COMPLETED
