@@ -44,7 +44,7 @@ def _united(values: Sequence[Any]) -> Any:
 
 
 def numbers_in(value: Any) -> list[float]:
-    """Return all numbers in nested lists; none if they hold anything else."""
+    """Return all numbers in nested lists, or none if they hold anything else."""
     try:
         return list(_flat(value))
     except TypeError:

@@ -139,7 +139,7 @@ def _apart_from(path: Path, name: str, call: str) -> Iterator[None]:
 
 
 def _find(module: str) -> ModuleSpec | None:
-    """Find a module without running it; the package that it is in is imported already."""
+    """Find a module without running it. The package that it is in must be imported already."""
     try:
         return importlib.util.find_spec(module)
     except (ImportError, ValueError):

@@ -11,7 +11,7 @@ import torch
 from det_torch._compiled import uncompiled
 
 Flags: TypeAlias = list[dict[str, list[str]]]
-"""Of each model, the names of its modules in evaluation mode and of its parameters that require no gradient."""
+"""Names of the modules in evaluation mode, and of the parameters that require no gradient, of each model."""
 
 
 def flags(models: Sequence[torch.nn.Module]) -> Flags:
@@ -40,7 +40,7 @@ def set_flags(models: Sequence[torch.nn.Module], saved: Sequence[Mapping[str, Se
 
 @contextmanager
 def evaluating(models: Sequence[torch.nn.Module]) -> Iterator[None]:
-    """Put models into evaluation mode while the block runs; those of their modules that were in it stay there."""
+    """Put models into evaluation mode while the block runs. Modules that were in it before stay there."""
     kept = [module for model in models for module in model.modules() if not module.training]
     for model in models:
         model.eval()

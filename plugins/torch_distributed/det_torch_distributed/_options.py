@@ -19,7 +19,7 @@ class Options(BaseModel):
     broadcast_buffers: bool = False
     """Whether all slots take over the chief's buffers before every forward pass of training."""
     sync_batch_norm: bool = False
-    """Whether BatchNorm normalizes over the batches of all slots; on GPUs only."""
+    """Whether BatchNorm normalizes over the batches of all slots, on GPUs only."""
     sharding: Literal["none", "fsdp"] = "none"
     """Whether each slot has the whole of models and optimizers, or a part, by FSDP2."""
     units: list[str] = Field(default_factory=list)

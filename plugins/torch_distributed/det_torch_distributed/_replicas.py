@@ -20,7 +20,8 @@ from det_torch_distributed._options import Options
 
 _PARAMETERS = inspect.signature(DistributedDataParallel).parameters
 _BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers"  # its name before
-"""By default off: sharing them before every forward pass costs an exchange, and breaks losses of two passes."""
+"""Name of DDP's option. Off by default, since sharing buffers before every pass costs an exchange and breaks losses of
+two passes."""
 
 
 class _Replica(DistributedDataParallel):
