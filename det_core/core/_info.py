@@ -92,11 +92,17 @@ def get_cluster_info() -> ClusterInfo | None:
     """The task that this process runs in, or None outside of any. Read once.
 
     Raises:
-        LaunchError: the files are there but damaged.
+        LaunchError: the files are damaged, or the directory that the launcher named has none.
     """
-    directory = Path(os.environ.get(INFO_DIR) or DEFAULT_INFO_DIR)
+    named = os.environ.get(INFO_DIR)
+    directory = Path(named or DEFAULT_INFO_DIR)
     cluster = _read(directory / "cluster.json", ClusterInfo)
     if cluster is None:
+        if named:  # without this error the task would train as if it had been started by hand
+            raise LaunchError(
+                f"{INFO_DIR} is {named!r}, and there is no cluster.json in it, perhaps because a cleaner of temporary "
+                f"files removed it; start the task again, or unset {INFO_DIR} to run outside of any task"
+            )
         return None
     trial = _read(directory / "trial.json", TrialInfo)
     return replace(cluster, trial=trial, rendezvous=_read(directory / "rendezvous.json", RendezvousInfo))

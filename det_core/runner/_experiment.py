@@ -8,6 +8,7 @@ from det_core import events
 from det_core.config import parse_config
 from det_core.core import open_block
 from det_core.errors import DetError, ExperimentBusy, StaleRun, StoreBusy
+from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
 from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
 from det_core.launch.launchers import open_launcher
@@ -114,7 +115,7 @@ class ExperimentRunner:
 
     def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
         config, requests = self._config, self._requests
-        with scratch_directory("context") as context_dir:
+        with scratch_directory("context", private_directory("runs")) as context_dir:
             unpack(self._store.model_definition(self._experiment.id), context_dir)
             storage = open_block(config.dump()["checkpoint_storage"])
             check(storage)

@@ -18,6 +18,7 @@ from det_core import events
 from det_core.config import ExperimentConfig, is_command
 from det_core.core import EarlyExitReason
 from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, NoCheckpoint, PluginError
+from det_core.home import private_directory
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher, LaunchRequest
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import CheckpointState, Run, State, TrackingStore, Trial
@@ -179,9 +180,12 @@ class TrialRunner:
             return code, next(filter(None, told), f"the worker {how}")
 
     def _unpack_code(self, trial: Trial, ending: ExitStack) -> Path:
-        """Return a directory with the code that no other run uses, and that is removed at the end."""
+        """Return a directory with the code that no other run uses, and that is removed at the end.
+
+        It is in ``DET_HOME``, because a cleaner of temporary files would take the code from a run that imports it.
+        """
         try:
-            directory = ending.enter_context(scratch_directory("context"))
+            directory = ending.enter_context(scratch_directory("context", private_directory("runs")))
             unpack(self.store.model_definition(trial.experiment_id), directory)
         except OSError as error:
             raise LaunchDelayed(f"the code of the experiment cannot be unpacked: {error}") from error

@@ -69,6 +69,12 @@ def test_a_task_that_is_no_trial_and_one_host(files: Path) -> None:
     assert (info.container_addrs, info.container_rank, info.container_slot_counts) == (["127.0.0.1"], 0, [2])
 
 
+def test_files_that_a_cleaner_removed(files: Path) -> None:
+    (files / "cluster.json").unlink()
+    with pytest.raises(LaunchError, match=r"there is no cluster\.json in it.*unset DET_INFO_DIR"):
+        det.get_cluster_info()
+
+
 def test_a_newer_launcher_may_say_more(files: Path) -> None:
     (files / "cluster.json").write_text(json.dumps({**CLUSTER, "moon": "full"}))
     assert det.get_cluster_info()

@@ -99,6 +99,25 @@ def test_each_run_has_a_directory_of_its_own(store: TrackingStore, new_experimen
     assert {trial.run_id for trial in store.trials(experiment.id)} == {1}
 
 
+def test_a_cleaner_of_temporary_files_takes_no_code_away(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    body = (
+        "def on_batch(self, batch):\n"
+        "    import shutil\n"
+        "    if batch == 0:\n"
+        "        for path in Path(os.environ['TMPDIR']).iterdir(): shutil.rmtree(path)\n"
+        "    assert Path('model_def.py').exists()\n"
+    )
+    experiment = new_experiment(body, max_restarts=0)
+    assert run(store, experiment) is State.COMPLETED
+    assert list((tmp_path / "det-home" / "runs").iterdir()) == []
+
+
 def test_some_fail_and_some_are_replaced(store: TrackingStore, new_experiment: Submit) -> None:
     body = (
         "def on_batch(self, batch):\n"
