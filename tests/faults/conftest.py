@@ -1,0 +1,56 @@
+"""A place for one round of the campaign: a small disk, a temporary directory and a database, all of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ..postgresql import PostgreSQL
+from ..runner.conftest import context_dir, toy_framework  # noqa: F401
+from ..tracking.conftest import server  # noqa: F401
+
+DISK_SIZE = 8 << 20
+"""Bytes of the disk that checkpoints are written to."""
+
+Databases = Callable[[str], tuple[str, PostgreSQL | None]]
+
+
+@pytest.fixture
+def temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The ``TMPDIR`` of all processes of the round."""
+    directory = tmp_path / "tmp"
+    directory.mkdir()
+    monkeypatch.setenv("TMPDIR", str(directory))
+    return directory
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of `DISK_SIZE`; a plain directory where mounting is not possible."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"det-test", os.fsencode(directory), b"tmpfs", 0, b"size=%d,mode=0700" % DISK_SIZE):
+        yield directory
+        return
+    try:
+        yield directory
+    finally:
+        libc.umount2(os.fsencode(directory), 2)  # MNT_DETACH: also while a process still has a file open there
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Databases:
+    """Create an empty database of the given kind: its URL, and its server if it has one."""
+
+    def create(kind: str) -> tuple[str, PostgreSQL | None]:
+        if kind == "sqlite":
+            return f"sqlite:///{tmp_path}/det.db", None
+        running: PostgreSQL = request.getfixturevalue("server")
+        return running.create_database(), running
+
+    return create
