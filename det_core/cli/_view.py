@@ -106,7 +106,7 @@ def _until_closed(update: Callable[[], None]) -> Callable[[], None]:
             if not closed:
                 update()
         except OSError as error:
-            if error.errno not in (errno.EPIPE, errno.EIO):
+            if not isinstance(error, BrokenPipeError) and error.errno != errno.EIO:
                 raise
             closed = True
 

@@ -289,7 +289,8 @@ class TrialLoop:
         if batch in (0, self._checkpointed_at):  # nothing was trained that a new start would not do again
             return
         self._saver.wait()  # the snapshot reuses what the one before was written from
-        self._progress.stop_requested = self._stop_requested()
+        # At the end of a step the trial stops now, so whoever continues from there trains on.
+        self._progress.stop_requested = bool(self._progress.unreported) and self._stop_requested()
         metadata = {"steps_completed": batch, "det_version": det_core.__version__, **self._adapter.metadata()}
         write = self._adapter.snapshot()
         if self._core.distributed.rank == 0:
