@@ -196,7 +196,7 @@ def test_a_home_on_the_network_is_replaced_by_a_local_record_with_one_notice(
 
 
 def test_no_cluster_info_means_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DET_INFO_DIR", str(tmp_path))
+    monkeypatch.setattr("det_core.core._info.DEFAULT_INFO_DIR", tmp_path)
     assert get_cluster_info() is None
 
 
