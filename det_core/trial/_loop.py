@@ -24,11 +24,11 @@ from det_core.errors import CheckpointCorrupt, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.interfaces.tracking import TRAINING
 from det_core.storage import read_object
-from det_core.trial._averaging import average, unite
 from det_core.trial._context import TrialContext
 from det_core.trial._plan import Plan
 from det_core.trial._saver import Saver
 from det_core.trial._schedule import Schedule
+from det_core.trial.averaging import average, unite
 
 STATE_FILE = "trial_state.json"
 CODE = "code"

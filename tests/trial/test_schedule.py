@@ -11,7 +11,7 @@ import pytest
 from det_core.config import Length, parse_config
 from det_core.errors import InvalidExperimentException
 from det_core.trial import NEVER, Plan, Schedule
-from det_core.trial._averaging import average
+from det_core.trial.averaging import average
 
 BASE = {"searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}}}
 

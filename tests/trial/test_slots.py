@@ -18,7 +18,7 @@ from det_core.core import Context, DistributedContext
 from det_core.errors import InvalidTrial, RankFailed
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial import Plan, Progress, TrialContext, TrialLoop
-from det_core.trial._averaging import unite
+from det_core.trial.averaging import unite
 
 SIZE = 2
 

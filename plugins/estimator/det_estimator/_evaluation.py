@@ -13,7 +13,7 @@ import tensorflow as tf
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics
 from det_core.scratch import scratch_directory
-from det_core.trial._averaging import average
+from det_core.trial.averaging import average
 from det_estimator._context import EstimatorTrialContext
 
 _log = logging.getLogger("det.estimator")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from det_core.trial._averaging import numbers_in
+from det_core.trial.averaging import numbers_in
 
 
 class Epochs:

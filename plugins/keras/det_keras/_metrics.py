@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from det_core.core import DistributedContext
 from det_core.errors import InvalidTrial
-from det_core.trial._averaging import unite
+from det_core.trial.averaging import unite
 
 
 def plain(logs: Any, step: str) -> dict[str, Any]:
