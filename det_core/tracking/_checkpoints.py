@@ -11,7 +11,7 @@ from det_core.interfaces.tracking import MOST_STEPS, Checkpoint, CheckpointState
 from det_core.tracking._models import edited
 from det_core.tracking._rows import Part, columns, fence, fetch, get, get_experiment, get_trial, update_trial
 from det_core.tracking._schema import checkpoints, live, metrics, model_versions, models, trials
-from det_core.tracking._types import now
+from det_core.tracking._types import make_writable, now
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -80,7 +80,7 @@ class Checkpoints(Part):
     def fail_checkpoint(self, uuid: str, error: str) -> None:
         with self._database.write() as connection:
             if _lock(connection, uuid).state is CheckpointState.COMPLETED:
-                values = {"state": CheckpointState.ERROR, "error": error}
+                values = {"state": CheckpointState.ERROR, "error": make_writable(error)}
                 connection.execute(update(checkpoints).where(_c.uuid == uuid).values(values))
 
     def edit_checkpoint_metadata(

@@ -11,7 +11,7 @@ from det_core.errors import ExperimentBusy
 from det_core.interfaces.tracking import Experiment, State, stronger
 from det_core.tracking._rows import Part, columns, fetch, get_experiment, holder_of, insert, lock_experiment, only
 from det_core.tracking._schema import experiments, trials
-from det_core.tracking._types import dump, now, printable
+from det_core.tracking._types import dump, make_writable, now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,7 +116,7 @@ class Experiments(Part):
     ) -> None:
         values = {
             "state": state,
-            "error": printable(error) if error else error,
+            "error": make_writable(error) if error else error,
             "end_time": now() if state.final else None,
         }
         self._update_experiment(experiment_id, lease, values, durable=True)

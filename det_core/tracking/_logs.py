@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from det_core.interfaces.tracking import LogLine
 from det_core.tracking._rows import Part, columns, fetch, get_experiment, get_trial, lock_trial
 from det_core.tracking._schema import logs, trials
-from det_core.tracking._types import printable
+from det_core.tracking._types import make_writable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,6 @@ class Logs(Part):
 
 
 def _row(line: LogLine) -> dict[str, Any]:
-    row = {**vars(line), "log": printable(line.log)}
+    row = {**vars(line), "log": make_writable(line.log)}
     del row["id"]
     return row

@@ -183,7 +183,7 @@ checkpoints = sa.Table(
     _json("resources"),
     _json("metadata"),
     sa.Column("time", UtcTime, nullable=False),
-    sa.Column("error", sa.Text),
+    sa.Column("error", PlainText),
 )
 
 logs = sa.Table(

@@ -87,8 +87,8 @@ def load(text: str) -> Any:
         ) from error
 
 
-def printable(text: str) -> str:
-    """Text without what a database refuses: NUL, and halves of characters."""
+def make_writable(text: str) -> str:
+    """Return the text without what a database refuses: NUL, and halves of characters."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 

@@ -71,6 +71,14 @@ def test_a_damaged_checkpoint_is_neither_latest_nor_best(store: TrackingStore, r
         store.fail_checkpoint("d", "missing")
 
 
+def test_the_name_of_a_damaged_file_can_hold_anything(store: TrackingStore, run: Run) -> None:
+    begin(store, run, "c")
+    store.complete_checkpoint("c", run_id=1, **DONE)
+    store.fail_checkpoint("c", "a\0b \udcff is missing")
+    failed = store.checkpoint("c")
+    assert (failed.state, failed.error) == (CheckpointState.ERROR, "a\N{REPLACEMENT CHARACTER}b ? is missing")
+
+
 def test_the_latest_checkpoint_is_the_one_begun_last_whatever_the_clock_says(
     store: TrackingStore, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
