@@ -58,7 +58,7 @@ REQUESTS: Mapping[State, State] = {
 ENDINGS = (State.STOPPING_CANCELED, State.STOPPING_KILLED)
 """What a person can ask of a single trial. Only a final state, or another of these, replaces such a request."""
 
-TRAINING = "training"
+TRAINING_STATE = "training"
 """`Trial.runner_state` once a trial class has trained a batch in its current run."""
 
 

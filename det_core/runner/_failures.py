@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any
 
-from det_core.interfaces.tracking import TRAINING, TrackingStore
+from det_core.interfaces.tracking import TRAINING_STATE, TrackingStore
 
 _PASSING = re.compile(
     r"PeerLost|RankFailed|CommError|StorageError|TrackingError|StoreBusy|StaleRun|connection|broken pipe|timed? ?out|"
@@ -54,7 +54,7 @@ class FailureWatch:
         """Return what training changes in the tracking store."""
         trial = self._store.trial(self._trial_id)
         checkpoints = len(self._store.checkpoints(trial_id=self._trial_id))
-        return trial.steps_completed, trial.progress, trial.runner_state == TRAINING, checkpoints
+        return trial.steps_completed, trial.progress, trial.runner_state == TRAINING_STATE, checkpoints
 
 
 def lasting_cause(code: int, error: str) -> str:

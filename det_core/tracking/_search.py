@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-
 _change = update(trials).where(trials.c.id == bindparam("trial"))
 _asked_to_end = or_(*(trials.c.state == state for state in ENDINGS))  # in_() does not go with many rows at once
 _keeps_request = and_(_asked_to_end, bindparam("goes_on", type_=Boolean))

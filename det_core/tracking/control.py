@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 
 from det_core.errors import TrackingError
-from det_core.interfaces.tracking import Experiment, LogLine, State, TrackingStore, Trial
+from det_core.interfaces.tracking import ENDINGS, Experiment, LogLine, State, TrackingStore, Trial
 
 POLL_SECONDS = 0.2
 _PAGE = 1000
-_RUNNING = (State.ACTIVE, State.STOPPING_CANCELED, State.STOPPING_KILLED)
+_RUNNING = (State.ACTIVE, *ENDINGS)
 """States in which somebody runs an experiment."""
 
 

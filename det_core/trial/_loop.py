@@ -22,7 +22,7 @@ from det_core.core._together import everyone
 from det_core.core.context_dir import context_files
 from det_core.errors import CheckpointCorrupt, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
-from det_core.interfaces.tracking import TRAINING
+from det_core.interfaces.tracking import TRAINING_STATE
 from det_core.storage import read_object
 from det_core.trial._context import TrialContext
 from det_core.trial._plan import Plan
@@ -194,7 +194,7 @@ class TrialLoop:
     def _note_training(self) -> None:
         """Say after the first batch that training works; the runner restarts a trial less often where it does not."""
         if not self._is_training and self._ranks.is_chief:
-            self._core.train.set_status(TRAINING)
+            self._core.train.set_status(TRAINING_STATE)
         self._is_training = True
 
     def _at_boundary(self) -> None:
