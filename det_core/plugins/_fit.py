@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
 from typing import Any
 
-from det_core.interfaces.backend import Backend
-from det_core.interfaces.launcher import Launcher
-from det_core.interfaces.search_method import SearchMethod
-from det_core.interfaces.storage import StorageManager
-
-_MADE: dict[str, type] = {
-    "backend": Backend,
-    "launcher": Launcher,
-    "search_method": SearchMethod,
-    "storage": StorageManager,
+_MADE = {
+    "backend": "Backend",
+    "launcher": "Launcher",
+    "search_method": "SearchMethod",
+    "storage": "StorageManager",
 }
 """Interface of the object that a target makes, by kind of plugin. The targets of other kinds are functions."""
 
 
 def misfit(kind: str, target: Any) -> str:
     """Return why an imported target does not suit its kind, or an empty text."""
-    expected = _MADE.get(kind)
+    expected = _interface(kind)
     if isinstance(target, type):
         if expected is None or not issubclass(target, expected):
             return f"it is the class {target.__name__}; expected {_expected(kind)}"
@@ -35,7 +31,7 @@ def misfit(kind: str, target: Any) -> str:
 
 def misfit_of_made(kind: str, made: Any) -> str:
     """Return why the object that a target made does not suit its kind, or an empty text."""
-    expected = _MADE.get(kind)
+    expected = _interface(kind)
     fits = expected is None or isinstance(made, expected)
     return "" if fits else f"it made {made!r:.100}; expected {_expected(kind)}"
 
@@ -49,8 +45,16 @@ def misfit_of_call(target: Any, arguments: tuple[Any, ...]) -> str:
     return ""
 
 
+def _interface(kind: str) -> type | None:
+    """Import the interface only once there is a target to check, because every command imports this module."""
+    interface: type | None = None
+    if kind in _MADE:
+        interface = getattr(import_module(f"det_core.interfaces.{kind}"), _MADE[kind])
+    return interface
+
+
 def _expected(kind: str) -> str:
-    expected = _MADE.get(kind)
+    expected = _interface(kind)
     if expected is None:
         return "a function"
     return f"a subclass of {expected.__module__}.{expected.__name__}, or a function that returns an object of one"
