@@ -1,4 +1,4 @@
-"""Scratch directories in the directory for temporary files, which outlive no process for long."""
+"""Scratch directories, which outlive no process for long."""
 
 from __future__ import annotations
 

@@ -73,9 +73,9 @@ def find_class(
     if not code.is_dir():
         if trust:
             return _import(name, path, kind, call)
-        if recorded := _recorded.get():
+        if entrypoint := _recorded.get():
             with suppress(InvalidTrial):  # then what the checkpoint names has to be found
-                load_trial_class(recorded)
+                load_trial_class(entrypoint)
         with _apart_from(path, name, call):
             return _import(name, path, kind, call)
     if not trust:
@@ -157,10 +157,10 @@ def _is_apart(module: str, path: Path) -> bool:
 
 
 def _touches(entry: str, path: Path) -> bool:
-    """Whether a directory to import from is in the checkpoint or contains it, as it is written or behind links."""
+    """Return whether a directory to import from is in the checkpoint or contains it, as written or behind links."""
     place = Path(entry)
     pairs = [(place.absolute(), path.absolute()), (place.resolve(), path.resolve())]
-    return any(checkpoint.is_relative_to(entry) or entry.is_relative_to(checkpoint) for entry, checkpoint in pairs)
+    return any(one.is_relative_to(other) or other.is_relative_to(one) for one, other in pairs)
 
 
 @contextmanager

@@ -102,7 +102,7 @@ class KerasAdapter(TrialAdapter):
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
         if stop():
             return None
-        if self._callbacks.prepare_validation():
+        if self._callbacks.has_test_begin():
             stop = _never
         self._share_buffers()
         states = self._callbacks.state()

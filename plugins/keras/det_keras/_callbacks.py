@@ -67,8 +67,8 @@ class Callbacks:
         if self._begun:
             self.keras.on_train_end()
 
-    def prepare_validation(self) -> bool:
-        """Return whether one of the trial's own acts on ``on_test_begin``, as to exchange weights for an average."""
+    def has_test_begin(self) -> bool:
+        """Return whether one of the trial's own has ``on_test_begin``, such as one that swaps weights."""
         begins = (getattr(one, "on_test_begin", None) for one in self._given)
         return any(getattr(begin, "__module__", "") != _keras.Callback.__module__ for begin in begins)
 

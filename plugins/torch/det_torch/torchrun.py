@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 RENDEZVOUS = "det"
 """Name of the rendezvous in `det_torch._torchrun_process`."""
+_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _SECONDS_TO_LEAVE = 5
 """For the other workers, once one failed; then they are killed."""
 _RANKS = {
@@ -27,9 +28,6 @@ _RANKS = {
     "cross_size": "GROUP_WORLD_SIZE",
 }
 """Argument of `Ranks` -> the environment variable that torchrun sets."""
-
-
-_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 class Torchrun(Backend):
