@@ -1,4 +1,4 @@
-"""File systems that make trouble."""
+"""A store on a directory, and a file system that makes trouble."""
 
 from __future__ import annotations
 
@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from det_core.storage.config import DirectoryConfig
+from det_core.storage.directory import DirectoryStorage
 from det_core.testing._lacking import lacking
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(base: Path) -> DirectoryStorage:
+    return DirectoryStorage(DirectoryConfig(container_path=base))
 
 
 @pytest.fixture

@@ -15,16 +15,6 @@ from det_core.storage.directory import DirectoryStorage
 
 
 @pytest.fixture
-def base(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def store(base: Path) -> DirectoryStorage:
-    return DirectoryStorage(DirectoryConfig(container_path=base))
-
-
-@pytest.fixture
 def source(tmp_path: Path) -> Path:
     directory = tmp_path / "source"
     (directory / "sub dir" / "ünï").mkdir(parents=True)

@@ -13,21 +13,10 @@ import pytest
 from det_core import storage
 from det_core.errors import CheckpointCorrupt, StorageError
 from det_core.interfaces.storage import StorageManager
-from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
 from tests.storage.memory import MemoryBucket
 
 FILES = {"sub/weights": b"good" * 100, "a": b"1", "z": b"2"}
-
-
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def store(base: Path) -> DirectoryStorage:
-    return DirectoryStorage(DirectoryConfig(container_path=base))
 
 
 def save(store: StorageManager, storage_id: str, where: Path, files: dict[str, bytes] = FILES) -> None:

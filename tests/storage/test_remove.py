@@ -65,16 +65,6 @@ class Dying(StorageManager):
 
 
 @pytest.fixture
-def base(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def store(base: Path) -> DirectoryStorage:
-    return DirectoryStorage(DirectoryConfig(container_path=base))
-
-
-@pytest.fixture
 def source(tmp_path: Path) -> Path:
     directory = tmp_path / "source"
     for name, content in FILES.items():

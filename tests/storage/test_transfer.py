@@ -24,16 +24,6 @@ from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def store(base: Path) -> DirectoryStorage:
-    return DirectoryStorage(DirectoryConfig(container_path=base))
-
-
 def files(where: Path, count: int, size: int) -> dict[str, Path]:
     where.mkdir()
     for number in range(count):
