@@ -57,7 +57,7 @@ GRID = {
 @pytest.mark.campaign
 @pytest.mark.parametrize("first", SEEDS[::BATCH])
 def test_any_search_keeps_the_rules(first: int) -> None:
-    for seed in range(first, first + BATCH):
+    for seed in range(first, min(first + BATCH, SEEDS.stop)):
         rng = random.Random(seed)
         searcher = draw(rng)
         game = Game(partial(make, hyperparameters=GRID, seed=seed, **searcher))
