@@ -1,4 +1,4 @@
-"""What the suites cost: each ends with its CPU seconds beside its budget."""
+"""CPU time of test suites. Each suite ends with its CPU seconds next to its budget."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
     "tests": 400,
 }
-"""CPU seconds of each suite in ``make test``, its child processes included; 32 minutes in all, with the set-up."""
+"""CPU seconds of each suite in ``make test`` and its child processes. All suites and the set-up take 32 minutes."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -72,7 +72,7 @@ class StoreCorrupt(TrackingError):
 
 
 class StoreBusy(TrackingError):
-    """The database was locked by another process, or out of reach, for longer than the time limit."""
+    """The database was locked by another process, or unavailable, for longer than the time limit."""
 
 
 class StoreUnsuitable(TrackingError):
@@ -88,7 +88,7 @@ class MetricsConflict(TrackingError):
 
 
 class UnwritableText(TrackingError, ValueError):
-    """No database can hold the text: it has a NUL or half of a character in it."""
+    """The text contains NUL or half of a surrogate pair, which no database can store."""
 
 
 class ExperimentBusy(TrackingError):
@@ -136,7 +136,7 @@ class LaunchError(DetError):
 
 
 class LaunchDelayed(LaunchError):
-    """The processes of a trial could not be started now. A later try may succeed."""
+    """The processes of a trial could not be started for now. A later attempt may succeed."""
 
 
 class CommError(DetError):
@@ -156,7 +156,7 @@ class PeerLost(CommError):
 
 
 class PeerLate(PeerLost):
-    """A worker lives, and did not join the others within the timeout."""
+    """A worker is alive, but did not join the others within the timeout."""
 
 
 class OutOfStep(CommError):

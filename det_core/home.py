@@ -21,13 +21,13 @@ def home() -> Path:
         path = Path(os.environ.get("DET_HOME") or platformdirs.user_data_dir("det")).expanduser()
     except RuntimeError as error:  # a user without a home directory
         raise TrackingError(
-            f"there is no place for det's data ({error}). Set DET_HOME to a directory of yours."
+            f"cannot find a directory for det's data ({error}). Set DET_HOME to a directory that you can write to."
         ) from error
     return _create(path.absolute())
 
 
 def user_name() -> str:
-    """Return the name of this process's user, or the user id where it has none, as in many containers."""
+    """Return the name of this process's user, or the user id if it has no name, as in many containers."""
     import getpass
 
     try:
@@ -37,7 +37,7 @@ def user_name() -> str:
 
 
 def private_directory(name: str) -> Path:
-    """Return the directory of this name in `home`, created with mode 0700, since others may read ``DET_HOME`` itself.
+    """Return a subdirectory of `home`, created with mode 0700 because others may be able to read ``DET_HOME``.
 
     Raises:
         TrackingError: it cannot be created.
@@ -55,6 +55,6 @@ def _create(path: Path) -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise TrackingError(
-            f"{path} cannot be created: {error.strerror}. Set DET_HOME to a directory of yours."
+            f"{path} cannot be created: {error.strerror}. Set DET_HOME to a directory that you can write to."
         ) from error
     return path

@@ -1,4 +1,4 @@
-"""Scratch directories, which outlive no process for long."""
+"""Scratch directories that are removed even if their process is killed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pathlib import Path
 from shutil import rmtree
 
 _MARK = ".det-scratch"
-"""A file in each of them. Directories without it are never removed."""
+"""File in each scratch directory. Directories without it are never removed."""
 _KEPT = ".det-kept"
-"""A file in each of them that stays."""
+"""File in each scratch directory that is to be kept."""
 
 
 @contextmanager
 def scratch_directory(kind: str, parent: Path | None = None) -> Iterator[Path]:
     """Make an empty directory that only this user can read, and remove it at the end of the block.
 
-    If this process is killed before, the next process of the same user that makes one removes it. The directory is
-    locked with flock(2), for that, and because systemd-tmpfiles leaves locked directories alone however old they are.
+    If this process is killed before, the next process of the same user that makes a scratch directory removes it. The
+    directory is locked with flock(2) to show that it is in use. systemd-tmpfiles skips locked directories of any age.
 
     Args:
-        kind: what it is for, such as ``"context"``; part of its name.
-        parent: where it is made; by default the directory for temporary files.
+        kind: purpose, such as ``"context"``; part of its name.
+        parent: directory to make it in; by default the one for temporary files.
     """
     parent = parent or Path(tempfile.gettempdir())
     _sweep(parent)
@@ -43,15 +43,15 @@ def scratch_directory(kind: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def keep_directory(directory: Path) -> None:
-    """Keep a directory that `scratch_directory` made from being removed by anybody."""
+    """Exempt a directory that `scratch_directory` made from removal."""
     (directory.parent / _KEPT).touch()
 
 
 def _remove_unless_kept(directory: Path) -> None:
-    """Remove a directory as far as possible, with what its user made read-only."""
+    """Remove a directory as far as possible, including read-only parts."""
     if (directory / _KEPT).exists():
         return
-    with suppress(OSError):  # a cleaner of temporary files is there, too
+    with suppress(OSError):  # a cleaner of temporary files may remove it at the same time
         for parent, names, _ in os.walk(directory):
             for path in (Path(parent, name) for name in names):
                 if not path.is_symlink():
@@ -61,9 +61,9 @@ def _remove_unless_kept(directory: Path) -> None:
 
 @cache
 def _sweep(parent: Path) -> None:
-    """Remove what killed processes of this user left behind. Done once per process, because it reads all names."""
+    """Remove scratch directories of this user's killed processes. Runs once per process, because it lists all names."""
     for directory in parent.glob("det-*-*"):
-        with suppress(OSError):  # somebody else's, or gone
+        with suppress(OSError):  # another user's, or gone
             _remove_unless_locked(directory)
 
 
@@ -80,6 +80,6 @@ def _remove_unless_locked(directory: Path) -> None:
 def _try_to_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # another process holds it, or the file system has no such locks
+    except OSError:  # another process holds it, or the file system does not support flock
         return False
     return True

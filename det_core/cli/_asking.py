@@ -25,5 +25,5 @@ def agreed(question: str, notes: Iterable[str] = (), *, as_json: bool) -> bool:
         print(note)
     answer = ""
     with suppress(EOFError):  # Ctrl-D
-        answer = input(f"{printable(question)} [y/N] ")  # which Python writes past `sys.stdout`
+        answer = input(f"{printable(question)} [y/N] ")  # Python writes the prompt past `sys.stdout`
     return answer.lower() in ("y", "yes")

@@ -23,7 +23,7 @@ def delete(args: argparse.Namespace) -> int:
         _refuse_needed(store, experiment)
         if not (args.yes or agreed(_question(store, experiment), as_json=args.json)):
             return 1
-        with Lease(store, experiment.id) as lease:  # nobody resumes it from now on
+        with Lease(store, experiment.id) as lease:  # from here on no runner can start
             _refuse_registered(store, experiment)
             checkpoints = _checkpoints(store, experiment)
             for checkpoint in checkpoints:
@@ -54,8 +54,8 @@ def _refuse_needed(store: TrackingStore, experiment: Experiment) -> None:
     if needed:
         others = ", ".join(map(str, needed))
         raise DetError(
-            f"experiment {experiment.id} has a checkpoint that experiment {others} starts from and has not completed; "
-            f"complete or delete that first: det experiment delete {needed[0]}"
+            f"experiment {experiment.id} has a checkpoint that experiment {others} starts from, "
+            f"which has not completed; let it complete, or delete it first: det experiment delete {needed[0]}"
         )
 
 
@@ -69,7 +69,7 @@ def _refuse_registered(store: TrackingStore, experiment: Experiment) -> None:
 
 
 def _checkpoints(store: TrackingStore, experiment: Experiment) -> list[Checkpoint]:
-    """Return all of them, the deleted ones too: an interrupted removal may have left files of theirs."""
+    """Return all checkpoints, including deleted ones, because an interrupted removal may have left files."""
     return store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))
 
 

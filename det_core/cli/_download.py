@@ -9,7 +9,7 @@ from det_core.cli._progress import transferred
 from det_core.interfaces.tracking import Checkpoint
 
 DIRECTORY = Path("checkpoints")
-"""Where downloads go, each to a directory with the name of its checkpoint."""
+"""Default directory for downloads. Each checkpoint gets a subdirectory with its uuid."""
 
 
 def download_to(checkpoint: Checkpoint, output: Path | None, *, as_json: bool) -> int:

@@ -134,7 +134,7 @@ def summary(result: Outcome) -> Iterator[str]:
     if result.state is State.PAUSED or (
         result.state is not State.COMPLETED and (result.checkpoint or not result.error)
     ):
-        yield f"  to go on from the latest checkpoint: det experiment resume {result.id}"
+        yield f"  to continue from the latest checkpoint: det experiment resume {result.id}"
 
 
 _ENDINGS = {

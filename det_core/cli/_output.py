@@ -30,8 +30,8 @@ _MOST_DRAWN = 1000
 """Rows; drawing takes more time than reading them from the record."""
 _LEAST = 24
 """Columns of a terminal that the last column of a table is not folded below."""
-_FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  (spreadsheets take the wide ones, too)
-"""What text begins with that a spreadsheet computes."""
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  (spreadsheets accept full-width characters, too)
+"""First characters of text that a spreadsheet takes for a formula."""
 
 
 def print_json(value: object) -> None:
@@ -51,7 +51,7 @@ def print_csv(records: Iterable[object]) -> None:
 
 
 def print_rows(rows: Iterable[Iterable[object]]) -> None:
-    """Print lines of comma-separated values; text that a spreadsheet would compute as a formula gets a ``'`` before."""
+    """Print comma-separated values. Text that a spreadsheet would take for a formula is prefixed with ``'``."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerows(map(_cell, row) for row in rows)
 

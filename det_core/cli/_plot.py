@@ -32,9 +32,9 @@ _NAMED = 10
 """So many trials have a colour and a line in the legend, the best ones."""
 _OTHERS = "the others"
 _LONGEST = 60
-"""Characters of a line in the legend; longer ones would leave no room for the curves."""
+"""Maximum number of characters of a line in the legend, so that room is left for the curves."""
 _LARGEST = 1e300
-"""Of values that axes can be drawn for; others have no point, as infinite ones."""
+"""Largest absolute value that is drawn. Larger and infinite values have no point."""
 _GREY = 7
 """Among the colours of tab10; the others have it."""
 

@@ -104,7 +104,7 @@ def _report(error: Exception, *, as_json: bool) -> int:
     try:
         if as_json:
             print(json.dumps({"error": str(error)}), flush=True)
-    except OSError:  # a full disk, perhaps the error itself
+    except OSError:  # such as a full disk, which may be the error itself
         as_json = False
     if not as_json:
         print(f"det: error: {error}", file=sys.stderr)
@@ -132,12 +132,12 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Open the null device for standard streams that were closed, as by ``det experiment list >&-``.
+    """Open the null device in place of closed standard streams, as in ``det experiment list >&-``.
 
-    Without it the database or a socket would get the free descriptor, and with it what anyone prints there.
+    Otherwise the database or a socket would get the free descriptor, and printed text would be written to it.
     """
     for name, mode in _STREAMS.items():
         if getattr(sys, name) is None:
-            stream = Path(os.devnull).open(mode)  # noqa: SIM115  (for as long as the process lives)
+            stream = Path(os.devnull).open(mode)  # noqa: SIM115  (open until the process ends)
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)

@@ -31,13 +31,16 @@ def experiment_row(experiment: Experiment) -> dict[str, Any]:
 
 
 def experiment_table(experiments: Sequence[Experiment], runners: Mapping[int, str | None]) -> str:
-    """Return a line per experiment, then what to type for those whose runner is gone.
+    """Return a table of experiments, followed by the commands that continue those whose runner is gone.
 
     Args:
-        runners: who holds the leases, by experiment.
+        runners: holder of the lease, by experiment id.
     """
     orphaned = [one.id for one in experiments if lacks_runner(one, runners.get(one.id))]
-    hints = (f"Nobody runs experiment {identity}; to go on: det experiment resume {identity}" for identity in orphaned)
+    hints = (
+        f"Experiment {identity} has no runner; to continue it: det experiment resume {identity}"
+        for identity in orphaned
+    )
     lines = table(
         ("id", "name", "state", "progress", "started", "took", "owner"),
         (
@@ -131,7 +134,7 @@ def experiment_facts(experiment: Experiment, runner: str | None) -> str:
             "description": experiment.description,
             "notes": experiment.notes,
             "state": experiment.state,
-            "runner": f"none; to go on: det experiment resume {experiment.id}" if stopped else runner,
+            "runner": f"none; to continue: det experiment resume {experiment.id}" if stopped else runner,
             "error": experiment.error,
             "progress": f"{experiment.progress:.0%}",
             "owner": experiment.owner,

@@ -25,8 +25,8 @@ def apply_retention(args: argparse.Namespace) -> int:
         experiment = store.experiment(args.experiment_id)
         if experiment.unmanaged:
             raise DetError(
-                f"experiment {experiment.id} was recorded by a script, which has no retention policy; to remove "
-                "checkpoints of it: det checkpoint rm UUID"
+                f"experiment {experiment.id} was recorded by a script, which has no retention policy; to remove its "
+                "checkpoints: det checkpoint rm UUID"
             )
         configured = parse_config(experiment.config).checkpoint_storage
         policy = configured or CheckpointStorageConfig.model_validate(default_storage())

@@ -27,7 +27,7 @@ def rm(args: argparse.Namespace) -> int:
         if not (args.yes or agreed(question, _notes(store, checkpoints), as_json=args.json)):
             return 1
         latest = [checkpoint for checkpoint in checkpoints if _is_latest(store, checkpoint)]
-        with ExitStack() as leases:  # nobody resumes a trial while the checkpoint goes that it would start from
+        with ExitStack() as leases:  # no runner may start a trial from a checkpoint that is being removed
             for experiment_id in {store.trial(checkpoint.trial_id).experiment_id for checkpoint in latest}:
                 leases.enter_context(Lease(store, experiment_id))
             left = {checkpoint.uuid: remove(store, checkpoint, args.glob) for checkpoint in checkpoints}

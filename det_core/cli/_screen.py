@@ -1,4 +1,4 @@
-"""The output of commands, through which no recorded text reaches the terminal as a command to it."""
+"""Output streams of commands that keep recorded text from controlling the terminal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from det_core.tracking.printable import printable_output
 
 
 class Screen:
-    """A text stream that writes only what is safe to show; everything else is that of the stream behind it."""
+    """Text stream that removes escape sequences. All other attributes are those of the wrapped stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = stream
-        """The stream that rich writes to. Rich moves the cursor, so callers clean the text that they draw with it."""
+        """The wrapped stream, to which rich writes. Rich moves the cursor, so callers clean the text that they draw."""
 
     def write(self, text: str) -> int:
         """Write the text without escape sequences."""
@@ -28,12 +28,12 @@ class Screen:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Let everything that is printed meanwhile pass a `Screen`."""
+    """Send everything that is printed during the block through a `Screen`."""
     out, err = cast("TextIO", Screen(sys.stdout)), cast("TextIO", Screen(sys.stderr))
     with redirect_stdout(out), redirect_stderr(err):
         yield
 
 
 def drawing_on(stream: TextIO) -> TextIO:
-    """Return the stream itself, for who moves the cursor."""
+    """Return the wrapped stream, for callers that move the cursor."""
     return stream.rich_proxied_file if isinstance(stream, Screen) else stream

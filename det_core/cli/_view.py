@@ -97,7 +97,7 @@ def _seldom(update: Callable[[], None]) -> Callable[[], None]:
 
 
 def _until_closed(update: Callable[[], None]) -> Callable[[], None]:
-    """Nobody reads any more (``det run ... | head``, or a closed terminal): train on in silence."""
+    """Training goes on silently once nobody reads the output (``det run ... | head``, or a closed terminal)."""
     closed = False
 
     def guarded() -> None:

@@ -1,4 +1,4 @@
-"""``det checkpoint``: list, describe, download and remove checkpoints, also those that nobody needs."""
+"""The ``det checkpoint`` commands."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _download(args: argparse.Namespace) -> int:
 
 def _gc(args: argparse.Namespace) -> int:
     if args.orphans is (args.experiment_id is not None):
-        raise UsageError("say what to remove: either EXPERIMENT_ID or --orphans")
+        raise UsageError("expected either EXPERIMENT_ID or --orphans")
     return _gc_orphans(args) if args.orphans else _gc_experiment(args)
 
 
@@ -118,27 +118,27 @@ _COMMANDS = (
     Command(
         "gc",
         _gc,
-        "remove checkpoints that nobody needs",
+        "remove checkpoints that are no longer needed",
         (
             argument(
                 "experiment_id",
                 type=int,
                 nargs="?",
                 metavar="EXPERIMENT_ID",
-                help="remove those of this experiment that its checkpoint_storage.save_* do not keep; a completed one "
-                "does so by itself, others keep all until you ask",
+                help="remove the checkpoints of this experiment that its checkpoint_storage.save_* do not keep; "
+                "completed experiments do so automatically, failed and canceled ones keep all checkpoints until then",
             ),
             argument(
                 "--orphans",
                 action="store_true",
-                help="remove what killed runs left of checkpoints that they did not finish",
+                help="remove unfinished checkpoints of killed runs",
             ),
             argument(
                 "--older-than",
                 type=_age,
                 default="24h",
                 metavar="AGE",
-                help="with --orphans: spare what changed within this time if nothing else tells that it is abandoned "
+                help="with --orphans: keep files that changed within this time, unless they are known to be abandoned "
                 "(default 24h)",
             ),
             argument("--dry-run", action="store_true", help="only show what would be removed"),

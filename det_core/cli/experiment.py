@@ -186,13 +186,13 @@ _COMMANDS = (
     Command(
         "resume",
         _control.resume,
-        "go on from the latest checkpoint",
+        "continue from the latest checkpoint",
         (
             EXPERIMENT_ID,
             argument(
                 "--from-beginning",
                 action="store_true",
-                help="start trials again that have lost all their checkpoints; without this they wait",
+                help="restart trials that have lost all their checkpoints; without this option they wait",
             ),
             FOLLOW,
             JSON,

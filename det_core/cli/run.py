@@ -74,9 +74,9 @@ def submit(
 
 
 def train(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> int:
-    """Run the experiment in this process; the exit code.
+    """Run the experiment in this process and return the exit code.
 
-    Ctrl-C or a closed terminal: checkpoint and stop; Ctrl-C twice: kill.
+    Ctrl-C or a closed terminal saves a checkpoint and stops. A second Ctrl-C kills.
     """
     from det_core.cli._view import show, watch
     from det_core.runner import ExperimentRunner
@@ -113,7 +113,7 @@ def _status(signals: Sequence[int]) -> str:
 
 
 def _leave_closed_terminal() -> None:
-    """Send what is still printed to ``/dev/null``, because each write to a closed terminal is an error."""
+    """Redirect further output to ``/dev/null``, because each write to a closed terminal is an error."""
     for stream in (sys.stdout.fileno(), sys.stderr.fileno()):
         if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
             with open(os.devnull, "wb") as null:  # noqa: PTH123

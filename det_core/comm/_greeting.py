@@ -21,18 +21,18 @@ from det_core.errors import CommError
 
 _log = logging.getLogger("det.core")
 _PATIENCE: Final = 10.0
-"""Seconds for one greeting, from the connection on."""
+"""Time limit of one greeting in seconds, from the connection on."""
 _MOST_AT_ONCE: Final = 128
-"""Greetings under way. One more ends the oldest: a peer of ours takes milliseconds, strangers may take their time."""
+"""Maximum number of greetings at a time. One more ends the oldest. A worker's greeting takes milliseconds."""
 _MOST_LINES: Final = 10
-"""Number of strangers that are logged one by one. Of more, only those whose number is a power of two are."""
+"""Number of foreign connections that are logged. After these, the 16th, 32nd, 64th, ... are."""
 _SIZE: Final = struct.Struct("!H")
 """Bytes of a greeting come before it."""
 _RETRY: Final = 0.02
 
 
 class OtherKey(OSError):
-    """A peer trusts another certificate, as a worker with another key does."""
+    """The peer has another key, and so trusts another certificate."""
 
 
 class Transport(Protocol):
@@ -65,7 +65,7 @@ class Listener:
     ) -> None:
         self.links: dict[Seat, Link] = {}
         self.other_key: str | None = None
-        """Address of a peer that came with another key."""
+        """Address of a peer that connected with another key."""
         self._transport, self._address, self._me, self._job = transport, address, me, job
         self._expected = frozenset(expected)
         self._changed = threading.Condition()
@@ -114,12 +114,12 @@ class Listener:
                 self._begin(came, sock)
                 greeting = (came, sock, address)
                 threading.Thread(target=self._greet, args=greeting, name="det-greeting", daemon=True).start()
-            except (OSError, RuntimeError) as error:  # too many open files or threads, for now
+            except (OSError, RuntimeError) as error:  # temporarily too many open files or threads
                 self._forget(came)
                 self._drop(sock, address, error)
 
     def _begin(self, number: int, sock: socket.socket) -> None:
-        """Remember a greeting that is under way, and end the oldest if there are too many."""
+        """Register a greeting, and end the oldest one if there are too many."""
         handle = sock.dup()  # TLS takes ``sock`` itself away
         with self._changed:
             self._under_way[number] = handle

@@ -254,7 +254,7 @@ class Link:
             except OSError as error:
                 if error.errno != errno.ETOOMANYREFS:
                     raise Gone(self) from error
-                time.sleep(_PAUSE)  # the user has too many files under way, until peers take theirs
+                time.sleep(_PAUSE)  # too many descriptors of this user are in transit until peers receive them
                 if time.monotonic() > look_at:
                     self._look_around(idle)
                     look_at = time.monotonic() + TICK

@@ -25,8 +25,9 @@ from det_core.errors import CommError, PeerLost
 
 _MEETING: Final = 600.0
 _GRACE: Final = 5.0
-"""Seconds after the end of the meeting in which whoever knows who is missing tells the others. Also after a worker
-with another key came, until that counts as the end."""
+"""Seconds after the time limit in which workers that know who is missing inform the others.
+
+It is also the time limit after a worker with another key has connected."""
 
 
 class Mesh:
@@ -160,7 +161,7 @@ class Mesh:
             while not listener.wait(min(TICK, max(0.0, end - time.monotonic()))):
                 watch_others()
                 watch(_all(links, listeners).values())
-                if listener.other_key:  # a stranger, or a worker that has given up by now
+                if listener.other_key:  # a foreign process, or a worker that has given up
                     end = min(end, time.monotonic() + _GRACE)
                 if time.monotonic() >= end:
                     names, lowest = describe(listener.missing, self._ranks)

@@ -61,7 +61,7 @@ class Tcp:
             ) from error
 
     def accept(self, sock: socket.socket) -> ssl.SSLSocket:
-        """Return the connection, of a peer that proved itself within the socket's time limit.
+        """Return the connection of a peer that authenticated within the socket's time limit.
 
         Raises:
             OtherKey: the peer trusts another certificate than this job's.
@@ -82,7 +82,7 @@ class Tcp:
                 secure = self._client.wrap_socket(sock)
             except ssl.SSLCertVerificationError as error:
                 raise CommError(
-                    f"whoever listens at {address} has another {_tls.KEY}; set the same for all workers"
+                    f"the process that listens at {address} has another {_tls.KEY}; set the same for all workers"
                 ) from error
             undo.pop_all()
         return secure

@@ -62,7 +62,7 @@ def _validate(document: Document) -> ExperimentConfig:
 
 
 def _unrecordable(document: Document, value: Any, location: Location = ()) -> Iterator[Problem]:
-    """Numbers that would become null where the config is recorded."""
+    """Yield a problem for each number that the recorded config could hold as null only."""
     if isinstance(value, float) and not math.isfinite(value):
         yield document.problem(
             location,

@@ -14,7 +14,7 @@ MAX_VALUES = 100_000
 MAX_DEPTH = 100
 
 _SURPRISING = re.compile(r"[-+]?0[0-9_]+|.*:.*")
-"""Numbers that most people take for text, such as 16:9, or for another number, such as 010."""
+"""YAML 1.1 numbers that look like text, such as 16:9, or like another number, such as 010."""
 
 _TAG = "tag:yaml.org,2002:"
 

@@ -33,10 +33,10 @@ class Source:
     storage_id: str
 
     def find(self) -> storage.StoredCheckpoint:
-        """Return the checkpoint, which exists if its ``metadata.json`` does, or if its row is COMPLETED.
+        """Return the checkpoint. It exists if its ``metadata.json`` does, or if its row is COMPLETED.
 
         Raises:
-            CheckpointNotFound: there is no such checkpoint, or nothing of it is left in the storage.
+            CheckpointNotFound: there is no such checkpoint, or none of its files is in the storage.
             CheckpointCorrupt: its ``metadata.json`` is damaged, or is missing together with other files.
         """
         try:
@@ -60,7 +60,7 @@ class Source:
 
     @contextmanager
     def recording_damage(self) -> Iterator[None]:
-        """Mark the checkpoint in the tracking store if the body finds it damaged, so that nothing starts from it."""
+        """Mark the checkpoint ERROR in the tracking store if the block finds it damaged."""
         try:
             yield
         except CheckpointCorrupt as error:
@@ -69,12 +69,14 @@ class Source:
                     self.record.fail_checkpoint(self.storage_id, str(error))
             except TrackingError as failure:
                 _log.warning(
-                    "checkpoint %s is damaged, and the tracking store could not be told: %s", self.storage_id, failure
+                    "checkpoint %s is damaged, and the tracking store could not be updated: %s",
+                    self.storage_id,
+                    failure,
                 )
             raise
 
     def _row(self) -> Checkpoint | None:
-        """Return its row; None if it belongs to another tracking store."""
+        """Return the checkpoint's row, or None if the checkpoint belongs to another tracking store."""
         try:
             return self.record.checkpoint(self.storage_id)
         except RecordNotFound:

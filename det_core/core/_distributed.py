@@ -143,7 +143,7 @@ class DistributedContext:
         return self._channel(self._mesh.timeout if self._mesh else None)
 
     def _channel(self, timeout: float | None) -> DistributedContext:
-        """Make a `channel` with a timeout of its own."""
+        """Open a `channel` with its own timeout."""
         channel = copy.copy(self)
         channel._channels = []
         if self._mesh and self._lane:

@@ -98,10 +98,10 @@ def get_cluster_info() -> ClusterInfo | None:
     directory = Path(named or DEFAULT_INFO_DIR)
     cluster = _read(directory / "cluster.json", ClusterInfo)
     if cluster is None:
-        if named:  # without this error the task would train as if it had been started by hand
+        if named:  # otherwise the task would train as if started by hand
             raise LaunchError(
-                f"{INFO_DIR} is {named!r}, and there is no cluster.json in it, perhaps because a cleaner of temporary "
-                f"files removed it; start the task again, or unset {INFO_DIR} to run outside of any task"
+                f"{INFO_DIR} is {named!r}, which has no cluster.json; perhaps a cleaner of temporary "
+                f"files removed it. Start the task again, or unset {INFO_DIR} to run outside of a task"
             )
         return None
     trial = _read(directory / "trial.json", TrialInfo)

@@ -35,9 +35,9 @@ class PreemptMode(str, Enum):
 class PreemptContext:
     """Collects requests to leave: SIGTERM, SIGINT, the runner, the record, and the loss of the runner.
 
-    A signal that reaches any one worker reaches the chief. The first SIGINT asks; the second raises
-    KeyboardInterrupt as usual. SIGTERM asks, too. Where `should_preempt` was never called, another SIGTERM five
-    seconds later raises SystemExit with 143, the code of a process that SIGTERM ended.
+    A signal that reaches any one worker reaches the chief. The first SIGINT is a request; the second raises
+    KeyboardInterrupt as usual. SIGTERM is a request, too. If `should_preempt` was never called, another SIGTERM at
+    least five seconds later raises SystemExit with 143, the exit code of a process that SIGTERM ended.
     """
 
     def __init__(

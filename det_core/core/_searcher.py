@@ -14,7 +14,7 @@ from det_core.core._values import number
 from det_core.interfaces.tracking import Run, TrackingStore
 
 _MISUSE = (RuntimeError, ValueError)
-"""Errors that every worker raises when the chief does. They travel as text, since others may not unpickle."""
+"""Errors that all workers raise when the chief does. They are sent as text, because others may not unpickle."""
 
 
 class SearcherMode(str, Enum):
@@ -155,7 +155,7 @@ class SearcherContext:
         It may then start the process again if the search method asks for more. `operations` does it by itself.
         """
         operation = self._store.searcher_operation(self._run.trial_id)
-        if operation is None or not operation.completed:  # a completed one says by itself that the work is done
+        if operation is None or not operation.completed:  # a completed operation needs no acknowledgement
             self._store.acknowledge_preemption(self._run.trial_id, self._run.run_id)
 
     def get_configured_units(self) -> Unit | None:

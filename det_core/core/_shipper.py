@@ -152,7 +152,7 @@ class Shipper:
             try:
                 self._ship_reports(batch)
             except StoreBusy as error:
-                self._queue.extendleft(reversed(batch))  # the next attempt is at the latest in close
+                self._queue.extendleft(reversed(batch))  # `close` tries again at the latest
                 self._remember(error)
                 outage = error
                 break

@@ -13,12 +13,12 @@ from typing import Final
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _PATIENCE: Final = 5.0
-"""Seconds from the first SIGTERM until another one ends a script that takes no requests."""
+"""Seconds from the first SIGTERM until another one ends a script that never polls for requests."""
 _installed: weakref.WeakSet[SignalHandlers] = weakref.WeakSet()
 
 
 class Terminated(SystemExit):
-    """A script that never asks for requests got SIGTERM again."""
+    """A script that never polls for requests received SIGTERM again."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
@@ -27,15 +27,15 @@ class Terminated(SystemExit):
 class SignalHandlers:
     """Handlers that turn signals into requests to stop.
 
-    The first SIGINT is a request, the second raises KeyboardInterrupt. SIGTERM is a request. A signal that is ignored
-    stays so. A forked child gets the handler of SIGTERM back that was there before, so that whoever forked can end it.
-    It keeps that of SIGINT, which a terminal sends to parent and children alike, because the parent may need them to
-    finish its batch.
+    The first SIGINT is a request, the second raises KeyboardInterrupt. SIGTERM is a request. Ignored signals stay
+    ignored. In a forked child the previous handler of SIGTERM is restored, so that its parent can end it. The handler
+    of SIGINT stays: a terminal sends SIGINT to parent and children alike, and the parent may need them to finish its
+    batch.
 
     Args:
         request: called in the handler.
-        is_deaf: returns whether the script never asks for requests. A second SIGTERM, seconds later, raises
-            `Terminated` in it.
+        is_deaf: returns whether the script never polls for requests. In such a script a second SIGTERM, seconds
+            later, raises `Terminated`.
     """
 
     def __init__(self, request: Callable[[], None], is_deaf: Callable[[], bool]) -> None:
@@ -51,13 +51,13 @@ class SignalHandlers:
         for number in _SIGNALS:
             handler = signal.getsignal(number)
             if handler != signal.SIG_IGN:
-                # Python cannot put back what it did not install, and says None.
+                # None: the handler was not installed from Python, and cannot be restored.
                 self._previous[number] = signal.SIG_DFL if handler is None else handler
                 signal.signal(number, self._on_signal)
         _installed.add(self)
 
     def restore(self) -> None:
-        """Put back the handlers that were there before."""
+        """Restore the previous handlers."""
         _installed.discard(self)
         for number in list(self._previous):
             self._put_back(number)

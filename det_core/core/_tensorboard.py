@@ -103,7 +103,7 @@ class Tensorboard:
         """Store the files that changed since they were stored last.
 
         Raises:
-            StorageError, OSError: the first reason why a file was not stored, once all others are.
+            StorageError, OSError: a file could not be stored. All other files are stored first.
         """
         errors: list[Exception] = []
         for path in self._files():

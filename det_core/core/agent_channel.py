@@ -54,9 +54,9 @@ class AgentChannel:
         deadline.daemon = True
         deadline.start()
         try:
-            # The pipes for our output ended with the agent: a print would kill the checkpoint.
+            # The pipes for our output ended with the agent. A print to them would prevent the checkpoint.
             null = os.open(os.devnull, os.O_WRONLY)
-            for descriptor in (1, 2):  # sys.stdout may be something else by now
+            for descriptor in (1, 2):  # the script may have replaced sys.stdout
                 os.dup2(null, descriptor)
         finally:
             self._request("runner lost")

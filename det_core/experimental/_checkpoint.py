@@ -176,7 +176,7 @@ class Checkpoint(Recorded):
 
         Raises:
             CheckpointNotFound: there is none at ``path``.
-            CheckpointCorrupt: what it says of itself is damaged.
+            CheckpointCorrupt: its description of itself is damaged.
             InvalidTrial: no installed framework loads it, or its trial class is not found.
             UntrustedCheckpoint: it would run code that it brings along.
         """

@@ -151,7 +151,7 @@ def _run(store: TrackingStore, experiment_id: int) -> None:
             f"experiment {experiment_id} failed: {error}; all it printed: det experiment logs {experiment_id}"
         )
     if runner.signals and state is not State.COMPLETED:
-        say(f"Experiment {experiment_id} stopped; to go on: det experiment resume {experiment_id}")
+        say(f"Experiment {experiment_id} stopped; to continue: det experiment resume {experiment_id}")
         signal.raise_signal(runner.signals[0])  # which is what the caller would have got without us
 
 

@@ -54,7 +54,7 @@ class ExperimentReference(Recorded):
 
     @property
     def runner(self) -> str | None:
-        """Who runs it now; None if nobody does, and `activate` goes on unless it has ended."""
+        """The runner of the experiment, or None. Unless the experiment has ended, `activate` starts a runner."""
         return self._store.lease_holder(self.id)
 
     @property
@@ -155,7 +155,7 @@ class ExperimentReference(Recorded):
         """Go on from the latest checkpoints, in the background.
 
         Args:
-            from_beginning: whether trials that have lost all their checkpoints start again; else they wait.
+            from_beginning: whether trials that have lost all their checkpoints start from the beginning, or wait.
 
         Raises:
             DetError: it is complete, or runs already.

@@ -51,7 +51,7 @@ def train(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) ->
 
 def _train(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) -> tuple[int, str]:
     spec = framework_of(trial_def)
-    registry().load(spec)  # what cannot train is not recorded
+    registry().load(spec)  # an experiment that cannot train is not recorded
     try:
         with _inside(directory):
             context = core.init(config=config)

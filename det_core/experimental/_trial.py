@@ -72,7 +72,7 @@ class TrialReference(Recorded):
 
         Args:
             sort_by: the validation metric that decides; by default the one of the config's searcher.
-            smaller_is_better: whether the smallest value of it is the best; by default as the config's searcher says.
+            smaller_is_better: whether the smallest value is the best; by default the config's ``searcher`` decides.
                 Without ``sort_by`` it is ignored.
 
         Raises:

@@ -73,6 +73,6 @@ class Launcher(ABC):
         """Start the processes.
 
         Raises:
-            det_core.errors.LaunchError: nothing was started, and no other try will succeed.
-            det_core.errors.LaunchDelayed: nothing was started, and the runner tries again.
+            det_core.errors.LaunchError: nothing was started, and no later attempt will succeed.
+            det_core.errors.LaunchDelayed: nothing was started, and the runner will try again.
         """

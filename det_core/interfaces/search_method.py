@@ -23,8 +23,8 @@ class Create:
         request_id: of the method's own choice: 0, 1, 2, ...
         hparams: its hyperparameters.
         source: the trial whose latest checkpoint it starts from; it counts its own training from 0 all the same.
-            One that replaces a trial whose hyperparameters cannot work, and which started from a checkpoint of
-            ``source`` too, starts from that same checkpoint.
+            If it replaces a trial with invalid hyperparameters that also started from a checkpoint of ``source``,
+            it starts from that same checkpoint.
     """
 
     request_id: int

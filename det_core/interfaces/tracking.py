@@ -21,13 +21,15 @@ SECRET_REFERENCE = re.compile(r"det-secret:[0-9a-f]{32}")
 
 
 MOST_STEPS = 2**63 - 1
-"""The most batches, or searcher's units, that are recorded."""
+"""Maximum number of batches, or of the searcher's units, that can be recorded."""
 
 
 def require_writable(text: str) -> None:
-    """Raise UnwritableText for what some database refuses, and another would cut off or lose."""
+    """Raise UnwritableText for text that some databases refuse, and others would truncate or lose."""
     if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
-        raise UnwritableText(f"{text!r:.100} holds a NUL or half of a character, which no database stores; remove it")
+        raise UnwritableText(
+            f"{text!r:.100} has a NUL or half of a surrogate pair, which no database can store; remove it"
+        )
 
 
 class State(str, Enum):
@@ -56,14 +58,14 @@ REQUESTS: Mapping[State, State] = {
 """What a person can ask of a running experiment, mildest first -> the state that it ends in."""
 
 ENDINGS = (State.STOPPING_CANCELED, State.STOPPING_KILLED)
-"""What a person can ask of a single trial. Only a final state, or another of these, replaces such a request."""
+"""Requests to end a single trial. Only a final state or another such request replaces them."""
 
 TRAINING_STATE = "training"
 """`Trial.runner_state` once a trial class has trained a batch in its current run."""
 
 
 def stronger(one: State | None, other: State | None) -> State | None:
-    """Return the state that asks for more; one that is no request asks for nothing."""
+    """Return the stronger request. States that are no requests are the weakest."""
     severity = list(REQUESTS)
     return max((one, other), key=lambda state: severity.index(state) if state in severity else -1)
 
@@ -76,7 +78,7 @@ class CheckpointState(str, Enum):
     """Some of its files were deleted; the others can still be restored, and no run starts from it."""
     DELETED = "DELETED"
     ERROR = "ERROR"
-    """Its files turned out to be damaged or missing; it never counts as the latest or the best."""
+    """Files turned out to be damaged or missing. The checkpoint is never the latest or the best."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +109,7 @@ class Trial:
     id: int
     experiment_id: int
     request_id: int
-    """The id that the search method chose for it; negative once a search that began again gave that id to another."""
+    """Id that the search method chose. Negative once a restarted search has given that id to another trial."""
     state: State
     hparams: Mapping[str, Any]
     seed: int
@@ -219,8 +221,8 @@ class TrialUpdate:
     length: int | None = None
     """Of a new searcher operation, > 0; None leaves it as it is."""
     new: NewTrial | None = None
-    """Creates it. If there is such a trial already, from before the search began again, that one goes on with its
-    restarts counted anew, unless it differs: then it is set aside, and its request id is the new trial's."""
+    """Trial to create. A trial with this request id from before a restart of the search continues, with its restarts
+    counted from zero. If it differs from the new one, it is set aside and the new trial gets its request id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +270,7 @@ class Checkpoint:
     time: datetime
     """When it was begun, then when it was completed."""
     error: str | None = None
-    """Why the state is ERROR, in one line."""
+    """Reason for the state ERROR, in one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,7 +386,7 @@ class TrackingStore(ModelRegistry, ABC):
         """Forget it with all that was recorded of it. The files of its checkpoints are the caller's to remove before.
 
         Raises:
-            TrackingError: somebody else holds its lease, or something in it is still needed; it says what.
+            TrackingError: another runner holds its lease, or something in it is still needed, which the error names.
         """
 
     @abstractmethod
@@ -403,13 +405,13 @@ class TrackingStore(ModelRegistry, ABC):
 
     @abstractmethod
     def request_experiment_state(self, experiment_id: int, state: State) -> bool:
-        """Ask whoever runs an experiment to stop it. A request never replaces one that asks for more.
+        """Ask the runner of an experiment to stop it. A request never replaces a stronger one.
 
         Args:
             state: a key of `REQUESTS`.
 
         Returns:
-            Whether somebody runs it; else nothing is changed.
+            Whether the experiment has a runner. If not, nothing is changed.
         """
 
     @abstractmethod
@@ -441,7 +443,7 @@ class TrackingStore(ModelRegistry, ABC):
 
     @abstractmethod
     def forget_search(self, experiment_id: int, *, lease: str = "") -> None:
-        """Remove its events and its snapshot, so that it begins again; see `TrialUpdate.new` for its trials."""
+        """Remove the search's events and snapshot, so that it starts again. `TrialUpdate.new` explains its trials."""
 
     @abstractmethod
     def search_snapshot(self, experiment_id: int) -> tuple[int, Any] | None:
@@ -519,17 +521,18 @@ class TrackingStore(ModelRegistry, ABC):
 
     @abstractmethod
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
-        """Record a state; final states set the end time, others clear it. Raises as for experiments.
+        """Record a state, and set the end time if the state is final. Raises as for experiments.
 
-        A request to end (`ENDINGS`) stays until a final state or another such request follows.
+        Other states clear the end time. A request to end (`ENDINGS`) stays until a final state or another such
+        request follows.
         """
 
     @abstractmethod
     def request_trial_end(self, trial_id: int) -> bool:
-        """Ask whoever runs a trial's experiment to end the trial at once.
+        """Ask the runner of a trial's experiment to end the trial at once.
 
         Returns:
-            Whether somebody runs it and the trial has not ended; else nothing is changed.
+            Whether the experiment has a runner and the trial has not ended. If not, nothing is changed.
         """
 
     @abstractmethod
@@ -685,9 +688,9 @@ class TrackingStore(ModelRegistry, ABC):
 
     @abstractmethod
     def fail_checkpoint(self, uuid: str, error: str) -> None:
-        """Turn a COMPLETED checkpoint ERROR, because its files are damaged or missing.
+        """Change a COMPLETED checkpoint to ERROR because its files are damaged or missing.
 
-        In any other state it is left as it is.
+        A checkpoint in any other state stays as it is.
 
         Args:
             error: what is wrong with it, in one line.
@@ -713,9 +716,9 @@ class TrackingStore(ModelRegistry, ABC):
         trial_id: int | None = None,
         states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
     ) -> list[Checkpoint]:
-        """Return those of one trial, of one experiment, or all, in the order in which they were begun.
+        """Return the checkpoints of one trial, of one experiment, or all, in the order in which they were begun.
 
-        No clock has a say in it, so the last one of a trial is its latest even if a clock was set back.
+        The order does not depend on clocks, so the last one of a trial is its latest even if a clock was set back.
         """
 
     @abstractmethod
@@ -735,7 +738,7 @@ class TrackingStore(ModelRegistry, ABC):
     ) -> list[ScoredCheckpoint]:
         """Return the checkpoints, the best by the searcher's metric first.
 
-        Of equals the one begun first comes first. Those that were not validated come last.
+        Among equal ones, the one begun first comes first. Those that were not validated come last.
         """
 
     # Logs
@@ -749,7 +752,7 @@ class TrackingStore(ModelRegistry, ABC):
 
     @abstractmethod
     def latest_logs(self, experiment_id: int) -> dict[int, int]:
-        """Return the id of each trial's latest line; 0 of a trial without any."""
+        """Return the id of each trial's latest line, or 0 for a trial without lines."""
 
     @abstractmethod
     def close(self) -> None:

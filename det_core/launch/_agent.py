@@ -78,7 +78,7 @@ class Agent(Allocation):
             for reader in self._readers:
                 reader.join(_PATIENCE)
             with suppress(OSError):  # macOS, where closing is enough
-                self._server.shutdown(socket.SHUT_RDWR)  # ends accept(), which close() alone leaves blocked
+                self._server.shutdown(socket.SHUT_RDWR)  # ends accept(), which close() does not
             self._server.close()
             self._listener.join(_PATIENCE)
             with self._clients_lock:

@@ -6,8 +6,8 @@ process group reaches them. So this process adopts every orphan below it (prctl(
 PR_SET_CHILD_SUBREAPER), and ends all of them when the command has ended, when the agent says so, or
 soon after the agent is gone. It exits as the command did.
 
-There are two of these processes, one below the other, because each may be killed as any other process. The one
-that is left ends everything at once.
+There are two of these processes, one the child of the other, because either may be killed. The remaining one then
+ends everything at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main(channel: int, argv: list[str]) -> int:
 
 
 def _guard(child: int, channel: int, grace: float) -> int:
-    """Wait for the child, end all that it leaves behind, and return its exit code.
+    """Wait for the child, end all processes that it left behind, and return its exit code.
 
     Args:
         channel: ends when the process above this one is gone.
@@ -72,7 +72,7 @@ def _guard(child: int, channel: int, grace: float) -> int:
 
 
 def _obey(channel: int, grace: float) -> None:
-    """End everything now if a byte comes, or after the grace if the stream ends."""
+    """End everything at once if a byte arrives, or after ``grace`` seconds if the stream ends."""
     if not os.read(channel, 1):
         time.sleep(grace)
     while True:
@@ -102,7 +102,7 @@ def _kill_descendants() -> None:
         with contextlib.suppress(OSError):  # ended meanwhile
             parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
             children[int(parent)].append(int(stat.parent.name))
-    if not children:  # this machine lists no processes, so the whole group has to go, with this one
+    if not children:  # processes cannot be listed here, so end the whole group, this process included
         os.killpg(0, signal.SIGKILL)
     todo = [os.getpid()]
     while todo:

@@ -20,7 +20,7 @@ class Guarded:
     """A command in a session of its own, where a Ctrl-C in the terminal does not reach it; all of it ends with it.
 
     Args:
-        inherit: file descriptors that all processes keep open; None: those that any child of this process gets.
+        inherit: file descriptors that all processes keep open; None: those that every child of this process inherits.
         output: where both of its streams go, as `subprocess.Popen` takes it.
     """
 
@@ -67,10 +67,10 @@ class Guarded:
             return None
 
     def kill(self) -> None:
-        """End all processes at once and wait for them, but not for those that the kernel holds back."""
+        """End all processes at once and wait for them, except for those that the kernel cannot end."""
         with contextlib.suppress(BrokenPipeError):  # it has ended
             os.write(self._to_guard, b"!")
-        if self.wait(_PATIENCE) is None:  # it is stopped, for example; the guard below it ends all that can be ended
+        if self.wait(_PATIENCE) is None:  # it may be stopped; the inner guard ends all that can be ended
             self._process.kill()
             self.wait(_PATIENCE)
 

@@ -14,10 +14,10 @@ _PROC = Path("/proc")
 
 
 def has_ended(pid: int, start: str = "") -> bool:
-    """Return whether a process is certainly gone. A zombie is; one that cannot be looked at counts as alive.
+    """Return whether a process is certainly gone. A zombie is; a process that cannot be inspected counts as alive.
 
     Args:
-        start: its `start_time`, which tells it from a later process with the same id; "" if unknown.
+        start: its `start_time`, which distinguishes it from a later process with the same id; "" if unknown.
     """
     if seen := _look_at(pid):
         is_zombie, started = seen
@@ -30,15 +30,15 @@ def has_ended(pid: int, start: str = "") -> bool:
 
 
 def start_time(pid: int) -> str:
-    """Return a mark of when a process started, or "" if it is gone or cannot be looked at."""
+    """Return a mark of when a process started, or "" if it is gone or cannot be inspected."""
     seen = _look_at(pid)
     return seen[1] if seen else ""
 
 
 def this_place() -> str:
-    """Return a name for the host since its boot, or the container, in which the ids of processes are valid.
+    """Return a name for this container, or for this host since its boot, within which process ids are valid.
 
-    Other hosts and containers may have the same host name. Where Linux does not tell more, the name is used only once.
+    Several hosts and containers may share a host name. If Linux offers nothing more specific, the name is unique.
     """
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
@@ -50,7 +50,7 @@ def this_place() -> str:
 
 
 def end_lock_holders(path: Path) -> None:
-    """Kill the other processes of this user that hold a lock on the file, with all that they started."""
+    """Kill the other processes of this user that hold a lock on the file, and all of their children."""
     import psutil  # slow to import, and needed only here and outside of Linux
 
     for pid in _lock_holders(path):
@@ -61,7 +61,7 @@ def end_lock_holders(path: Path) -> None:
 
 
 def _lock_holders(path: Path) -> set[int]:
-    """Return the ids of the processes, none of them where there is no ``/proc``."""
+    """Return the ids of the processes, or none if there is no ``/proc``."""
     file, found = path.stat(), set()
     for descriptor in _PROC.glob("[0-9]*/fd/[0-9]*"):
         process = descriptor.parent.parent
@@ -73,10 +73,10 @@ def _lock_holders(path: Path) -> set[int]:
 
 
 def _look_at(pid: int) -> tuple[bool, str] | None:
-    """Return whether a process is a zombie and when it started, or None if it is gone or cannot be looked at."""
+    """Return whether a process is a zombie and when it started, or None if it is gone or cannot be inspected."""
     if sys.platform != "linux":
         return _ask_psutil(pid)
-    try:  # exactly, where psutil's times move with the clock
+    try:  # exact, whereas psutil's times move with the clock
         state, *fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""Name of the stuck worker, where a framework's own exchange only knows that it waited in vain."""
+"""Roll call that identifies a stuck worker, because a framework's own collective only reports a timeout."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from det_core.core import DistributedContext
 from det_core.errors import PeerLate, PeerLost
 
 _SECONDS: Final = 5.0
-"""For the workers that are well. A failed exchange ends in all of them at nearly the same time."""
+"""Time limit of the roll call. A failed collective ends on all healthy workers at nearly the same time."""
 
 
 @contextmanager
 def naming_stuck_workers(workers: DistributedContext | None, timeout: float | None) -> Iterator[None]:
-    """Let a `PeerLost` that names no worker be followed by a roll call, which names the one that does not answer.
+    """Follow a `PeerLost` that names no worker by a roll call, and name the worker that does not answer.
 
-    All workers enter it in step.
+    All workers must enter it in the same order.
 
     Args:
-        timeout: seconds after which exchanges of the framework fail; None = they wait forever, and nothing is done.
+        timeout: seconds after which the framework's collectives fail; None = they wait forever, and nothing is done.
 
     Raises:
-        PeerLate: the exchange failed because of this worker.
+        PeerLate: a collective failed because of this worker.
     """
     if workers is None or timeout is None:
         yield

@@ -46,7 +46,7 @@ class Verdict:
 def leave(rank: int | None, code: int, error: str) -> None:
     """Note that this process fails; nothing where nobody would read it."""
     if directory := os.environ.get(DIRECTORY):
-        with suppress(FileNotFoundError):  # a cleaner of temporary files was there; the exit code has to do
+        with suppress(FileNotFoundError):  # a cleaner of temporary files removed it; the exit code has to suffice
             _write(Path(directory), os.getpid(), rank, code, error)
 
 

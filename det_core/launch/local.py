@@ -22,11 +22,11 @@ from det_core.launch._threads import threads
 _DEVICES = Path("/dev")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GRACE = 10.0
-"""Seconds in which what is left of an earlier run may end by itself, as it does when its runner is gone."""
+"""Seconds in which processes of an earlier run may end by themselves, as they do when their runner is gone."""
 _PATIENCE = 15.0
-"""Seconds to wait for what is left of an earlier run."""
+"""Seconds to wait for processes of an earlier run."""
 _TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
-"""Error numbers of a machine that is short of something."""
+"""Error numbers of temporarily exhausted resources."""
 
 
 class LocalConfig(Block):
@@ -109,7 +109,7 @@ def _lock(path: Path) -> int:
     """Lock a file until every process that inherits the descriptor is gone.
 
     Raises:
-        LaunchDelayed: another user's processes hold it, or some that the kernel does not end.
+        LaunchDelayed: it is held by processes of another user, or by processes that the kernel cannot end.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -17,10 +17,10 @@ _ANY_PORT = 9
 
 
 def listening_address(place: Place) -> str:
-    """Return the address at which this node listens to the others, loopback if it is the only one.
+    """Return the address at which this node listens for the others, or loopback if it is the only node.
 
-    That is the node's own entry in ``place.hosts``. Where this entry means loopback on the node itself, as a Debian
-    host's own name does, it is the address from which the node reaches the others.
+    It is the node's own entry in ``place.hosts``. If that entry resolves to loopback on the node itself, as a host's
+    own name does on Debian, it is the address from which the node reaches the others.
 
     Raises:
         LaunchError: there is no route to the other nodes.
@@ -44,7 +44,7 @@ def interface_variables(names: Iterable[str], address: str) -> dict[str, str]:
 
 
 def _source_towards(host: str) -> str:
-    """Return the address from which packets to ``host`` leave. Nothing is sent to it."""
+    """Return the source address of packets to ``host``. Nothing is sent."""
     try:
         family, _, _, _, target = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -52,7 +52,7 @@ def _source_towards(host: str) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise LaunchError(
-            f"there is no way to the host {host}: {error.strerror}; check the name, and routes"
+            f"cannot reach the host {host}: {error.strerror}; check its name in --hosts and the routes to it"
         ) from error
 
 
@@ -60,7 +60,7 @@ def _addresses(host: str) -> list[str]:
     try:
         return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     except OSError:
-        return []  # only the others know the name
+        return []  # only the others may know the name
 
 
 def _is_loopback(address: str) -> bool:

@@ -30,7 +30,7 @@ def main(entrypoint: str | None = None) -> int:
         try:
             distributed = backends.meet() if backends.NAME in os.environ else None
         except CommError:
-            return 1  # whoever started the workers prints the reason
+            return 1  # the process that started the workers prints the reason
         rank = distributed.rank if distributed else None
         if rank:
             logging.getLogger("det").setLevel(logging.WARNING)  # the chief speaks for all

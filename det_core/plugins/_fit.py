@@ -1,4 +1,4 @@
-"""Checks that a plugin's target is what its kind of plugin needs."""
+"""Checks that the target of a plugin suits its kind."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _MADE = {
     "search_method": "SearchMethod",
     "storage": "StorageManager",
 }
-"""Interface of the object that a target makes, by kind of plugin. The targets of other kinds are functions."""
+"""Interface of the object that a target creates, by kind of plugin. Targets of other kinds are functions."""
 
 
 def misfit(kind: str, target: Any) -> str:
-    """Return why an imported target does not suit its kind, or an empty text."""
+    """Return why an imported target does not suit its kind, or an empty string."""
     expected = _interface(kind)
     if isinstance(target, type):
         if expected is None or not issubclass(target, expected):
@@ -30,14 +30,14 @@ def misfit(kind: str, target: Any) -> str:
 
 
 def misfit_of_made(kind: str, made: Any) -> str:
-    """Return why the object that a target made does not suit its kind, or an empty text."""
+    """Return why the object that a target created does not suit its kind, or an empty string."""
     expected = _interface(kind)
     fits = expected is None or isinstance(made, expected)
     return "" if fits else f"it made {made!r:.100}; expected {_expected(kind)}"
 
 
 def misfit_of_call(target: Any, arguments: tuple[Any, ...]) -> str:
-    """Return why a target cannot be called with the arguments of its kind, or an empty text."""
+    """Return why a target cannot be called with the arguments of its kind, or an empty string."""
     try:
         inspect.signature(target).bind(*arguments)
     except TypeError as error:

@@ -124,10 +124,10 @@ class Registry:
         return self._import(spec, spec.target)
 
     def call_target(self, spec: Spec, *arguments: Any) -> Any:
-        """Call the implementation with what its kind gets, such as the config of a store, and return what it makes.
+        """Call the implementation with the arguments of its kind, such as a store's config, and return the result.
 
         Raises:
-            PluginError: it does not import, or is of no use to its kind; names plugin, target and what was expected.
+            PluginError: it does not import or does not suit its kind. Names plugin, target and what was expected.
         """
         kind = next(kind for report in self.reports for kind, offered in report.provides if offered is spec)
         target = self.load(spec)
@@ -144,7 +144,7 @@ class Registry:
         """Import the pydantic model of the plugin's config block; None if it has no options."""
         if not spec.config_model:
             return None
-        from pydantic import BaseModel  # only for those who have a config
+        from pydantic import BaseModel  # only needed for plugins with a config
 
         model: Any = self._import(spec, spec.config_model)
         fits = isinstance(model, type) and issubclass(model, BaseModel)
@@ -181,7 +181,7 @@ class Registry:
         try:
             if distribution:
                 name, version = normalize(distribution.name), distribution.version
-        except Exception as error:  # noqa: BLE001  (the files of a damaged distribution may hold anything)
+        except Exception as error:  # noqa: BLE001  (damaged files may raise anything)
             problem = f"its metadata is damaged ({type(error).__name__}: {error}); install it again"
             return PluginReport(name=name, version="", module=entry_point.value, status="broken", problem=problem)
         report = partial(PluginReport, name=name, version=version, module=entry_point.value)
@@ -282,7 +282,7 @@ def resolve(target: str) -> Any:
 
 @contextmanager
 def no_exit() -> Iterator[None]:
-    """Make an error of a plugin's attempt to end the program."""
+    """Turn a plugin's call of `sys.exit` into an error."""
     try:
         yield
     except SystemExit as stop:
@@ -290,11 +290,11 @@ def no_exit() -> Iterator[None]:
 
 
 def intact_distributions() -> Iterator[Any]:
-    """Yield what is installed. What is damaged, as by an interrupted pip, is left out with a warning."""
+    """Yield the installed distributions. Skip damaged ones, as an interrupted pip leaves them, with a warning."""
     for distribution in importlib_metadata.distributions():
         try:
             _ = distribution.name, distribution.version, distribution.entry_points, distribution.read_text("RECORD")
-        except Exception as error:  # noqa: BLE001  (the files of a damaged distribution may hold anything)
+        except Exception as error:  # noqa: BLE001  (damaged files may raise anything)
             place = getattr(distribution, "_path", distribution.locate_file(""))
             reason = f"{type(error).__name__}: {error}"
             _log.warning("%s is damaged (%s); install that distribution again, or remove the directory", place, reason)
@@ -305,7 +305,7 @@ def intact_distributions() -> Iterator[Any]:
 def _entry_points() -> Iterable[importlib_metadata.EntryPoint]:
     try:
         return list(importlib_metadata.entry_points(group=GROUP))
-    except Exception:  # noqa: BLE001  (one damaged distribution ends the scan of all)
+    except Exception:  # noqa: BLE001  (one damaged distribution ends the whole scan)
         found = (point for each in intact_distributions() for point in each.entry_points.select(group=GROUP))
         return dict.fromkeys(found)
 

@@ -1,6 +1,7 @@
-"""``python -m det_core.runner EXPERIMENT_ID [--from-beginning]``: the detached runner.
+"""The detached runner, ``python -m det_core.runner EXPERIMENT_ID [--from-beginning]``.
 
-It reads the record's URL from stdin, since the URL may hold a password and all users of the host can read arguments.
+It reads the URL of the tracking store from stdin, because the URL may contain a password and all users of the host
+can read arguments.
 """
 
 from __future__ import annotations

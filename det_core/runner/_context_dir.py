@@ -62,10 +62,10 @@ def _add_hidden(archive: tarfile.TarFile, path: Path, name: str, hide: Callable[
 
 
 def unpack(content: bytes, directory: Path) -> None:
-    """Unpack an archive into an existing directory. Nothing is written outside of it, and no more than `pack` allows.
+    """Unpack an archive into an existing directory. Writes nothing outside of it, and no more than `pack` allows.
 
     Raises:
-        DetError: it is no archive that `pack` made, or the disk is full.
+        DetError: the archive was not made by `pack`, or the disk is full.
     """
     try:
         with gzip.open(io.BytesIO(content)) as stream:

@@ -34,7 +34,7 @@ def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: 
         begin = output.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "det_core.runner", str(experiment_id), *options],
-            cwd=directory,  # -m imports from there, and the caller's directory may have a queue.py
+            cwd=directory,  # -m imports from there; the caller's directory may have a queue.py
             env={**os.environ, "DET_HOME": str(home())},  # which may be relative
             stdin=subprocess.PIPE,
             stdout=output,
@@ -42,8 +42,8 @@ def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: 
             start_new_session=True,
         )
     assert process.stdin
-    with suppress(BrokenPipeError), process.stdin as pipe:  # it may have ended, with the reason in its log
-        pipe.write(f"{store.url}\n".encode())  # not an argument, which all users of this host can read
+    with suppress(BrokenPipeError), process.stdin as pipe:  # it may have ended; the reason is in its log
+        pipe.write(f"{store.url}\n".encode())  # all users of this host can read arguments
     threading.Thread(target=process.wait, daemon=True).start()  # no zombie where this process lives on
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:

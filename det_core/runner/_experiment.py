@@ -28,10 +28,10 @@ from det_core.tracking.secret_files import fill
 
 
 class ExperimentRunner:
-    """Runs a recorded experiment, or goes on with one whose runner was stopped or killed.
+    """Runs a recorded experiment, or continues one whose runner was stopped or killed.
 
     Args:
-        from_beginning: whether trials that have lost all their checkpoints start again; else they wait.
+        from_beginning: whether trials that have lost all their checkpoints start from the beginning, or wait.
     """
 
     def __init__(self, store: TrackingStore, experiment_id: int, *, from_beginning: bool = False) -> None:
@@ -47,27 +47,29 @@ class ExperimentRunner:
 
     @property
     def signals(self) -> Sequence[int]:
-        """The signals that came while it ran: the first asks it to leave, a second SIGINT or SIGTERM kills."""
+        """Signals received during the run. The first asks it to stop, a second SIGINT or SIGTERM kills."""
         return self._requests.came
 
     def run(self, tick: Callable[[], None] = lambda: None) -> State:
-        """Run to the end, or until somebody asks to leave. Blocks.
+        """Run to the end, or until a request to stop. Blocks.
 
         Args:
             tick: called about five times a second from this thread.
 
         Returns:
-            COMPLETED, ERROR, PAUSED (asked to leave, or a trial could not be started; resume goes on) or CANCELED.
+            COMPLETED, ERROR, CANCELED, or PAUSED (on request, or because a trial could not be started).
 
         Raises:
             ExperimentBusy: another living runner has the experiment.
-            StoreBusy: the database was unavailable for too long; resume goes on.
+            StoreBusy: the database was unavailable for too long. The experiment can be resumed.
         """
         if self._experiment.state is State.COMPLETED:
             return State.COMPLETED
         with self._requests.signals(), Lease(self._store, self._experiment.id) as lease:
             state = self._train(lease, tick)
-            if state is State.COMPLETED:  # whoever resumes another one may need any checkpoint, as some may be damaged
+            if (
+                state is State.COMPLETED
+            ):  # other experiments need all checkpoints to resume, because some may be damaged
                 self._clean_up(lease)
         tick()
         return state
@@ -77,10 +79,10 @@ class ExperimentRunner:
             self._begin(lease)
             state = self._run(lease, tick)
         except (StaleRun, ExperimentBusy):
-            raise  # the experiment is somebody else's now
+            raise  # another runner has the experiment now
         except StoreBusy as error:
             raise StoreBusy(
-                f"{error} The experiment stays as it was recorded last; to go on with it: "
+                f"{error} The experiment stays as it was last recorded; to continue it: "
                 f"det experiment resume {self._experiment.id}"
             ) from error
         except BaseException as error:
@@ -91,7 +93,7 @@ class ExperimentRunner:
         return state
 
     def _clean_up(self, lease: Lease) -> None:
-        """Remove the checkpoints that the policy does not keep, until somebody asks to leave."""
+        """Remove the checkpoints that the policy does not keep, until a request to stop."""
 
         def proceed() -> bool:
             lease.check()

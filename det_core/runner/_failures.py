@@ -1,4 +1,4 @@
-"""Failures that another start would only meet again."""
+"""Detection of failures that a restart would only repeat."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _PASSING = re.compile(
     r"temporar|unavailable|out of memory|no space left|too many open files|the process died",
     re.IGNORECASE,
 )
-"""Errors whose causes may be gone at the next start."""
+"""Errors whose cause may be gone at the next start."""
 _VARIES = re.compile(r"0x[0-9a-f]+|/det-context-\w+", re.IGNORECASE)
-"""Addresses, and the directory of the code, which differ from run to run."""
+"""Memory addresses and directories of the code, which differ between runs."""
 _SIGNALED = 128
-"""Exit codes from this one on are those of a shell whose command was killed by a signal."""
+"""Lowest exit code of a shell whose command was killed by a signal."""
 _SILENT_TRAINING = 60.0
 """Seconds after which a command that reports nothing may have trained."""
 
 
 class FailureWatch:
-    """Notices when runs of one trial fail in the same way before they have trained a batch.
+    """Detects runs of one trial that fail in the same way before they have trained a batch.
 
     Args:
-        is_silent: whether the trial may train without reporting that.
+        is_silent: whether the trial may train without reporting it.
     """
 
     def __init__(self, store: TrackingStore, trial_id: int, *, is_silent: bool) -> None:
@@ -38,12 +38,12 @@ class FailureWatch:
         self._cause = ""
 
     def started(self) -> None:
-        """Note that a run starts."""
+        """Record that a run starts."""
         self._began = time.monotonic()
         self._before = self._traces()
 
     def failed_again(self, code: int, error: str) -> bool:
-        """Return whether the run that started last failed as the one before it did, and neither trained."""
+        """Return whether the last two runs failed in the same way and neither trained a batch."""
         silently = self._is_silent and time.monotonic() - self._began > _SILENT_TRAINING
         trained = silently or self._traces() != self._before
         self.has_trained = self.has_trained or trained
@@ -51,14 +51,14 @@ class FailureWatch:
         return bool(self._cause) and self._cause == before
 
     def _traces(self) -> tuple[Any, ...]:
-        """Return what training changes in the tracking store."""
+        """Return the values in the tracking store that training changes."""
         trial = self._store.trial(self._trial_id)
         checkpoints = len(self._store.checkpoints(trial_id=self._trial_id))
         return trial.steps_completed, trial.progress, trial.runner_state == TRAINING_STATE, checkpoints
 
 
 def lasting_cause(code: int, error: str) -> str:
-    """Return the error without the parts that differ from run to run, or "" if the next start may succeed.
+    """Return the error without the parts that differ between runs, or "" if the next start may succeed.
 
     Args:
         code: exit code of the run; negative = a signal.

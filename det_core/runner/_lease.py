@@ -39,7 +39,7 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what kept the lease from being renewed.
+        """Raise the error that prevented renewal of the lease.
 
         Raises:
             ExperimentBusy: it was lost to another runner.
@@ -55,10 +55,10 @@ class Lease:
         self.release()
 
     def release(self) -> None:
-        """Give the lease back. While the database is unavailable, it runs out by itself."""
+        """Release the lease. It expires by itself if the database is unavailable."""
         self._released.set()
         self._thread.join()
-        with suppress(StoreBusy, RecordNotFound):  # who holds the lease may delete the experiment
+        with suppress(StoreBusy, RecordNotFound):  # the holder of the lease may have deleted the experiment
             self._store.release_lease(self._experiment_id, self.holder)
 
     def _renew(self) -> None:
@@ -80,6 +80,6 @@ class Lease:
 
 
 def _is_dead(holder: str) -> bool:
-    """Return whether the holder is certainly gone. A process that cannot be seen from here counts as alive."""
+    """Return whether the holder is certainly gone. A process that is not visible from here counts as alive."""
     place, pid, start, _ = holder.rsplit(":", 3)
     return place == this_place() and has_ended(int(pid), start)

@@ -19,7 +19,7 @@ _CONSEQUENCE = "PeerLost: "
 class LogWriter:
     """Background writer for the output of one run. Lines come from any thread and are stored in batches.
 
-    Enter it to start the thread that writes. A thread that adds lines faster than they can be stored has to wait, and
+    Enter it to start the thread that writes. A thread that adds lines faster than they can be stored blocks, and
     so does the worker whose full pipe that thread reads.
     """
 
@@ -78,7 +78,7 @@ class LogWriter:
                 self._changed.notify_all()
 
     def check(self) -> None:
-        """Raise the error that kept lines from being stored, if there was one."""
+        """Raise the error that prevented lines from being stored, if there was one."""
         if self._failure:
             raise self._failure
 
@@ -94,14 +94,14 @@ class LogWriter:
         while lines := self._take():
             try:
                 self._store.add_logs(lines)
-            except Exception as error:  # noqa: BLE001  (the thread that watches the run raises it)
+            except Exception as error:  # noqa: BLE001  (raised in the thread that watches the run)
                 with self._changed:
                     self._failure = error
                     self._changed.notify_all()
                 return
 
     def _take(self) -> list[LogLine]:
-        """Wait for lines, and a little longer for more of them. Return none if no more will come."""
+        """Wait for lines, then briefly for more. Return none if no more will come."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._closing)
             self._changed.wait_for(lambda: self._closing or not self._has_room, _EVERY)

@@ -43,7 +43,7 @@ class Loop:
         self.error: str | None = None
         """Why the first trial failed that did."""
         self.postponed: str | None = None
-        """Reason why a trial could not be started, and waits for the experiment to be resumed."""
+        """Reason why a trial could not be started and waits for the experiment to be resumed."""
         self._store = store
         self._experiment_id = experiment_id
         self._search = search
@@ -102,7 +102,7 @@ class Loop:
             elif end.outcome is Outcome.POSTPONED:
                 self.postponed = self.postponed or end.error
                 self._store.set_trial_state(trial.id, State.PAUSED, lease=self._lease)
-            else:  # somebody asked for its end, and nobody has looked since
+            else:  # its end was requested after the last poll
                 happened.append(_ended_by_a_person(trial))
         self._tell(happened)
 

@@ -17,8 +17,8 @@ _POLL_EVERY = 1.0
 class Requests:
     """The strongest request so far: PAUSED, STOPPING_CANCELED or STOPPING_KILLED; None = carry on.
 
-    The first SIGINT or SIGTERM asks to pause, the second to kill. SIGHUP, which a closed terminal may send more than
-    once and along with SIGTERM, only asks to pause.
+    The first SIGINT or SIGTERM requests a pause, the second a kill. SIGHUP only requests a pause, because a closed
+    terminal may send it more than once and together with SIGTERM.
     """
 
     def __init__(self, store: TrackingStore, experiment_id: int) -> None:
@@ -31,7 +31,10 @@ class Requests:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Catch SIGINT, SIGTERM and SIGHUP meanwhile, if this is the main thread; under ``nohup`` SIGHUP is ignored."""
+        """Catch SIGINT, SIGTERM and SIGHUP during the block, in the main thread only.
+
+        Under ``nohup``, SIGHUP stays ignored.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -21,15 +21,15 @@ def clean_up(
 ) -> None:
     """Remove the checkpoints that neither the policy nor anybody else keeps.
 
-    A failure is logged and leaves the checkpoint where it is: what was trained is not lost because of it.
+    A failure is logged and leaves the checkpoint in place, because it must not cost the results of training.
 
     Args:
-        proceed: called before each of them; False ends it.
+        proceed: called before each removal; False stops the clean-up.
     """
     for checkpoint in superfluous(store, experiment_id, policy):
         if not proceed():
             _log.warning(
-                "not all checkpoints that are not needed any more were removed; to remove the others: "
+                "stopped before all checkpoints that are no longer needed were removed; to remove the others: "
                 "det checkpoint gc %d",
                 experiment_id,
             )
@@ -46,7 +46,7 @@ def clean_up(
 
 
 def superfluous(store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig) -> list[Checkpoint]:
-    """Return the complete checkpoints that neither the policy nor anybody else keeps, oldest first."""
+    """Return the complete checkpoints that neither the policy nor anything else keeps, oldest first."""
     complete = store.checkpoints(experiment_id=experiment_id)
     keep = {
         *kept(store.scored_checkpoints(experiment_id), complete, policy),
@@ -85,7 +85,7 @@ def _held(store: TrackingStore, experiment_id: int) -> Iterator[str]:
 
 
 def warm_starts(store: TrackingStore) -> dict[int, list[str]]:
-    """Return by experiment the uuids that its config starts from, for all that have not completed."""
+    """Return, for each experiment that has not completed, the uuids that its config starts from."""
     found: dict[int, list[str]] = {}
     for one in store.experiments(states=_UNFINISHED):
         searcher = one.config.get("searcher") or {}
@@ -96,7 +96,7 @@ def warm_starts(store: TrackingStore) -> dict[int, list[str]]:
 
 
 def _latest(store: TrackingStore, trial_id: int) -> Sequence[str]:
-    """Return the uuid of a trial's latest checkpoint, if the trial is there and has one."""
+    """Return the uuid of a trial's latest checkpoint, if the trial exists and has one."""
     try:
         return [checkpoint.uuid for checkpoint in store.checkpoints(trial_id=trial_id)[-1:]]
     except RecordNotFound:  # its experiment was deleted

@@ -175,10 +175,10 @@ class Search:
         return actions
 
     def _take(self, action: Action, updates: dict[int, TrialUpdate], event: tuple[Any, ...]) -> None:
-        """Make the action an update of its trial.
+        """Turn an action into an update of its trial.
 
         Args:
-            event: what the method answers with the action.
+            event: the event that the method answers with the action.
         """
         now = self._now(action.request_id, updates)
         if problem := self._problem(action, now):
@@ -222,7 +222,9 @@ class Search:
         origin = self._trials[action.source].id
         if event[0] == "on_exit" and event[2] == INVALID_HP:
             start = self._trials[event[1]].source_checkpoint
-            if start and self._store.checkpoint(start).trial_id == origin:  # what it saved since is of the next round
+            if (
+                start and self._store.checkpoint(start).trial_id == origin
+            ):  # later checkpoints of the source belong to the next round
                 return start
         checkpoints = self._store.checkpoints(trial_id=origin)
         if not checkpoints:

@@ -11,7 +11,7 @@ from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore, Trial
 from det_core.runner._warm_start import check_stored, source_checkpoint
 
-_MISSING = "its files are not in the storage any more"
+_MISSING = "its files are no longer in the storage"
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class StartingPoint:
     """Start of a run at a checkpoint or at the beginning."""
 
     checkpoint: Checkpoint | None
-    """Unset for a start at the beginning."""
+    """None for a start at the beginning."""
     damaged: Sequence[Checkpoint] = ()
     """Newer checkpoints that cannot be restored."""
 
@@ -28,7 +28,7 @@ class StartingPoint:
         return f"checkpoint {latest.uuid} after {latest.steps_completed} batches" if latest else "the beginning"
 
     def warnings(self) -> list[str]:
-        """Return a line for each checkpoint that is passed over."""
+        """Return a line for each checkpoint that is skipped."""
         return [
             f"WARNING: checkpoint {one.uuid} after {one.steps_completed} batches is damaged ({one.error}); this run "
             f"starts from {self} instead, which does not count as a restart"
@@ -42,11 +42,11 @@ def starting_point(
     """Choose where the next run of a trial starts.
 
     Args:
-        from_beginning: whether a trial that has lost all its checkpoints starts again.
+        from_beginning: whether a trial that has lost all its checkpoints starts from the beginning.
 
     Raises:
-        NoCheckpoint: it has lost all its checkpoints, and nobody asked for ``from_beginning``.
-        InvalidExperimentException: the checkpoint of another trial that it is to start from cannot be restored.
+        NoCheckpoint: the trial has lost all its checkpoints, and ``from_beginning`` is False.
+        InvalidExperimentException: the trial starts from another trial's checkpoint, which cannot be restored.
     """
     own = store.checkpoints(trial_id=trial.id, states=list(CheckpointState))
     found = _newest_intact(store, storage, own)
@@ -61,12 +61,12 @@ def starting_point(
 
 
 def _newest_intact(store: TrackingStore, storage: StorageManager, known: Sequence[Checkpoint]) -> StartingPoint:
-    """Find the newest intact checkpoint, and mark those in its way that have lost their files.
+    """Find the newest intact checkpoint, and mark newer ones that have lost their files.
 
-    Nothing is marked where none has files: then it may be the storage that is not there, such as an unmounted disk.
+    None is marked if no checkpoint has files, because the storage itself may be missing, such as an unmounted disk.
 
     Args:
-        known: of one trial, oldest first.
+        known: checkpoints of one trial, oldest first.
     """
     intact: Checkpoint | None = None
     passed: list[str] = []
@@ -77,7 +77,7 @@ def _newest_intact(store: TrackingStore, storage: StorageManager, known: Sequenc
         passed.append(one.uuid)
     if intact:
         for uuid in passed:
-            store.fail_checkpoint(uuid, _MISSING)  # those in other states stay as they are
+            store.fail_checkpoint(uuid, _MISSING)  # changes COMPLETED ones only
     damaged = [one for one in map(store.checkpoint, passed) if one.state is CheckpointState.ERROR]
     return StartingPoint(intact, damaged)
 
@@ -85,7 +85,7 @@ def _newest_intact(store: TrackingStore, storage: StorageManager, known: Sequenc
 def _is_stored(storage: StorageManager, checkpoint: Checkpoint) -> bool:
     try:
         return bool(storage.list(checkpoint.uuid))
-    except StorageError:  # the storage does not answer: the worker will say so, if it still does not
+    except StorageError:  # the storage does not respond; if that persists, the worker reports it
         return True
 
 
@@ -102,8 +102,8 @@ def _source(store: TrackingStore, storage: StorageManager, trial: Trial, searche
     found = _newest_intact(store, storage, until_then)
     if found.checkpoint is None:
         raise InvalidExperimentException(
-            f"trial {trial.id} starts from checkpoint {wanted.uuid} of trial {wanted.trial_id}, as the search chose; "
-            "neither it nor an older one of that trial can be restored"
+            f"the search starts trial {trial.id} from checkpoint {wanted.uuid} of trial {wanted.trial_id}, but neither "
+            "this one nor an older one of that trial can be restored"
         )
     return found
 
@@ -116,7 +116,7 @@ def _all_lost(trial: Trial, lost: Sequence[Checkpoint]) -> str:
     }
     resume = f"det experiment resume {trial.experiment_id}"
     return (
-        f"trial {trial.id} has trained {newest.steps_completed} batches, and none of its checkpoints can be restored; "
+        f"trial {trial.id} has trained {newest.steps_completed} batches, but none of its checkpoints can be restored; "
         f"the newest is {newest.uuid}: {reasons.get(newest.state, 'it was deleted')}. "
-        f"Once its files are back: {resume}; to train from the beginning instead: {resume} --from-beginning"
+        f"Restore its files, then: {resume}; or train from the beginning: {resume} --from-beginning"
     )

@@ -33,7 +33,7 @@ from det_core.scratch import scratch_directory
 
 _TICK = 0.2
 _LAUNCH_TIMEOUT = 60.0
-"""Seconds for which a launch is tried again."""
+"""Seconds for which a launch is retried."""
 _LAUNCH_EVERY = 1.0
 _PREEMPTION_TIMEOUT = 600.0
 """Seconds from a request to leave until the trial is killed, unless the config sets preemption_timeout."""
@@ -59,7 +59,7 @@ class Ended:
 
     Attributes:
         metric: the searcher metric if it is COMPLETED; NaN if it reported none.
-        error: the reason if it is FAILED, or POSTPONED to the next time that the experiment is resumed.
+        error: the reason if it FAILED, or if it was POSTPONED until the experiment is resumed.
         trained: whether it is known to have trained a batch, now or earlier.
     """
 
@@ -79,10 +79,10 @@ class TrialRunner:
     lease: str
     storage: StorageManager
     from_beginning: bool
-    """Whether a trial that has lost all its checkpoints starts again."""
+    """Whether a trial that has lost all its checkpoints starts from the beginning."""
 
     def run(self, trial: Trial, requested: Callable[[], State | None]) -> Ended:
-        """Start the trial from its newest intact checkpoint, again and again up to max_restarts.
+        """Run the trial from its newest intact checkpoint, with up to max_restarts restarts.
 
         Args:
             requested: what the trial is asked for by now, a key of `REQUESTS`; None lets it train.
@@ -92,7 +92,7 @@ class TrialRunner:
         while not requested():
             self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
             if self.store.trial(trial.id).state is not State.ACTIVE:
-                break  # somebody asked to end it
+                break  # its end was requested
             try:
                 start = self._starting_point(trial)
                 run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
@@ -118,7 +118,7 @@ class TrialRunner:
             failures = self.store.count_restart(trial.id, lease=self.lease)
             not_started = is_command(self.config.entrypoint) and code in _NOT_STARTED
             if watch.failed_again(code, error):
-                self._note(run, "it failed in the same way twice before its first batch, so it is not started again")
+                self._note(run, "it failed in the same way twice before its first batch, so it is not restarted")
             elif not (not_started or code == EXIT_DO_NOT_RESTART or failures > self.config.max_restarts):
                 continue
             return Ended(
@@ -180,9 +180,9 @@ class TrialRunner:
             return code, next(filter(None, told), f"the worker {how}")
 
     def _unpack_code(self, trial: Trial, ending: ExitStack) -> Path:
-        """Return a directory with the code that no other run uses, and that is removed at the end.
+        """Return a directory with the code for this run only, which is removed at the end.
 
-        It is in ``DET_HOME``, because a cleaner of temporary files would take the code from a run that imports it.
+        It is in ``DET_HOME``, because a cleaner of temporary files could remove code that the run has yet to import.
         """
         try:
             directory = ending.enter_context(scratch_directory("context", private_directory("runs")))
@@ -192,7 +192,7 @@ class TrialRunner:
         return directory
 
     def _launch(self, request: LaunchRequest, logs: LogWriter, requested: Callable[[], State | None]) -> Allocation:
-        """Start the processes, with more tries where a later one may succeed. Raises as `Launcher.start`."""
+        """Start the processes, and retry while a later attempt may succeed. Raises as `Launcher.start`."""
         give_up_at = time.monotonic() + _LAUNCH_TIMEOUT
         told = ""
         while True:
@@ -203,7 +203,7 @@ class TrialRunner:
                     raise
                 if str(delay) != told:
                     told = str(delay)
-                    logs.add(None, "det", f"not started yet, to be tried again: {told}")
+                    logs.add(None, "det", f"not started yet, trying again: {told}")
                 time.sleep(_LAUNCH_EVERY)
 
     def _watch(self, allocation: Allocation, logs: LogWriter, requested: Callable[[], State | None]) -> int:
@@ -233,6 +233,6 @@ class TrialRunner:
         return starting_point(self.store, self.storage, trial, self.config.searcher, from_beginning=self.from_beginning)
 
     def _was_damaged(self, start: StartingPoint) -> bool:
-        """Return whether the run found the checkpoint damaged that it was to start from."""
+        """Return whether the run found that its starting checkpoint is damaged."""
         latest = start.checkpoint
         return latest is not None and self.store.checkpoint(latest.uuid).state is CheckpointState.ERROR

@@ -56,6 +56,6 @@ def _latest(store: TrackingStore, trial_id: int) -> Checkpoint:
     if found[-1].state is CheckpointState.ERROR:
         raise InvalidExperimentException(
             f"searcher.source_trial_id: the latest checkpoint of trial {trial_id}, {found[-1].uuid}, is damaged "
-            f"({found[-1].error}); name another one with source_checkpoint_uuid; {_LISTS}"
+            f"({found[-1].error}); choose another one with source_checkpoint_uuid; {_LISTS}"
         )
     return found[-1]

@@ -54,7 +54,7 @@ def checksum(source: Path, copy_to: int | None = None, *, sync: bool = False) ->
 
 def _ended(whole: Entry, copy: int | None) -> Entry:
     if copy is not None:
-        os.ftruncate(copy, whole.size)  # it may end in a hole
+        os.ftruncate(copy, whole.size)  # the file may end in a hole
     return whole
 
 
@@ -68,7 +68,7 @@ def _read(source: int, start: int, copy_to: int | None, *, sync: bool) -> Entry:
     crc, position = 0, start
     while piece := os.pread(source, min(_PIECE, start + _PART - position), position):
         crc = google_crc32c.extend(crc, piece)
-        if copy_to is not None and piece != _ZEROS[: len(piece)]:  # else a sparse file would lose its holes
+        if copy_to is not None and piece != _ZEROS[: len(piece)]:  # skip zeros, to preserve the holes of sparse files
             write(copy_to, piece, position)
         position += len(piece)
     if sync and copy_to is not None:

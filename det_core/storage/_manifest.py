@@ -45,8 +45,8 @@ class Manifest:
         """Parse it.
 
         Raises:
-            CheckpointCorrupt: not JSON of this form.
-            StorageError: a format that this release does not know.
+            CheckpointCorrupt: the text is not JSON of this form.
+            StorageError: the format is unknown to this release.
         """
         where = f"metadata.json of checkpoint {storage_id}"
         content = _parsed(text, where)
@@ -57,8 +57,8 @@ class Manifest:
         if not isinstance(ours, dict) or "format" not in ours:
             raise _damaged(where, f"expected an object with a format under {KEY!r}, found {ours!r:.100}")
         if ours["format"] != FORMAT:
-            raise StorageError(  # it is intact, and a newer release reads it
-                f"checkpoint {storage_id} has format {ours['format']!r:.100}, this release reads format {FORMAT}; "
+            raise StorageError(  # it is intact, and a newer release can read it
+                f"checkpoint {storage_id} has format {ours['format']!r:.100}, but this release reads format {FORMAT}; "
                 "upgrade det-core"
             )
         files = ours.get("files")
@@ -71,7 +71,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file of a checkpoint.
 
     Raises:
-        CheckpointCorrupt: it holds something else.
+        CheckpointCorrupt: the file does not contain a JSON object.
     """
     return _parsed(path.read_bytes(), str(path))
 

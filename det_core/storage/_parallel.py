@@ -15,8 +15,8 @@ def in_parallel(
 ) -> None:
     """Do the work for every item; this thread takes part.
 
-    The first error, or what a signal's handler raises in this thread, keeps all threads from further items. It is
-    raised when they have ended, so nothing goes on behind the caller's back; ``on_error`` may make them end sooner.
+    The first error, or the exception of a signal handler in this thread, keeps all threads from further items. It is
+    raised once all threads have ended, so that no work outlives the call. ``on_error`` may make them end sooner.
     """
     waiting = list(items)
     errors: list[BaseException] = []
@@ -51,7 +51,7 @@ def in_parallel(
         try:
             if errors:
                 on_error()
-            ended.get()  # not `join`: CPython 3.11 takes a thread for ended once a signal interrupts that
+            ended.get()  # not `join`: if a signal interrupts it, CPython 3.11 considers the thread ended
             helpers -= 1
         except BaseException as error:  # noqa: BLE001
             errors.append(error)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MORE_TRIES = 2
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""Ids that det gives to checkpoints. Beside them, users may keep directories of their own."""
+"""Checkpoint ids that det generates. Users may keep other directories next to them."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class StoredCheckpoint:
     ) -> None:
         """Copy files into a directory, which is created. ``metadata.json`` is always among them and comes last.
 
-        Until all of them are there, and verified, the directory keeps the files that it has.
+        The directory keeps its previous files until all new ones are complete and verified.
 
         Args:
             verify: compare sizes and checksums with the manifest.
@@ -62,7 +62,7 @@ class StoredCheckpoint:
 
         Raises:
             CheckpointCorrupt: a file is missing or, with ``verify``, differs from the manifest; names it.
-            StorageError: the directory is that of a stored checkpoint.
+            StorageError: the directory belongs to a stored checkpoint, or cannot be written.
         """
         self._refuse_stored(directory)
         with _writing(directory):
@@ -74,13 +74,13 @@ class StoredCheckpoint:
             found = self._get(copies, progress)
             wrong = self._differing(found) if verify else {}
             for _ in range(_MORE_TRIES if wrong and self.store.local_path(self.storage_id) is None else 0):
-                again = {name: copies[name] for name in wrong}  # a network may have changed it
+                again = {name: copies[name] for name in wrong}  # the network may have corrupted it
                 wrong = self._differing(self._get(again, None))
             self._check(wrong)
             copies[METADATA_FILE], targets[METADATA_FILE] = Path(scratch, METADATA_FILE), directory / METADATA_FILE
             copies[METADATA_FILE].write_bytes(self.text)
             if targets[METADATA_FILE].is_file() and targets[METADATA_FILE].read_bytes() != self.text:
-                targets[METADATA_FILE].unlink()  # it describes the files that are replaced now
+                targets[METADATA_FILE].unlink()  # it describes the previous files
             for name, target in targets.items():
                 copies[name].replace(target)
 
@@ -109,7 +109,7 @@ class StoredCheckpoint:
         return {name: entry.size for name, entry in self.manifest.files.items()}
 
     def _refuse_stored(self, directory: Path) -> None:
-        """Raise if it is where this or another checkpoint of the store lies."""
+        """Raise if the directory belongs to this or another checkpoint of the store."""
         local = self.store.local_path(self.storage_id)
         base = None if local is None else Path(os.path.realpath(local.parent))
         real = Path(os.path.realpath(directory))
@@ -118,7 +118,7 @@ class StoredCheckpoint:
         storage_id = real.relative_to(base).parts[0]
         if storage_id == self.storage_id or (_UUID.fullmatch(storage_id) and (base / storage_id).exists()):
             raise StorageError(
-                f"{directory} is where the storage keeps checkpoint {storage_id}; download into another directory, "
+                f"{directory} is where the storage keeps checkpoint {storage_id}; download to another directory, "
                 "or read the files in place with restore_path()"
             )
 
@@ -220,7 +220,7 @@ def restore(
 
 def _inside(directory: Path, name: str) -> Path:
     if not is_inside(name):
-        raise CheckpointCorrupt(f"the checkpoint names a file {name!r}, which is outside the checkpoint")
+        raise CheckpointCorrupt(f"the checkpoint lists a file {name!r}, which is outside the checkpoint")
     return directory / name
 
 

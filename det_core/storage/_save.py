@@ -73,7 +73,7 @@ def adopt_files(store: StorageManager, storage_id: str, files: Mapping[str, Path
         entries[name] = _adopt(store, storage_id, name, files[name], directory / name)
 
     links = [name for name, path in files.items() if not name.endswith("/") and _is_shared(path)]
-    in_parallel(adopt, links, threads=store.transfers)  # before the files that they lead to are moved
+    in_parallel(adopt, links, threads=store.transfers)  # before their targets are moved
     in_parallel(adopt, files.keys() - links, threads=store.transfers)
     if files:
         store.sync(storage_id, list(files))
@@ -115,6 +115,6 @@ def _adopt(store: StorageManager, storage_id: str, name: str, source: Path, targ
 
 
 def _is_shared(path: Path) -> bool:
-    """Return whether a file also belongs to somebody else: it is a link, or has several names."""
+    """Return whether a file is a link or has several hard links, and so may be used elsewhere."""
     status = path.lstat()
     return stat.S_ISLNK(status.st_mode) or status.st_nlink > 1

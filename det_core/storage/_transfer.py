@@ -65,7 +65,7 @@ class Source:
     """A file that must not change while it is read.
 
     Args:
-        grows: somebody may append to it, and what it holds now is read.
+        grows: whether it may be appended to. Only its present content is read.
     """
 
     def __init__(self, path: Path, *, grows: bool = False) -> None:

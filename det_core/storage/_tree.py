@@ -35,18 +35,18 @@ def walk(directory: str | Path, prefix: str = "") -> Iterator[tuple[str, os.DirE
 
 
 def is_inside(path: str) -> bool:
-    """Return whether a path from a store or a manifest names something below the directory that it is relative to."""
+    """Return whether a relative path from a store or a manifest stays within its directory."""
     try:
         os.fsencode(path)
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold and no file system
+    except UnicodeEncodeError:  # half of a surrogate pair, valid in JSON but not in file names
         return False
     return "\0" not in path and not {"", ".", ".."}.intersection(path.removesuffix("/").split("/"))
 
 
 def refuse_outside(directory: str | Path, path: str) -> None:
-    """Raise CheckpointCorrupt if symbolic links lead from a path below a directory to somewhere else."""
+    """Raise CheckpointCorrupt if symbolic links on a path lead out of a directory."""
     real = os.path.realpath(f"{directory}/{path}")
     if not real.startswith(os.path.realpath(directory) + os.sep):
         raise CheckpointCorrupt(
-            f"{directory}/{path} is a link out of the checkpoint, to {real}; remove it, or leave it out with a selector"
+            f"{directory}/{path} is a link out of the checkpoint, to {real}; remove it, or exclude it with a selector"
         )

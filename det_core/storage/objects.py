@@ -45,7 +45,7 @@ class ObjectStorage(StorageManager):
         return ObjectStorage(self._bucket, self._prefix, HASTY)
 
     def put(self, storage_id: str, path: str, source: Path) -> str:
-        """Store a file, as `StorageManager.put`. Of a file that grows meanwhile, the beginning is stored."""
+        """Store a file, as `StorageManager.put`. If the file grows during the upload, only its beginning is stored."""
         upload = _Upload(self._bucket, self._key(storage_id, path), source, grows=True)
         return run({path: upload}, threads=self.transfers, patience=self._patience)[path].crc32c
 
@@ -88,7 +88,7 @@ class ObjectStorage(StorageManager):
         self.abort_uploads(storage_id, set(paths).__contains__)
 
     def abort_uploads(self, storage_id: str, selected: Callable[[str], bool]) -> None:
-        """Forget the uploads in parts that nobody completed, of the paths that are selected."""
+        """Abort unfinished multipart uploads of the selected paths."""
         attempts, start = Attempts(self._patience), self._key(storage_id, "")
         for left in attempts(lambda: list(self._bucket.unfinished(start))):
             if selected(left.key.removeprefix(start)):

@@ -1,4 +1,4 @@
-"""Checkpoints: ACTIVE while they are written, then COMPLETED, or ERROR once found damaged, and DELETED in the end."""
+"""Rows of checkpoints. They are ACTIVE, then COMPLETED, ERROR once found damaged, and finally DELETED."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class Database(ABC):
         """All or nothing.
 
         Args:
-            alone: whether to keep out other transactions that ask for this.
-            durable: whether no power cut undoes it, or anything committed before, once the block is left.
+            alone: whether to exclude other transactions with this option.
+            durable: whether the transaction, and all earlier ones, survive a power cut once the block ends.
         """
         engine = self._durable_writers if durable else self._writers
         with _fork.passing(), self._explained(), engine.begin() as connection:

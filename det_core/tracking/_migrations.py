@@ -155,7 +155,7 @@ def _errors_of_checkpoints(connection: Connection) -> None:
 
 
 def _partial_indexes(connection: Connection) -> None:
-    """Make SQLite's indexes anew with the condition that queries have: to its planner, ``false`` is not ``0``."""
+    """Recreate SQLite's indexes with the condition of the queries, because its planner does not equate false and 0."""
     if connection.dialect.name != "sqlite":
         return
     for name, column in (("value", "searcher_metric"), ("step", "steps_completed")):

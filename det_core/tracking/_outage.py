@@ -1,4 +1,4 @@
-"""Repetition of transactions while the database is locked or out of reach."""
+"""Repetition of transactions while the database is locked or unavailable."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SAY_AFTER = 3.0
 
 
 class Unavailable(StoreBusy):
-    """The database refused a transaction, which left no trace and can be repeated."""
+    """The database rejected a transaction, which had no effect and can be repeated."""
 
 
 class Outage:
     """Time limit on an unavailable database.
 
-    All threads share one clock, which starts with the first failure and stops with the next success. So a process
-    that gives up does not wait again in each of its last calls.
+    All threads share one clock, which starts at the first failure and stops at the next success. A process that gives
+    up therefore does not wait again in each of its last calls.
 
     Args:
         wait: seconds after which a call gives up.
@@ -44,7 +44,7 @@ class Outage:
         """Return the result of ``call``, repeated while it raises Unavailable.
 
         Raises:
-            Unavailable: of the last attempt.
+            Unavailable: the database was unavailable for too long.
         """
         start = time.monotonic()
         while True:

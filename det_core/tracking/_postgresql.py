@@ -15,7 +15,7 @@ from det_core.tracking._outage import Unavailable
 _KEY = 0x646574  # "det": of the advisory lock
 _LOCK_NOT_AVAILABLE = "55P03"
 _AWAY = ("08", "40001", "40P01", "53300", "57P01", "57P02", "57P03")
-"""First digits of the SQLSTATEs of lost connections and deadlocks, after which a transaction can be repeated."""
+"""Prefixes of the SQLSTATEs of lost connections and deadlocks, after which a transaction can be repeated."""
 _FOR_GOOD = (
     "authentication failed",
     "certificate",
@@ -25,7 +25,7 @@ _FOR_GOOD = (
     "pg_hba.conf",
     "name or service not known",
 )
-"""Parts of the text of errors in connecting, which have no SQLSTATE, that time does not cure."""
+"""Parts of the text of permanent connection errors, which have no SQLSTATE."""
 _LIMITS = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
@@ -33,7 +33,7 @@ _LIMITS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""libpq's options by which a host that vanished is noticed. Those in the URL take precedence."""
+"""libpq options that detect an unreachable host. Options in the URL take precedence."""
 
 
 class Postgresql(Database):
@@ -52,7 +52,7 @@ class Postgresql(Database):
             )
         except ModuleNotFoundError as error:
             raise TrackingError("PostgreSQL needs its driver: pip install 'det-core[postgresql]'") from error
-        # One view per transaction, where READ COMMITTED would have one per statement.
+        # One snapshot per transaction; READ COMMITTED would take one per statement.
         super().__init__(engine, wait, isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     def lock_out_others(self, connection: sa.Connection) -> None:

@@ -29,7 +29,7 @@ _heading_locked = _heading.with_for_update()
 class Part:
     """Methods of the store over one database.
 
-    A public method can be repeated as a whole, and is, while the database is unavailable.
+    Public methods are repeated as a whole while the database is unavailable.
     """
 
     _database: Database
@@ -96,7 +96,7 @@ def lock_experiment(connection: Connection, experiment_id: int, lease: str = "")
 
 
 def holder_of(connection: Connection, experiment_id: int, clock: ColumnElement[Any]) -> str | None:
-    """Return the holder of a lease that has not run out by the database's clock."""
+    """Return the holder of a lease that has not expired by the database's clock."""
     valid = (experiments.c.lease_expires > clock).label("valid")
     query = select(experiments.c.lease_holder, valid).where(experiments.c.id == experiment_id)
     row = only(connection, query, f"experiment {experiment_id}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _change = update(trials).where(trials.c.id == bindparam("trial"))
-_asked_to_end = or_(*(trials.c.state == state for state in ENDINGS))  # in_() does not go with many rows at once
+_asked_to_end = or_(*(trials.c.state == state for state in ENDINGS))  # in_() does not work with executemany
 _keeps_request = and_(_asked_to_end, bindparam("goes_on", type_=Boolean))
 _set_state = _change.values(
     state=case((_keeps_request, trials.c.state), else_=bindparam("new_state")),
@@ -112,7 +112,7 @@ def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUp
 
 
 def _is_other(row: Any, new: NewTrial | None) -> bool:
-    """Return whether a search that began again wants a trial that differs from the one which has its request id."""
+    """Return whether a restarted search creates a trial that differs from the recorded one with its request id."""
     if new is None:
         return False
     wanted: tuple[Any, ...] = (load(dump(new.hparams)), new.seed, new.source_checkpoint)

@@ -38,7 +38,7 @@ _DAMAGED = "is damaged, or no database. Nothing was changed: move it, -wal and -
 _FULL = "is on a full disk: make room, or move the record with DET_HOME"
 _READ_ONLY = "cannot be written: its file or directory is read-only. Correct that, or set DET_HOME"
 _MOVED = (
-    "{path} was deleted, renamed or replaced while this process had it open, so nothing more is recorded. "
+    "{path} was deleted, renamed or replaced while this process had it open, so nothing more can be recorded. "
     "Put it back, or start again"
 )
 _NOT_THERE = "cannot be opened: its directory is missing or not yours. Correct that, or set DET_HOME"
@@ -111,7 +111,7 @@ class Sqlite(Database):
         return engine
 
     def _check_in_place(self) -> None:
-        """Raise unless the file that was opened is still the one at its path."""
+        """Raise unless the path still leads to the file that was opened."""
         if _identity(self._path) != self._identity:
             raise TrackingError(_MOVED.format(path=self._path))
 
@@ -141,15 +141,15 @@ def _on_begin(connection: sa.Connection) -> None:
     if not options.get("det_writes"):
         connection.exec_driver_sql("BEGIN")
         return
-    # With NORMAL a power cut may take the last transactions, but none without all that came after it. So a COMPLETED
-    # checkpoint is never without the metrics reported before it. A killed process loses nothing.
+    # With NORMAL a power cut may undo the last transactions, but never one without all later ones. So a COMPLETED
+    # checkpoint always has the metrics reported before it. A killed process loses nothing.
     connection.exec_driver_sql(f"PRAGMA synchronous = {'FULL' if options.get('det_durable') else 'NORMAL'}")
     # A transaction that reads first and writes later could find itself overtaken, so a writer locks from the start.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return the device and inode of the file at the path, None without one."""
+    """Return the device and inode of the file at the path, or None if there is none."""
     try:
         status = path.stat()
     except OSError:

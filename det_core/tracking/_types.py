@@ -51,16 +51,16 @@ def dump(value: Any) -> str:
 
 
 def dump_metrics(value: Any) -> str:
-    """Strict JSON, so that SQL can read it: the numbers it lacks become the wire's strings.
+    """Return strict JSON, which SQL can read. NaN and infinities become strings.
 
     Raises:
-        UnwritableText: a name or a string that SQL cannot read.
+        UnwritableText: a name or a string cannot be read by SQL.
     """
     try:
         text = _strict(value)
     except (TypeError, ValueError):
         text = _strict(_named(plain(value)))
-    if "\\u0000" in text or "\\ud" in text:  # the latter also of characters that JSON writes in two halves
+    if "\\u0000" in text or "\\ud" in text:  # \ud also starts valid surrogate pairs
         _require_writable(json.loads(text))
     return text
 
@@ -88,7 +88,7 @@ def load(text: str) -> Any:
 
 
 def make_writable(text: str) -> str:
-    """Return the text without what a database refuses: NUL, and halves of characters."""
+    """Return text with NUL and halves of surrogate pairs replaced, which databases refuse."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
@@ -117,7 +117,7 @@ def _numbered(value: Any) -> Any:
 
 
 class PlainText(TypeDecorator[str]):
-    """Text that every database holds. Raises UnwritableText for other."""
+    """Text that every database can store. Raises UnwritableText for any other."""
 
     impl = Text
     cache_ok = True

@@ -8,33 +8,33 @@ from contextlib import suppress
 from pathlib import Path
 
 INTERVAL = 5.0
-"""Seconds after which a commit is durable at the latest, while its process lives."""
+"""Maximum number of seconds until a commit is durable, while its process is alive."""
 
 
 class WalSync:
-    """Writes a write-ahead log to the medium some seconds after commits that did not do so themselves."""
+    """Syncs a write-ahead log to the medium some seconds after commits that did not do so themselves."""
 
     def __init__(self, database: Path) -> None:
         self._wal = f"{database}-wal"
         self._timer: threading.Timer | None = None
 
     def schedule(self) -> None:
-        """Make everything that is committed by now durable within `INTERVAL` seconds."""
-        if self._timer is None or not self._timer.is_alive():  # a fork's child has the object, and not the thread
+        """Make everything committed so far durable within `INTERVAL` seconds."""
+        if self._timer is None or not self._timer.is_alive():  # a forked child has the object, but not the thread
             self._timer = threading.Timer(INTERVAL, self._sync)
             self._timer.daemon = True
             self._timer.start()
 
     def close(self) -> None:
-        """Make everything durable that is not yet."""
+        """Make everything committed so far durable."""
         if self._timer is not None:
             self._timer.cancel()
             self._sync()
 
     def _sync(self) -> None:
-        self._timer = None  # first: what is committed from here on needs another
-        # SQLite keeps no locks on this file, so that closing a descriptor of it drops none.
-        with suppress(FileNotFoundError):  # its last user wrote it into the database
+        self._timer = None  # first: later commits need another timer
+        # SQLite holds no locks on this file that closing a descriptor could drop.
+        with suppress(FileNotFoundError):  # its last user merged it into the database
             log = os.open(self._wal, os.O_RDONLY)
             try:
                 os.fsync(log)

@@ -11,7 +11,7 @@ from det_core.interfaces.tracking import ENDINGS, Experiment, LogLine, State, Tr
 POLL_SECONDS = 0.2
 _PAGE = 1000
 _RUNNING = (State.ACTIVE, *ENDINGS)
-"""States in which somebody runs an experiment."""
+"""States in which an experiment should have a runner."""
 
 
 def ask(store: TrackingStore, experiment_id: int, state: State) -> Experiment:
@@ -26,7 +26,7 @@ def ask(store: TrackingStore, experiment_id: int, state: State) -> Experiment:
     running = store.request_experiment_state(experiment_id, state)
     experiment = store.experiment(experiment_id)
     if not running:
-        hint = "" if experiment.state is State.COMPLETED else f"; to go on: det experiment resume {experiment_id}"
+        hint = "" if experiment.state is State.COMPLETED else f"; to continue: det experiment resume {experiment_id}"
         raise TrackingError(f"nothing is running experiment {experiment_id}, which is {experiment.state.value}{hint}")
     return experiment
 
@@ -45,7 +45,7 @@ def ask_to_kill_trial(store: TrackingStore, trial_id: int) -> Trial:
         raise TrackingError(f"trial {trial_id} is {trial.state.value} already")
     raise TrackingError(
         f"nothing is running trial {trial_id}, which is {trial.state.value}; "
-        f"to go on with its experiment: det experiment resume {trial.experiment_id}"
+        f"to continue its experiment: det experiment resume {trial.experiment_id}"
     )
 
 
@@ -61,10 +61,10 @@ def settled(store: TrackingStore, experiment_id: int) -> Experiment | None:
 
 
 def lacks_runner(experiment: Experiment, runner: str | None) -> bool:
-    """Return whether an experiment should be running, but nobody runs it.
+    """Return whether an experiment should be running, but has no runner.
 
     Args:
-        runner: who holds its lease.
+        runner: holder of its lease.
     """
     return runner is None and not experiment.unmanaged and experiment.state in _RUNNING
 

@@ -48,14 +48,14 @@ class Progress:
     """Metrics of each batch since the last report."""
     trial_seed: int | None = None
     stop_requested: bool = False
-    """Whether the trial asked to stop. It does so at the next report, which may be in a later run."""
+    """Whether the trial requested to stop. It stops at the next report, which may be in a later run."""
 
     @classmethod
     def read(cls, path: Path) -> Progress | None:
-        """What a checkpoint says; None: it was not saved by det.
+        """Return the progress in a checkpoint, or None if det did not save it.
 
         Raises:
-            CheckpointCorrupt: it says something else.
+            CheckpointCorrupt: the file contains something else.
         """
         file = path / STATE_FILE
         if not file.exists():
@@ -63,7 +63,7 @@ class Progress:
         state = read_object(file)
         try:
             TypeAdapter(cls).validate_json(file.read_bytes(), strict=True)
-            return cls(**state)  # which refuses unknown names
+            return cls(**state)  # refuses unknown names
         except (TypeError, ValidationError) as error:
             expected = ", ".join(f"{one.name}: {one.type}" for one in fields(cls))
             raise CheckpointCorrupt(
@@ -188,11 +188,11 @@ class TrialLoop:
 
     def _asked_to_leave(self) -> bool:
         # With several workers all must leave at the same batch, so there they ask at boundaries only.
-        # It is acknowledged once the trial leaves: one that is done by then has not left early.
+        # The request is acknowledged once the trial stops early. A trial that is done by then has not stopped early.
         return self._core.distributed.size == 1 and self._core.preempt.should_preempt(auto_ack=False)
 
     def _note_training(self) -> None:
-        """Say after the first batch that training works; the runner restarts a trial less often where it does not."""
+        """Report after the first batch that training works, because the runner restarts other trials less often."""
         if not self._is_training and self._ranks.is_chief:
             self._core.train.set_status(TRAINING_STATE)
         self._is_training = True
@@ -222,14 +222,14 @@ class TrialLoop:
             if value is not None:
                 self._left_out.add(name)
                 _log.warning(
-                    "the training metric %r is %r, which has no mean, so reports leave it out; return numbers, tensors "
-                    "or arrays of numbers, or use a metric reducer",
+                    "the training metric %r is %r, which has no mean and is left out of reports; return numbers, "
+                    "tensors or arrays of numbers, or use a metric reducer",
                     name,
                     value,
                 )
 
     def _stopped(self) -> bool:
-        """End the trial for good if it asked to stop and everything that it trained is reported."""
+        """End the trial for good if it requested to stop and all trained batches are reported."""
         if self._progress.unreported or not self._stop_requested():
             return False
         _log.info("the trial asked to stop after %d batches", self._progress.batches_trained)
@@ -289,7 +289,7 @@ class TrialLoop:
         if batch in (0, self._checkpointed_at):  # nothing was trained that a new start would not do again
             return
         self._saver.wait()  # the snapshot reuses what the one before was written from
-        # At the end of a step the trial stops now, so whoever continues from there trains on.
+        # At the end of a step the trial stops at once, and a run that continues from this checkpoint should train on.
         self._progress.stop_requested = bool(self._progress.unreported) and self._stop_requested()
         metadata = {"steps_completed": batch, "det_version": det_core.__version__, **self._adapter.metadata()}
         write = self._adapter.snapshot()
@@ -317,7 +317,7 @@ class TrialLoop:
             progress.batches_trained = self._adapter.batches_trained(path) or 0
         elif saved and (self._core.info is None or saved.trial_id == progress.trial_id):
             vars(progress).update(vars(saved), trial_id=progress.trial_id)
-            if self._core.info:  # unlike a script, which asks for more of a stopped trial
+            if self._core.info:  # a script may train a stopped trial further
                 self._checkpointed_at = saved.batches_trained
                 if saved.stop_requested:
                     self._context.set_stop_requested(True)

@@ -23,10 +23,10 @@ def average(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def unite(of_ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the metrics of one batch from those of each worker.
+    """Merge the metrics of one batch from all workers.
 
-    Numbers become their mean, and lists of one shape their mean element by element. Lists of several lengths, such as
-    losses of single records, are joined. Of anything else the first worker's value is kept.
+    Numbers are averaged, and lists of equal shape are averaged element by element. Lists of different lengths, such as
+    losses per record, are concatenated. For other types the first worker's value is kept.
     """
     names = dict.fromkeys(name for metrics in of_ranks for name in metrics)
     return {name: _united([metrics[name] for metrics in of_ranks if name in metrics]) for name in names}
@@ -44,7 +44,7 @@ def _united(values: Sequence[Any]) -> Any:
 
 
 def numbers_in(value: Any) -> list[float]:
-    """Return all numbers in nested lists, or none if they hold anything else."""
+    """Return all numbers in nested lists, or none if the lists contain anything else."""
     try:
         return list(_flat(value))
     except TypeError:

@@ -53,14 +53,14 @@ def find_class(
     """The class of the trial that saved a checkpoint.
 
     It is the one in the checkpoint's ``code/`` if it has that, else the one that imports here under the same name.
-    Unless ``trust``, nothing is imported from the checkpoint or a directory above it, since the checkpoint chooses the
-    name. What is imported already, or is `recorded`, may be from anywhere.
+    Unless ``trust``, nothing is imported from the checkpoint or a directory above it, because the checkpoint chooses
+    the name. Modules that are already imported, or `recorded`, may be from anywhere.
 
     Args:
         kind: what it must derive from.
         call: how callers pass a class of theirs, such as ``"load(path, MyTrial)"``, for errors.
         shared: top-level modules that it must share with this process, whatever ``code/`` has; det_core is one anyway.
-        trust: whether to run code of the checkpoint.
+        trust: whether to run code from the checkpoint.
 
     Raises:
         InvalidTrial: it is not found, or is something else.
@@ -74,7 +74,7 @@ def find_class(
         if trust:
             return _import(name, path, kind, call)
         if entrypoint := _recorded.get():
-            with suppress(InvalidTrial):  # then what the checkpoint names has to be found
+            with suppress(InvalidTrial):  # then the checkpoint's own name has to work
                 load_trial_class(entrypoint)
         with _apart_from(path, name, call):
             return _import(name, path, kind, call)
@@ -89,7 +89,7 @@ def find_class(
 
 @contextmanager
 def recorded(entrypoint: object) -> Iterator[None]:
-    """Let `find_class` import the entrypoint that the tracking store has, which no checkpoint can change."""
+    """Let `find_class` import the recorded entrypoint during the block, because no checkpoint can change it."""
     is_class = isinstance(entrypoint, str) and all(map(str.isidentifier, entrypoint.replace(":", ".").split(".")))
     token = _recorded.set(str(entrypoint) if is_class else None)
     try:
@@ -112,7 +112,7 @@ def _import(name: str, path: Path, kind: type, call: str) -> type[Trial]:
 
 @contextmanager
 def _apart_from(path: Path, name: str, call: str) -> Iterator[None]:
-    """Search no directory that is in a checkpoint or contains it, and refuse a module that only these have."""
+    """Skip import directories within or above a checkpoint, and refuse modules that are only found there."""
     module = name.partition(":")[0]
     if not all(map(str.isidentifier, module.split("."))):
         raise InvalidTrial(f"{path} is of the trial {name!r}; expected 'module:Class'. Pass the class: {call}")
@@ -130,8 +130,8 @@ def _apart_from(path: Path, name: str, call: str) -> Iterator[None]:
                     )
                 sys.path[:] = apart
                 break
-            if prefix != module:  # otherwise the next search would import it, from all directories
-                with suppress(ImportError):  # which is raised again in a moment
+            if prefix != module:  # otherwise the next search would import it from any directory
+                with suppress(ImportError):  # raised again by the actual import
                     importlib.import_module(prefix)
         yield
     finally:
@@ -139,7 +139,7 @@ def _apart_from(path: Path, name: str, call: str) -> Iterator[None]:
 
 
 def _find(module: str) -> ModuleSpec | None:
-    """Find a module without running it. The package that it is in must be imported already."""
+    """Find a module without running it. Its package must be imported already."""
     try:
         return importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -157,7 +157,7 @@ def _is_apart(module: str, path: Path) -> bool:
 
 
 def _touches(entry: str, path: Path) -> bool:
-    """Return whether a directory to import from is in the checkpoint or contains it, as written or behind links."""
+    """Return whether an import directory is within or above the checkpoint, with or without resolving links."""
     place = Path(entry)
     pairs = [(place.absolute(), path.absolute()), (place.resolve(), path.resolve())]
     return any(one.is_relative_to(other) or other.is_relative_to(one) for one, other in pairs)

@@ -79,4 +79,4 @@ def test_a_host_without_a_name_and_a_record_that_cannot_be_written(
     monkeypatch.setenv("DET_HOME", str(tmp_path / "file" / "home"))
     found = failed(det)
     assert "`127.0.0.1 no-such-host.invalid` to /etc/hosts" in found["host name"]
-    assert "Set DET_HOME to a directory of yours" in found["record"]
+    assert "Set DET_HOME to a directory that you can write to" in found["record"]

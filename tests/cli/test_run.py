@@ -165,7 +165,7 @@ def test_a_trial_that_could_not_be_started_is_told_with_what_to_do() -> None:
     )
     assert [*summary(result)][1:] == [
         "  error: processes of an earlier run are still alive",
-        "  to go on from the latest checkpoint: det experiment resume 1",
+        "  to continue from the latest checkpoint: det experiment resume 1",
     ]
 
 

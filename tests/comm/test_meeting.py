@@ -271,7 +271,7 @@ def test_another_key_is_refused_before_anything_is_read() -> None:
         print(type(error).__name__, error)
     """
     chief, worker = job.run(job.layout(1, 1), body, job.free_port())
-    assert worker.startswith("CommError whoever listens at")
+    assert worker.startswith("CommError the process that listens at")
     assert "has another DET_COMM_KEY" in worker
     assert chief.startswith("PeerLost rank 1 (machine 1) did not come within 2 s")
 

@@ -215,5 +215,5 @@ def test_a_user_without_a_name(det_home: Path, monkeypatch: pytest.MonkeyPatch) 
         assert store.experiment(1).owner == str(os.getuid())
     for name in ("DET_HOME", "HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(TrackingError, match="Set DET_HOME to a directory of yours"):
+    with pytest.raises(TrackingError, match="Set DET_HOME to a directory that you can write to"):
         home()

@@ -71,7 +71,7 @@ def test_a_task_that_is_no_trial_and_one_host(files: Path) -> None:
 
 def test_files_that_a_cleaner_removed(files: Path) -> None:
     (files / "cluster.json").unlink()
-    with pytest.raises(LaunchError, match=r"there is no cluster\.json in it.*unset DET_INFO_DIR"):
+    with pytest.raises(LaunchError, match=r"which has no cluster\.json.*unset DET_INFO_DIR"):
         det.get_cluster_info()
 
 

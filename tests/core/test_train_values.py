@@ -181,9 +181,9 @@ def test_no_framework_is_imported() -> None:
     ("metrics", "message"),
     [
         ({"": 1.0}, "metric '' has no name; expected one such as 'loss'"),
-        ({"a\0b": 1.0}, "holds a NUL or half of a character"),
-        ({"a\ud800b": 1.0}, "holds a NUL or half of a character"),
-        ({"nested": {"a\0b": 1.0}}, "metric 'nested' .* holds a NUL"),
+        ({"a\0b": 1.0}, "has a NUL or half of a surrogate pair"),
+        ({"a\ud800b": 1.0}, "has a NUL or half of a surrogate pair"),
+        ({"nested": {"a\0b": 1.0}}, "metric 'nested' .* has a NUL"),
     ],
 )
 def test_names_and_strings_that_no_database_holds(metrics: dict[str, Any], message: str) -> None:

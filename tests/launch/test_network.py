@@ -50,7 +50,7 @@ def test_the_named_address_wins_over_that_of_the_route(monkeypatch: pytest.Monke
 
 
 def test_a_host_without_a_route_is_named() -> None:
-    with pytest.raises(LaunchError, match="no way to the host no.such.host.invalid"):
+    with pytest.raises(LaunchError, match="cannot reach the host no.such.host.invalid"):
         network.listening_address(place("no.such.host.invalid", "127.0.0.1", node=1))
 
 

@@ -466,7 +466,7 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
     assert "fuser -v" in str(store.experiment(experiment.id).error)
     log = [line.log for line in store.logs(waiting.id)]
     assert [line.partition(": ")[0] for line in log[1:]] == [
-        "not started yet, to be tried again",
+        "not started yet, trying again",
         "run 1 of trial 1 could not be started",
     ]
     assert run(store, experiment) is State.COMPLETED

@@ -129,7 +129,7 @@ def test_a_long_outage_ends_resumable(store: TrackingStore, new_experiment: Subm
             thread.join(60)
     (error,) = results
     assert isinstance(error, StoreBusy)
-    assert str(error).endswith(f"to go on with it: det experiment resume {experiment.id}")
+    assert str(error).endswith(f"to continue it: det experiment resume {experiment.id}")
     assert store.experiment(experiment.id).state is State.ACTIVE
     store.release_lease(experiment.id, str(store.lease_holder(experiment.id)))  # its runner's process lives on here
     assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED

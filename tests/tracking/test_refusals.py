@@ -28,7 +28,7 @@ def test_text_that_no_database_holds(store: TrackingStore, run: Run, text: str) 
         lambda: store.report_metrics([report(run, 1, {"words": [text]})]),
     ]
     for call in calls:
-        with pytest.raises(UnwritableText, match="holds a NUL or half of a character, which no database stores"):
+        with pytest.raises(UnwritableText, match="has a NUL or half of a surrogate pair, which no database can store"):
             call()
     assert list(store.metrics(run.trial_id)) == []
 

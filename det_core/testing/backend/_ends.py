@@ -56,7 +56,7 @@ class Ends(BackendSuite):
         launch.assert_nothing_is_left()
 
     def test_a_worker_that_ignores_sigterm_is_killed(self, start: Start) -> None:
-        """As one that saves a checkpoint on SIGTERM does, where it waits for a worker that is gone."""
+        """Such as a worker that saves a checkpoint on SIGTERM and waits for one that is gone."""
         launch = start(_IGNORES)
         launch.wait_for(self.slots)
         _assert_failed_in_time(launch, time.monotonic(), 2 * _SECONDS)

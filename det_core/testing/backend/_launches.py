@@ -76,7 +76,7 @@ class Launches(BackendSuite):
         assert [len(told(launch)) for launch in launches] == [self.slots, self.slots + 1]
 
     def test_one_node_listens_on_loopback_only(self, start: Start) -> None:
-        """Whoever reaches a rendezvous from outside could read and change what the workers tell each other."""
+        """Otherwise anyone on the network could read and change the data that workers exchange."""
         launch = start(_LISTENING.format(joins=self.joins))
         launch.wait_for(self.slots)
         addresses = launch.listening()

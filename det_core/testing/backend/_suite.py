@@ -36,7 +36,7 @@ class BackendSuite(Suite):
     several_nodes: ClassVar[bool] = True
     """Whether this machine can be two nodes, 127.0.0.1 and 127.0.0.2, each started by itself."""
     joins: ClassVar[str] = ""
-    """Lines of a script by which a worker joins the backend's own communication, for the test of where it listens."""
+    """Lines of a script with which a worker joins the backend's own communication, to test where it listens."""
     limit: ClassVar[float] = 60.0
     """Seconds that a launch may take to its end, its start included."""
 

@@ -127,7 +127,7 @@ class Checkpoints(FrameworkSuite):
         assert laboratory.outcome(trial_id) == undisturbed.outcome
 
     def test_a_damaged_checkpoint_is_passed_over(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
-        """The run that finds it fails, and the next one starts from the checkpoint before."""
+        """The run that finds the damage fails, and the next run starts from the previous checkpoint."""
         trial_id = laboratory.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
         laboratory.train(trial_id, ("training", 9, "leave"))
         *_, intact, newest = laboratory.checkpoints(trial_id)

@@ -131,7 +131,7 @@ class Laboratory:
         return self.store.checkpoints(trial_id=trial_id)
 
     def damage(self, checkpoint: Checkpoint) -> None:
-        """Flip a bit in each of its files."""
+        """Flip a bit in each file of a checkpoint."""
         for name in checkpoint.resources:
             file = Path(checkpoint.storage["container_path"], checkpoint.uuid, name)
             if file.is_file() and name != METADATA_FILE:

@@ -57,7 +57,7 @@ class Leaving(FrameworkSuite):
     def test_a_stop_request_finishes_the_step(
         self, laboratory: Laboratory, undisturbed: Undisturbed, preempted: bool
     ) -> None:
-        """Whoever compares trials finds the same metrics up to there; if it is preempted first, in the next run."""
+        """Metrics up to the stop equal those of an unstopped trial, even if it is preempted before the step ends."""
         trial_id = laboratory.prepare()
         incidents: list[Incident] = [("training", _AMID, lambda: laboratory.witness.context.set_stop_requested(True))]
         if preempted:

@@ -56,7 +56,7 @@ def _get(module: str, namespace: dict[str, Any], name: str) -> Any:
         return import_module(path)
     if name == "__all__":
         return _public(module)
-    if name.startswith("__") and name != "__version__":  # asked for by tools that look at every module
+    if name.startswith("__") and name != "__version__":  # requested by tools that inspect every module
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     home, names = MODULES[module]
     if name in names:

@@ -152,7 +152,7 @@ def _read_state(path: Path) -> dict[str, Any]:
     state = read_object(file)
     if state.get("format") != _FORMAT:
         raise InvalidTrial(
-            f"the checkpoint has format {state.get('format')!r:.100}, and this det-estimator reads {_FORMAT}; "
+            f"the checkpoint has format {state.get('format')!r:.100}, but this det-estimator reads format {_FORMAT}; "
             "upgrade: pip install -U det-estimator"
         )
     return state

@@ -115,9 +115,9 @@ class TrainingSession:
 
 
 def training_metrics(loss: Any) -> dict[str, Any]:
-    """Return the loss, and what the scalar and tensor summaries of the default graph show, by their tags.
+    """Return the loss and the scalar and tensor summaries of the default graph, by tag.
 
-    Text is left out.
+    Text summaries are left out.
     """
     found = {}
     for summary in v1.get_collection(v1.GraphKeys.SUMMARIES):
@@ -125,7 +125,7 @@ def training_metrics(loss: Any) -> dict[str, Any]:
             tag, value, *_ = summary.op.inputs
             name = np.asarray(tf.get_static_value(tag)).item().decode()
             if value.dtype == tf.string:
-                _log.warning("the summary %r is text, so it is no training metric", name)
+                _log.warning("the summary %r is text and is left out of the training metrics", name)
             elif value is not loss:
                 found[name] = value
     return {**found, "loss": loss}

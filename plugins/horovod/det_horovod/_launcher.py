@@ -41,13 +41,13 @@ def main(command: Sequence[str]) -> int:
 
 @contextmanager
 def _rendezvous(address: tuple[str, int], nodes: int, slots: int) -> Iterator[None]:
-    """Serve it at this address only, since whoever reaches it can read and change what is in it."""
+    """Serve the rendezvous at this address only, because any client can read and change its content."""
     try:
         server = RendezvousHTTPServer(address, RendezvousHandler, 0)
     except OSError as error:
         raise LaunchError(
-            f"Horovod's rendezvous cannot be served at {address[0]}, port {address[1]}: {error.strerror}; give another "
-            "port with --port"
+            f"Horovod's rendezvous cannot be served at {address[0]}, port {address[1]}: {error.strerror}; choose "
+            "another port with --port"
         ) from error
     hosts = [HostInfo(_name(node), slots) for node in range(nodes)]
     server.init(get_host_assignments(hosts, nodes * slots))  # so that it forgets addresses once they are known

@@ -1,9 +1,9 @@
 """Builds Horovod for the frameworks of this environment and installs it: ``python -m det_horovod.build``.
 
 Horovod has no wheels, and its newest release does not compile as it is against today's PyTorch, whose headers need a
-newer C++ than the one it asks for. Here a wrapper around the compiler says so. `PATCHES` corrects what is wrong in its
-own source. The wheel is kept, and built again only for other patches or other versions of anything that it was compiled
-against.
+newer C++ than the one it requests. A wrapper around the compiler selects that version. `PATCHES` corrects errors in
+Horovod's source. The wheel is kept, and rebuilt only for other patches or other versions of the libraries that it was
+compiled against.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PATCHES = (
         "assert(global_context.IsEnabled());\n  gloo_iface_ = global_context.gloo_iface_;",
     ),
 )
-"""File in Horovod's source, a text that it has once, and the text that replaces it."""
+"""File in Horovod's source, text that occurs once in it, and its replacement."""
 
 _SETTINGS = {"HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1", "HOROVOD_WITHOUT_MXNET": "1"}
 _TOOLS = ("cmake", "make", "g++")
@@ -131,10 +131,10 @@ def build(directory: Path, frameworks: Mapping[str, str]) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     jobs = max(1, min(len(os.sched_getaffinity(0)), psutil.virtual_memory().available // _MEMORY_OF_A_COMPILER))
     _say(f"building Horovod {VERSION} for {', '.join(frameworks)} with {jobs} jobs, which takes minutes")
-    # Horovod's CMake files take the path of the source for a regular expression, so no `+` may be in it.
+    # Horovod's CMake files use the path of the source as a regular expression, so it must not contain a `+`.
     with tempfile.TemporaryDirectory(dir=directory) as scratch, tempfile.TemporaryDirectory() as plain:
         env = {**_settings(frameworks), **_tools(Path(scratch)), "MAKEFLAGS": f"-j{jobs}"}
-        # Without pip's own cache, which would give a wheel that was built for another framework.
+        # Without pip's cache, which could return a wheel that was built for another framework.
         options = ("-v", "--no-cache-dir", "--no-build-isolation", "--no-deps")
         _pip(
             *("download", *options, "--no-binary=horovod", f"--dest={plain}", f"horovod=={VERSION}"),
@@ -153,10 +153,10 @@ def build(directory: Path, frameworks: Mapping[str, str]) -> Path:
 
 
 def unpack(directory: Path) -> Path:
-    """Unpack the source archive in ``directory``, apply `PATCHES`, and return the source's own directory.
+    """Unpack the source archive in ``directory``, apply `PATCHES`, and return the directory of the source.
 
     Raises:
-        BuildError: the source is not the one that the patches are for.
+        BuildError: the patches do not fit the source.
     """
     (archive,) = directory.glob("horovod-*.tar.gz")
     with tarfile.open(archive) as packed:

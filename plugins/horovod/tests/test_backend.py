@@ -67,7 +67,7 @@ def test_users_choose_the_interface(place: Place, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_host_without_a_way_to_it_is_named(place: Place) -> None:
-    with pytest.raises(LaunchError, match="no way to the host no.such.host.invalid"):
+    with pytest.raises(LaunchError, match="cannot reach the host no.such.host.invalid"):
         Horovod(NoOptions()).start(replace(place, hosts=["no.such.host.invalid", "127.0.0.1"]), WORKER)
 
 

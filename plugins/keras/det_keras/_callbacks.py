@@ -68,7 +68,7 @@ class Callbacks:
             self.keras.on_train_end()
 
     def has_test_begin(self) -> bool:
-        """Return whether one of the trial's own has ``on_test_begin``, such as one that swaps weights."""
+        """Return whether a callback of the trial has ``on_test_begin``, for example to swap in averaged weights."""
         begins = (getattr(one, "on_test_begin", None) for one in self._given)
         return any(getattr(begin, "__module__", "") != _keras.Callback.__module__ for begin in begins)
 

@@ -40,7 +40,7 @@ def read_state(path: Path) -> dict[str, Any]:
     state = read_object(file)
     if state.get("format") != FORMAT:
         raise InvalidTrial(
-            f"{path} has format {state.get('format')!r:.50}, and this det-keras reads {FORMAT}; "
+            f"{path} has format {state.get('format')!r:.50}, but this det-keras reads format {FORMAT}; "
             "pip install -U det-keras"
         )
     return state

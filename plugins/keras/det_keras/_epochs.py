@@ -18,7 +18,7 @@ class Epochs:
     def __init__(self, batches: int | None) -> None:
         self._batches = batches
         self._sums: dict[str, list[float]] = {}
-        """Sum and number of the values of each metric in the present epoch."""
+        """Sum and number of values of each metric in the current epoch."""
 
     def place(self, batch: int) -> tuple[int, int]:
         """The epoch of a batch, and its number within it."""

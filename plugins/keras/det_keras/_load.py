@@ -30,8 +30,8 @@ def load_model_from_checkpoint_path(
         path: the directory of a checkpoint, as ``det checkpoint download`` makes it.
         tags: not used; existing scripts pass it.
         trial_class: the trial's class. None: the one in the checkpoint's ``code/`` if it has that, else the one that
-            imports here under the name that it had in the training, from none of the directories above the checkpoint.
-        trust: whether to run the checkpoint's ``code/``, and to import the class from anywhere.
+            imports here under the name that it had in training. Directories above the checkpoint are not searched.
+        trust: whether to run the checkpoint's ``code/``, and to import the class from any directory.
 
     Raises:
         CheckpointNotFound: there is no checkpoint at ``path``.

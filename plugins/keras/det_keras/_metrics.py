@@ -15,7 +15,7 @@ from det_core.trial.averaging import unite
 
 
 def plain(logs: Any, step: str) -> dict[str, Any]:
-    """Return what a step returned as JSON-compatible values. Tensors become numbers, text and nested lists.
+    """Return the metrics of a step as JSON-compatible values. Tensors become numbers, text and nested lists.
 
     Raises:
         InvalidTrial: it is no dict of metrics, or has a value that is no metric.
@@ -64,12 +64,12 @@ def _merged(model: tf.keras.Model, states: Sequence[Any]) -> dict[str, Any]:
             variable.assign(value)
         metric.merge_state(others)
     known = plain(model.get_metrics_result(), "get_metrics_result")
-    # What a step of the user's returned that no metric keeps has a mean over the slots.
+    # Values that a user's step returned, and that belong to no metric, are averaged over the slots.
     return {name: known.get(name, value) for name, value in unite([logs for _, logs in states]).items()}
 
 
 def with_arrays(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metrics as Keras hands them to callbacks: arrays rather than lists, if their parts are of one shape."""
+    """Return metrics as Keras passes them to callbacks, with arrays instead of lists of equal shape."""
     return {name: _array(value) if isinstance(value, list) else value for name, value in metrics.items()}
 
 

@@ -25,15 +25,15 @@ class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
     ``on_train_batch_end``         after it, with its own metrics
     ``on_epoch_end(epoch, logs)``  after the last batch of an epoch, with the means of its batches; validation
                                    has times of its own, so there is no ``val_loss``
-    ``on_test_begin(logs)``        before a validation; if a callback of yours has it, a trial that has to stop
+    ``on_test_begin(logs)``        before a validation; if a callback of yours has it, a trial that is preempted
                                    finishes the validation first, so that ``on_test_end`` is called
     ``on_test_batch_begin, _end``  around each of its batches
-    ``on_test_end(logs)``          after it, with its metrics; not if it was left before its end
+    ``on_test_end(logs)``          after it, with its metrics; not if the validation was interrupted
     ``on_train_end(logs)``         when this process ends training, well or not
     =============================  ==========================================================================
 
-    An epoch is one pass over the training data, or ``records_per_epoch`` of the config where the data does not tell its
-    length; without that, all training is epoch 0. ``self.model.stop_training = True`` ends the trial with the next
+    An epoch is one pass over the training data, or ``records_per_epoch`` of the config where the length of the data is
+    unknown; without that, all training is epoch 0. ``self.model.stop_training = True`` ends the trial with the next
     report of training metrics, and a checkpoint.
     """
 

@@ -48,7 +48,7 @@ def connect(config: S3Config, connections: int) -> Any:
         client.meta.events.register_last(f"before-call.s3.{operation}", _send_at_once)
     if checksums == "when_required":
         client.meta.events.register("before-call.s3.DeleteObjects", _sum_by_md5)
-    if config.endpoint_url:  # AWS is there, perhaps by way of a network's own gateway, which only S3 requests find
+    if config.endpoint_url:  # AWS needs no probe, and a gateway endpoint may let only S3 requests pass
         _knock(config.endpoint_url, min(_CONNECT, config.timeout))
     return client
 

@@ -32,8 +32,9 @@ _PASSING: Final = frozenset(
         *TransientRetryableChecker._TRANSIENT_ERROR_CODES,
     ]
 )
-"""Codes that may not come again, whatever their status, those that botocore retries among them; so do all others of
-status 429 and 5xx."""
+"""Codes of temporary errors whatever their status, including those that botocore retries.
+
+All errors of status 429 and 5xx are temporary, too."""
 
 _MISSING: Final = frozenset(["404", "NoSuchKey"])
 

@@ -38,7 +38,7 @@ class Exchange(tf.Module):  # type: ignore[misc]
         self._sums: list[Any] = []
         """Of gradients since the last update, one per variable."""
         self._summed: Any = self._no_dependency([])
-        """References to these variables, which checkpoints have elsewhere."""
+        """References to the variables of `_sums`. Checkpoints save the variables elsewhere."""
         self._count: Any = None
         """Of batches."""
         self._average = partial(backend.average, name=name, fp16_compression=fp16_compression)
@@ -94,8 +94,8 @@ class Exchange(tf.Module):  # type: ignore[misc]
             raise InvalidTrial(
                 f"with optimizations.aggregation_frequency {self._aggregation}, an optimizer must apply gradients of "
                 f"the same variables each time: first {_names(one.deref() for one in self._summed)}, now "
-                f"{_names(variables)}; wrap an optimizer for each group of variables, and give each of these a "
-                "gradient in every batch"
+                f"{_names(variables)}; wrap one optimizer per group of variables, and compute a gradient of each "
+                "variable in every batch"
             )
         sums, dense = self._sums, map(tf.convert_to_tensor, gradients)
         added = [total.assign_add(one) for total, one in zip(sums, dense, strict=True)]

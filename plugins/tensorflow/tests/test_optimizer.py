@@ -157,7 +157,7 @@ def test_aggregation_needs_the_same_variables_each_time(kind: str, second: list[
     variables = [tf.Variable(tf.ones([2]), name=name) for name in ("left", "right")]
     for _ in range(2):
         optimizer.apply_gradients([(tf.ones([2]), variables[place]) for place in first])
-    said = rf"first left:0{', right:0' * (len(first) - 1)}, now .*wrap an optimizer for each group of variables"
+    said = rf"first left:0{', right:0' * (len(first) - 1)}, now .*wrap one optimizer per group of variables"
     with pytest.raises(InvalidTrial, match=said):
         optimizer.apply_gradients([(tf.ones([2]), variables[place]) for place in second])
 

@@ -34,8 +34,9 @@ from det_torch._trial import PyTorchTrial
 _log = logging.getLogger("det.torch")
 
 _BEFORE_VALIDATION = ("on_validation_start", "on_validation_epoch_start")
-"""Hooks after which a validation is not left before its end: weights that they exchange for others, such as an average,
-are put back in ``on_validation_end``, and a checkpoint in between would have the others."""
+"""Hooks after which a validation is not interrupted.
+
+They may swap in other weights, such as an average, until ``on_validation_end``. A checkpoint must not save those."""
 
 
 class PyTorchAdapter(TrialAdapter):
@@ -75,7 +76,7 @@ class PyTorchAdapter(TrialAdapter):
         context._backend.ready()
         for model in context.models:
             model.train()
-        self._flags = flags(context._bare_models)  # as code makes them; checkpoints have others
+        self._flags = flags(context._bare_models)  # as the code sets them; checkpoints store differences only
         context._initial_batch = first_batch
         self._training, self._validation = self._data()
         self._ending.callback(self._training.close)
@@ -107,7 +108,7 @@ class PyTorchAdapter(TrialAdapter):
     def started(self) -> None:
         self._context._backend.begin()
         self._callbacks.call("on_training_start")
-        if self._rng_state:  # last, since whatever runs before training may draw
+        if self._rng_state:  # last, because setup code and callbacks may draw random numbers
             set_rng_state(self._rng_state)
         if self._context._profiler is not None:
             self._ending.enter_context(self._context._profiler)

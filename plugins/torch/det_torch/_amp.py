@@ -28,7 +28,7 @@ def step(
         torch._foreach_div_(gradients, divisor)
     if clip_grads:
         clip_grads(parameters(optimizer))
-    if scaler and _has_gradient(optimizer):  # without any, a scaler raises
+    if scaler and _has_gradient(optimizer):  # a scaler raises if there is none
         scaler.step(optimizer)
     else:
         optimizer.step()

@@ -76,10 +76,10 @@ class PyTorchCallback:
         """After the last batch of an epoch; ``epoch_idx`` counts from 0."""
 
     def on_validation_start(self) -> None:
-        """Before a validation, which then is not left before its end, as it otherwise is if the trial has to stop."""
+        """Called before a validation. With this hook, a trial that is preempted finishes the validation first."""
 
     def on_validation_epoch_start(self) -> None:
-        """Before the first batch of a validation by ``evaluate_batch``; as `on_validation_start`."""
+        """Called before the first batch of ``evaluate_batch``. Delays preemption as `on_validation_start` does."""
 
     def on_validation_epoch_end(self, outputs: list[Any]) -> None:
         """After the last batch of a validation by ``evaluate_batch``; ``outputs`` has the metrics of each batch."""

@@ -121,8 +121,8 @@ def _gradients(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _loose(context: PyTorchTrialContext) -> list[dict[str, torch.Tensor]]:
-    """Of each optimizer, the parameters by number that no wrapped model has; an empty list if there are none at all."""
-    if context._backend.sharded:  # which has parts of parameters
+    """Return, for each optimizer, the parameters by number that no wrapped model has. Empty if there are none."""
+    if context._backend.sharded:  # it has parts of parameters only
         return []
     of_models = {parameter for model in context._bare_models for parameter in model.parameters()}
     loose: list[dict[str, torch.Tensor]] = [
@@ -139,7 +139,7 @@ def _load(optimizer: torch.optim.Optimizer, state: Any) -> None:
     if sizes[0] != sizes[1]:
         raise InvalidTrial(
             f"the checkpoint has groups of {sizes[0]} parameters for {type(optimizer).__name__}, but the trial has "
-            f"{sizes[1]}; groups that were added while it trained must be added again by a callback's "
+            f"{sizes[1]}; add groups that were added during training again in a callback's "
             "on_checkpoint_load_start(checkpoint), which finds them in checkpoint['optimizers_state_dict']"
         )
     optimizer.load_state_dict(state)
@@ -147,7 +147,7 @@ def _load(optimizer: torch.optim.Optimizer, state: Any) -> None:
 
 
 def _undo_rounding(optimizer: torch.optim.Optimizer, saved: Mapping[int, Any]) -> None:
-    """Put back what torch rounded to the weights' type, such as float32 averages of bfloat16 weights."""
+    """Restore state that torch rounded to the weights' type, such as float32 averages of bfloat16 weights."""
     for number, parameter in enumerate(parameters(optimizer)):
         kept, own = saved.get(number), optimizer.state.get(parameter)
         if isinstance(kept, Mapping) and isinstance(own, dict):
@@ -159,13 +159,15 @@ def _undo_rounding(optimizer: torch.optim.Optimizer, saved: Mapping[int, Any]) -
 
 def _restore_loose(loose: Sequence[Mapping[str, torch.Tensor]], saved: Sequence[Mapping[str, torch.Tensor]]) -> None:
     if loose and not saved:
-        _log.warning("the checkpoint lacks parameters of optimizers that no wrapped model has; they begin anew")
+        _log.warning(
+            "the checkpoint lacks parameters of optimizers that no wrapped model has; they keep their initial values"
+        )
         return
     shapes, expected = ([{name: one.shape for name, one in of.items()} for of in all_] for all_ in (saved, loose))
     if shapes != expected:
         raise InvalidTrial(
-            f"the checkpoint has, of each optimizer, parameters of no wrapped model with the shapes {shapes}, but the "
-            f"trial has {expected}; it can only continue with the code that saved it"
+            f"the checkpoint has, for each optimizer, parameters outside of wrapped models with the shapes {shapes}, "
+            f"but the trial has {expected}; continue with the code that saved the checkpoint"
         )
     for own, values in zip(loose, saved, strict=True):
         for name, parameter in own.items():

@@ -42,7 +42,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
       Data workers are reseeded for every batch.
     - The order is a function of the trial's seed and the epoch alone: a sampler or batch sampler of your own gets
       ``set_epoch`` if it has it, its ``generator`` is reseeded, and it draws from seeded global generators. A resumed
-      trial draws the epochs before again, so that one that changes with every pass goes on as it was.
+      trial draws the earlier epochs again, so that a sampler with its own state continues exactly.
     - Of an `IterableDataset` each epoch is one pass; it gets ``set_epoch`` too. A resumed trial reads the batches of
       the epoch again and drops them, or gives the dataset its state, if it has ``state_dict`` and ``load_state_dict``
       (with data workers: and is in torchdata's `StatefulDataLoader`). Every slot reads the whole stream and keeps

@@ -1,4 +1,4 @@
-"""Modes of modules and parameters that a trial changes while it trains."""
+"""Modes of modules and parameters that a trial changes during training."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from det_torch._compiled import uncompiled
 
 Flags: TypeAlias = list[dict[str, list[str]]]
-"""Names of the modules in evaluation mode, and of the parameters that require no gradient, of each model."""
+"""For each model, the names of modules in evaluation mode and of parameters that require no gradient."""
 
 
 def flags(models: Sequence[torch.nn.Module]) -> Flags:
-    """Return the flags of models as they are now."""
+    """Return the current flags of models."""
     with uncompiled(models) as bare:
         return [
             {
@@ -27,7 +27,7 @@ def flags(models: Sequence[torch.nn.Module]) -> Flags:
 
 
 def set_flags(models: Sequence[torch.nn.Module], saved: Sequence[Mapping[str, Sequence[str]]]) -> None:
-    """Put back what `flags` returned."""
+    """Restore flags that `flags` returned."""
     with uncompiled(models) as bare:
         for model, of_model in zip(bare, saved, strict=True):
             evaluating, frozen = set(of_model["eval"]), set(of_model["frozen"])
@@ -40,7 +40,7 @@ def set_flags(models: Sequence[torch.nn.Module], saved: Sequence[Mapping[str, Se
 
 @contextmanager
 def evaluating(models: Sequence[torch.nn.Module]) -> Iterator[None]:
-    """Put models into evaluation mode while the block runs. Modules that were in it before stay there."""
+    """Put models into evaluation mode during the block. Modules that were in it before stay in it."""
     kept = [module for model in models for module in model.modules() if not module.training]
     for model in models:
         model.eval()

@@ -34,9 +34,9 @@ def load(
     Args:
         path: the directory of a checkpoint, as ``det checkpoint download`` makes it, of any release from 0.12 on.
         trial_class: the trial's class. None: the one in the checkpoint's ``code/`` if it has that, else the one that
-            imports here under the name that it had in the training, from none of the directories above the checkpoint.
-        trust: whether to run code that the checkpoint brings along: its ``code/``, and what old ones have pickled; and
-            to import the class from anywhere.
+            imports here under the name that it had in training. Directories above the checkpoint are not searched.
+        trust: whether to run code in the checkpoint (its ``code/``, and pickled objects of old checkpoints), and to
+            import the class from any directory.
         trial_kwargs: given to the class besides the context.
 
     Raises:

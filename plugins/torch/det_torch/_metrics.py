@@ -82,7 +82,7 @@ def plain(name: str, value: Any) -> Any:
 
 
 def for_callbacks(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain metrics as callbacks get them: numbers as NumPy scalars, lists of numbers as arrays."""
+    """Return plain metrics with numbers as NumPy scalars and lists of numbers as arrays."""
     return {name: _as_numpy(value) for name, value in metrics.items()}
 
 
@@ -93,7 +93,7 @@ def _as_numpy(value: Any) -> Any:
         return value
     try:
         array = np.asarray(value)
-    except ValueError:  # lists of several lengths
+    except ValueError:  # lists of different lengths
         return value
     return array[()] if array.dtype.kind in "biuf" else value
 

@@ -17,9 +17,9 @@ from det_torch._random import forked, seed_all
 from det_torch.samplers import RepeatSampler
 
 _STATELESS = ("torch.utils.data.", "torchdata.", "det_torch.")
-"""Modules whose samplers yield a function of the seed and the epoch; others may change with every pass."""
+"""Modules whose samplers depend on the seed and the epoch only. Others may keep state between passes."""
 _LONG = 100
-"""Epochs to draw again that are worth a line in the log."""
+"""Number of epochs to draw again that is worth a line in the log."""
 
 _log = logging.getLogger("det.torch")
 
@@ -69,7 +69,7 @@ class BatchStream:
         self._shares = shares
         self._epoch_len = len(loader)
         self._batches: dict[int, Callable[[int], Any]] = {}
-        """Epoch -> its batches, of the epoch that was drawn last, if a sampler may have state of its own."""
+        """Last epoch that was drawn -> its batches, if a sampler may have its own state."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -87,14 +87,14 @@ class BatchStream:
 
     def _epoch(self, epoch: int) -> Callable[[int], Any]:
         """From the number of a batch within the epoch to what the dataset is asked for."""
-        if epoch in self._batches:  # a validation iterates anew
+        if epoch in self._batches:  # a validation iterates again
             return self._batches[epoch]
         parts = list(chain(self._loader))
         foreign = [type(part).__name__ for part in parts if not type(part).__module__.startswith(_STATELESS)]
         if foreign:
             first = max(self._batches, default=-1) + 1
             if epoch - first >= _LONG:
-                _log.info("drawing %d earlier epochs of %s again, which may have state of its own", epoch, foreign[0])
+                _log.info("drawing %d earlier epochs of %s again, because it may have its own state", epoch, foreign[0])
             for earlier in range(first, epoch):
                 self._draw(parts, earlier)
         drawn = self._draw(parts, epoch)

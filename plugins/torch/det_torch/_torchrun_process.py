@@ -1,6 +1,8 @@
-"""Run torchrun with a store that listens at one address: ``python -m det_torch._torchrun_process ARGUMENT...``.
+"""Run torchrun with a store that listens at one address only.
 
-torchrun's own static rendezvous listens on all interfaces, and whoever reaches its store can read and change it.
+Usage: ``python -m det_torch._torchrun_process ARGUMENT...``.
+
+torchrun's own static rendezvous listens on all interfaces, where any client can read and change its store.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class OneAddressRendezvous(StaticTCPRendezvous):
 
 
 def create_rendezvous(parameters: RendezvousParameters) -> RendezvousHandler:
-    """Make the rendezvous of this node, whose index is ``rank`` of ``--rdzv-conf``."""
+    """Create the rendezvous of this node, whose index is ``rank`` of ``--rdzv-conf``."""
     address, port = parse_rendezvous_endpoint(parameters.endpoint, -1)
     rank = int(parameters.config["rank"])
     return OneAddressRendezvous(address, port, rank, parameters.max_nodes, parameters.run_id, _SECONDS_TO_COME)
@@ -65,11 +67,13 @@ def _listen(address: str, port: int) -> int:
     try:
         return socket.create_server((address, port), family=family).detach()
     except OSError as error:
-        sys.exit(f"the workers cannot meet at {address}, port {port}: {error.strerror}; give another one with --port")
+        sys.exit(
+            f"the rendezvous cannot listen at {address}, port {port}: {error.strerror}; choose another port with --port"
+        )
 
 
 def _limit_closing(seconds: int) -> None:
-    """Make ``--shutdown-timeout`` hold after the failure of a worker, too, where torchrun waits for 30 s."""
+    """Apply ``--shutdown-timeout`` after the failure of a worker, too, instead of torchrun's 30 s."""
     close = PContext.close
 
     def limited(self: PContext, death_sig: signal.Signals | None = None, timeout: int = seconds) -> None:

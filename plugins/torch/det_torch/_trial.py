@@ -49,7 +49,7 @@ class PyTorchTrial(Trial):
         def evaluate_batch(self, batch): ...           # or evaluate_full_dataset(self, data_loader)
 
     In both, models are in training mode when training begins. Modules that callbacks or ``train_batch`` put into
-    evaluation mode, and parameters that they freeze, stay so beyond validations and checkpoints.
+    evaluation mode, and parameters that they freeze, stay so after validations and checkpoints.
 
     In both, ``build_callbacks`` may return `PyTorchCallback` objects, whose methods run at epochs, validations,
     checkpoints and the like, and metrics that are no plain mean over batches go through ``context.wrap_reducer``.

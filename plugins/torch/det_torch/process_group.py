@@ -50,17 +50,17 @@ def losing_peers() -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, DetError) or not _LOST.search(str(error)):
             raise
-        raise PeerLost(f"torch.distributed cannot go on with the other slots: {error}") from error
+        raise PeerLost(f"torch.distributed lost another slot: {error}") from error
 
 
 @torch.no_grad()
 def broadcast(tensors: Iterable[torch.Tensor]) -> None:
-    """Give all slots the values that the chief has, in tensors of any layout."""
+    """Copy the chief's values to the tensors of all slots. Tensors may have any memory layout."""
     for tensor in tensors:
         for dimension, stride in enumerate(tensor.stride()):
-            if stride == 0 and tensor.size(dimension) > 1:  # as expand() makes it: all of one element
+            if stride == 0 and tensor.size(dimension) > 1:  # an expanded dimension, which has one element in memory
                 tensor = tensor.narrow(dimension, 0, 1)
-        # Transports send memory as it lies there: NCCL refuses gaps, gloo overwrites what is in them.
+        # Transports send raw memory: NCCL refuses gaps, gloo overwrites their content.
         whole = tensor.contiguous()
         dist.broadcast(whole, src=0)
         if whole.data_ptr() != tensor.data_ptr():

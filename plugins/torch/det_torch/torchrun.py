@@ -31,7 +31,7 @@ _RANKS = {
 
 
 class Torchrun(Backend):
-    """Starts workers by torchrun. It listens on loopback, or of several nodes at the addresses that the hosts name."""
+    """Starts workers with torchrun. It listens on loopback, or with several nodes at the addresses of the hosts."""
 
     def __init__(self, options: BaseModel) -> None:
         """The options concern the training only."""
@@ -52,7 +52,7 @@ class Torchrun(Backend):
         }
         options = [f"--{name}={value}" for name, value in arguments.items()]
         argv = [sys.executable, "-m", "det_torch._torchrun_process", *options, "--no-python", *worker]
-        # What DeepSpeed's own launcher sets, and scripts that it started read.
+        # DeepSpeed's own launcher sets these, and scripts for it read them.
         ours = {"LOCAL_SIZE": place.slots, "CROSS_RANK": place.node, "CROSS_SIZE": len(place.hosts)}
         env = {name: str(value) for name, value in ours.items()}
         return Start(argv=argv, env={**env, **interface_variables(_INTERFACES, here)})

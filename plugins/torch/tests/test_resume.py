@@ -443,7 +443,7 @@ def test_parameters_of_no_model_that_do_not_fit_are_told(make_context: Any, tmp_
             group["params"][0].data = torch.zeros(3)
 
     checkpoint = Life(Balances, make_context, tmp_path).live([2], ())
-    with pytest.raises(InvalidTrial, match=r"of no wrapped model with the shapes .*2.* but the trial has .*3"):
+    with pytest.raises(InvalidTrial, match=r"outside of wrapped models with the shapes .*2.* but the trial has .*3"):
         Life(Others, make_context, tmp_path)._piece(checkpoint, 2, 3, [])
 
 

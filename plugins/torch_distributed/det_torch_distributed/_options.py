@@ -17,9 +17,9 @@ class Options(BaseModel):
     find_unused_parameters: bool = False
     """Whether some batches may use a part of a model's parameters only; costs a walk over the graph in each."""
     broadcast_buffers: bool = False
-    """Whether all slots take over the chief's buffers before every forward pass of training."""
+    """Whether the chief's buffers are copied to all slots before every forward pass of training."""
     sync_batch_norm: bool = False
-    """Whether BatchNorm normalizes over the batches of all slots, on GPUs only."""
+    """Whether BatchNorm normalizes over the batches of all slots. Requires GPUs."""
     sharding: Literal["none", "fsdp"] = "none"
     """Whether each slot has the whole of models and optimizers, or a part, by FSDP2."""
     units: list[str] = Field(default_factory=list)

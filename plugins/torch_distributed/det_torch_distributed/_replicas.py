@@ -19,25 +19,25 @@ from det_core.errors import InvalidTrial
 from det_torch_distributed._options import Options
 
 _PARAMETERS = inspect.signature(DistributedDataParallel).parameters
-_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers"  # its name before
-"""Name of DDP's option. Off by default, since sharing buffers before every pass costs an exchange and breaks losses of
-two passes."""
+_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers"  # its former name
+"""Name of DDP's option. Off by default, because sharing buffers before every pass costs a broadcast and breaks losses
+that need two passes."""
 
 
 class _Replica(DistributedDataParallel):
-    """One that a trial may freeze for a while, as adversaries do, and whose buckets stay as they are.
+    """DDP replica that a trial may freeze temporarily, as in adversarial training, and whose buckets never change.
 
     A forward pass that no backward pass follows would leave DDP waiting for gradients, and it would exchange those of
     the next batch even if they only add up.
 
-    After the first backward pass DDP orders its buckets anew. The place of an element decides in which order a ring of
-    three slots or more adds it up, so the first batch of a resumed run would be rounded otherwise than in one run.
+    After the first backward pass DDP reorders its buckets. The position of an element decides in which order a ring of
+    three or more slots sums it up, so the first batch of a resumed run would be rounded differently.
     """
 
     def __init__(self, module: torch.nn.Module, **options: Any) -> None:
         super().__init__(module, **options)
-        # The order that is for later is made now, of all parameters as they are; with find_unused_parameters it is
-        # never made, and this does nothing.
+        # Build the final buckets now, from all parameters in their order. With find_unused_parameters DDP never
+        # rebuilds its buckets, and this does nothing.
         self.reducer._push_all_rebuilt_params()
         self.reducer._rebuild_buckets()
 
@@ -45,7 +45,7 @@ class _Replica(DistributedDataParallel):
         parameters, sparse = super()._build_params_for_reducer()  # type: ignore[no-untyped-call]
         if self.find_unused_parameters:
             return parameters, sparse
-        return parameters[::-1], sparse[::-1]  # as backward passes meet them, so that exchanges begin early
+        return parameters[::-1], sparse[::-1]  # in the order of backward passes, so that communication starts early
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         # Without gradients nothing is exchanged: slots may validate different numbers of batches, or the chief alone.
@@ -61,7 +61,7 @@ class Replicas(TorchBackend):
         self._device = context.device
         if options.sync_batch_norm and self._device.type == "cpu":
             raise InvalidTrial(
-                "distributed.sync_batch_norm needs GPUs, and this slot trains on the CPU; remove it, or use a layer "
+                "distributed.sync_batch_norm needs GPUs, but this slot trains on the CPU; remove it, or use a layer "
                 "that does not compute over the batch, such as torch.nn.GroupNorm"
             )
         self._options = options
@@ -70,7 +70,7 @@ class Replicas(TorchBackend):
         self._compressed: set[DistributedDataParallel] = set()
         self._exchanged: set[torch.Tensor] = set()
         self._unexchanged: dict[torch.optim.Optimizer, tuple[int, list[torch.Tensor]]] = {}
-        """Number of an optimizer's parameters, and those of them that no replica exchanges; mostly none."""
+        """Number of each optimizer's parameters, and those whose gradients no replica exchanges, usually none."""
         self._group = ProcessGroup(context.device)
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -79,7 +79,7 @@ class Replicas(TorchBackend):
             return model  # there is nothing to exchange, which DDP refuses
         if self._options.sync_batch_norm:
             convert: Callable[[torch.nn.Module], torch.nn.Module] = torch.nn.SyncBatchNorm.convert_sync_batchnorm
-            model = convert(model)  # which has the same parameters and buffers
+            model = convert(model)  # it keeps the parameters and buffers
         replica = _Replica(
             model,
             device_ids=[self._device] if self._device.type == "cuda" else None,
@@ -122,8 +122,8 @@ class Replicas(TorchBackend):
                 raise InvalidTrial(
                     f"{type(optimizer).__name__} trains a parameter of shape {tuple(weight.shape)} whose gradients "
                     "slots do not exchange, so its values would drift apart: no wrapped model has it, or it was "
-                    "frozen when wrap_model() was called. Make it part of a module that you wrap; and freeze "
-                    "parameters after wrap_model(), with `distributed: {find_unused_parameters: true}`"
+                    "frozen when wrap_model() was called. Make it part of a module that you wrap, and freeze "
+                    "parameters only after wrap_model(), with `distributed: {find_unused_parameters: true}`"
                 )
         run()
 

@@ -1,6 +1,6 @@
-"""Two hosts, each a network namespace with a name, an address and a hosts file of its own.
+"""Two hosts as network namespaces, each with its own name, address and hosts file.
 
-A host's own name means loopback in its hosts file, as on Debian.
+In its hosts file a host's own name resolves to loopback, as on Debian.
 """
 
 from __future__ import annotations

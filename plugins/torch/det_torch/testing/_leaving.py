@@ -39,7 +39,7 @@ class Leaving(AdapterSuite):
 
     @pytest.mark.integration
     def test_a_stuck_slot_is_named(self, jobs: Jobs) -> None:
-        """Where ``distributed.timeout`` is set, and after 10 s of it nothing of the job is left."""
+        """With ``distributed.timeout``. All processes of the job end within 10 s after it."""
         job = jobs.make(ONE_MODEL, distributed={"backend": self.backend, **self.options, "timeout": 3})
         assert job.run(2, Failure("freeze", 1, 5)) != 0, job.output()
         *_, verdict = job.output().splitlines()
