@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests, on a Unix socket in a directory of its own."""
+"""A PostgreSQL server for tests, on a Unix socket in its own directory."""
 
 from __future__ import annotations
 

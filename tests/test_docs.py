@@ -52,7 +52,7 @@ def test_links_and_places_exist() -> None:
 
 
 def test_the_tests_that_documents_name_exist() -> None:
-    """docs/reliability.md names a test for each promise; one in a suite is a method."""
+    """docs/reliability.md names an existing test for each guarantee. Tests in suites are methods."""
     named = re.findall(r"`([\w./]+\.py)::(?:\w+::)?(test_\w+)", TEXT)
     assert len(named) > 80
     missing = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]

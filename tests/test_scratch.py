@@ -1,4 +1,4 @@
-"""Scratch directories and what killed processes leave of them."""
+"""Scratch directories, including those of killed processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from det_core.scratch import keep_directory, scratch_directory
 
 @pytest.fixture
 def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the directory for temporary files, which nobody has swept."""
+    """Return the directory for temporary files, which this process has not swept yet."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
 
@@ -36,7 +36,7 @@ def test_it_is_private_empty_and_goes_away(parent: Path) -> None:
 
 
 def test_one_that_a_cleaner_removed_is_no_error(parent: Path) -> None:
-    """R8: a cleaner of the directory for temporary files was there."""
+    """R8: a cleaner of temporary files removed it."""
     with scratch_directory("agent") as directory:
         directory.rmdir()
     assert not names(parent)

@@ -135,7 +135,7 @@ def test_rm_spares_what_a_running_trial_may_go_on_from(det: Det, trained: Record
 
 
 def test_rm_spares_what_is_resumed_while_it_asks(det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R15: whoever resumes the experiment before the answer keeps its latest checkpoint."""
+    """R15: an experiment that is resumed before the answer keeps its latest checkpoint."""
 
     def resumed(*arguments: object, **options: object) -> bool:
         trained.store.acquire_lease(1, "host:1:1:x", seconds=60)

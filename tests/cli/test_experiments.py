@@ -324,7 +324,7 @@ def test_names_that_look_like_markup(store: TrackingStore, monkeypatch: pytest.M
 
 @pytest.mark.integration
 def test_a_plot_shows_names_as_they_are(det: Det, three: Record, tmp_path: Path) -> None:
-    """A hyperparameter with two dollar signs was taken for a formula, which it need not be: a ParseException."""
+    """A hyperparameter with two dollar signs was parsed as a formula and raised a ParseException."""
     if find_spec("matplotlib") is None:
         lacking("matplotlib is not installed: pip install 'det-core[plot]'")
     three.trial = three.store.create_trial(1, hparams={"path": r"$DATA/\nothing_$1"}, seed=0)
@@ -335,7 +335,7 @@ def test_a_plot_shows_names_as_they_are(det: Det, three: Record, tmp_path: Path)
 
 @pytest.mark.integration
 def test_a_plot_of_huge_values_and_long_names(det: Det, three: Record, tmp_path: Path) -> None:
-    """The first ended in a traceback; of the second, the legend left no room for the curves, which is a warning."""
+    """Huge values raised an error. With long names, the legend left no room for the curves, which is a warning."""
     if find_spec("matplotlib") is None:
         lacking("matplotlib is not installed: pip install 'det-core[plot]'")
     three.trial = three.store.create_trial(1, hparams={"path": "/data" * 100}, seed=0)

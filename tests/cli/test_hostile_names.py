@@ -1,4 +1,4 @@
-"""Names, metrics and logs come from anybody's code: none commands the terminal, or a spreadsheet."""
+"""Untrusted names, metrics and logs control neither the terminal nor a spreadsheet."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 @pytest.fixture
 def evil(store: TrackingStore, tmp_path: Path) -> Record:
-    """A record in which everything that anybody can name has a name like that."""
+    """A tracking store in which everything with a name has a hostile one."""
     config = {
         "name": EVIL,
         "description": EVIL,

@@ -139,7 +139,7 @@ def test_one_trial_only(folder: Folder, tmp_path: Path) -> None:
 
 
 def test_nothing_is_copied_out_of_the_directory(tmp_path: Path) -> None:
-    """Whoever writes into a bucket names its objects."""
+    """Names of objects come from anyone with write access to the bucket."""
     bucket = MemoryBucket()
     prefix = "tensorboard/experiment/1/trial/"
     names = ("3/events", f"3/{tmp_path}/evil", "3/../../evil", "3/a\0b", "3/a//b", "../evil", "/evil", "3/")

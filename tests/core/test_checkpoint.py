@@ -329,7 +329,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 @on_every_store
 def test_a_damaged_checkpoint_is_marked(job: Job, source: Any, tmp_path: Path, damage: str, size: int) -> None:
-    """S3: a checkpoint that lost metadata.json and files is corrupt; whoever finds that marks it, once for all."""
+    """S3: a checkpoint that lost metadata.json and files is corrupt, and is marked once."""
     one = job.context(single_process())
     older = one.upload(source("older", w="0"), {"steps_completed": 1})
     storage_id = one.upload(source("mine", w="1", v="1"), STEPS)

@@ -237,7 +237,7 @@ def test_a_mistake_of_the_chief_reaches_all_workers(det_home: Path, size: int) -
 
 @pytest.mark.integration
 def test_an_error_that_only_the_chief_can_unpickle_reaches_all_workers_as_text(det_home: Path) -> None:
-    """C11."""
+    """C11: errors were sent by pickle."""
     said = workers.run(
         2,
         SEARCHING

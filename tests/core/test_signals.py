@@ -26,7 +26,7 @@ from det_core.tracking import open_store
 
 @pytest.fixture
 def outside() -> Iterator[list[int]]:
-    """SIGTERMs that reached the handler from before the context."""
+    """SIGTERMs that reached the handler that was installed before the context."""
     reached: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: reached.append(number))
     yield reached
@@ -39,7 +39,7 @@ def send(*numbers: int) -> None:
 
 
 def run(script: str) -> str:
-    """What a script prints that has det's core."""
+    """Run a script that imports det's core and return its output."""
     head = "import multiprocessing, os, signal, sys, threading, time\nfrom det_core import core\n"
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", head + textwrap.dedent(script)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -49,7 +49,7 @@ def run(script: str) -> str:
 
 @pytest.mark.integration
 def test_forked_children_can_be_ended(det_home: Path) -> None:
-    """C1: also one that a thread forked, and daemons that the interpreter ends at its own exit."""
+    """C1: including children that a thread forked, and daemons that the interpreter ends at exit."""
     printed = run(
         """
         children = []
@@ -75,7 +75,7 @@ def test_forked_children_can_be_ended(det_home: Path) -> None:
 
 @pytest.mark.integration
 def test_forked_children_survive_the_first_ctrl_c(det_home: Path) -> None:
-    """C1: a terminal sends SIGINT to data workers, too, which the batch that is still to be finished needs."""
+    """C1: a terminal sends SIGINT to data workers, too, but the current batch still needs them."""
     printed = run(
         """
         def work(ready):
@@ -102,7 +102,7 @@ def test_forked_children_survive_the_first_ctrl_c(det_home: Path) -> None:
 
 
 def test_a_signal_during_the_final_flush_loses_nothing(det_home: Path, outside: list[int]) -> None:
-    """C3."""
+    """C3: a signal ended the flush, and the last reports were lost."""
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 1.0})
         flush = context.train._close
@@ -120,7 +120,7 @@ def test_a_signal_during_the_final_flush_loses_nothing(det_home: Path, outside: 
 
 
 def test_the_first_ctrl_c_asks_whatever_asked_before(det_home: Path) -> None:
-    """C5: the chief may have heard of the same Ctrl-C from another rank."""
+    """C5: another rank may have forwarded the same Ctrl-C to the chief."""
     with core.init() as context:
         context.preempt._request("signal")
         send(signal.SIGINT)
@@ -131,7 +131,7 @@ def test_the_first_ctrl_c_asks_whatever_asked_before(det_home: Path) -> None:
 
 @pytest.mark.integration
 def test_the_loss_of_the_runner_is_a_request_whatever_stdout_is(tmp_path: Path) -> None:
-    """C6."""
+    """C6: scripts may replace `sys.stdout` by an object without a descriptor."""
     printed = run(
         f"""
         import socket
@@ -159,7 +159,7 @@ def test_the_loss_of_the_runner_is_a_request_whatever_stdout_is(tmp_path: Path) 
 
 
 def test_one_lost_notice_does_not_end_the_forwarding(caplog: pytest.LogCaptureFixture) -> None:
-    """C12."""
+    """C12: later signals still reach the chief."""
     passed: list[str] = []
 
     def notify(reason: str) -> None:
@@ -177,7 +177,7 @@ def test_one_lost_notice_does_not_end_the_forwarding(caplog: pytest.LogCaptureFi
 
 
 def test_an_ignored_signal_stays_ignored(det_home: Path) -> None:
-    """C14: a shell starts scripts in its background so."""
+    """C14: shells start background jobs with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with core.init() as context:
@@ -191,7 +191,7 @@ def test_an_ignored_signal_stays_ignored(det_home: Path) -> None:
 def test_a_handler_that_python_did_not_install_is_no_error(
     det_home: Path, outside: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C15."""
+    """C15: `signal.getsignal` returns None for it."""
     with monkeypatch.context() as patch:
         patch.setattr(signal, "getsignal", lambda number: None)
         context = core.init()
@@ -204,7 +204,7 @@ def test_a_handler_that_python_did_not_install_is_no_error(
 def test_handlers_go_when_the_block_cannot_be_entered(
     det_home: Path, outside: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C16."""
+    """C16: the previous handlers are restored."""
     context = core.init()
     start = context.train._start
 
@@ -224,7 +224,7 @@ def test_handlers_go_when_the_block_cannot_be_entered(
 def test_a_second_sigterm_ends_a_script_that_never_asks(
     det_home: Path, monkeypatch: pytest.MonkeyPatch, asks: bool
 ) -> None:
-    """C17: one that asks may be in the middle of a checkpoint."""
+    """C17: a script that polls for requests may be saving a checkpoint."""
     monkeypatch.setattr(_signals, "_PATIENCE", 0.02)
     with contextlib.ExitStack() as stack:
         ended = None if asks else stack.enter_context(pytest.raises(SystemExit))

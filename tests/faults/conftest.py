@@ -1,4 +1,4 @@
-"""A place for one round of the campaign: a small disk, a temporary directory and a database, all of its own."""
+"""Small disk, temporary directory and database for one round of the campaign."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def delete_file(attacked: Round) -> str | None:
 
 
 def fill_disk(attacked: Round) -> str | None:
-    """Leave no byte for checkpoints for some seconds."""
+    """Fill the disk of checkpoints for some seconds."""
     if not attacked.disk.is_mount():
         return "left out filling the disk: no small disk can be mounted here"
     ballast, seconds = attacked.disk / "ballast", attacked.chance.uniform(0.5, 2)

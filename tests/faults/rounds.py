@@ -68,7 +68,7 @@ class Fault:
 
 
 def run(attacked: Round, planned: Sequence[tuple[int, Fault]]) -> None:
-    """Run the search to its end: inject each fault once so many batches are reported, resume the search if it ends.
+    """Run the search to its end: inject each fault at its number of reported batches, and resume the search if it ends.
 
     Raises:
         AssertionError: it was not completed within the limit, or the runner ended though no fault may have ended it.

@@ -64,7 +64,7 @@ class T(ToyTrial):
 
 
 class Course:
-    """What a toy trial does when nobody disturbs it."""
+    """Expected results of an undisturbed toy trial."""
 
     def __init__(self, seed: int) -> None:
         chance = random.Random(seed)
@@ -180,7 +180,7 @@ def assert_kept_as_promised(attacked: Round, seed: int) -> None:
 
 
 def retained(rows: Sequence[Checkpoint], policy: dict[str, Any], seeds: dict[int, int]) -> set[str]:
-    """Say again, in other words than det's own, which checkpoints a policy keeps."""
+    """Return the checkpoints that a policy keeps, computed independently of det."""
 
     def loss(row: Checkpoint) -> float:
         return Course(seeds[row.trial_id]).loss(row.steps_completed or 0)
@@ -197,7 +197,7 @@ def retained(rows: Sequence[Checkpoint], policy: dict[str, Any], seeds: dict[int
 
 
 def assert_nothing_is_left(attacked: Round) -> None:
-    """Look for processes and files that nobody needs any more."""
+    """Look for processes and files that were left behind."""
     wait_for(lambda: not attacked.processes(), 15)
     for orphan in find_orphans(attacked.store, timedelta(0)).found:  # as `det checkpoint gc --orphans` does
         remove(attacked.store, orphan)

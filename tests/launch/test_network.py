@@ -1,4 +1,4 @@
-"""Where the workers of a node listen."""
+"""Addresses at which the workers of a node listen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is alive, and who holds a lock."""
+"""Liveness of processes and holders of locks."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_code_among_the_record_is_refused(
 
 
 def archive(*members: tarfile.TarInfo) -> bytes:
-    """An archive by somebody else; each file holds as many zeros as its size says."""
+    """Return a foreign archive of files that are filled with zeros."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as made:
         for member in members:

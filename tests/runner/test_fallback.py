@@ -1,4 +1,4 @@
-"""A checkpoint that was damaged costs the batches since the one before, and nothing else."""
+"""A damaged checkpoint costs the batches since the previous one, and nothing else."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_storage_that_does_not_answer_damages_nothing(
 
 
 def a_start(store: TrackingStore, source: Experiment, source_checkpoint: str | None = None, **searcher: Any) -> Any:
-    """Where a new trial starts that has no checkpoint of its own."""
+    """Return the starting point of a new trial without checkpoints."""
     config = parse_config({**source.config, "searcher": {**source.config["searcher"], **searcher}}).dump()
     experiment = store.create_experiment(config=config)
     new = NewTrial(hparams={}, seed=0, source_checkpoint=source_checkpoint)
@@ -175,7 +175,7 @@ def a_start(store: TrackingStore, source: Experiment, source_checkpoint: str | N
 def test_a_warm_start_from_a_damaged_checkpoint_is_an_error_that_names_it(
     store: TrackingStore, saved: Callable[..., Experiment]
 ) -> None:
-    """Which checkpoint to start from is what a person chose, so no other one takes its place."""
+    """The user chose the checkpoint to start from, so no other one takes its place."""
     source = saved(State.COMPLETED)
     assert a_start(store, source, source_trial_id=1).checkpoint.uuid == "1-3"
     store.fail_checkpoint("1-3", "w is missing")

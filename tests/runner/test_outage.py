@@ -1,4 +1,4 @@
-"""A database that is away while trials train: nothing is lost, and a long outage ends in something to resume."""
+"""Outages of the database during training. Nothing is lost, and after a long outage the experiment can be resumed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONFIG: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgreSQL]:
-    """A server that tests stop; each starts it again."""
+    """A server that tests may stop. It is started again for each test."""
     with running_postgresql() as server:
         yield server
 
@@ -54,7 +54,7 @@ def store(url: str) -> Iterator[TrackingStore]:
 
 @pytest.fixture
 def outage(url: str, server: PostgreSQL) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """Nobody can write while the block runs."""
+    """Block all writes to the database during the block."""
 
     @contextlib.contextmanager
     def outage() -> Iterator[None]:
@@ -78,7 +78,7 @@ Outage = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def started(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """Run ``call`` in a thread; the list gets what it returns or raises."""
+    """Run ``call`` in a thread, and append its result or exception to the list."""
     results: list[Any] = []
 
     def work() -> None:

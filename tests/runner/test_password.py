@@ -1,4 +1,4 @@
-"""The database's password reaches the processes that need it, and is on nobody's command line."""
+"""The database's password reaches the processes that need it, and is on no command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nobody else reads what det keeps in DET_HOME."""
+"""Other users cannot read det's data in DET_HOME."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..waiting import wait_for
 
 @pytest.fixture
 def det_home(det_home: Path) -> Iterator[Path]:
-    """One that others may read."""
+    """A DET_HOME that other users can read."""
     det_home.mkdir()
     det_home.chmod(0o755)
     before = os.umask(0o022)

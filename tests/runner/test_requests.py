@@ -1,4 +1,4 @@
-"""Which signals ask for what."""
+"""Requests that signals make."""
 
 from __future__ import annotations
 

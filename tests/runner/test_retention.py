@@ -121,7 +121,7 @@ def left(store: TrackingStore, experiment: Experiment) -> list[str]:
 def test_an_experiment_that_starts_from_a_deleted_trial_keeps_nothing(
     saved: Callable[..., Experiment], store: TrackingStore
 ) -> None:
-    """R1: its source is gone, and the checkpoints of others are cleaned up all the same."""
+    """R1: its source is gone, but the checkpoints of others are still cleaned up."""
     experiment = saved(State.COMPLETED)
     saved(State.PAUSED, source_trial_id=12345)
     policy = parse_config(experiment.config).checkpoint_storage
@@ -134,7 +134,7 @@ def test_an_experiment_that_starts_from_a_deleted_trial_keeps_nothing(
 def test_what_another_experiment_starts_from_is_not_deleted(
     saved: Callable[..., Experiment], store: TrackingStore, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """R1: whoever deletes it learns which experiment needs it."""
+    """R1: the error names the experiment that needs it."""
     first = saved(State.COMPLETED)
     second = saved(State.PAUSED, **{key: {"source_trial_id": 1, "source_checkpoint_uuid": "1-2"}[key]})
     assert main(["experiment", "delete", str(first.id), "--yes"]) == 1
@@ -209,7 +209,7 @@ def test_an_experiment_resumed_while_its_deletion_is_confirmed_keeps_its_checkpo
 def test_nobody_resumes_an_experiment_while_it_is_deleted(
     saved: Callable[..., Experiment], store: TrackingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R15: a runner that starts meanwhile is refused."""
+    """R15: a runner that starts during the deletion is refused."""
     experiment = saved(State.PAUSED)
     refused = []
 

@@ -168,7 +168,7 @@ def test_a_source_is_its_checkpoint_of_that_moment(search: Any, store: TrackingS
 def test_a_replacement_starts_where_the_replaced_trial_started(
     search: Any, store: TrackingStore, experiment_id: int
 ) -> None:
-    """R20: the origin trains on meanwhile, and the checkpoints that it saves then are of the next round."""
+    """R20: the source continues to train, and its later checkpoints belong to the next round."""
     begun = search(
         [Create(0, HPARAMS), Train(0, 4)],
         [Create(1, HPARAMS, source=0), Train(1, 4), Train(0, 8)],
@@ -247,7 +247,7 @@ def test_a_search_of_failures_starts_again(search: Any, store: TrackingStore, ex
 def test_a_search_that_begins_again_trains_what_its_method_asks_for(
     search: Any, store: TrackingStore, experiment_id: int
 ) -> None:
-    """R17: restarts count anew, and a trial with other hyperparameters is another trial."""
+    """R17: restarts are counted from zero, and a trial with other hyperparameters is another trial."""
     begun = search(FIRST, [], [])
     same, other = begun.queue
     for trial in (same, other):

@@ -1,4 +1,4 @@
-"""Downloads replace what is in a directory only by what is whole and verified."""
+"""Downloads replace files in a directory only by complete and verified ones."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_links_inside_a_checkpoint_become_files(store: DirectoryStorage, base: P
 def test_links_out_of_a_checkpoint_are_not_followed(
     store: DirectoryStorage, base: Path, tmp_path: Path, target: str
 ) -> None:
-    """A checkpoint without checksums may have been put there by anybody."""
+    """A checkpoint without checksums may come from anyone."""
     for path in (tmp_path / "outside" / "id_rsa", base / "one2" / "x", base / "one" / "weights"):
         path.parent.mkdir(parents=True)
         path.write_text("secret")

@@ -1,4 +1,4 @@
-"""Which seeds a campaign runs."""
+"""Seeds of a campaign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to those who run something, and the logs that are followed."""
+"""Requests to runners, and logs that are followed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from det_core.tracking.control import ask, ask_to_kill_trial, log_lines
 
 @pytest.fixture
 def running(store: TrackingStore, trial: Trial) -> int:
-    """An experiment that somebody runs."""
+    """An experiment with a runner."""
     store.acquire_lease(trial.experiment_id, "host:1:1:1", seconds=60)
     store.set_experiment_state(trial.experiment_id, State.ACTIVE)
     return trial.experiment_id
@@ -36,7 +36,7 @@ def test_a_request_never_replaces_one_that_asks_for_more(store: TrackingStore, r
 
 @pytest.mark.parametrize("state", [State.COMPLETED, State.ERROR, State.CANCELED])
 def test_what_has_ended_meanwhile_stays_ended(store: TrackingStore, running: int, trial: Trial, state: State) -> None:
-    """R11: a search that completed between the look and the write became PAUSED, its trial STOPPING_KILLED."""
+    """R11: a search that completed between the read and the write became PAUSED, its trial STOPPING_KILLED."""
     store.set_trial_state(trial.id, state)
     assert not store.request_trial_end(trial.id)
     ended = store.trial(trial.id)

@@ -1,4 +1,4 @@
-"""A database that is away for a while: everything goes on afterwards, and nothing is written twice."""
+"""Temporary outages of the database. Everything continues afterwards, and nothing is written twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..waiting import wait_for
 
 @pytest.fixture(scope="module")
 def unsteady() -> Iterator[PostgreSQL]:
-    """A server that tests stop; each starts it again."""
+    """A server that tests may stop. It is started again for each test."""
     with running_postgresql() as server:
         yield server
 
@@ -43,7 +43,7 @@ def line(trial_id: int) -> LogLine:
 
 
 def in_background(call: Callable[[], Any]) -> Callable[[], Any]:
-    """Start ``call`` in a thread; a function that waits for its result."""
+    """Start ``call`` in a thread, and return a function that waits for its result."""
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(call()))
     thread.start()
@@ -115,7 +115,7 @@ def test_a_reader_of_pages_goes_on_after_a_restart(unsteady: PostgreSQL) -> None
 
 
 class Cutting:
-    """Stands between a client and the server, and cuts the connection before the answer to COMMIT gets through."""
+    """Proxy that cuts the connection before the response to COMMIT reaches the client."""
 
     def __init__(self, directory: Path, server: PostgreSQL) -> None:
         self.cuts = 0

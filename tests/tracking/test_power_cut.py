@@ -67,7 +67,7 @@ class Node:
 
 @dataclass
 class Disk:
-    """What is on a disk after some calls."""
+    """State of a disk after some calls."""
 
     names: dict[str, Node] = field(default_factory=dict)
     durable_names: dict[str, Node] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Disk:
             node.synced = bytes(node.now)
 
     def found(self, root: str) -> dict[str, dict[str, bytes | None]]:
-        """What a power cut leaves, case -> path -> contents, None of a directory."""
+        """Return the state after a power cut, case -> path -> contents, with None for a directory."""
         files = {name: node for name, node in self.names.items() if not name.endswith("-shm")}  # never read again
         old = {name: node for name, node in self.durable_names.items() if not name.endswith("-shm")}
 
@@ -140,7 +140,7 @@ def rows(place: Path, query: str) -> list[Any]:
 
 
 def look(place: Path, marks: list[list[str]]) -> None:
-    """Check what a power cut left; ``marks`` is what the script had been told by then."""
+    """Check the state after a power cut; ``marks`` are the results that the script had received by then."""
     recorded = rows(place, "SELECT uuid, state, steps_completed, resources FROM checkpoints")
     states = {uuid: state for uuid, state, _, _ in recorded}
     reported = [json.loads(text)["loss"] for (text,) in rows(place, "SELECT metrics FROM metrics")]

@@ -1,4 +1,4 @@
-"""Values that cannot be recorded are refused by both databases, with the same words."""
+"""Values that cannot be recorded are refused by both databases with the same message."""
 
 from __future__ import annotations
 

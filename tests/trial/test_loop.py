@@ -1,4 +1,4 @@
-"""What the loop tells the runner when it ends."""
+"""Reports of the loop to the runner at its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .test_slots import Share
 
 
 class Asked(Share):
-    """Is asked to leave after a batch, and validates to the end all the same."""
+    """Is asked to stop after a batch, but finishes its validation."""
 
     asked_after: int
 

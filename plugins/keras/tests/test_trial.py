@@ -241,7 +241,7 @@ def test_callbacks_are_called_in_order(make_context: Make, tmp_path: Path) -> No
 
 
 def test_weights_that_a_callback_exchanges_for_a_validation_are_in_no_checkpoint(make_context: Make) -> None:
-    """T1 for Keras: a stop amid the validation waits for ``on_test_end``, which puts them back."""
+    """T1 for Keras: a stop during the validation waits for ``on_test_end``, which puts them back."""
 
     class Averages(tf.keras.callbacks.Callback):  # type: ignore[misc]
         def on_test_begin(self, logs: Any = None) -> None:
@@ -309,7 +309,7 @@ def test_loss_scales_are_resumed(make_context: Make, tmp_path: Path) -> None:
 
 
 def test_a_callback_that_wants_to_stop_stops_the_trial_after_the_step(make_context: Make) -> None:
-    """Even if it takes the wish back at the next batch: Keras itself would have stopped by then."""
+    """Even if the request is withdrawn at the next batch, because Keras itself would have stopped by then."""
     stops = tf.keras.callbacks.LambdaCallback()
     stops.on_train_batch_end = lambda batch, logs=None: setattr(stops.model, "stop_training", batch == 1)
     context = make_context()

@@ -314,7 +314,7 @@ class TestScalersOfTheTrial:
         assert trial.scaler.state_dict()["_growth_tracker"] == len(BATCHES) // aggregation
 
     def test_step_without_gradients(self, make_context: Any) -> None:
-        """T12."""
+        """T12: the scaler raised AssertionError."""
         context = make_context()
         scaler = context.wrap_scaler(torch.amp.GradScaler("cpu"))
         sgd = context.wrap_optimizer(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0))

@@ -86,7 +86,7 @@ def test_entered_anywhere_by_number_alone(case: str) -> None:
 
 
 class CountsPasses:
-    """A sampler whose state is its own: each pass begins one record later."""
+    """Sampler with its own state. Each pass starts one record later."""
 
     passes = 0
 

@@ -178,7 +178,7 @@ def test_a_validation_that_was_left_counts_once(make_context: Any) -> None:
 
 @pytest.mark.parametrize("hook", ["on_validation_start", "on_validation_epoch_start"])
 def test_weights_that_a_callback_exchanges_for_a_validation_are_in_no_checkpoint(hook: str, make_context: Any) -> None:
-    """T1: a stop amid the validation waits for the hook that puts the weights back."""
+    """T1: a stop during the validation waits for the hook that puts the weights back."""
 
     class Averaged(Trial):
         def build_callbacks(self) -> dict[str, PyTorchCallback]:
@@ -202,7 +202,7 @@ def test_weights_that_a_callback_exchanges_for_a_validation_are_in_no_checkpoint
 
 
 class Elements(Trial):
-    """Reports what are no single numbers: one per batch is of one element, of an array, or none that has a mean."""
+    """Reports metrics that are tensors of one element, arrays, or values without a mean."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         super().__init__(context)

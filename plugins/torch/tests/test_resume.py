@@ -286,7 +286,7 @@ class Rounded(UserDrives):
 
 
 class Freezes(UserDrives):
-    """T4: modules and parameters that training puts into other modes for a while, beyond validations."""
+    """T4: modules and parameters whose modes training changes temporarily, across validations."""
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         norm = next(module for module in self.models[0].modules() if isinstance(module, nn.BatchNorm1d))
@@ -475,7 +475,7 @@ def test_what_callbacks_draw_before_training_does_not_matter(make_context: Any, 
 
 
 class Thaws(UserDrives):
-    """Adds a group of parameters to its optimizer amid the training."""
+    """Adds a group of parameters to its optimizer during training."""
 
     def add_group(self) -> None:
         self.optimizers[0].add_param_group({"params": [self.loose], "lr": 0.5})

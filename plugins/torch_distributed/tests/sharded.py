@@ -94,7 +94,7 @@ def weights_are_the_chiefs() -> None:
 
 
 def tensors_of_any_layout_are_broadcast() -> None:
-    """T9: gloo would write into what lies between, and NCCL refuse."""
+    """T9: gloo would overwrite the gaps, and NCCL would refuse."""
     memory = torch.full((4, 6), float(RANK))
     images = torch.full((2, 3, 2, 2), float(RANK)).contiguous(memory_format=torch.channels_last)
     repeated = torch.full((2, 1), float(RANK)).expand(2, 5)

@@ -25,7 +25,7 @@ class TestReplicas(AdapterCompliance):
     @pytest.mark.slow
     @pytest.mark.parametrize("trial", [ONE_MODEL, ADVERSARIES])
     def test_four_slots_resume_exactly(self, jobs: Jobs, trial: str) -> None:
-        """The order in which a ring adds up an element depends on its place in a bucket, which must not change."""
+        """The position of an element in a bucket decides the order in which a ring sums it up, and must not change."""
         job, undisturbed = jobs.make(trial), jobs.undisturbed(trial, 4)
         assert job.run(4, Failure("kill", rank=1, batches=8)) != 0, job.output()
         assert 0 < job.steps() < 8, job.output()
