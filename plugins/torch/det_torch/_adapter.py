@@ -26,7 +26,7 @@ from det_torch._metrics import for_callbacks, plain, settle, training_metrics, v
 from det_torch._packing import pack, unpack
 from det_torch._random import forked, set_rng_state
 from det_torch._reducer import reduce_metrics
-from det_torch._slots import SLOTS, in_turn, own_state, seed_slot
+from det_torch._slots import SLOTS, gather_parts, in_turn, own_state, seed_slot
 from det_torch._staging import Staging
 from det_torch._styles import steps_of
 from det_torch._trial import PyTorchTrial
@@ -173,14 +173,13 @@ class PyTorchAdapter(TrialAdapter):
 
     def snapshot(self) -> Callable[[Path], None]:
         self._context._backend.share_buffers()
-        distributed = self._context.distributed
         own = {
             **_checkpoint.collect_own(self._context),
             "callbacks": self._callbacks.state_dict(),
             "reducers": self._context._reducers.state_dict(),
             "data": self._training.state(),
         }
-        others = distributed.gather(self._staging.copy(pack(own, "checkpoint")) if distributed.rank else None)
+        others = gather_parts(pack(own, "checkpoint"), self._context.distributed, self._staging.copy)
         if others is None:
             return self._context._backend.save
         state = {**_checkpoint.collect(self._context), **own}
@@ -188,8 +187,8 @@ class PyTorchAdapter(TrialAdapter):
             state["flags"] = changed
         self._callbacks.call("on_checkpoint_save_start", state)
         packed = dict(pack(state, "checkpoint"))
-        if len(others) > 1:
-            packed[SLOTS] = others[1:]
+        if others:
+            packed[SLOTS] = others
         return partial(self._write, self._staging.copy(packed))
 
     def saved(self, storage_id: str) -> None:

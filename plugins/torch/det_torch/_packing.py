@@ -100,6 +100,17 @@ def unpack(value: Any) -> Any:
     return value
 
 
+def map_leaves(value: Any, change: Callable[[Any, _Place], Any], where: _Place = "") -> Any:
+    """Return packed state with ``change(leaf, place)`` in the place of every value that is no list, tuple or dict."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        changed = [map_leaves(item, change, (where, index)) for index, item in enumerate(value)]
+        return value if _same(changed, value) else kind(changed)
+    if kind in _DICTS:
+        return _with_values(value, {key: map_leaves(item, change, (where, key)) for key, item in value.items()})
+    return change(value, where)
+
+
 def _are_plain(keys: Iterable[Any], where: _Place) -> bool:
     return all(pack(key, (where, key)) is key for key in keys)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -11,13 +13,21 @@ import torch
 
 from det_core.core import DistributedContext
 from det_core.trial.generators import derive_seed
+from det_torch._packing import map_leaves
 from det_torch._random import seed_all
+from det_torch._staging import identity
 
 SLOTS = "slots"
 """In a checkpoint's state: the parts of all slots but the chief's, whose part is the state itself."""
 
 _log = logging.getLogger("det.torch")
 _NOTHING = object()
+
+
+class _Mark(Enum):
+    """What slots send instead of a tensor."""
+
+    AS_CHIEF = auto()
 
 
 def seed_slot(distributed: DistributedContext, seed: int, batch: int) -> None:
@@ -29,6 +39,54 @@ def seed_slot(distributed: DistributedContext, seed: int, batch: int) -> None:
     """
     if distributed.size > 1:
         seed_all(derive_seed(seed, "slot", distributed.rank, batch))
+
+
+def gather_parts(
+    own: Mapping[str, Any], distributed: DistributedContext, copy: Callable[[Any], Any]
+) -> list[Any] | None:
+    """Return on the chief the parts of all other slots, in order of rank, and None on these.
+
+    A tensor that equals the chief's in the same place is not sent: the part has the chief's own, so that a file holds
+    it once.
+
+    Args:
+        own: this slot's part, packed.
+        copy: copies what is sent to the CPU.
+    """
+    if distributed.size == 1:
+        return []
+    tensors, is_chief = _tensors(own), distributed.rank == 0
+    of_chief = {places: _digest(tensor) for places, tensor in tensors.items()} if is_chief else {}
+    of_chief = distributed.broadcast(of_chief)
+    if not is_chief:
+        alike = {places for places in tensors.keys() & of_chief if _digest(tensors[places]) == of_chief[places]}
+        left_out = set(chain.from_iterable(alike))
+        distributed.gather(copy(map_leaves(own, lambda leaf, at: _Mark.AS_CHIEF if at in left_out else leaf)))
+        return None
+    gathered = distributed.gather(None) or []
+    chiefs = {place: tensor for places, tensor in tensors.items() for place in places}
+    return [map_leaves(part, lambda leaf, at: chiefs[at] if leaf is _Mark.AS_CHIEF else leaf) for part in gathered[1:]]
+
+
+def _tensors(state: Any) -> dict[tuple[Any, ...], torch.Tensor]:
+    """All places of a tensor -> the tensor. Places that share one are kept together, so that they share one again."""
+    found: dict[Any, tuple[torch.Tensor, list[Any]]] = {}
+
+    def note(leaf: Any, place: Any) -> Any:
+        plain = type(leaf) in (torch.Tensor, torch.nn.Parameter) and leaf.layout is torch.strided
+        if plain and leaf.numel() and not leaf.is_quantized:
+            found.setdefault(identity(leaf), (leaf, []))[1].append(place)
+        return leaf
+
+    map_leaves(state, note)
+    return {tuple(places): tensor for tensor, places in found.values()}
+
+
+def _digest(tensor: torch.Tensor) -> bytes:
+    digest = hashlib.blake2b(repr((tensor.dtype, tensor.shape, tensor.stride())).encode(), digest_size=16)
+    values = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    digest.update(values.view(torch.uint8).numpy())
+    return digest.digest()
 
 
 def own_state(state: Mapping[str, Any], distributed: DistributedContext) -> Mapping[str, Any]:

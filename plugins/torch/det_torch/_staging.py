@@ -9,6 +9,19 @@ from typing import Any
 import torch
 
 
+def identity(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return what two tensors have in common if they are one: the memory, and how it is read."""
+    return (
+        tensor.untyped_storage().data_ptr(),
+        tensor.storage_offset(),
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
+
+
 class Staging:
     """Copies states. The copy lasts until the next one: both live in the same buffers.
 
@@ -52,15 +65,7 @@ class _Round:
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.layout is not torch.strided:
             return tensor.cpu().clone()
-        key = (
-            tensor.untyped_storage().data_ptr(),
-            tensor.storage_offset(),
-            tensor.shape,
-            tensor.stride(),
-            tensor.dtype,
-            tensor.is_conj(),
-            tensor.is_neg(),
-        )
+        key = identity(tensor)
         if tensor.numel() == 0 or key not in self._copies:
             self._copies[key] = self._buffer(tensor).copy_(tensor, non_blocking=True)
             self.waits |= not tensor.is_cpu

@@ -1,0 +1,125 @@
+"""The parts of several slots in one checkpoint; the slots are threads here."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from det_torch._packing import pack, unpack
+from det_torch._slots import SLOTS, gather_parts, own_state
+from det_torch._staging import Staging
+
+from det_core.comm._payload import dumps
+from det_core.core import DistributedContext
+
+SIZE = 3
+LARGE = 100_000
+
+
+def average() -> torch.Tensor:
+    return torch.arange(LARGE, dtype=torch.float32)
+
+
+def part(rank: int) -> dict[str, Any]:
+    """A large average that all slots have, and what differs."""
+    tied = torch.full((3,), 7.0)
+    return {
+        "gradients": [{"weight": average().t(), **({"bias": torch.ones(2)} if rank != 1 else {})}],
+        "rng_state": {"cpu": torch.tensor([rank], dtype=torch.uint8)},
+        "callbacks": {
+            "ema": {
+                "average": average(),
+                "array": np.arange(LARGE),
+                "own": torch.full((4,), float(rank)),
+                "half": torch.ones(2, 3, dtype=torch.bfloat16).t(),
+                "conjugated": torch.tensor([1 + 2j]).conj(),
+                "repeated": torch.ones(()).expand(4),
+                "empty": torch.ones(0),
+                # Two tensors on the chief are one on the second slot.
+                "tied": [tied, tied if rank == 1 else tied.clone()],
+                "equal": [torch.zeros(2), torch.zeros(2)],
+                "seen": Counter("ab"),
+            }
+        },
+    }
+
+
+def on_slots(work: Callable[[DistributedContext], Any], port: int) -> list[Any]:
+    def meet(rank: int) -> Any:
+        place = {"rank": rank, "local_rank": rank, "cross_rank": 0, "cross_size": 1}
+        with closing(DistributedContext(**place, size=SIZE, local_size=SIZE, pub_port=port, timeout=20)) as slot:
+            return work(slot)
+
+    with ThreadPoolExecutor(SIZE) as pool:
+        return list(pool.map(meet, range(SIZE)))
+
+
+@pytest.fixture(scope="module")
+def sent() -> list[int]:
+    """Bytes that each slot sent; `saved` fills it."""
+    return [0] * SIZE
+
+
+@pytest.fixture(scope="module")
+def saved(sent: list[int], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("checkpoint") / "state.pth"
+
+    def save(slot: DistributedContext) -> None:
+        own, staging = part(slot.rank), Staging()
+
+        def copy(value: Any) -> Any:
+            sent[slot.rank] = len(dumps(value))
+            return staging.copy(value)
+
+        others = gather_parts(pack(own), slot, copy)
+        if others is not None:
+            torch.save(staging.copy({**pack(own), SLOTS: others}), file)
+
+    on_slots(save, 20000 + os.getpid() % 20000)
+    return file
+
+
+def test_what_equals_the_chiefs_is_neither_sent_nor_stored_again(saved: Path, sent: list[int]) -> None:
+    """T5: an average over 20 MB took 60 MB of a checkpoint of three slots, and the chief's memory."""
+    assert max(sent) < 20_000
+    once = 2 * LARGE * 4 + LARGE * 8
+    assert once < saved.stat().st_size < once + 50_000
+
+
+@pytest.mark.parametrize("rank", range(SIZE))
+def test_every_slot_gets_its_own_part_back(saved: Path, rank: int) -> None:
+    """T5: content, memory layout, types and sharing are as they were."""
+    ranks: Any = type("Slot", (), {"rank": rank, "size": SIZE})
+    found: Any = own_state(unpack(torch.load(saved, weights_only=True)), ranks)
+    expected: Any = part(rank)
+    assert found["gradients"][0].keys() == expected["gradients"][0].keys()
+    assert torch.equal(found["gradients"][0]["weight"], average())
+    assert found["rng_state"]["cpu"].tolist() == [rank]
+    found, expected = found["callbacks"]["ema"], expected["callbacks"]["ema"]
+    assert found.keys() == expected.keys()
+    for name in ("average", "own", "half", "conjugated", "repeated", "empty"):
+        assert torch.equal(found[name], expected[name]) and found[name].dtype == expected[name].dtype, name
+    assert found["half"].stride() == expected["half"].stride()
+    assert type(found["array"]) is np.ndarray and (found["array"] == expected["array"]).all()
+    assert found["seen"] == Counter("ab")
+    one, other = found["tied"]
+    assert (one.data_ptr() == other.data_ptr()) == (rank == 1) and one.tolist() == other.tolist() == [7, 7, 7]
+    one, other = found["equal"]
+    assert one.data_ptr() != other.data_ptr(), "equal, but not one"
+
+
+def test_another_number_of_slots_continues(saved: Path) -> None:
+    """T5: gradients become the mean of all slots' own, whichever of them the file has once."""
+    ranks: Any = type("Slot", (), {"rank": 1, "size": 2})
+    state: Any = own_state(unpack(torch.load(saved, weights_only=True)), ranks)
+    (gradients,) = state["gradients"]
+    assert torch.equal(gradients["weight"], average())
+    assert torch.allclose(gradients["bias"], torch.full((2,), 2 / 3))
