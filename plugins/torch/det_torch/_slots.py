@@ -85,7 +85,7 @@ def _tensors(state: Any) -> dict[tuple[Any, ...], torch.Tensor]:
 def _digest(tensor: torch.Tensor) -> bytes:
     digest = hashlib.blake2b(repr((tensor.dtype, tensor.shape, tensor.stride())).encode(), digest_size=16)
     values = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    digest.update(values.view(torch.uint8).numpy())
+    digest.update(values.view(torch.uint8).numpy().data)
     return digest.digest()
 
 
