@@ -110,7 +110,8 @@ class TrialLoop:
         """Names of metrics that reports leave out."""
         self._is_training = False
         # Listed at the start: later the directory has what training wrote, too.
-        self._code = list(context_files(Path.cwd())) if self._plan.checkpoint_code else []
+        self._directory = Path.cwd()
+        self._code = list(context_files(self._directory)) if self._plan.checkpoint_code else []
         self._ranks = everyone(core.distributed)
         self._saver = Saver(core.checkpoint, adapter.saved, self._ranks)
         self._schedule = Schedule.of(self._plan, adapter)
@@ -294,7 +295,7 @@ class TrialLoop:
         metadata = {"steps_completed": batch, "det_version": det_core.__version__, **self._adapter.metadata()}
         write = self._adapter.snapshot()
         if self._core.distributed.rank == 0:
-            write = partial(_write, write, json.dumps(asdict(self._progress)), self._code)
+            write = partial(_write, write, json.dumps(asdict(self._progress)), self._directory, self._code)
         if self._adapter.sharded:
             self._saver.save_shards(metadata, write)
         else:
@@ -323,10 +324,10 @@ class TrialLoop:
                     self._context.set_stop_requested(True)
 
 
-def _write(write: Callable[[Path], None], state: str, code: Sequence[str], path: Path) -> None:
+def _write(write: Callable[[Path], None], state: str, source: Path, code: Sequence[str], path: Path) -> None:
     write(path)
     (path / STATE_FILE).write_text(state)
     for name in code:
         copy = path / CODE / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(name, copy)
+        shutil.copyfile(source / name, copy)

@@ -16,6 +16,7 @@ from tests.trial.test_saver import Counting
 def test_code_is_stored_if_wanted(
     wanted: bool, det_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """T19: also if training changes the working directory."""
     project = tmp_path / "project"
     (project / "package").mkdir(parents=True)
     (project / "model_def.py").write_text("import package")
@@ -27,6 +28,7 @@ def test_code_is_stored_if_wanted(
 
     def on_batch(count: int) -> None:
         (project / f"output-{count}").touch()
+        monkeypatch.chdir(tmp_path)
 
     with det.core.init() as core:
         plan = Plan(length=Length.parse(3), checkpoint_code=wanted)

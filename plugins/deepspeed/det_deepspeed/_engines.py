@@ -59,7 +59,7 @@ class Engines(TorchBackend):
             self._config,
             per_slot=context.get_per_slot_batch_size(),
             slots=context.distributed.size,
-            aggregation=context.config.optimizations.aggregation_frequency,
+            aggregation=context._aggregation,
             compression=self._compression,
             device=context.device.type,
         )

@@ -39,6 +39,11 @@ def clipping(context: PyTorchTrialContext) -> None:
     context.step_optimizer(optimizer, lambda weights: None)
 
 
+def aggregating(context: PyTorchTrialContext) -> None:
+    """T19: as ``init(aggregation_frequency=2)`` sets it inside of an experiment, whose config has 1."""
+    context._aggregation = 2
+
+
 ZERO = {"zero_optimization": {"stage": 1}}
 REFUSALS: list[tuple[Callable[[PyTorchTrialContext], None], dict[str, Any], str]] = [
     (two_optimizers, {}, "two wrapped optimizers train the same"),
@@ -46,6 +51,7 @@ REFUSALS: list[tuple[Callable[[PyTorchTrialContext], None], dict[str, Any], str]
     (scheduler, {"optimizer": {"type": "Adam"}}, "ds_config has its own optimizer"),
     (clipping, {}, "set gradient_clipping in ds_config"),
     (lambda context: context.experimental.use_amp(), {**ZERO, "bf16": {"enabled": True}}, "enable bf16 or fp16"),
+    (aggregating, {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "could not be saved amid"),
     (lambda context: None, {"train_batch_size": 7}, "train_batch_size: 7, but the experiment makes it 8"),
 ]
 

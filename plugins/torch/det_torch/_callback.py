@@ -91,7 +91,7 @@ class PyTorchCallback:
         """On the chief, before a checkpoint is written; ``checkpoint``, what its file will hold, may be changed."""
 
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any] | None) -> None:
-        """Before anything is restored from ``checkpoint``, what its file holds; None if the trial begins anew."""
+        """Before anything is restored from ``checkpoint``, what its file holds. Not called if the trial begins anew."""
 
     def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
         """On the chief, once a checkpoint is in a directory but not stored yet: files that you add are stored too."""

@@ -101,6 +101,7 @@ EPOCH = ("on_training_workload_end", ["loss"], 3)
 
 
 def test_the_order_of_all_hooks() -> None:
+    """T19: of a trial that begins anew; ``on_checkpoint_load_start`` is none of them."""
     calls = train(Trial, 4)
     uploads = [call[1] for call in calls if call[0] == "on_checkpoint_upload_end"]
     written = [call[1] for call in calls if call[0] == "on_checkpoint_write_end"]
