@@ -23,7 +23,7 @@ MORE := slow or campaign
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target
 PYTEST := $(BIN)/pytest --durations=8
 
-.PHONY: demo test test-more set-up unit soak lint bench debian clean
+.PHONY: demo test test-more set-up unit gpu soak lint bench debian clean
 
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
@@ -55,6 +55,9 @@ unit: $(VENV)/.dev
 
 unit-%:
 	$(BIN)/pytest -q -m "not integration and not ($(MORE))" $(call tests_of,$*)
+
+gpu: $(VENV)/.dev
+	$(PYTEST) -m gpu $(foreach suite,torch torch_distributed,$(call tests_of,$(suite)))
 
 # The same campaigns as in the tests, with their full count of seeds.
 soak: debian $(VENV)/.horovod

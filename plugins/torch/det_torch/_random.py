@@ -21,6 +21,8 @@ def rng_state() -> dict[str, Any]:
     state = {**generators.rng_state(), "cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["gpu"] = torch.cuda.get_rng_state()
+        if others := _other_gpus():
+            state["other_gpus"] = [torch.cuda.get_rng_state(gpu) for gpu in others]
     return state
 
 
@@ -30,6 +32,14 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     torch.set_rng_state(state["cpu"])
     if "gpu" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["gpu"])
+        for gpu, own in zip(_other_gpus(), state.get("other_gpus", ()), strict=False):
+            torch.cuda.set_rng_state(own, gpu)
+
+
+def _other_gpus() -> list[int]:
+    """Return the GPUs that this process sees beside its own, counted on from that one, which may be another later."""
+    own, count = torch.cuda.current_device(), torch.cuda.device_count()
+    return [(own + step) % count for step in range(1, count)]
 
 
 forked = generators.forking(rng_state, seed_all, set_rng_state)

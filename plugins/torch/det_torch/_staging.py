@@ -37,8 +37,8 @@ class Staging:
         round_ = _Round(self._buffers)
         copied = round_.copy(state)
         self._buffers = round_.used
-        if round_.waits and torch.cuda.is_available():
-            torch.cuda.synchronize()
+        for device in round_.devices:
+            torch.cuda.synchronize(device)
         return copied
 
 
@@ -47,7 +47,8 @@ class _Round:
         self._free = iter(buffers)
         self._copies: dict[Any, torch.Tensor] = {}
         self.used: list[torch.Tensor] = []
-        self.waits = False
+        self.devices: set[torch.device] = set()
+        """GPUs that may still be copying."""
 
     def copy(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -67,8 +68,9 @@ class _Round:
             return tensor.cpu().clone()
         key = identity(tensor)
         if tensor.numel() == 0 or key not in self._copies:
-            self._copies[key] = self._buffer(tensor).copy_(tensor, non_blocking=True)
-            self.waits |= not tensor.is_cpu
+            self._copies[key] = self._buffer(tensor).copy_(tensor, non_blocking=tensor.is_cuda)
+            if tensor.is_cuda:
+                self.devices.add(tensor.device)
         return self._copies[key]
 
     def _buffer(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -289,6 +289,7 @@ class TestToDevice:
         names = np.array(["a", "b"])
         assert to_device(names, CPU) is names
 
+    @pytest.mark.gpu
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     def test_from_pinned_memory_to_the_gpu_and_back(self) -> None:
         numbers = torch.arange(1 << 20)

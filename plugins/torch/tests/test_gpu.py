@@ -1,0 +1,45 @@
+"""What only GPUs show: ``make gpu``."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from det_torch._random import forked, rng_state, set_rng_state
+from det_torch._staging import Staging
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+several = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
+
+@several
+def test_every_gpu_is_waited_for() -> None:
+    """T10: only the current one was, so that the other's part of a checkpoint could be what was there before."""
+    tensors = [torch.zeros(1 << 24, device=f"cuda:{index}") for index in range(2)]
+    for tensor in tensors:
+        with torch.cuda.device(tensor.device):
+            torch.cuda._sleep(1 << 28)
+            tensor.add_(1)
+    assert all(bool((copied == 1).all()) for copied in Staging().copy(tensors))
+
+
+@several
+@pytest.mark.parametrize("own", range(2))
+def test_every_gpu_has_its_generator_back(own: int) -> None:
+    """T10: whichever GPU is this process's own."""
+    with torch.cuda.device(own):
+        state = rng_state()
+        drawn = [torch.rand(3, device=f"cuda:{index}").tolist() for index in range(2)]
+        set_rng_state(state)
+        assert [torch.rand(3, device=f"cuda:{index}").tolist() for index in range(2)] == drawn
+
+
+def test_the_gpus_generator_is_left_alone_by_a_block_of_its_own() -> None:
+    """T10: checkpoints of one GPU have the state under the name that older ones have it under."""
+    torch.rand(1, device="cuda")
+    state = rng_state()
+    drawn = torch.rand(3, device="cuda").tolist()
+    set_rng_state(state)
+    with forked(3):
+        torch.rand(5, device="cuda")
+    assert torch.rand(3, device="cuda").tolist() == drawn
+    assert isinstance(state["gpu"], torch.Tensor)
