@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections import OrderedDict
 from typing import Any
 
 import torch
+
+_log = logging.getLogger("det.torch")
 
 
 def identity(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -26,15 +29,16 @@ class Staging:
     """Copies states. The copy lasts until the next one: both live in the same buffers.
 
     The buffers take as much host memory as the state's tensors do, from the first copy on; they are page-locked for
-    tensors of an accelerator, so that the transfer runs at the speed of the bus.
+    tensors of a GPU, if the host allows that, so that the transfer runs at the speed of the bus.
     """
 
     def __init__(self) -> None:
+        self._memory = HostMemory()
         self._buffers: list[torch.Tensor] = []
 
     def copy(self, state: Any) -> Any:
         """A deep copy whose tensors are on the CPU. A tensor that the state has twice, the copy has twice too."""
-        round_ = _Round(self._buffers)
+        round_ = _Round(self._memory, self._buffers)
         copied = round_.copy(state)
         self._buffers = round_.used
         for device in round_.devices:
@@ -42,8 +46,26 @@ class Staging:
         return copied
 
 
+class HostMemory:
+    """Allocator of buffers, which tries page-locked memory until there is none left."""
+
+    def __init__(self) -> None:
+        self._locks = True
+
+    def like(self, tensor: torch.Tensor, *, lock: bool) -> torch.Tensor:
+        """Return a buffer on the CPU with the layout of a tensor, page-locked if ``lock`` and possible."""
+        if lock and self._locks:
+            try:
+                return torch.empty_like(tensor, device="cpu", pin_memory=True)
+            except RuntimeError as error:
+                self._locks = False
+                _log.warning("checkpoints are copied more slowly, since page-locked host memory is refused: %s", error)
+        return torch.empty_like(tensor, device="cpu")
+
+
 class _Round:
-    def __init__(self, buffers: list[torch.Tensor]) -> None:
+    def __init__(self, memory: HostMemory, buffers: list[torch.Tensor]) -> None:
+        self._memory = memory
         self._free = iter(buffers)
         self._copies: dict[Any, torch.Tensor] = {}
         self.used: list[torch.Tensor] = []
@@ -80,6 +102,6 @@ class _Round:
             tensor.stride(),
             tensor.dtype,
         ):
-            buffer = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+            buffer = self._memory.like(tensor, lock=tensor.is_cuda)
         self.used.append(buffer)
         return buffer

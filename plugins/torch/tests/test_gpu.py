@@ -43,3 +43,13 @@ def test_the_gpus_generator_is_left_alone_by_a_block_of_its_own() -> None:
         torch.rand(5, device="cuda")
     assert torch.rand(3, device="cuda").tolist() == drawn
     assert isinstance(state["gpu"], torch.Tensor)
+
+
+def test_buffers_for_tensors_of_a_gpu_are_page_locked_and_used_again() -> None:
+    """T14: where the host lets them be."""
+    staging, tensor = Staging(), torch.arange(1000, device="cuda")
+    first = staging.copy([tensor])[0]
+    tensor.add_(1)
+    again = staging.copy([tensor])[0]
+    assert first.is_pinned() and first.data_ptr() == again.data_ptr()
+    assert again.tolist() == list(range(1, 1001))

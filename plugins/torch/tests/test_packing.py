@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from det_torch._packing import pack, unpack
-from det_torch._staging import Staging
+from det_torch._staging import HostMemory, Staging
 from torch import nn
 
 from det_core.errors import InvalidTrial
@@ -171,3 +171,13 @@ def test_views_of_one_memory_keep_what_they_say() -> None:
     numbers = torch.tensor([1 + 2j])
     views = [numbers, numbers.conj(), numbers.conj().imag, numbers.imag]
     assert [view.tolist() for view in Staging().copy(views)] == [[1 + 2j], [1 - 2j], [-2], [2]]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is page-locked memory")
+def test_without_page_locked_memory_buffers_are_of_any(caplog: pytest.LogCaptureFixture) -> None:
+    """T14: a host that refuses to lock memory ended the training at its first checkpoint."""
+    memory = HostMemory()
+    buffers = [memory.like(torch.ones(2, 3).t(), lock=True) for _ in range(2)]
+    assert [(buffer.shape, buffer.stride()) for buffer in buffers] == [((3, 2), (1, 3))] * 2
+    (said,) = caplog.messages
+    assert "page-locked host memory is refused" in said
