@@ -308,7 +308,7 @@ class PyTorchTrialContext(TrialContext):
     def _choose_device(self) -> torch.device:
         if not torch.cuda.is_available() or self.config.resources.slots_per_trial == 0:
             return torch.device("cpu")
-        device = torch.device("cuda", self.distributed.local_rank)
+        device = torch.device("cuda", choose_gpu(self.distributed.local_rank, torch.cuda.device_count()))
         torch.cuda.set_device(device)
         return device
 
@@ -343,6 +343,26 @@ class PyTorchTrialContext(TrialContext):
         if self.lr_schedulers and self._updates():
             for scheduler in self.lr_schedulers:
                 scheduler._after_update(self._batch_idx, self._aggregation, self._epoch_len)
+
+
+def choose_gpu(local_rank: int, count: int) -> int:
+    """Return the number of a slot's GPU.
+
+    Args:
+        local_rank: the slot's, on its machine.
+        count: the number of GPUs that its process sees.
+
+    Raises:
+        InvalidTrial: the slot has none.
+    """
+    if count == 1:  # a scheduler gave each process one of its own, or there is one slot
+        return 0
+    if local_rank >= count:
+        raise InvalidTrial(
+            f"the slot of local rank {local_rank} has no GPU: its process sees {count}; use at most {count} slots on "
+            "this machine, or show each process one GPU with CUDA_VISIBLE_DEVICES"
+        )
+    return local_rank
 
 
 def _check_type(method: str, given: Any, expected: type, name: str) -> None:

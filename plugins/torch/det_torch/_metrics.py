@@ -47,13 +47,13 @@ def validation_metrics(returned: Any, method: str, *, may_be_empty: bool = False
 
 
 def settle(rows: Sequence[dict[str, Any]]) -> None:
-    """Make every value plain: fetch what is still on the accelerator, in one transfer per metric."""
-    pending: dict[str, list[dict[str, Any]]] = {}
+    """Make every value plain: fetch what is still on the accelerator, in one transfer per metric and shape."""
+    pending: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         for name, value in row.items():
             if isinstance(value, torch.Tensor):
-                pending.setdefault(name, []).append(row)
-    for name, holders in pending.items():
+                pending.setdefault((name, value.shape, value.dtype, value.device), []).append(row)
+    for (name, *_), holders in pending.items():
         values = torch.stack([row[name] for row in holders]).tolist()
         for row, value in zip(holders, values, strict=True):
             row[name] = value
@@ -103,7 +103,9 @@ def _hold(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def _held(name: str, value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.ndim == 0:
-        # Reading an accelerator here would stall it; cloned, since the user may change the tensor in the next batch.
-        return value.item() if value.is_cpu else value.detach().clone()
+    if isinstance(value, torch.Tensor):
+        if not value.is_cpu:  # Reading it here would stall training. Cloned, since the next batch may change it.
+            return value.detach().clone()
+        if value.ndim == 0:
+            return value.item()
     return plain(name, value)

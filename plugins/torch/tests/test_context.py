@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from det_torch import DataLoader, PyTorchTrial, PyTorchTrialContext
+from det_torch._context import choose_gpu
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
@@ -359,3 +360,11 @@ def test_the_loader_has_all_of_torchs_arguments() -> None:
     )
     assert sorted(index for batch in loader for index in batch) == list(range(6))
     assert isinstance(loader, torch.utils.data.DataLoader)
+
+
+def test_a_slots_gpu() -> None:
+    """T18: a scheduler may show each process one GPU, which is its first whatever its local rank."""
+    assert [choose_gpu(rank, 4) for rank in range(4)] == [0, 1, 2, 3]
+    assert [choose_gpu(rank, 1) for rank in range(4)] == [0] * 4
+    with pytest.raises(InvalidTrial, match=r"local rank 2 has no GPU: its process sees 2; use at most 2 slots"):
+        choose_gpu(2, 2)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from det_torch._metrics import settle, training_metrics
 from det_torch._random import forked, rng_state, set_rng_state
 from det_torch._staging import Staging
 
@@ -53,3 +56,19 @@ def test_buffers_for_tensors_of_a_gpu_are_page_locked_and_used_again() -> None:
     again = staging.copy([tensor])[0]
     assert first.is_pinned() and first.data_ptr() == again.data_ptr()
     assert again.tolist() == list(range(1, 1001))
+
+
+def test_metrics_of_any_shape_wait_on_the_gpu() -> None:
+    """T18: those of several elements made every batch wait for the GPU."""
+    loss, classes = torch.zeros((), device="cuda"), torch.zeros(3, device="cuda")
+    rows: list[dict[str, Any]] = []
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(3):
+            loss += 1
+            classes += 1
+            rows.append(training_metrics({"loss": loss, "classes": classes}))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    settle(rows)
+    assert rows == [{"loss": float(number), "classes": [float(number)] * 3} for number in (1, 2, 3)]

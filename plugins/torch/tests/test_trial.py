@@ -314,6 +314,14 @@ class TestTrainingMetrics:
         assert rows == [{"loss": 0.0, "n": 0}, {"loss": 1.0, "n": 1, "rare": True}, {"loss": 2.0, "n": 2}]
         assert type(rows[0]["loss"]) is float
 
+    def test_what_waits_may_have_any_shape(self) -> None:
+        """T18: per class, say, and of a last batch that is smaller."""
+        tensors = [torch.tensor([1, 2]), torch.tensor([3, 4]), torch.tensor([5]), torch.tensor(0.5), torch.ones(1, 0)]
+        rows: list[dict[str, Any]] = [{"metric": tensor} for tensor in tensors]
+        settle(rows)
+        assert [row["metric"] for row in rows] == [[1, 2], [3, 4], [5], 0.5, [[]]]
+        assert type(rows[0]["metric"][0]) is int, "not rounded to what other batches have"
+
     def test_are_those_of_their_own_batch(self, make_context: Any) -> None:
         class Counts(UserDrives):
             total, array = torch.zeros(()), np.zeros(1)
