@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -13,6 +17,8 @@ import torch.distributed as dist
 from det_core.errors import DetError, PeerLost
 from det_core.launch import backends
 
+_log = logging.getLogger("det.torch")
+_SECONDS_TO_CLOSE = 30
 _FOREVER = timedelta(days=365)
 _TRANSPORTS = {"cuda": "nccl"}
 """Device type -> what its tensors travel by; elsewhere gloo."""
@@ -38,8 +44,30 @@ class ProcessGroup:
             )
 
     def close(self) -> None:
-        if self._owned:
-            dist.destroy_process_group()
+        """Leave the group, within a limit. After an error GPUs are stopped, which may wait for other slots for ever."""
+        if not self._owned:
+            return
+        aborts = sys.exc_info()[0] is not None and dist.get_backend() == "nccl"
+        leave = dist.distributed_c10d._abort_process_group if aborts else dist.destroy_process_group
+        if not finishes_within(_SECONDS_TO_CLOSE, leave):
+            _log.warning("the process group of the slots did not close within %d s and is left open", _SECONDS_TO_CLOSE)
+
+
+def finishes_within(seconds: float, work: Callable[[], object]) -> bool:
+    """Run something on a thread of its own, and return whether it ended in time; raise what it raises."""
+    ended: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            ended.set_result(work())
+        except Exception as error:  # noqa: BLE001  (the caller raises it)
+            ended.set_exception(error)
+
+    threading.Thread(target=run, name="det-limited", daemon=True).start()
+    if not wait([ended], seconds).done:
+        return False
+    ended.result()
+    return True
 
 
 @contextmanager

@@ -1,0 +1,60 @@
+"""How a slot leaves the process group."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+from det_torch.process_group import ProcessGroup, finishes_within
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One slot of one, which meets itself."""
+    place = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getpid() % 20000}
+    for name, value in place.items():
+        monkeypatch.setenv(name, str(value))
+
+
+def leave_by_an_error(group: ProcessGroup) -> None:
+    try:
+        raise ZeroDivisionError
+    finally:
+        group.close()
+
+
+@pytest.mark.integration
+def test_a_slot_leaves_well_or_not(alone: None) -> None:
+    """T8: the group is gone, and the next trial in the process makes its own."""
+    ProcessGroup(torch.device("cpu")).close()
+    assert not dist.is_initialized()
+    with pytest.raises(ZeroDivisionError):
+        leave_by_an_error(ProcessGroup(torch.device("cpu")))
+    assert not dist.is_initialized()
+
+
+def test_what_never_ends_is_left() -> None:
+    """T8: NCCL may wait for ever for slots that are gone."""
+    never = threading.Event()
+    assert not finishes_within(0.01, never.wait)
+    never.set()
+    assert finishes_within(10, never.wait)
+    with pytest.raises(ZeroDivisionError):
+        finishes_within(10, lambda: 1 / 0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_after_an_error_the_group_of_a_busy_gpu_is_aborted(alone: None) -> None:
+    """T8: of one slot, which has no peer to wait for; that abort() works at all is what this shows."""
+    device = torch.device("cuda", 0)
+    group = ProcessGroup(device)
+    dist.all_reduce(torch.ones(3, device=device))
+    torch.cuda._sleep(1 << 32)
+    dist.all_reduce(torch.ones(3, device=device))
+    with pytest.raises(ZeroDivisionError):
+        leave_by_an_error(group)
+    assert not dist.is_initialized()
