@@ -179,7 +179,7 @@ class PyTorchAdapter(TrialAdapter):
             "reducers": self._context._reducers.state_dict(),
             "data": self._training.state(),
         }
-        others = gather_parts(pack(own, "checkpoint"), self._context.distributed, self._staging.copy)
+        others = gather_parts(own, self._context.distributed, self._staging.copy)
         if others is None:
             return self._context._backend.save
         state = {**_checkpoint.collect(self._context), **own}

@@ -13,7 +13,7 @@ import torch
 
 from det_core.core import DistributedContext
 from det_core.trial.generators import derive_seed
-from det_torch._packing import map_leaves
+from det_torch._packing import map_leaves, pack
 from det_torch._random import seed_all
 from det_torch._staging import identity
 
@@ -50,11 +50,12 @@ def gather_parts(
     it once.
 
     Args:
-        own: this slot's part, packed.
+        own: this slot's part.
         copy: copies what is sent to the CPU.
     """
     if distributed.size == 1:
         return []
+    own = pack(own, "checkpoint")
     tensors, is_chief = _tensors(own), distributed.rank == 0
     of_chief = {places: _digest(tensor) for places, tensor in tensors.items()} if is_chief else {}
     of_chief = distributed.broadcast(of_chief)

@@ -20,7 +20,7 @@ def test_every_gpu_is_waited_for() -> None:
     tensors = [torch.zeros(1 << 24, device=f"cuda:{index}") for index in range(2)]
     for tensor in tensors:
         with torch.cuda.device(tensor.device):
-            torch.cuda._sleep(1 << 28)
+            torch.cuda._sleep(1 << 28)  # type: ignore[no-untyped-call]
             tensor.add_(1)
     assert all(bool((copied == 1).all()) for copied in Staging().copy(tensors))
 

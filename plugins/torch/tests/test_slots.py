@@ -54,7 +54,7 @@ def part(rank: int) -> dict[str, Any]:
 
 def on_slots(work: Callable[[DistributedContext], Any], port: int) -> list[Any]:
     def meet(rank: int) -> Any:
-        place = {"rank": rank, "local_rank": rank, "cross_rank": 0, "cross_size": 1}
+        place: dict[str, Any] = {"rank": rank, "local_rank": rank, "cross_rank": 0, "cross_size": 1}
         with closing(DistributedContext(**place, size=SIZE, local_size=SIZE, pub_port=port, timeout=20)) as slot:
             return work(slot)
 
@@ -79,7 +79,7 @@ def saved(sent: list[int], tmp_path_factory: pytest.TempPathFactory) -> Path:
             sent[slot.rank] = len(dumps(value))
             return staging.copy(value)
 
-        others = gather_parts(pack(own), slot, copy)
+        others = gather_parts(own, slot, copy)
         if others is not None:
             torch.save(staging.copy({**pack(own), SLOTS: others}), file)
 
