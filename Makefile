@@ -12,7 +12,7 @@ PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples
 # One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
-	horovod keras estimator tensorflow core torch torch_distributed deepspeed storage_s3 compat storage_gcs)
+	horovod core torch_distributed torch deepspeed keras estimator storage_s3 compat tensorflow storage_gcs)
 tests_of = $(if $(filter core,$(1)),tests,plugins/$(1)/tests)
 
 # The models are small, and suites and workers share the cores: more threads only wait for each other.

@@ -93,6 +93,5 @@ class TestFrameworkDrives(_Compliance):
 
 
 @pytest.mark.integration
-@pytest.mark.slow
 class TestUserDrives(_Compliance):
     trial_class = UserDrives

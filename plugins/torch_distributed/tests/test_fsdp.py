@@ -19,6 +19,7 @@ from torch import nn
 PROGRAM = Path(__file__).with_name("sharded.py")
 
 
+@pytest.mark.slow
 class TestShards(Training, Leaving):
     backend = "torch_distributed"
     options: ClassVar = {"sharding": "fsdp", "units": ["Linear"]}
