@@ -98,6 +98,7 @@ def training_process(script: str, home: Path) -> int | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_checkpoints_and_resume_change_nothing(store: TrackingStore, det_home: Path, number: signal.Signals) -> None:
     run(BIN / "det", "run", "3_checkpoints.yaml")

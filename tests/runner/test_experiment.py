@@ -124,6 +124,7 @@ def evaluate(self):
 """
 
 
+@pytest.mark.slow
 def test_leaving_in_the_middle_of_every_validation_changes_nothing(
     store: TrackingStore, new_experiment: Submit, tmp_path: Path
 ) -> None:
@@ -196,9 +197,11 @@ def test_a_broken_trial_is_told_in_one_line_and_not_started_again(
         ("raise ValueError('at import')", 2),
         ("def on_batch(self, batch): raise ValueError(f'the shape of {object()} is wrong')", 2),
         ("def on_batch(self, batch):\n    if batch: raise ValueError('after the first batch')", 4),
-        ("def on_batch(self, batch): raise ValueError(os.getpid())", 4),
-        ("def on_batch(self, batch): raise ConnectionError('the file server is away')", 4),
-        ("def on_batch(self, batch): os.kill(os.getpid(), signal.SIGKILL)", 4),
+        pytest.param("def on_batch(self, batch): raise ValueError(os.getpid())", 4, marks=pytest.mark.slow),
+        pytest.param(
+            "def on_batch(self, batch): raise ConnectionError('the file server is away')", 4, marks=pytest.mark.slow
+        ),
+        pytest.param("def on_batch(self, batch): os.kill(os.getpid(), signal.SIGKILL)", 4, marks=pytest.mark.slow),
     ],
 )
 def test_runs_that_fail_alike_before_the_first_batch_end_at_the_second(

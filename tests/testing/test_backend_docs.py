@@ -60,6 +60,7 @@ def test_the_backend_passes_the_suite(run: Run) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.slow
 def test_a_config_selects_it_and_the_doctor_starts_it(run: Run) -> None:
     assert "backend ring" in run("det_core.cli", "plugins", "list")
     told = run("det_core.cli", "doctor", "const.yaml")

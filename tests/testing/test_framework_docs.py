@@ -52,6 +52,7 @@ def test_the_framework_passes_the_suite(run: Run) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.slow
 def test_the_config_trains_with_it(run: Run) -> None:
     assert "det-descent" in run("det_core.cli", "plugins", "list")
     assert run("det_core.cli", "plugins", "check").endswith("exit code 0")

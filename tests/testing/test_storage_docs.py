@@ -62,6 +62,7 @@ def test_the_second_example_passes_the_suite(run: Run) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.slow
 def test_a_config_selects_it_and_its_options_are_checked(run: Run, tmp_path: Path) -> None:
     assert "det-rows" in run("det_core.cli", "plugins", "list")
     assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
