@@ -399,6 +399,8 @@ class TrackingStore(ModelRegistry, ABC):
     ) -> None:
         """Record a state; final states set the end time, others clear it.
 
+        PAUSED is recorded as CANCELED if somebody has asked for an end meanwhile (`ENDINGS`).
+
         Raises:
             StaleRun: ``lease`` is given but another runner has taken the experiment over.
         """
@@ -443,7 +445,10 @@ class TrackingStore(ModelRegistry, ABC):
 
     @abstractmethod
     def forget_search(self, experiment_id: int, *, lease: str = "") -> None:
-        """Remove the search's events and snapshot, so that it starts again. `TrialUpdate.new` explains its trials."""
+        """Remove its events, its snapshot and its orders to train, so that it begins again.
+
+        Trials that have not ended are CANCELED, until the search asks for them again; see `TrialUpdate.new`.
+        """
 
     @abstractmethod
     def search_snapshot(self, experiment_id: int) -> tuple[int, Any] | None:
@@ -456,14 +461,23 @@ class TrackingStore(ModelRegistry, ABC):
     # The lease: at most one runner owns an experiment.
 
     @abstractmethod
-    def acquire_lease(self, experiment_id: int, holder: str, *, seconds: float) -> None:
-        """Take or renew the experiment for ``holder`` until ``seconds`` from now.
+    def acquire_lease(self, experiment_id: int, holder: str, *, seconds: float, state: State | None = None) -> None:
+        """Take the experiment for ``holder`` until ``seconds`` from now.
 
         Args:
             holder: ``"place:pid:start-time:random"`` of the runner (`det_core.runner`).
+            state: of the experiment from now on, in one step with the lease, so that no request falls between.
 
         Raises:
             ExperimentBusy: another holder's lease has not run out; it names the holder.
+        """
+
+    @abstractmethod
+    def renew_lease(self, experiment_id: int, holder: str, *, seconds: float) -> None:
+        """Prolong the lease until ``seconds`` from now, also if it has run out.
+
+        Raises:
+            StaleRun: another holder has taken the experiment since, even if it gave it back.
         """
 
     @abstractmethod

@@ -61,11 +61,12 @@ class ExperimentRunner:
 
         Raises:
             ExperimentBusy: another living runner has the experiment.
+            StaleRun: another runner has taken over the experiment.
             StoreBusy: the database was unavailable for too long. The experiment can be resumed.
         """
         if self._experiment.state is State.COMPLETED:
             return State.COMPLETED
-        with self._requests.signals(), Lease(self._store, self._experiment.id) as lease:
+        with self._requests.signals(), Lease(self._store, self._experiment.id, State.ACTIVE) as lease:
             state = self._train(lease, tick)
             if (
                 state is State.COMPLETED
@@ -76,7 +77,7 @@ class ExperimentRunner:
 
     def _train(self, lease: Lease, tick: Callable[[], None]) -> State:
         try:
-            self._begin(lease)
+            self._begin()
             state = self._run(lease, tick)
         except (StaleRun, ExperimentBusy):
             raise  # another runner has the experiment now
@@ -89,8 +90,7 @@ class ExperimentRunner:
             self._error = str(error) or repr(error)
             self._finish(State.ERROR, lease)
             raise
-        self._finish(state, lease)
-        return state
+        return self._finish(state, lease)
 
     def _clean_up(self, lease: Lease) -> None:
         """Remove the checkpoints that the policy does not keep, until a request to stop."""
@@ -102,18 +102,19 @@ class ExperimentRunner:
         if self._config.checkpoint_storage:
             clean_up(self._store, self._experiment.id, self._config.checkpoint_storage, proceed)
 
-    def _begin(self, lease: Lease) -> None:
+    def _begin(self) -> None:
         experiment = self._experiment
-        self._store.set_experiment_state(experiment.id, State.ACTIVE, lease=lease.holder)
         resumed = experiment.state is not State.QUEUED
         emit(events.ExperimentStarted(experiment_id=experiment.id, config=experiment.config, resumed=resumed))
 
-    def _finish(self, state: State, lease: Lease) -> None:
+    def _finish(self, state: State, lease: Lease) -> State:
         identity = self._experiment.id
         self._store.set_experiment_state(identity, state, lease=lease.holder, error=self._error)
+        state = self._store.experiment(identity).state  # a request at the last moment may ask for more than to pause
         if state is State.COMPLETED:
             self._store.set_experiment_progress(identity, 1.0, lease=lease.holder)
         emit(events.ExperimentFinished(experiment_id=identity, state=state.value))
+        return state
 
     def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
         config, requests = self._config, self._requests
@@ -157,18 +158,21 @@ class ExperimentRunner:
                     tick()
 
                 loop.run(turn)
-            if requests.current:
-                return REQUESTS[requests.current]
-            if search.queue:
-                self._error = loop.hopeless
-                return State.ERROR
-            if loop.postponed:
-                self._error = loop.postponed
-                return State.PAUSED
-            outcome = search.finish()
-            if outcome is State.ERROR:
-                self._error = loop.error
-            return outcome
+            return self._outcome(search, loop)
+
+    def _outcome(self, search: Search, loop: Loop) -> State:
+        if self._requests.current:
+            return REQUESTS[self._requests.current]
+        if search.queue:
+            self._error = loop.hopeless
+            return State.ERROR
+        if loop.postponed:
+            self._error = loop.postponed
+            return State.PAUSED
+        outcome = search.finish()
+        if outcome is State.ERROR:
+            self._error = loop.error
+        return outcome
 
     def _room(self, launcher: Launcher) -> int | None:
         """How many trials may train at once; None if the launcher lets the others wait."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing_extensions import Self
 
 from det_core.errors import ExperimentBusy, RecordNotFound, StoreBusy
-from det_core.interfaces.tracking import TrackingStore
+from det_core.interfaces.tracking import State, TrackingStore
 from det_core.launch._processes import has_ended, start_time, this_place
 
 _SECONDS = 30.0
@@ -20,12 +20,15 @@ _RENEW_EVERY = 5.0
 class Lease:
     """A runner's hold on an experiment, renewed by a thread of its own from construction to `release`.
 
+    Args:
+        state: of the experiment from now on; None leaves it as it is.
+
     Raises:
         ExperimentBusy: another living runner has it. One that died on this host is replaced at
             once; one on another host when its lease runs out.
     """
 
-    def __init__(self, store: TrackingStore, experiment_id: int) -> None:
+    def __init__(self, store: TrackingStore, experiment_id: int, state: State | None = None) -> None:
         self.holder = f"{this_place()}:{os.getpid()}:{start_time(os.getpid())}:{uuid.uuid4().hex[:8]}"
         self._store = store
         self._experiment_id = experiment_id
@@ -34,7 +37,7 @@ class Lease:
         previous = store.lease_holder(experiment_id)
         if previous and _is_dead(previous):
             store.release_lease(experiment_id, previous)
-        self._acquire()
+        self._acquire(state)
         self._thread = threading.Thread(target=self._renew, name="det-lease", daemon=True)
         self._thread.start()
 
@@ -42,7 +45,7 @@ class Lease:
         """Raise the error that prevented renewal of the lease.
 
         Raises:
-            ExperimentBusy: it was lost to another runner.
+            StaleRun: it was lost to another runner.
             StoreBusy: the database was unavailable for too long.
         """
         if self._error is not None:
@@ -64,14 +67,14 @@ class Lease:
     def _renew(self) -> None:
         while not self._released.wait(_RENEW_EVERY):
             try:
-                self._acquire()
+                self._store.renew_lease(self._experiment_id, self.holder, seconds=_SECONDS)
             except Exception as error:  # noqa: BLE001  (raised again by check)
                 self._error = error
                 return
 
-    def _acquire(self) -> None:
+    def _acquire(self, state: State | None) -> None:
         try:
-            self._store.acquire_lease(self._experiment_id, self.holder, seconds=_SECONDS)
+            self._store.acquire_lease(self._experiment_id, self.holder, seconds=_SECONDS, state=state)
         except ExperimentBusy as error:
             raise ExperimentBusy(
                 f"{error}; watch it with: det experiment logs {self._experiment_id} -f, "

@@ -11,7 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from det_core.errors import DetError
 from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train, plain
-from det_core.interfaces.tracking import NewTrial, SearchEvent, State, TrackingStore, Trial, TrialUpdate
+from det_core.interfaces.tracking import ENDINGS, NewTrial, SearchEvent, State, TrackingStore, Trial, TrialUpdate
 
 _SNAPSHOT_EVERY = 1000
 """Events."""
@@ -61,7 +61,8 @@ class Search:
             DetError: the method does not ask for the same as when the record was written.
         """
         known = [trial for trial in self._store.trials(self._experiment_id) if trial.request_id >= 0]
-        if _outcome(known) is State.ERROR and not any(trial.ordered is not None and trial.run_id for trial in known):
+        goes_on = any((trial.ordered is not None and trial.run_id) or trial.state in ENDINGS for trial in known)
+        if _outcome(known) is State.ERROR and not goes_on:
             self._store.forget_search(self._experiment_id, lease=self._lease)
         if snapshot := self._store.search_snapshot(self._experiment_id):
             self._events, state = snapshot

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, Text, func, or_, select, type_coerce, update
 
 from det_core.errors import ExperimentBusy
-from det_core.interfaces.tracking import Experiment, State, stronger
+from det_core.interfaces.tracking import ENDINGS, Experiment, State, stronger
 from det_core.tracking._rows import Part, columns, fetch, get_experiment, holder_of, insert, lock_experiment, only
 from det_core.tracking._schema import experiments, trials
 from det_core.tracking._types import dump, make_writable, now
@@ -114,12 +114,16 @@ class Experiments(Part):
     def set_experiment_state(
         self, experiment_id: int, state: State, *, lease: str = "", error: str | None = None
     ) -> None:
-        values = {
-            "state": state,
-            "error": make_writable(error) if error else error,
-            "end_time": now() if state.final else None,
-        }
-        self._update_experiment(experiment_id, lease, values, durable=True)
+        with self._database.write(durable=True) as connection:
+            lock_experiment(connection, experiment_id, lease)
+            if state is State.PAUSED and get_experiment(connection, experiment_id).state in ENDINGS:
+                state = State.CANCELED
+            values = {
+                "state": state,
+                "error": make_writable(error) if error else error,
+                "end_time": now() if state.final else None,
+            }
+            connection.execute(update(experiments).where(_c.id == experiment_id).values(values))
 
     def request_experiment_state(self, experiment_id: int, state: State) -> bool:
         active = (trials.c.experiment_id == experiment_id, trials.c.state == State.ACTIVE)
@@ -137,18 +141,28 @@ class Experiments(Part):
             return True
 
     def set_experiment_progress(self, experiment_id: int, progress: float, *, lease: str = "") -> None:
-        self._update_experiment(experiment_id, lease, {"progress": progress})
+        with self._database.write() as connection:
+            lock_experiment(connection, experiment_id, lease)
+            connection.execute(update(experiments).where(_c.id == experiment_id).values(progress=progress))
 
-    def acquire_lease(self, experiment_id: int, holder: str, *, seconds: float) -> None:
+    def acquire_lease(self, experiment_id: int, holder: str, *, seconds: float, state: State | None = None) -> None:
         clock = self._database.clock
         free = or_(_c.lease_holder.is_(None), _c.lease_holder == holder, _c.lease_expires <= clock)
         take = update(experiments).where(_c.id == experiment_id, free)
-        with self._database.write() as connection:
+        if state:
+            take = take.values(state=state, error=None, end_time=now() if state.final else None)
+        with self._database.write(durable=state is not None) as connection:
             lock_experiment(connection, experiment_id)
             taken = connection.execute(take.values(lease_holder=holder, lease_expires=clock + seconds))
             if not taken.rowcount:
                 other = connection.execute(select(_c.lease_holder).where(_c.id == experiment_id)).scalar_one()
                 raise ExperimentBusy(f"experiment {experiment_id} is being run by {other}")
+
+    def renew_lease(self, experiment_id: int, holder: str, *, seconds: float) -> None:
+        renew = update(experiments).where(_c.id == experiment_id)
+        with self._database.write() as connection:
+            lock_experiment(connection, experiment_id, holder)
+            connection.execute(renew.values(lease_expires=self._database.clock + seconds))
 
     def lease_holder(self, experiment_id: int) -> str | None:
         with self._database.read() as connection:
@@ -159,13 +173,6 @@ class Experiments(Part):
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id)
             connection.execute(release.values(lease_holder=None, lease_expires=None))
-
-    def _update_experiment(
-        self, experiment_id: int, lease: str, values: Mapping[str, Any], *, durable: bool = False
-    ) -> None:
-        with self._database.write(durable=durable) as connection:
-            lock_experiment(connection, experiment_id, lease)
-            connection.execute(update(experiments).where(_c.id == experiment_id).values(values))
 
 
 def _has_label(label: str) -> ColumnElement[bool]:

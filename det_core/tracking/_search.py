@@ -9,7 +9,7 @@ from sqlalchemy import Boolean, Connection, Double, and_, bindparam, case, func,
 from sqlalchemy.exc import IntegrityError
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.tracking import ENDINGS, NewTrial, SearchEvent, Trial, TrialUpdate
+from det_core.interfaces.tracking import ENDINGS, NewTrial, SearchEvent, State, Trial, TrialUpdate
 from det_core.tracking._rows import Part, columns, fetch, lock_experiment
 from det_core.tracking._schema import search_events, search_snapshots, trials
 from det_core.tracking._types import dump, load, now
@@ -56,6 +56,10 @@ class Search(Part):
             lock_experiment(connection, experiment_id, lease)
             for table in (search_events, search_snapshots):
                 connection.execute(table.delete().where(table.c.experiment_id == experiment_id))
+            left = update(trials).where(trials.c.experiment_id == experiment_id)
+            unfinished = trials.c.state.not_in([state for state in State if state.final])
+            connection.execute(left.where(unfinished).values(state=State.CANCELED, end_time=now()))
+            connection.execute(left.values(ordered=None))
 
     def search_snapshot(self, experiment_id: int) -> tuple[int, Any] | None:
         query = select(search_snapshots).where(search_snapshots.c.experiment_id == experiment_id)

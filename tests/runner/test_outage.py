@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from det_core.errors import ExperimentBusy, StoreBusy
+from det_core.errors import StaleRun, StoreBusy
 from det_core.interfaces.tracking import Experiment, State, TrackingStore
 from det_core.runner import ExperimentRunner, _lease
 from det_core.runner._lease import Lease
@@ -171,7 +171,7 @@ def test_a_lease_that_another_runner_took_is_not_taken_back(
     wait_for(lambda: store.lease_holder(1) is None)
     store.acquire_lease(1, "another:1:1:1", seconds=60)
     lease._thread.join(10)
-    with pytest.raises(ExperimentBusy, match="is being run by another"):
+    with pytest.raises(StaleRun, match="no longer run by .*, but by another:1:1:1"):
         lease.check()
     lease.release()
     assert store.lease_holder(1) == "another:1:1:1"

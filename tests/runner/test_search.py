@@ -244,6 +244,29 @@ def test_a_search_of_failures_starts_again(search: Any, store: TrackingStore, ex
     assert len(store.search_events(experiment_id)) == 1
 
 
+def test_a_search_that_starts_again_leaves_no_order_behind(
+    search: Any, store: TrackingStore, experiment_id: int
+) -> None:
+    """After a failure, a trial that waited for its turn ended the resumed experiment with a KeyError."""
+    begun = search([Create(0, HPARAMS), Train(0, 4)], [Create(1, HPARAMS), Train(1, 4)])
+    begun.tell([exited(begun.queue.popleft())])
+    again = search([Create(0, HPARAMS), Train(0, 4)], [Create(1, HPARAMS), Train(1, 4)])
+    assert again.progress(store.trials(experiment_id, ordered=True)) == 0
+    assert states(store, experiment_id) == ["QUEUED", "CANCELED"]
+    again.tell([exited(again.queue.popleft())])
+    assert states(store, experiment_id) == ["ERROR", "QUEUED"]
+
+
+def test_a_search_with_a_request_to_end_a_trial_does_not_start_again(
+    search: Any, store: TrackingStore, experiment_id: int
+) -> None:
+    first = search(FIRST, []).queue[0]
+    store.set_trial_state(first.id, State.ERROR)
+    store.set_trial_state(first.id + 1, State.STOPPING_KILLED)
+    search(FIRST, [])
+    assert states(store, experiment_id) == ["ERROR", "STOPPING_KILLED"]
+
+
 def test_a_search_that_begins_again_trains_what_its_method_asks_for(
     search: Any, store: TrackingStore, experiment_id: int
 ) -> None:

@@ -56,6 +56,29 @@ def test_what_nobody_runs_is_left_alone(store: TrackingStore, running: int, tria
     assert (store.experiment(running).state, store.trial(trial.id).state) == (State.ACTIVE, State.QUEUED)
 
 
+@pytest.mark.parametrize("asked", [State.STOPPING_CANCELED, State.STOPPING_KILLED])
+def test_an_end_that_was_asked_for_at_the_last_moment_is_no_pause(
+    store: TrackingStore, running: int, asked: State
+) -> None:
+    """A runner that was leaving for a pause recorded PAUSED over a kill that it had not seen."""
+    ask(store, running, asked)
+    store.set_experiment_state(running, State.PAUSED, lease="host:1:1:1")
+    experiment = store.experiment(running)
+    assert (experiment.state, experiment.end_time is not None) == (State.CANCELED, True)
+
+
+def test_a_request_comes_before_the_lease_or_after_the_state(store: TrackingStore, trial: Trial) -> None:
+    """A request between the lease and the state ACTIVE was overwritten."""
+    number = trial.experiment_id
+    store.set_experiment_state(number, State.ERROR, error="x")
+    store.acquire_lease(number, "host:1:1:1", seconds=60, state=State.ACTIVE)
+    experiment = store.experiment(number)
+    assert (experiment.state, experiment.error, experiment.end_time) == (State.ACTIVE, None, None)
+    assert ask(store, number, State.PAUSED).state is State.PAUSED
+    store.renew_lease(number, "host:1:1:1", seconds=60)
+    assert store.experiment(number).state is State.PAUSED
+
+
 def test_a_script_can_be_asked_while_its_trial_is_active(store: TrackingStore) -> None:
     experiment = store.create_experiment(config={}, unmanaged=True)
     trial = store.create_trial(experiment.id, hparams={}, seed=0)

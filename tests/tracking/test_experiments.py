@@ -106,6 +106,19 @@ def test_a_runner_that_was_taken_over_writes_nothing(store: TrackingStore) -> No
     assert store.experiment(number).state is State.ACTIVE
 
 
+def test_a_lease_that_another_runner_had_meanwhile_is_not_renewed(store: TrackingStore) -> None:
+    """A runner that was asleep took the experiment back from one that had run it to its end."""
+    number = store.create_experiment(config={}).id
+    store.acquire_lease(number, "asleep", seconds=-1)
+    store.renew_lease(number, "asleep", seconds=-1)  # nobody has taken it yet
+    store.acquire_lease(number, "other", seconds=60)
+    for by in ("other", "nobody"):
+        with pytest.raises(StaleRun, match=f"no longer run by asleep, but by {by}"):
+            store.renew_lease(number, "asleep", seconds=60)
+        store.release_lease(number, "other")
+    assert store.lease_holder(number) is None
+
+
 def test_unknown_experiments(store: TrackingStore) -> None:
     calls = (
         lambda: store.experiment(9),
@@ -113,6 +126,7 @@ def test_unknown_experiments(store: TrackingStore) -> None:
         lambda: store.set_experiment_state(9, State.ACTIVE),
         lambda: store.set_experiment_progress(9, 1.0),
         lambda: store.acquire_lease(9, "h", seconds=1),
+        lambda: store.renew_lease(9, "h", seconds=1),
         lambda: store.lease_holder(9),
         lambda: store.release_lease(9, "h"),
         lambda: store.create_trial(9, hparams={}, seed=0),
