@@ -12,9 +12,9 @@ import pytest
 from det_core.core._info import get_cluster_info
 from det_core.plugins import registry
 
-signal.signal(
-    signal.SIGINT, signal.default_int_handler
-)  # a shell's background job ignores it, and so would its children
+# Background jobs of shells and of nohup ignore these signals, and their children would, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

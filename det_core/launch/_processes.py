@@ -56,7 +56,7 @@ def end_lock_holders(path: Path) -> None:
     for pid in _lock_holders(path):
         with suppress(psutil.Error):  # ended meanwhile
             holder = psutil.Process(pid)
-            for one in (*holder.children(recursive=True), holder):
+            for one in (holder, *holder.children(recursive=True)):  # a parent first, as it may start others
                 one.kill()
 
 
