@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from det_core.cli import main
 from det_core.config import parse_config
@@ -19,6 +20,7 @@ from det_core.errors import ExperimentBusy
 from det_core.interfaces.tracking import Checkpoint, CheckpointState, Experiment, ScoredCheckpoint, State, TrackingStore
 from det_core.runner import ExperimentRunner
 from det_core.runner._retention import clean_up, kept
+from det_core.tracking._schema import experiments
 
 Submit = Callable[..., Experiment]
 
@@ -236,6 +238,8 @@ def test_what_another_experiment_starts_from_is_kept(
     new_experiment(searcher={**searcher, "source_checkpoint_uuid": uuids[2]}, checkpoint_storage=storage)
     model = store.create_model("best")
     store.add_model_version(model.name, uuids[1])
-    store._update_experiment(first.id, "", {"config": {**first.config, "checkpoint_storage": storage}})  # type: ignore[attr-defined]
+    with store._database.write() as connection:  # type: ignore[attr-defined]
+        change = update(experiments).where(experiments.c.id == first.id)
+        connection.execute(change.values(config={**first.config, "checkpoint_storage": storage}))
     ExperimentRunner(store, first.id).run()
     assert [one.uuid for one in store.checkpoints(experiment_id=first.id)] == uuids
