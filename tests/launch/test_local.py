@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import tempfile
@@ -10,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Allocation, LaunchRequest
 from det_core.launch import local
 from det_core.launch.local import LocalConfig, LocalLauncher, gpus
+from det_core.testing import is_soak
 
 
 @pytest.fixture
@@ -96,6 +99,39 @@ def test_a_launch_leaves_no_thread_and_no_directory(tmp_path: Path, short_tmp: P
         assert allocation.wait(20) == 0
         allocation.close()
     assert threading.active_count() == before
+    assert list(short_tmp.iterdir()) == []
+
+
+@pytest.mark.integration
+@pytest.mark.campaign
+@pytest.mark.timeout(7200)
+@pytest.mark.usefixtures("det_home")
+def test_many_launches_leave_nothing_behind(tmp_path: Path, short_tmp: Path) -> None:
+    """Threads, descriptors, processes and memory of the launching process stay as they were after the first few."""
+    launcher = LocalLauncher(LocalConfig())
+    process = psutil.Process()
+
+    def launch(count: int) -> tuple[int, int, int]:
+        for _ in range(count):
+            request = LaunchRequest(
+                name="many",
+                argv=["echo", "x" * 1000],
+                cwd=tmp_path,
+                info={"cluster.json": {}},
+                env={},
+                slots=1,
+                log=lambda rank, stdtype, text: None,
+            )
+            allocation = launcher.start(request)
+            assert allocation.wait(60) == 0
+            allocation.close()
+        gc.collect()
+        return threading.active_count(), process.num_fds(), len(process.children())
+
+    before = launch(50)
+    memory = process.memory_info().rss
+    assert launch(10_000 if is_soak() else 1000) == before
+    assert process.memory_info().rss - memory < 16 << 20
     assert list(short_tmp.iterdir()) == []
 
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from det_core.errors import ConfigError
 from det_core.interfaces.search_method import WORST
 from det_core.interfaces.tracking import Experiment, SearcherOperationRecord, State, TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit
+from det_core.tracking.control import ask
 
 from ..waiting import is_alive, wait_for
 
@@ -401,6 +403,27 @@ def test_no_process_outlives_a_kill(store: TrackingStore, command: Command, out:
     threading.Thread(target=kill, daemon=True).start()
     assert run(store, experiment) is State.CANCELED
     assert not any(map(is_alive, map(int, (out / "pids").read_text().split())))
+
+
+@pytest.mark.campaign
+def test_a_worker_that_prints_without_end_is_ended_and_fills_no_memory(store: TrackingStore, command: Command) -> None:
+    experiment = command("", entrypoint=["yes", "x" * 1000])
+    process = psutil.Process()
+    grown: list[int] = []
+
+    def kill() -> None:
+        latest = partial(store.latest_logs, experiment.id)
+        wait_for(lambda: max(latest().values(), default=0) > 10_000)
+        before = process.memory_info().rss
+        wait_for(lambda: max(latest().values(), default=0) > 60_000)
+        grown.append(process.memory_info().rss - before)
+        ask(store, experiment.id, State.STOPPING_KILLED)
+
+    asking = threading.Thread(target=kill)
+    asking.start()
+    assert run(store, experiment) is State.CANCELED
+    asking.join()
+    assert grown[0] < 32 << 20
 
 
 def test_no_process_outlives_its_command(store: TrackingStore, command: Command, out: Path) -> None:
