@@ -8,7 +8,17 @@ import pytest
 
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
-    "tests": 400,
+    "tests": 600,
+    "plugins/torch/tests": 90,
+    "plugins/torch_distributed/tests": 130,
+    "plugins/horovod/tests": 120,
+    "plugins/deepspeed/tests": 150,
+    "plugins/tensorflow/tests": 15,
+    "plugins/estimator/tests": 25,
+    "plugins/keras/tests": 30,
+    "plugins/storage_s3/tests": 60,
+    "plugins/storage_gcs/tests": 15,
+    "plugins/compat/tests": 15,
 }
 """CPU seconds of each suite in ``make test`` and its child processes. All suites and the set-up take 32 minutes."""
 

@@ -65,6 +65,7 @@ class Training(AdapterSuite):
             assert all(f"rank {rank} knows of {row.uuid}" in job.output() for rank in range(2))
 
     @pytest.mark.integration
+    @pytest.mark.slow
     def test_gradients_travel_as_float16(self, jobs: Jobs) -> None:
         """Which costs digits, but not many."""
         if not self.compresses:
