@@ -1,0 +1,58 @@
+"""Suites that root passes whatever permissions say, run as an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parent.parent
+SUITES = {
+    "core": [f"tests/core/test_{name}.py" for name in ("checkpoint", "context", "info", "signals", "train")],
+    "comm": ["tests/comm/test_failures.py", "tests/comm/test_meeting.py"],
+    "launch": ["tests/launch"],
+}
+SHOW = """
+set -e
+if [ "$CLOSED" ]; then
+    mkdir -p "$HOME/python"
+    mount --bind "$PYTHON" "$HOME/python"
+    mount -t tmpfs -o mode=755 tmpfs "$CLOSED"
+    mkdir -p "$PYTHON"
+    mount --bind "$HOME/python" "$PYTHON"
+fi
+exec setpriv --reuid nobody --regid nogroup --clear-groups --bounding-set=-all "$@"
+"""
+"""Shell commands that show this Python to everybody, in a mount namespace of their own, and become nobody."""
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="det-nobody-", dir="/tmp"))
+    shutil.chown(directory, "nobody", "nogroup")
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_as_an_ordinary_user(suite: str, home: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can become nobody, and for others the suites run as an ordinary user anyway")
+    python = Path(sys.base_prefix).resolve()
+    closed = next((str(one) for one in reversed(python.parents) if not one.stat().st_mode & 1), "")
+    environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environ |= {"HOME": str(home), "TMPDIR": str(home), "CLOSED": closed, "PYTHON": str(python)}
+    command = ["unshare", "--mount", "sh", "-c", SHOW, "sh"]
+    if subprocess.run([*command, sys.executable, "-c", "import det_core"], cwd=ROOT, env=environ).returncode:
+        pytest.skip("nobody cannot read this checkout or its Python, and it cannot be shown to nobody")
+    selected = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not campaign"]
+    ran = subprocess.run([*command, *selected, *SUITES[suite]], cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-2000:]
