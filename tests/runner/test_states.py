@@ -414,7 +414,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def test_states_in_any_order(url: str) -> None:
-    play(url, 1, examples=20)
+    play(url, 1, examples=10)
 
 
 @pytest.mark.campaign
