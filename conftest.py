@@ -8,7 +8,7 @@ import pytest
 
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
-    "tests": 600,
+    "tests": 560,
     "plugins/torch/tests": 90,
     "plugins/torch_distributed/tests": 130,
     "plugins/horovod/tests": 120,
@@ -16,7 +16,7 @@ BUDGETS = {
     "plugins/tensorflow/tests": 15,
     "plugins/estimator/tests": 25,
     "plugins/keras/tests": 30,
-    "plugins/storage_s3/tests": 60,
+    "plugins/storage_s3/tests": 100,
     "plugins/storage_gcs/tests": 15,
     "plugins/compat/tests": 15,
 }

@@ -53,7 +53,7 @@ def end_lock_holders(path: Path) -> None:
     """Kill the other processes of this user that hold a lock on the file, and all of their children."""
     import psutil  # slow to import, and needed only here and outside of Linux
 
-    for pid in _lock_holders(path):
+    for pid in sorted(_lock_holders(path)):
         with suppress(psutil.Error):  # ended meanwhile
             holder = psutil.Process(pid)
             for one in (holder, *holder.children(recursive=True)):  # a parent first, as it may start others

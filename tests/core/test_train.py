@@ -314,7 +314,7 @@ def test_everybody_who_waits_hears_of_a_database_that_is_away() -> None:
     may, away = threading.Event(), StoreBusy("away")
 
     def write(reports: Sequence[MetricsReport]) -> None:
-        may.wait(10)
+        may.wait(60)
         raise away
 
     shipper = Shipper(write, lambda reports: None)
