@@ -36,7 +36,7 @@ from det_core.tracking import control, open_store
 
 from ..postgresql import running_postgresql
 
-SEEDS = campaign_seeds(few=4, many=200)
+SEEDS = campaign_seeds(few=1, many=200)
 CONFIG = {
     "name": "states",
     "entrypoint": "model_def:T",
