@@ -18,7 +18,7 @@ import torch
 from det_torch import DataLoader, LRScheduler, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
 from det_torch._adapter import PyTorchAdapter
 from det_torch._random import seed_all
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import Dataset
@@ -292,7 +292,13 @@ def play(make_context: Any, directory: Path, seed: int, *, examples: int) -> Non
     numbers = count()
 
     @hypothesis.seed(seed)
-    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],  # shrinking a failure takes minutes: add Phase.shrink to wait for it
+        suppress_health_check=list(HealthCheck),
+    )
     @given(plans)
     def compare(plan: Plan) -> None:
         place = directory / str(next(numbers))
