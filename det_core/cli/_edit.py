@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 from det_core.cli._command import EXPERIMENT_ID, JSON, Command, argument
 from det_core.cli._output import print_json
@@ -26,18 +25,9 @@ def _tell(args: argparse.Namespace, experiment: Experiment, done: str) -> int:
     return 0
 
 
-def _add_labels(args: argparse.Namespace) -> int:
-    return _edit_labels(args, lambda old: [*old, *(label for label in dict.fromkeys(args.labels) if label not in old)])
-
-
-def _remove_labels(args: argparse.Namespace) -> int:
-    return _edit_labels(args, lambda old: [label for label in old if label not in args.labels])
-
-
-def _edit_labels(args: argparse.Namespace, change: Callable[[list[str]], list[str]]) -> int:
+def _edit_labels(args: argparse.Namespace, change: str) -> int:
     with open_store() as store:
-        labels = change(list(store.experiment(args.experiment_id).labels))
-        experiment = store.edit_experiment(args.experiment_id, labels=labels)
+        experiment = store.edit_experiment(args.experiment_id, **{change: args.labels})
     return _tell(args, experiment, f"labels {', '.join(experiment.labels) or 'none'}")
 
 
@@ -69,8 +59,13 @@ COMMANDS = (
         None,
         "add, remove and list labels",
         commands=(
-            Command("add", _add_labels, "add labels", (EXPERIMENT_ID, _LABELS, JSON)),
-            Command("remove", _remove_labels, "remove labels", (EXPERIMENT_ID, _LABELS, JSON)),
+            Command("add", lambda args: _edit_labels(args, "add_labels"), "add labels", (EXPERIMENT_ID, _LABELS, JSON)),
+            Command(
+                "remove",
+                lambda args: _edit_labels(args, "remove_labels"),
+                "remove labels",
+                (EXPERIMENT_ID, _LABELS, JSON),
+            ),
             Command("list", _list_labels, "list its labels", (EXPERIMENT_ID, JSON), ("ls",)),
         ),
     ),

@@ -376,10 +376,16 @@ class TrackingStore(ModelRegistry, ABC):
         name: str | None = None,
         description: str | None = None,
         notes: str | None = None,
-        labels: Sequence[str] | None = None,
+        add_labels: Sequence[str] = (),
+        remove_labels: Sequence[str] = (),
         archived: bool | None = None,
     ) -> Experiment:
-        """Change what people say of it, and nothing else; None leaves a value as it is. The experiment afterwards."""
+        """Change how people describe an experiment, and return the changed experiment. None leaves a value as it is.
+
+        Args:
+            add_labels: labels to append, unless the experiment has them.
+            remove_labels: labels to remove. Labels that the experiment lacks are ignored.
+        """
 
     @abstractmethod
     def delete_experiment(self, experiment_id: int, *, lease: str = "") -> None:

@@ -89,19 +89,17 @@ class Experiments(Part):
         name: str | None = None,
         description: str | None = None,
         notes: str | None = None,
-        labels: Sequence[str] | None = None,
+        add_labels: Sequence[str] = (),
+        remove_labels: Sequence[str] = (),
         archived: bool | None = None,
     ) -> Experiment:
-        values = {
-            "name": name,
-            "description": description,
-            "notes": notes,
-            "labels": None if labels is None else list(labels),
-            "archived": archived,
-        }
-        changed = {key: value for key, value in values.items() if value is not None}
+        values = {"name": name, "description": description, "notes": notes, "archived": archived}
+        changed: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id)
+            if add_labels or remove_labels:
+                labels = dict.fromkeys([*get_experiment(connection, experiment_id).labels, *add_labels])
+                changed["labels"] = [label for label in labels if label not in remove_labels]
             if changed:
                 connection.execute(update(experiments).where(_c.id == experiment_id).values(changed))
             return get_experiment(connection, experiment_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Any
 
@@ -16,14 +17,29 @@ def test_edit(store: TrackingStore) -> None:
     created = store.create_experiment(config={"name": "first", "labels": ["a"]})
     assert store.edit_experiment(created.id) == created
     edited = store.edit_experiment(
-        created.id, name="second", description="why", notes="long", labels=["b", "c"], archived=True
+        created.id,
+        name="second",
+        description="why",
+        notes="long",
+        add_labels=["b", "a", "c", "b"],
+        remove_labels=["a", "d"],
+        archived=True,
     )
     assert (edited.name, edited.description, edited.notes) == ("second", "why", "long")
     assert (edited.labels, edited.archived, edited.config) == (["b", "c"], True, created.config)
     assert store.experiment(created.id) == edited
-    assert store.edit_experiment(created.id, description="", labels=()).labels == []
+    edited = store.edit_experiment(created.id, description="", remove_labels=["b", "c"])
+    assert (edited.description, edited.labels) == ("", [])
     with pytest.raises(RecordNotFound):
         store.edit_experiment(9, name="x")
+
+
+def test_labels_added_at_once_are_all_kept(store: TrackingStore) -> None:
+    experiment = store.create_experiment(config={"name": "first"})
+    labels = [f"label {number}" for number in range(20)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda label: store.edit_experiment(experiment.id, add_labels=[label]), labels))
+    assert sorted(store.experiment(experiment.id).labels) == sorted(labels)
 
 
 LABELS = ["plain", 'quo"te', "back\\", "é", "a,b", '["', 'a,"plain"']
