@@ -107,10 +107,14 @@ class Record:
         )
         self.store.report_metrics([report])
 
-    def log(self, text: str, stdtype: str = "stdout") -> None:
+    def log(self, *lines: str, stdtype: str = "stdout") -> None:
         now = datetime.now(timezone.utc)
-        line = LogLine(trial_id=self.trial.id, run_id=self.run_id, rank=0, stdtype=stdtype, log=text, time=now)
-        self.store.add_logs([line])
+        self.store.add_logs(
+            [
+                LogLine(trial_id=self.trial.id, run_id=self.run_id, rank=0, stdtype=stdtype, log=line, time=now)
+                for line in lines
+            ]
+        )
 
     def checkpoint(self, uuid: str, step: int, files: Mapping[str, str] | None = None, **metadata: str) -> None:
         storage = {"type": "directory", "container_path": str(self.directory / "storage")}

@@ -184,8 +184,7 @@ def start(*argv: object, **options: object) -> subprocess.Popen[str]:
 
 @pytest.mark.integration
 def test_a_reader_that_leaves_is_no_error(record: Record) -> None:
-    for number in range(5000):
-        record.log(f"line {number}")
+    record.log(*(f"line {number}" for number in range(5000)))
     read, write = os.pipe()
     process = start("trial", "logs", 1, stdout=write)
     os.close(write)
