@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import pytest
 import torch
 from det_torch._metrics import settle, training_metrics
 from det_torch._random import forked, rng_state, set_rng_state
-from det_torch._staging import Staging
+from det_torch._staging import Staging, _lock_for_gpus
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 several = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
@@ -56,6 +57,41 @@ def test_buffers_for_tensors_of_a_gpu_are_page_locked_and_used_again() -> None:
     again = staging.copy([tensor])[0]
     assert first.is_pinned() and first.data_ptr() == again.data_ptr()
     assert again.tolist() == list(range(1, 1001))
+
+
+def test_page_locked_buffers_are_not_rounded_up() -> None:
+    """T14: torch's allocator takes a power of two for each; these are of pages that are locked in place."""
+    state = {
+        "large": torch.rand(3, (1 << 20) + 1, device="cuda").t(),
+        "small": [torch.full((size,), size, device="cuda", dtype=torch.int16) for size in range(1, 300)],
+        "step": torch.ones((), device="cuda"),
+    }
+    before = torch.cuda.host_memory_stats()["allocated_bytes.current"]
+    staging = Staging()
+    for _ in range(2):
+        copied = staging.copy(state)
+        state["step"].add_(1)  # type: ignore[attr-defined]
+    assert torch.cuda.host_memory_stats()["allocated_bytes.current"] == before
+    for found, expected in zip((copied["large"], *copied["small"]), (state["large"], *state["small"]), strict=True):
+        assert found.is_pinned() and found.stride() == expected.stride() and torch.equal(found, expected.cpu())
+    assert copied["step"].item() == 2
+
+
+def test_pages_are_unlocked_again() -> None:
+    """T14: else CUDA would refuse to lock them a second time."""
+    with mmap.mmap(-1, 1 << 16) as pages:
+        address = torch.frombuffer(pages, dtype=torch.uint8).data_ptr()
+        for _ in range(2):
+            unlock = _lock_for_gpus(address, len(pages))
+            assert torch.frombuffer(pages, dtype=torch.uint8).is_pinned()
+            unlock()
+
+
+def test_a_refused_lock_leaves_no_error_behind() -> None:
+    """T14: CUDA reports it again after the next kernel, if nobody asks before."""
+    with pytest.raises(RuntimeError):
+        _lock_for_gpus(0, 4096)
+    assert torch.ones(3, device="cuda").add_(1).tolist() == [2, 2, 2]
 
 
 def test_metrics_of_any_shape_wait_on_the_gpu() -> None:

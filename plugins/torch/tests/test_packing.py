@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 import random
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -173,11 +175,83 @@ def test_views_of_one_memory_keep_what_they_say() -> None:
     assert [view.tolist() for view in Staging().copy(views)] == [[1 + 2j], [1 - 2j], [-2], [2]]
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is page-locked memory")
+class Locked:
+    """Page-locks nothing, but keeps account of it."""
+
+    def __init__(self, limit: int = 1 << 40) -> None:
+        self.sizes: dict[int, int] = {}
+        self.limit = limit
+
+    def __call__(self, address: int, size: int) -> Callable[[], object]:
+        if self.bytes + size > self.limit:
+            raise RuntimeError("no more of it")
+        self.sizes[address] = size
+        return lambda: self.sizes.pop(address)
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.sizes.values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_page_locked_memory_is_as_large_as_what_it_is_for(seed: int) -> None:
+    """T14: torch rounds every tensor up to a power of two, which took up to twice the host's memory."""
+    chance = random.Random(seed)
+    sizes = [int(2 ** chance.uniform(0, 23)) for _ in range(300)] + [HostMemory.LARGE - 1, HostMemory.LARGE] * 2
+    chance.shuffle(sizes)
+    locked = Locked()
+    memory = HostMemory(locked)
+    buffers = [memory.like(torch.empty(size, dtype=torch.uint8), lock=True) for size in sizes]
+    assert locked.bytes < 1.1 * sum(sizes) + HostMemory.BLOCK
+    places = sorted((buffer.data_ptr(), len(buffer)) for buffer in buffers)
+    assert all(begin + size <= after for (begin, size), (after, _) in itertools.pairwise(places))
+    assert all(place % 64 == 0 for place, _ in places)
+
+
+def test_page_locked_memory_is_given_back() -> None:
+    """T14: a page is unlocked once nothing of it is used any more."""
+    locked = Locked()
+    memory = HostMemory(locked)
+    small, large = (memory.like(torch.empty(size), lock=True) for size in (10, HostMemory.LARGE))
+    del memory
+    assert locked.bytes == HostMemory.BLOCK + large.nbytes
+    part = small[3:]
+    del small, large
+    assert locked.bytes == HostMemory.BLOCK
+    part.fill_(1)
+    del part
+    assert not locked.sizes
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.ones(2, 3).t(),
+        torch.ones((), dtype=torch.bfloat16),
+        torch.ones(2, 3, 4, 4).contiguous(memory_format=torch.channels_last),
+        torch.ones(3, 1, dtype=torch.complex64).conj().expand(3, 4),
+        torch.ones(1200, 1100).t(),
+        torch.ones(0, 2),
+    ],
+)
+def test_page_locked_buffers_have_the_layout_of_tensors(tensor: torch.Tensor) -> None:
+    """T14: the same as those of torch, in memory that other tensors have, too."""
+    memory, expected = HostMemory(Locked()), torch.empty_like(tensor)
+    memory.like(torch.ones(3, dtype=torch.uint8), lock=True)
+    found = memory.like(tensor, lock=True)
+    assert found.untyped_storage().nbytes() == expected.untyped_storage().nbytes(), "torch.save() would write all of it"
+    assert (found.shape, found.stride(), found.dtype) == (expected.shape, expected.stride(), expected.dtype)
+    assert torch.equal(found.copy_(tensor), tensor)
+
+
 def test_without_page_locked_memory_buffers_are_of_any(caplog: pytest.LogCaptureFixture) -> None:
     """T14: a host that refuses to lock memory ended the training at its first checkpoint."""
-    memory = HostMemory()
-    buffers = [memory.like(torch.ones(2, 3).t(), lock=True) for _ in range(2)]
-    assert [(buffer.shape, buffer.stride()) for buffer in buffers] == [((3, 2), (1, 3))] * 2
+    locked = Locked(limit=HostMemory.BLOCK)
+    memory = HostMemory(locked)
+    buffers = [memory.like(torch.ones(size, 3).t(), lock=True) for size in (2, HostMemory.LARGE, 4, HostMemory.LARGE)]
+    assert [(buffer.shape, buffer.stride()) for buffer in buffers] == [
+        ((3, size), (1, 3)) for size in (2, HostMemory.LARGE, 4, HostMemory.LARGE)
+    ]
+    assert locked.bytes == HostMemory.BLOCK
     (said,) = caplog.messages
-    assert "page-locked host memory is refused" in said
+    assert "page-locked host memory is refused: no more of it" in said
