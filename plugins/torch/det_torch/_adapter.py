@@ -161,8 +161,7 @@ class PyTorchAdapter(TrialAdapter):
     def _validate(self, stop: Callable[[], bool]) -> Metrics | None:
         self._context._backend.share_buffers()
         # Generators of its own: a run that validates once more, or less, trains the same.
-        evaluation = self._context._backend.evaluation()
-        with evaluation, forked(self._seed("validation")), self._noting_errors("validation"):
+        with forked(self._seed("validation")), self._noting_errors("validation"):
             metrics = self._validated(stop)
         if metrics is None:
             return None
@@ -253,6 +252,9 @@ class PyTorchAdapter(TrialAdapter):
         reducers, distributed = self._context._reducers, self._context.distributed
         with reducers.validating():
             if not by_batch:
+                if distributed.rank:  # the chief may need this slot's part of the models
+                    with self._context._backend.evaluation():
+                        pass
                 return everyone(distributed).by_chief(partial(self._validated_whole, stop))
             own_rows = self._rows(stop)
             if own_rows is None:
@@ -273,7 +275,7 @@ class PyTorchAdapter(TrialAdapter):
 
     def _rows(self, stop: Callable[[], bool]) -> list[dict[str, Any]] | None:
         """What the trial's evaluation returned, time for time, as plain values; None if it left early."""
-        with torch.no_grad(), self._context._autocast():
+        with self._context._backend.evaluation(), torch.no_grad(), self._context._autocast():
             rows = list(takewhile(lambda _: not stop(), self._evaluate()))
         if stop():
             return None

@@ -98,7 +98,11 @@ class TorchBackend:
         """Make buffers those of the chief, such as running means: a validation or a checkpoint follows."""
 
     def evaluation(self) -> AbstractContextManager[Any]:
-        """What a validation runs in. Slots may call models different numbers of times there, or only the chief does."""
+        """Return what the evaluation of batches runs in, without gradients unless the trial asks for them.
+
+        Slots may call models different numbers of times in it, or only the chief does. All slots enter it, so its end
+        may wait until all have finished; slots exchange their metrics only afterwards.
+        """
         return _NOTHING
 
     def close(self) -> None:

@@ -123,6 +123,28 @@ def test_the_order_of_calls(make_context: Callable[..., PyTorchTrialContext], mi
     assert "slots" not in state
 
 
+class Whole(Framework):
+    evaluate_batch = PyTorchTrial.evaluate_batch
+
+    def evaluate_full_dataset(self, data_loader: Any, model: nn.Module) -> Any:
+        return {"validation_loss": model(next(iter(data_loader))).mean()}
+
+
+@pytest.mark.parametrize("trial", [Framework, Whole])
+def test_an_evaluation_ends_before_slots_meet(
+    make_context: Callable[..., PyTorchTrialContext], trial: type[PyTorchTrial]
+) -> None:
+    """T16: slots that have finished take part in the forward passes of the others until all have."""
+    context = make_context()
+    context._backend = backend = Recording()
+    context.wrap_reducer(lambda values: backend.calls.append("reduced"), "reduced")
+    adapter = PyTorchAdapter(trial(context), context)
+    adapter.started()
+    adapter.validate(never)
+    adapter.close()
+    assert backend.calls[-4:] == ["share", "evaluation", "end", "reduced"]
+
+
 def test_one_slot_has_the_base_class(make_context: Callable[..., PyTorchTrialContext]) -> None:
     context = make_context()
     assert type(context._backend) is type(backend_of(context)) is TorchBackend

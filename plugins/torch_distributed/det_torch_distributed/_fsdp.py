@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from det_core.errors import InvalidTrial
+from det_torch_distributed._independent_passes import IndependentPasses
 from det_torch_distributed._options import Options
 from det_torch_distributed._parts import cut, like
 from det_torch_distributed._units import units
@@ -44,8 +45,7 @@ class Shards(TorchBackend):
         self._group = ProcessGroup(context.device)
         self._mesh = init_device_mesh(context.device.type, (dist.get_world_size(),))
         self._roots: list[FSDPModule] = []
-        self._inner: list[FSDPModule] = []
-        """The units below them."""
+        self._passes = IndependentPasses(context.distributed)
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
         with uncompiled([model]) as (bare,):
@@ -58,8 +58,8 @@ class Shards(TorchBackend):
         # slots may have had different numbers. The first unit names itself, for an empty list means that.
         for unit, before in zip(sharded, sharded[:1] + sharded, strict=False):
             unit.set_modules_to_backward_prefetch([before])
-        self._inner += sharded[:-1]
         self._roots.append(sharded[-1])
+        self._passes.add(sharded[-1], sharded[:-1])
         return model
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer, *, fp16_compression: bool) -> torch.optim.Optimizer:
@@ -110,21 +110,8 @@ class Shards(TorchBackend):
     def share_buffers(self) -> None:
         broadcast(buffer for model in self._context._bare_models for buffer in model.buffers())
 
-    @contextmanager
-    def evaluation(self) -> Iterator[None]:
-        """With all weights on all slots."""
-        for unit in self._inner:
-            unit.set_reshard_after_forward(False, recurse=False)
-        for unit in (*self._inner, *self._roots):
-            unit.reshard()
-            unit.unshard()
-        try:
-            yield
-        finally:
-            for unit in self._inner:
-                unit.set_reshard_after_forward(True, recurse=False)
-            for unit in (*self._inner, *self._roots):
-                unit.reshard()
+    def evaluation(self) -> AbstractContextManager[None]:
+        return self._passes.running()
 
     def close(self) -> None:
         self._group.close()

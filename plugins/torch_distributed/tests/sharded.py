@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,12 +22,14 @@ from det_torch_distributed._replicas import Replicas
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from det_core.config import parse_config
-from det_core.errors import InvalidTrial
+from det_core.errors import InvalidTrial, RankFailed
 from det_core.launch import backends
 
 RANK = int(os.environ.get("RANK", "0"))
+BATCH = torch.rand(2, 8, generator=torch.Generator().manual_seed(2))
 CONFIG = {
     "entrypoint": "none:None",
     "hyperparameters": {"global_batch_size": 4},
@@ -45,6 +48,21 @@ class Tied(nn.Module):
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         return self.write(self.block(self.read(words)).tanh())  # type: ignore[no-any-return]
+
+
+class Scaled(nn.Module):
+    """Has weights of its own, which it reads before and after those of its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.scale, self.layers = nn.Parameter(torch.rand(8)), nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, inputs: torch.Tensor, *order: int) -> torch.Tensor:
+        scaled = inputs * self.scale
+        for number in order or range(3):
+            scaled = self.layers[number](scaled).tanh()
+        return scaled * self.scale
 
 
 def network() -> nn.Sequential:
@@ -126,6 +144,9 @@ def tied_and_compiled_modules_stay_what_they_are() -> None:
     trainer.context.step_optimizer(trainer.optimizer)
     assert trainer.model.write.weight is trainer.model.read.weight
     assert isinstance(trainer.model.block._orig_mod, FSDPModule) and not isinstance(trainer.model.read, FSDPModule)
+    with trainer.backend.evaluation(), torch.no_grad():
+        for words in ([2], [0, 1], [3])[RANK:]:
+            trainer.model(torch.tensor(words))
     with tempfile.TemporaryDirectory() as own:
         directory = Path(SLOTS.broadcast(own))
         trainer.backend.save(directory)
@@ -228,6 +249,154 @@ def read(directory: Path) -> Any:
     return _reading.read(directory)["models_state_dict"][0]
 
 
+def held(model: nn.Module) -> int:
+    """The number of weights that this slot has in memory."""
+    return sum((one.to_local() if isinstance(one, DTensor) else one).numel() for one in model.parameters())
+
+
+def a_validation_has_one_layer_whole_at_a_time() -> None:
+    """T16: each slot gathered whole models, so that one that fits only in parts could not validate."""
+    trainer, whole = Trainer(Scaled(), units=["Linear"]), Scaled()
+    parts, most = held(trainer.model), []
+    for layer in trainer.model.layers:  # type: ignore[union-attr]
+        layer.register_forward_hook(lambda *_: most.append(held(trainer.model)))
+    with trainer.backend.evaluation(), torch.no_grad():
+        for _ in range(2 + RANK):
+            assert torch.equal(trainer.model(BATCH), whole(BATCH))
+    assert len(most) == 3 * (2 + RANK)
+    assert max(most) <= parts + whole.scale.numel() + held(whole.layers[0])
+    assert held(trainer.model) == parts
+
+
+class Casts(TorchDispatchMode):
+    """Counts them."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += function is torch.ops.aten._to_copy.default
+        return function(*args, **(kwargs or {}))
+
+
+def a_validation_keeps_no_layer_in_another_precision() -> None:
+    """T16: autocast keeps its casts of all weights until it ends."""
+    trainer, casts = Trainer(Scaled(), units=["Linear"]), []
+    with trainer.backend.evaluation(), torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        for _ in range(2 + RANK):
+            with Casts() as counted:
+                trainer.model(BATCH)
+            casts.append(counted.count)
+    assert casts[0] > 3 and set(casts) == {casts[0]}
+
+
+def slots_call_models_independently_in_a_validation() -> None:
+    """T16: other models, in another order, more often, other parts of them, or none; again and again."""
+    trainer, whole = Trainer(Scaled(), units=["Linear"]), Scaled()
+    trainer.context.wrap_model(Scaled())
+    of_slots: list[list[list[tuple[int, ...]]]] = [
+        [[(0,), (1, 1, 0), (0,), (0, 2)], [(1,), (0,), (0, 0, 0), (1, 2, 2, 0)]],
+        [[], [(0,), (1,)]],
+        [[(1, 0)], []],
+        [[], []],
+    ]
+    for calls in of_slots:
+        with trainer.backend.evaluation(), torch.no_grad():
+            for number, *order in calls[RANK]:
+                assert torch.equal(trainer.context.models[number](BATCH, *order), whole(BATCH, *order))
+
+
+def slots_may_differentiate_in_a_validation() -> None:
+    """T16: as often as they like."""
+    trainer, whole = Trainer(Scaled(), units=["Linear"]), Scaled()
+    parts = held(trainer.model)
+    with trainer.backend.evaluation(), torch.no_grad():
+        for _ in range(3 * RANK):
+            trainer.model(BATCH)
+            assert torch.equal(slope(trainer.model, 2, 0), slope(whole, 2, 0))
+        trainer.model(BATCH)
+    first, second, *_ = trainer.model.layers  # type: ignore[misc]
+
+    def differentiate(*_: Any) -> None:
+        """Only now, amid a pass of the whole model."""
+        if RANK == 0:
+            slope(second)
+
+    with trainer.backend.evaluation(), torch.no_grad():
+        handle = first.register_forward_pre_hook(differentiate)
+        for _ in range(1 + RANK):
+            assert torch.equal(trainer.model(BATCH), whole(BATCH))
+        handle.remove()
+    assert held(trainer.model) == parts
+    assert all(weight.grad is None for weight in trainer.model.parameters())
+
+
+def compiled_models_are_validated() -> None:
+    """T16: also with what was compiled in a pass of training."""
+    whole = Scaled().eval()
+    trainer = Trainer(torch.compile(Scaled(), backend="eager"), units=["Linear"])
+    for _ in range(2):
+        with torch.no_grad():
+            trainer.model.eval()(BATCH)
+        with trainer.backend.evaluation(), torch.no_grad():
+            for _ in range(2 + RANK):
+                assert torch.equal(trainer.model(BATCH), whole(BATCH))
+
+
+def slope(model: nn.Module, *order: int) -> torch.Tensor:
+    """Of a sum over two passes, to the inputs."""
+    with torch.enable_grad():
+        inputs = BATCH.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(inputs, *order).sum() + model(inputs).sum(), inputs)
+    return slope
+
+
+def training_goes_on_after_a_validation() -> None:
+    """T16: to the same weights as without one; the next one has them."""
+    undisturbed, trainer = (Trainer(Scaled(), units=["Linear"]) for _ in range(2))
+    whole = Scaled()
+    for _ in range(3):
+        for one in (undisturbed, trainer):
+            one.model(BATCH + RANK).square().mean().backward()
+            one.context.step_optimizer(one.optimizer)
+        whole.load_state_dict(trainer.whole())
+        with trainer.backend.evaluation(), torch.no_grad():
+            for _ in range(RANK):
+                assert torch.equal(trainer.model(BATCH), whole(BATCH))
+    torch.testing.assert_close(trainer.whole(), undisturbed.whole(), rtol=0, atol=0)
+
+
+def an_error_in_a_validation_ends_it_on_all_slots() -> None:
+    """T16: those that call models, and those that have finished."""
+    trainer = Trainer(Scaled(), units=["Linear"])
+    expected = pytest.raises(ArithmeticError if RANK else RankFailed, match="rank 1 failed")
+    with expected, trainer.backend.evaluation(), torch.no_grad():
+        for number in range(3):
+            if RANK and number == 2:
+                raise ArithmeticError("rank 1 failed")
+            trainer.model(BATCH)
+    finished = nullcontext() if RANK else pytest.raises(ArithmeticError)
+    with finished, trainer.backend.evaluation():
+        if RANK == 0:
+            raise ArithmeticError
+    with trainer.backend.evaluation(), torch.no_grad():
+        trainer.model(BATCH)
+
+
+def collectives_of_the_trial_are_not_mistaken() -> None:
+    """T16: slots may meet in a validation after equally many calls of models; elsewhere they are told."""
+    trainer = Trainer(Scaled(), units=["Linear"])
+    with trainer.backend.evaluation(), torch.no_grad():
+        trainer.model(BATCH)
+        assert SLOTS.allgather(RANK) == [0, 1]
+        trainer.model(BATCH)
+    expected = nullcontext() if RANK else pytest.raises(InvalidTrial, match="rank 1 called a collective of its own")
+    with expected, trainer.backend.evaluation(), torch.no_grad():
+        trainer.model(BATCH)
+        if RANK == 0:
+            trainer.model(BATCH)
+        SLOTS.allgather("mine")
+
+
 CHECKS: dict[str, Callable[[], None]] = {
     check.__name__: check
     for check in (
@@ -241,6 +410,14 @@ CHECKS: dict[str, Callable[[], None]] = {
         what_cannot_be_trained_is_refused,
         a_whole_checkpoint_is_taken_over_amid_aggregation,
         what_was_saved_is_restored,
+        a_validation_has_one_layer_whole_at_a_time,
+        a_validation_keeps_no_layer_in_another_precision,
+        slots_call_models_independently_in_a_validation,
+        compiled_models_are_validated,
+        slots_may_differentiate_in_a_validation,
+        training_goes_on_after_a_validation,
+        an_error_in_a_validation_ends_it_on_all_slots,
+        collectives_of_the_trial_are_not_mistaken,
     )
 }
 

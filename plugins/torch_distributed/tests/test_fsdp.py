@@ -35,7 +35,7 @@ def passed(tmp_path_factory: pytest.TempPathFactory) -> str:
         env={**os.environ, "DET_HOME": str(tmp_path_factory.mktemp("home")), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
     )
     return done.stdout + done.stderr
 

@@ -187,7 +187,8 @@ class OneModel(Base):
         return {"validation_loss": Reducer.AVG, "sums": Reducer.SUM, "lowest": Reducer.MIN, "highest": Reducer.MAX}
 
     def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
-        told = model(torch.ones(1, 3, device=self.context.device)).sum(0)
+        for _ in range(1 + self.rank):  # slots may call models different numbers of times
+            told = model(torch.ones(1, 3, device=self.context.device)).sum(0)
         return {"validation_loss": self.loss(model, batch), "sums": batch[0].sum(0), "lowest": told, "highest": told}
 
 
