@@ -109,7 +109,8 @@ class IndependentPasses:
             number = min(needed)
             unit = self._units[number]
             unit.reshard()  # each slot must take part, even one that has it
-            unit.unshard()
+            with torch.inference_mode(False):  # training uses the same tensors
+                unit.unshard()
             if number == own:
                 return
             if unit not in self._whole:

@@ -342,6 +342,17 @@ def compiled_models_are_validated() -> None:
                 assert torch.equal(trainer.model(BATCH), whole(BATCH))
 
 
+def an_evaluation_may_be_in_inference_mode() -> None:
+    """T16: training goes on with weights that were gathered in it for the first time."""
+    trainer, whole = Trainer(Scaled(), units=["Linear"]), Scaled()
+    with trainer.backend.evaluation(), torch.inference_mode():
+        for _ in range(2 + RANK):
+            assert torch.equal(trainer.model(BATCH), whole(BATCH))
+    for _ in range(2):
+        trainer.model(BATCH).square().mean().backward()
+        trainer.context.step_optimizer(trainer.optimizer)
+
+
 def slope(model: nn.Module, *order: int) -> torch.Tensor:
     """Of a sum over two passes, to the inputs."""
     with torch.enable_grad():
@@ -414,6 +425,7 @@ CHECKS: dict[str, Callable[[], None]] = {
         a_validation_keeps_no_layer_in_another_precision,
         slots_call_models_independently_in_a_validation,
         compiled_models_are_validated,
+        an_evaluation_may_be_in_inference_mode,
         slots_may_differentiate_in_a_validation,
         training_goes_on_after_a_validation,
         an_error_in_a_validation_ends_it_on_all_slots,
