@@ -1,1 +1,1 @@
-"""What a plugin implements: Protocols and small abstract classes, one module per kind of plugin."""
+"""Interfaces that plugins implement: Protocols and small abstract classes, one module per kind of plugin."""

@@ -1,8 +1,8 @@
-"""What a distributed backend implements: how the workers of one trial start, and how they find each other.
+"""Interface of a distributed backend, which starts the workers of a trial and assigns their ranks.
 
-A backend has two halves. `Backend`, here, starts the workers of one node with the backend's own launcher, and tells
-inside of a worker which rank it is. What it does to a framework's training (gradients, sharding) is in its adapters,
-one per framework (`BackendSpec.adapters`); each framework's package says what those implement.
+A backend has two halves. `Backend`, in this module, starts the workers of one node with the backend's own launcher, and
+determines the rank of each worker process. Its adapters, one per framework (`BackendSpec.adapters`), change how that
+framework trains (gradients, sharding). Each framework's package defines the interface of these adapters.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One node among those of a trial, as its agent knows it.
+    """One node of a trial, as its agent sees it.
 
     Args:
-        hosts: the address of every node, in the order of their ranks; the chief's is first.
-        node: index of this one, 0 <= node < len(hosts).
-        slots: workers on each node, >= 1.
-        port: free on the chief's node, for the rendezvous of the workers.
-        directory: private to this launch on this node, removed afterwards.
+        hosts: address of every node in the order of their ranks, the chief's first.
+        node: index of this node, 0 <= node < len(hosts).
+        slots: number of workers on each node, >= 1.
+        port: free port on the chief's node for the rendezvous of the workers.
+        directory: directory for this launch on this node only. It is removed afterwards.
     """
 
     hosts: Sequence[str]
@@ -34,10 +34,14 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """A command that starts all workers of one node, and what to add to its environment.
+    """Command that starts all workers of one node, with additional environment variables.
 
-    It ends when they have ended, or soon after one of them failed, then not with 0. Each line that a worker prints
-    leaves it on the same stream, after ``[rank=N] `` with the worker's rank.
+    The command ends when all workers have ended, or, with a nonzero exit code, soon after one of them failed. It passes
+    on each line that a worker prints, on the same stream, after ``[rank=N] `` with the worker's rank.
+
+    Args:
+        argv: command line.
+        env: variables to add to its environment.
     """
 
     argv: Sequence[str]
@@ -46,7 +50,7 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """Which worker a process is: the arguments of `det_core.core.DistributedContext` of the same names."""
+    """Rank of a worker process, as the arguments of `det_core.core.DistributedContext` with the same names."""
 
     rank: int
     size: int
@@ -57,23 +61,27 @@ class Ranks:
 
 
 class Backend(ABC):
-    """Constructed with the options of the config's ``distributed`` block, in the runner and in every worker."""
+    """Launcher of one node's workers. Constructed with the options of the config's ``distributed`` block.
+
+    It is constructed in the runner and in every worker.
+    """
 
     @abstractmethod
     def start(self, place: Place, worker: Sequence[str]) -> Start:
-        """How to start the workers of a node.
+        """Return the command that starts the workers of a node.
 
         Args:
-            worker: the command line of each.
+            place: the node.
+            worker: command line of each worker.
 
         Raises:
-            det_core.errors.LaunchError: they cannot be started there; says why and what to do.
+            det_core.errors.LaunchError: the workers cannot be started there. The message says why and what to do.
         """
 
     @abstractmethod
     def ranks(self) -> Ranks:
-        """Which worker this process is; called in a process that the command of `start` started.
+        """Return the rank of this process. Called in a process that the command of `start` started.
 
         Raises:
-            det_core.errors.LaunchError: it was not started so.
+            det_core.errors.LaunchError: the process was started in another way.
         """

@@ -1,8 +1,8 @@
-"""What a trial framework implements.
+"""Interface of a trial framework.
 
-`FrameworkSpec.target` is a function ``run_trial(trial_class, core_context) -> None``. It builds the
-framework's adapter for that class and hands it to `det_core.trial.TrialLoop`, which decides when
-to train, validate, report, checkpoint and leave. `det_core.testing.framework` tests that it is done right.
+`FrameworkSpec.target` is a function ``run_trial(trial_class, core_context) -> None``. It builds the framework's adapter
+for that class and passes it to `det_core.trial.TrialLoop`, which decides when to train, validate, report, checkpoint
+and stop. `det_core.testing.framework` tests the result.
 """
 
 from __future__ import annotations
@@ -16,92 +16,109 @@ Metrics = Mapping[str, Any]
 
 
 class TrialAdapter(ABC):
-    """One process's share of one trial. Called from one thread, in this order::
+    """Adapter through which `det_core.trial.TrialLoop` trains one trial in one process.
 
-    load?  started  ( train*  reduced  reported  |  validate  |  snapshot  |  saved )*  close
+    Its methods are called from one thread, in this order::
 
-    With several workers, each has an adapter, and all of them get the same calls between the same batches, so that
-    any of these methods may exchange something. What `close` does is up to each by itself: others may have failed.
+        load?  started  ( train*  reduced  reported  |  validate  |  snapshot  |  saved )*  close
+
+    With several workers, each has an adapter, and all adapters receive the same calls between the same batches. Any of
+    these methods may therefore communicate with the other workers, except `close`, because other workers may have
+    failed.
     """
 
     @property
     @abstractmethod
     def batches_per_epoch(self) -> int | None:
-        """Batches that each worker trains per pass over the data, >= 1; None: the data does not say."""
+        """Number of batches that each worker trains per pass over the data, >= 1, or None if the data has no length."""
 
     @property
     @abstractmethod
     def records_per_batch(self) -> int:
-        """The global batch size, which turns lengths in records into batches."""
+        """Global batch size, which converts lengths in records to batches."""
 
     @property
     def writes_behind(self) -> bool:
-        """Whether what `snapshot` returns may run in another thread while training goes on; not if `sharded`."""
+        """Whether the function that `snapshot` returns may run in the background while training continues.
+
+        It must be False if `sharded`.
+        """
         return False
 
     @property
     def sharded(self) -> bool:
-        """Whether every worker writes a part of each checkpoint, rather than the chief all of it."""
+        """Whether every worker writes a part of each checkpoint, instead of the chief writing all of it."""
         return False
 
     def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
-        """Train up to ``batches`` batches, leaving after any batch at which ``stop()`` is true.
+        """Train up to ``batches`` batches, and stop early after any batch at which ``stop()`` is true.
 
-        An error of the trial's code is raised, after a log line that says ``batch N``.
+        Errors in the trial's code propagate after a log line that contains ``batch N``.
 
         Returns:
-            One mapping of plain JSON-able values per batch trained, in order: of this worker's share.
+            The metrics of each trained batch in order, for this worker's share, as JSON-compatible values.
         """
         raise NotImplementedError(f"{type(self).__name__} must override train(), or call TrialLoop.chunks() itself")
 
     @abstractmethod
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
-        """Evaluate on the validation set, leaving between two batches as soon as ``stop()`` is true.
+        """Evaluate on the validation set, and stop between two batches as soon as ``stop()`` is true.
 
-        It must leave nothing behind that training would notice, finished or not.
+        Finished or not, it must not change any state that training depends on.
 
         Returns:
-            The metrics reduced over all workers, the same on each, as plain JSON-able values; None if it left early.
+            The metrics reduced over all workers, the same on each, as JSON-compatible values. None if it stopped early.
         """
 
     @abstractmethod
     def snapshot(self) -> Callable[[Path], None]:
-        """Take everything that `load` needs for an exact continuation, of all workers.
+        """Capture everything on all workers that `load` needs for an exact continuation.
 
         Returns:
-            Writes it into the directory, once. Called on the chief only, or, if `sharded`, on all workers at once, on
-            each with a directory of its own; the checkpoint has the files of all, whose names must differ. With
-            `writes_behind` it runs while training goes on, so it must hold copies; the next snapshot is taken only
-            after it returned.
+            A function that is called once to write the checkpoint into a directory. It is called on the chief only, or,
+            if `sharded`, on all workers at once, each with its own directory. File names must differ between the
+            workers, because the checkpoint contains the files of all. With `writes_behind` the function runs while
+            training continues, so it must hold copies. The next snapshot is taken only after it has returned.
         """
 
     @abstractmethod
     def load(self, path: Path, *, batches_trained: int) -> None:
-        """Restore what a snapshot wrote; training continues with batch number ``batches_trained``.
+        """Restore the state that a snapshot wrote. Training continues with batch number ``batches_trained``.
 
-        0 stands for a checkpoint of another trial: take over the weights, and start everything else anew.
+        Args:
+            path: directory of the checkpoint.
+            batches_trained: number of batches trained. 0 stands for a checkpoint of another trial: load only the
+                weights, and start everything else afresh.
         """
 
     def batches_trained(self, path: Path) -> int | None:
-        """After how many batches a checkpoint was saved that `TrialLoop` did not save; None: it does not say."""
+        """Return the number of batches trained in a checkpoint that `TrialLoop` did not save, or None if unknown."""
         return None
 
     def started(self) -> None:
-        """The checkpoint, if there is one, was loaded; training begins."""
+        """Called before the first batch, after the checkpoint, if any, was loaded."""
 
     def reduced(self) -> Metrics:
-        """Training metrics that are not means over batches, over all batches of all workers since the last call."""
+        """Return training metrics that are not means over batches.
+
+        They cover all batches of all workers since the last call.
+        """
         return {}
 
     def reported(self, metrics: Metrics, batch_metrics: Sequence[Metrics]) -> None:
-        """Training metrics were reported: the means with `reduced`, and those of each batch, over all workers."""
+        """Called after training metrics were reported.
+
+        Args:
+            metrics: means over the batches and workers, together with the metrics from `reduced`.
+            batch_metrics: metrics of each batch, over all workers.
+        """
 
     def saved(self, storage_id: str) -> None:
-        """A checkpoint became complete, at the latest when the next one begins or training ends."""
+        """Called after a checkpoint became complete, at the latest when the next one begins or training ends."""
 
     def metadata(self) -> Mapping[str, Any]:
-        """Keys added to every checkpoint's metadata, such as ``framework``."""
+        """Return keys to add to every checkpoint's metadata, such as ``framework``."""
         return {}
 
     def close(self) -> None:
-        """Training has ended, well or not."""
+        """Release resources. Called when training has ended, also after an error."""

@@ -1,4 +1,4 @@
-"""What a launcher implements: where the processes of a trial start."""
+"""Interface of a launcher, which starts the processes of a trial."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 EXIT_DO_NOT_RESTART = 78
-"""Exit code of a worker that failed for a reason that every restart would meet again (EX_CONFIG of sysexits.h)."""
+"""Exit code of a worker that would fail again after every restart (EX_CONFIG of sysexits.h)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,16 +17,16 @@ class LaunchRequest:
     """One run of one trial.
 
     Args:
-        name: identifies the trial on this host; a second launch of the same name waits until all
-            processes of the first are gone, or ends them.
-        argv: the command line of its only process, or of what starts all of them, such as torchrun.
-        cwd: its working directory, the user's code.
-        info: what ``det.get_cluster_info()`` shall return there: file name -> JSON object. The launcher adds
-            ``slot_ids`` to ``cluster.json``, and ``rendezvous.json``.
-        slots: how many workers the trial has, >= 1.
-        log: called with (rank, or None where a line does not tell; ``"stdout"``, ``"stderr"``, or ``"det"`` for the
-            launcher's own words; a line without its newline), from the launcher's threads.
-        env: variables added to their environment.
+        name: id of the trial on this host. A second launch of the same name waits until all processes of the first are
+            gone, or ends them.
+        argv: command line of the only process, or of a program that starts all of them, such as torchrun.
+        cwd: working directory of the processes, which contains the user's code.
+        info: file names mapped to JSON objects, from which ``det.get_cluster_info()`` reads in the processes. The
+            launcher adds ``slot_ids`` to ``cluster.json``, and ``rendezvous.json``.
+        slots: number of workers of the trial, >= 1.
+        log: called from the launcher's threads with the rank (None if unknown), the stream (``"stdout"``, ``"stderr"``,
+            or ``"det"`` for the launcher's own lines), and a line without its newline.
+        env: variables to add to their environment.
     """
 
     name: str
@@ -41,17 +41,21 @@ class LaunchRequest:
 class Allocation(ABC):
     """The running processes of one launch. No method blocks for longer than its time limit.
 
-    When the first process has ended, those that it left behind are ended too. All of them end within 10 s of losing
-    the process that holds this object.
+    When the first process has ended, its remaining child processes are ended too. If the process that holds this object
+    dies, all of them end within 10 s.
     """
 
     @abstractmethod
     def wait(self, timeout: float) -> int | None:
-        """Wait up to ``timeout`` seconds; the exit code (negative = a signal), or None if still running."""
+        """Wait up to ``timeout`` seconds for the first process to end.
+
+        Returns:
+            The exit code (negative for a signal), or None if the process is still running.
+        """
 
     @abstractmethod
     def preempt(self) -> None:
-        """Ask the workers to finish the batch, checkpoint and leave."""
+        """Ask the workers to finish the batch, save a checkpoint and stop."""
 
     @abstractmethod
     def kill(self) -> None:
@@ -59,14 +63,15 @@ class Allocation(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """After the end: deliver the last log lines and release files and sockets."""
+        """Deliver the last log lines, then release files and sockets. Called after the processes have ended."""
 
 
 class Launcher(ABC):
-    """Starts allocations, from any thread. Constructed with the validated ``launcher`` block."""
+    """Factory of allocations, used from any thread. Constructed with the validated ``launcher`` block."""
 
     slots: int | None = None
-    """How many the trials of an experiment may have together; None: the launcher lets those wait that have no room."""
+    """Maximum number of slots that the trials of an experiment occupy together. None if the launcher queues trials
+    itself."""
 
     @abstractmethod
     def start(self, request: LaunchRequest) -> Allocation:

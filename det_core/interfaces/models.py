@@ -1,4 +1,4 @@
-"""The model registry: names under which people keep their good checkpoints, as numbered versions."""
+"""Interface of the model registry, which keeps good checkpoints under names as numbered versions."""
 
 from __future__ import annotations
 
@@ -12,40 +12,50 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
+    """A named model in the registry."""
+
     id: int
+    """Id that the store assigned."""
     name: str
+    """Unique name."""
     description: str
     notes: str
     owner: str
     metadata: Mapping[str, Any]
+    """Metadata that users add, JSON-compatible."""
     labels: Sequence[str]
     archived: bool
-    """Whether it is put aside: it takes no new versions."""
+    """Whether the model is archived. An archived model takes no new versions."""
     creation_time: datetime
     last_updated_time: datetime
-    """When the model, or one of its versions, was changed last."""
+    """Time of the latest change of the model or one of its versions."""
     versions: int
-    """How many there are."""
+    """Number of versions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelVersion:
+    """A checkpoint registered as one version of a model."""
+
     model_id: int
     version: int
-    """From 1, in the order of registration; a number is never given twice."""
+    """Number from 1 in the order of registration. A number is never used twice."""
     checkpoint_uuid: str
+    """Id of the checkpoint."""
     name: str
+    """Short name that users may give to the version."""
     comment: str
     notes: str
     owner: str
     metadata: Mapping[str, Any]
+    """Metadata that users add, JSON-compatible."""
     labels: Sequence[str]
     creation_time: datetime
     last_updated_time: datetime
 
 
 class ModelSort(str, Enum):
-    """What models can be listed by."""
+    """Keys that models can be sorted by."""
 
     NAME = "name"
     DESCRIPTION = "description"
@@ -54,9 +64,10 @@ class ModelSort(str, Enum):
 
 
 class ModelRegistry(ABC):
-    """The part of a `det_core.interfaces.tracking.TrackingStore` that knows models.
+    """The part of a `det_core.interfaces.tracking.TrackingStore` that handles models.
 
-    ``name`` is a model's name, or its id as an int. Errors as there, and `RecordNotFound` for what there is not.
+    A ``name`` argument is the name of a model, or its id as an int. Methods raise the errors of the store, among them
+    `RecordNotFound` for an unknown model or version.
     """
 
     @abstractmethod
@@ -72,13 +83,22 @@ class ModelRegistry(ABC):
     ) -> Model:
         """Add a model without versions.
 
+        Args:
+            name: unique name.
+            description: what the model is for.
+            metadata: JSON-compatible metadata.
+            labels: labels to find it by.
+            notes: free text.
+            owner: name of the user who creates it.
+
         Raises:
-            RecordExists: there is one of this name.
-            ValueError: the name is empty, begins or ends with a space, has a slash, or is a number.
+            RecordExists: a model of this name exists.
+            ValueError: the name is empty, begins or ends with a space, contains a slash, or is a number.
         """
 
     @abstractmethod
-    def model(self, name: str | int) -> Model: ...
+    def model(self, name: str | int) -> Model:
+        """Return one model."""
 
     @abstractmethod
     def models(
@@ -91,7 +111,16 @@ class ModelRegistry(ABC):
         archived: bool | None = None,
         limit: int | None = None,
     ) -> list[Model]:
-        """Those whose name and description contain these texts, in upper or lower case; None: archived or not."""
+        """Return the models that match.
+
+        Args:
+            sort_by: sort key.
+            descending: reverse the sort order.
+            name: include only names that contain this text, ignoring case.
+            description: include only descriptions that contain this text, ignoring case.
+            archived: include only archived (True) or only other models (False).
+            limit: maximum number of models.
+        """
 
     @abstractmethod
     def edit_model(
@@ -103,17 +132,25 @@ class ModelRegistry(ABC):
         labels: Sequence[str] | None = None,
         archived: bool | None = None,
     ) -> Model:
-        """Replace what is not None; the model as it is then."""
+        """Replace the values that are not None.
+
+        Returns:
+            The model after the change.
+        """
 
     @abstractmethod
     def edit_model_metadata(
         self, name: str | int, *, add: Mapping[str, Any] | None = None, remove: Collection[str] = ()
     ) -> Model:
-        """Remove keys, then add or replace others, at the top level; the model as it is then."""
+        """Remove top-level keys of the metadata, then add or replace others.
+
+        Returns:
+            The model after the change.
+        """
 
     @abstractmethod
     def delete_model(self, name: str | int) -> None:
-        """Forget the model and its versions; their checkpoints stay."""
+        """Delete the model and its versions. Their checkpoints are kept."""
 
     @abstractmethod
     def add_model_version(
@@ -128,7 +165,18 @@ class ModelRegistry(ABC):
         labels: Sequence[str] = (),
         owner: str = "",
     ) -> ModelVersion:
-        """Register a checkpoint as the model's next version. It cannot be deleted as long as the version is there.
+        """Register a checkpoint as the next version of the model.
+
+        The checkpoint cannot be deleted as long as the version exists.
+
+        Args:
+            checkpoint_uuid: a COMPLETED checkpoint.
+            version_name: short name of the version.
+            comment: comment on the version.
+            notes: free text.
+            metadata: JSON-compatible metadata.
+            labels: labels to find it by.
+            owner: name of the user who registers it.
 
         Raises:
             TrackingError: the checkpoint is not COMPLETED, or the model is archived.
@@ -136,10 +184,11 @@ class ModelRegistry(ABC):
 
     @abstractmethod
     def model_versions(self, name: str | int) -> list[ModelVersion]:
-        """Oldest first."""
+        """Return the versions of a model, oldest first."""
 
     @abstractmethod
-    def model_version(self, name: str | int, version: int) -> ModelVersion: ...
+    def model_version(self, name: str | int, version: int) -> ModelVersion:
+        """Return one version of a model."""
 
     @abstractmethod
     def edit_model_version(
@@ -152,12 +201,16 @@ class ModelRegistry(ABC):
         notes: str | None = None,
         labels: Sequence[str] | None = None,
     ) -> ModelVersion:
-        """Replace what is not None; the version as it is then."""
+        """Replace the values that are not None.
+
+        Returns:
+            The version after the change.
+        """
 
     @abstractmethod
     def delete_model_version(self, name: str | int, version: int) -> None:
-        """Forget the version; its checkpoint stays."""
+        """Delete the version. Its checkpoint is kept."""
 
     @abstractmethod
     def registered_checkpoints(self, experiment_id: int) -> set[str]:
-        """The uuids of the experiment's checkpoints that are versions of models."""
+        """Return the uuids of the experiment's checkpoints that are versions of models."""

@@ -1,7 +1,7 @@
-"""What the client of an object store implements: one request per method, over objects named by keys.
+"""Interface of an object store's client: one request per method, on objects named by keys.
 
-det owns everything above them: how many requests at once, large files in parts, retries, checksums, deadlines.
-`det_core.storage.ObjectStorage` makes an `interfaces.storage.StorageManager` of it.
+det takes care of the rest: concurrent requests, multipart transfers, retries, checksums and deadlines.
+`det_core.storage.ObjectStorage` turns a client into an `interfaces.storage.StorageManager`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from datetime import datetime
 
 
 class Transient(Exception):
-    """A request failed in a way that may pass: a timeout, a broken connection, 5xx, 429. det tries again.
+    """A failure that may be temporary, such as a timeout, a broken connection, 5xx or 429. det retries the request.
 
     Args:
-        text: what happened, for the user if it never passes; without secrets.
-        after: seconds that the server asks to wait; None: it does not say.
+        text: error message for the user in case the retries fail, without secrets.
+        after: number of seconds that the server asks to wait, or None if it does not say.
     """
 
     def __init__(self, text: str, after: float | None = None) -> None:
@@ -30,8 +30,9 @@ class Object:
     """One entry of a listing.
 
     Attributes:
-        size: in bytes.
-        time: of its last write, aware.
+        key: key of the object.
+        size: size in bytes.
+        time: time of the last write, timezone-aware.
     """
 
     key: str
@@ -41,11 +42,12 @@ class Object:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """An upload in parts that was begun, and neither completed nor aborted.
+    """A multipart upload that was begun but neither completed nor aborted.
 
     Attributes:
-        upload: what `ObjectStore.begin` returned.
-        time: of its begin or of its latest part, aware.
+        key: key of the object to be created.
+        upload: upload id from `ObjectStore.begin`.
+        time: time of the beginning or of the latest part, timezone-aware.
     """
 
     key: str
@@ -54,73 +56,93 @@ class Unfinished:
 
 
 class ObjectStore(ABC):
-    """A bucket. Methods are called from several threads at once, and make no attempt of their own to retry.
+    """Client of one bucket. Methods are called from several threads at once and do not retry.
 
-    Each raises `Transient` for what may pass, FileNotFoundError for an object that is not there, and
-    `det_core.errors.StorageError` for what a user can act on, in words without secrets: wrong key, no such bucket,
-    permission denied, wrong region. Each returns or raises within about a minute, whatever the server does.
+    Each method returns or raises within about a minute, whatever the server does.
+
+    Raises:
+        Transient: the failure may be temporary.
+        FileNotFoundError: the object does not exist.
+        det_core.errors.StorageError: the user can fix the failure: wrong credentials, no such bucket, permission
+            denied, wrong region. The message contains no secrets.
     """
 
     connections: int = 16
-    """Requests at once."""
+    """Number of concurrent requests."""
     part_size: int = 8 << 20
-    """Bytes of the parts in which larger files go up and down; larger where `most_parts` would not do."""
+    """Size in bytes of the parts in which larger files are transferred. Larger if `most_parts` would not suffice."""
     most_parts: int = 10_000
-    """Parts that one upload may have."""
+    """Maximum number of parts in one upload."""
     batch: int = 1000
-    """Keys that one `delete` takes."""
+    """Maximum number of keys in one `delete` request."""
 
     @abstractmethod
     def put(self, key: str, data: bytes, crc32c: int) -> None:
-        """Store an object, replacing what is there; it appears whole or not at all.
+        """Store an object, replacing any earlier object. It appears whole or not at all.
 
         Args:
-            data: at most `part_size` bytes; nothing for an empty directory, whose key ends in ``/``.
-            crc32c: of the data, for a store that can check it on arrival.
+            key: key of the object. It ends in ``/`` for an empty directory.
+            data: at most `part_size` bytes. Empty for an empty directory.
+            crc32c: checksum of the data, for a store that can verify it.
         """
 
     @abstractmethod
     def get(self, key: str, start: int, size: int) -> bytes:
-        """Read a range: ``size`` bytes, or fewer only where the object ends before."""
+        """Read ``size`` bytes from offset ``start``, or fewer only where the object ends."""
 
     def read(self, key: str, start: int, size: int) -> Iterator[bytes]:
-        """As `get`, in pieces as they arrive; for a client that can, since they stay in a processor's cache."""
+        """Read a range as in `get`, but yield pieces as they arrive.
+
+        Clients that can do so should override it, because small pieces stay in the processor's cache.
+        """
         yield self.get(key, start, size)
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[Object]:
-        """Every object whose key starts with ``prefix``, however many; without the parts of unfinished uploads."""
+        """Yield every object whose key starts with ``prefix``, without the parts of unfinished uploads."""
 
     @abstractmethod
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove up to `batch` objects; those that do not exist are not an error."""
+        """Delete up to `batch` objects. Objects that do not exist are ignored."""
 
     @abstractmethod
     def begin(self, key: str) -> str:
-        """Begin an upload in parts; returns a name for it."""
+        """Begin a multipart upload and return its upload id."""
 
     @abstractmethod
     def put_part(self, key: str, upload: str, number: int, data: bytes, crc32c: int) -> str:
-        """Store part ``number``, counted from 0; again for the same number replaces it. Returns what `complete` wants.
+        """Store one part of a multipart upload, replacing any earlier part with the same number.
 
         All parts but the last have the same size.
+
+        Args:
+            key: key of the object to be created.
+            upload: upload id from `begin`.
+            number: number of the part, from 0.
+            data: contents of the part.
+            crc32c: checksum of the part, for a store that can verify it.
+
+        Returns:
+            The token of the part that `complete` expects.
         """
 
     @abstractmethod
     def complete(self, key: str, upload: str, parts: Sequence[str], crc32c: int) -> None:
-        """Make the object of its parts; it appears whole or not at all.
+        """Create the object from its parts. It appears whole or not at all.
 
-        Called again after a `Transient`, it succeeds if the first call did after all.
+        If the first call succeeded in spite of a `Transient`, a repeated call succeeds, too.
 
         Args:
-            parts: what `put_part` returned, in order.
-            crc32c: of the whole object, for a store that can check it.
+            key: key of the object.
+            upload: upload id from `begin`.
+            parts: tokens that `put_part` returned, in order.
+            crc32c: checksum of the whole object, for a store that can verify it.
         """
 
     @abstractmethod
     def abort(self, key: str, upload: str) -> None:
-        """Forget an upload and its parts; not an error if it is not there."""
+        """Discard a multipart upload and its parts. An unknown upload is ignored."""
 
     @abstractmethod
     def unfinished(self, prefix: str) -> Iterator[Unfinished]:
-        """Uploads of keys that start with ``prefix``, begun by anybody."""
+        """Yield all unfinished uploads of keys that start with ``prefix``, whoever began them."""

@@ -1,4 +1,4 @@
-"""What a search method implements: a pure state machine, events in, actions out."""
+"""Interface of a search method: a pure state machine that turns events into actions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 WORST = sys.float_info.max
-"""The metric of what has none: NaN or infinite, not reported, or of a trial that failed."""
+"""Metric of a trial that failed, or that reported NaN, an infinity or nothing."""
 INVALID_HP = "invalid_hp"
-"""The reason of a trial whose hyperparameters cannot work."""
+"""Exit reason of a trial whose hyperparameters cannot work."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Create:
     """Create a trial.
 
     Args:
-        request_id: of the method's own choice: 0, 1, 2, ...
+        request_id: id of the trial, chosen by the method: 0, 1, 2, ...
         hparams: its hyperparameters.
-        source: the trial whose latest checkpoint it starts from; it counts its own training from 0 all the same.
-            If it replaces a trial with invalid hyperparameters that also started from a checkpoint of ``source``,
-            it starts from that same checkpoint.
+        source: trial whose latest checkpoint it starts from. Its own training is still counted from 0. If it replaces a
+            trial with invalid hyperparameters that also started from a checkpoint of ``source``, it starts from that
+            same checkpoint.
     """
 
     request_id: int
@@ -34,10 +34,14 @@ class Create:
 
 @dataclass(frozen=True)
 class Train:
-    """Let the trial train up to ``length`` (absolute, in the unit of max_length), then validate.
+    """Train the trial up to ``length``, then validate.
 
-    A trial has at most one such order at a time, and each is longer than the one before.
-    None: a command trains for as long as it likes.
+    A trial has at most one such order at a time, and each is longer than the previous one.
+
+    Args:
+        request_id: id of the trial.
+        length: total length since the start of the trial, in the unit of max_length. None lets a command train as long
+            as it decides to.
     """
 
     request_id: int
@@ -46,7 +50,11 @@ class Train:
 
 @dataclass(frozen=True)
 class Close:
-    """The trial has nothing more to do. One that exited by itself is closed already."""
+    """Close a trial that has nothing more to do. A trial that exited by itself is closed already.
+
+    Args:
+        request_id: id of the trial.
+    """
 
     request_id: int
 
@@ -55,18 +63,18 @@ Action = Create | Train | Close
 
 
 def plain(action: Action) -> list[Any]:
-    """Its name and its fields, in types that JSON has if the hyperparameters are."""
+    """Return the action's name and fields, JSON-compatible if the hyperparameters are."""
     return [type(action).__name__, *vars(action).values()]
 
 
 class SearchMethod(ABC):
-    """Decides which trials exist and how long each trains.
+    """Strategy that decides which trials exist and how long each of them trains.
 
-    Constructed with (config block, hyperparameters, seed). It must not read the clock, the environment or a
-    global random state: the same events lead to the same actions, which is how a search is resumed.
+    Constructed with (config block, hyperparameters, seed). It must not read the clock, the environment or a global
+    random state. A search is resumed by replaying its events, so the same events must lead to the same actions.
 
-    One in a file of the experiment's own, ``mine.py``, needs no plugin: ``searcher: {name: custom, metric: loss,
-    method: "mine:UntilGood", options: {length: 100}}`` runs it in a process beside the runner::
+    A method in one of the experiment's own files, such as ``mine.py``, needs no plugin. ``searcher: {name: custom,
+    metric: loss, method: "mine:UntilGood", options: {length: 100}}`` runs it in a process of its own::
 
         class UntilGood(SearchMethod):
             def __init__(self, options, hyperparameters, seed):
@@ -87,39 +95,54 @@ class SearchMethod(ABC):
     """
 
     def open(self, context_dir: Path) -> None:
-        """Called once, before anything else; ``context_dir`` is the user's code."""
+        """Prepare the method. Called once before anything else.
+
+        Args:
+            context_dir: directory of the user's code.
+        """
 
     def close(self) -> None:
-        """Called once, after everything else."""
+        """Release resources. Called once after everything else."""
 
     @abstractmethod
     def start(self) -> Sequence[Action]:
-        """The first actions, before any trial exists."""
+        """Return the first actions, before any trial exists."""
 
     @abstractmethod
     def on_validation(self, request_id: int, length: int | None, metric: float) -> Sequence[Action]:
-        """The trial trained to ``length``, and its searcher metric is ``metric``: finite, smaller is better."""
+        """Return actions after a trial has trained to ``length``.
+
+        Args:
+            request_id: id of the trial.
+            length: total length trained, as in `Train`.
+            metric: value of the searcher's metric. It is finite, and smaller is better.
+        """
 
     @abstractmethod
     def on_exit(self, request_id: int, reason: str) -> Sequence[Action]:
-        """The trial ended by itself: ``invalid_hp``, ``error`` or ``stopped`` (it asked to stop)."""
-
-    def progress(self, lengths: Mapping[int, float]) -> float:
-        """How much of the whole search is done, 0 to 1; never less than it was.
+        """Return actions after a trial has ended by itself.
 
         Args:
-            lengths: how long each trial has trained so far, which never goes down.
+            request_id: id of the trial.
+            reason: ``invalid_hp``, ``error``, or ``stopped`` if the trial requested to stop.
+        """
+
+    def progress(self, lengths: Mapping[int, float]) -> float:
+        """Return the share of the whole search that is done, 0 to 1. It must never decrease.
+
+        Args:
+            lengths: length that each trial has trained so far. Lengths never decrease.
         """
         return 0.0
 
     def outline(self) -> Sequence[str]:
-        """What a person wants to know of the search before it starts, a line each."""
+        """Return a summary of the search for users to read before it starts, one string per line."""
         return ()
 
     def state(self) -> Any:
-        """A snapshot, in types that JSON has; None if all events have to be replayed instead."""
+        """Return a JSON-compatible snapshot, or None if all events have to be replayed instead."""
         return None
 
     def restore(self, state: Any) -> None:
-        """Go on from a snapshot, instead of `start`."""
-        raise NotImplementedError(f"{type(self).__name__} takes no snapshots")
+        """Continue from a snapshot. Called instead of `start`."""
+        raise NotImplementedError(f"{type(self).__name__} does not support snapshots")

@@ -1,6 +1,6 @@
-"""What a checkpoint store implements: four verbs over files named by (storage id, relative path), and options.
+"""Interface of checkpoint storage: four methods on files named by (storage id, relative path), and a few options.
 
-det owns everything above them: the manifest, checksums, threads, the order of writes, the record.
+det takes care of the rest: manifests, checksums, threads, the order of writes and the tracking store.
 """
 
 from __future__ import annotations
@@ -12,26 +12,29 @@ from pathlib import Path
 
 
 class StorageManager(ABC):
-    """Stores the files of checkpoints. Constructed with the validated config block.
+    """Storage for the files of checkpoints. Constructed with the validated config block.
 
-    Paths are relative, with ``/`` between parts on every system; a path ending in ``/`` is an
-    empty directory. Methods raise `det_core.errors.StorageError` for what a user can act on
-    (permission denied, disk full, bucket missing). They are called from several threads and processes
-    at once, on different paths; a store may use threads of its own for the parts of one large file.
+    Paths are relative, with ``/`` as separator on every system. A path that ends in ``/`` is an empty directory.
+    Methods are called from several threads and processes at once, on different paths. A store may use threads of its
+    own for the parts of one large file.
+
+    Raises:
+        det_core.errors.StorageError: a failure that the user can fix, such as permission denied, disk full or bucket
+            missing.
     """
 
     transfers: int = 4
-    """How many files det puts or gets at once. Stores that mostly wait for a network want more."""
+    """Number of files that det puts or gets at once. Stores that mostly wait for a network need more."""
 
     @abstractmethod
     def put(self, storage_id: str, path: str, source: Path) -> str | None:
-        """Store the file ``source`` under ``path``, replacing what is there.
+        """Store the file ``source`` under ``path``, replacing any earlier file.
 
-        The stored file appears whole or not at all. ``source`` is ignored when ``path`` ends in ``/``.
+        The stored file appears whole or not at all. ``source`` is ignored if ``path`` ends in ``/``.
 
         Returns:
-            The CRC-32C of what was stored as 8 hexadecimal digits, or None where knowing it would cost
-            a second reading; det then reads ``source`` itself.
+            The CRC-32C of the stored data as 8 hexadecimal digits, or None if computing it would require a second read.
+            det then reads ``source`` itself.
         """
 
     @abstractmethod
@@ -39,7 +42,7 @@ class StorageManager(ABC):
         """Write the stored file to ``target``, whose parent directory exists.
 
         Returns:
-            The CRC-32C of what was read, as `put` does, or None; det then reads ``target`` itself.
+            The CRC-32C of the data as in `put`, or None. det then reads ``target`` itself.
 
         Raises:
             FileNotFoundError: nothing is stored under ``path``.
@@ -47,29 +50,29 @@ class StorageManager(ABC):
 
     @abstractmethod
     def list(self, storage_id: str) -> dict[str, int]:
-        """Map every stored path to its stored size in bytes (0 for directories); empty if unknown."""
+        """Return every stored path with its size in bytes (0 for directories). Empty for an unknown ``storage_id``."""
 
     @abstractmethod
     def delete(self, storage_id: str, paths: Sequence[str]) -> None:
-        """Remove the paths, in the order given; those that do not exist are not an error."""
+        """Delete the paths in the given order. Paths that do not exist are ignored."""
 
     def sync(self, storage_id: str, paths: Sequence[str]) -> None:  # most stores need nothing here
         """Return once these paths survive a crash of this host.
 
-        Called on the host that put them, with at least one, often with many at once. Stores whose `put` ensures
-        it need not implement it.
+        Called on the host that put them, with at least one path, often with many at once. Stores whose `put` guarantees
+        this need not override it.
         """
 
     def local_path(self, storage_id: str) -> Path | None:
-        """The directory of this checkpoint if users may read and write it in place, else None."""
+        """Return the directory of this checkpoint if users may read and write it in place, else None."""
         return None
 
     def stored(self) -> dict[str, datetime]:
-        """Map every storage id with at least one file to the time of its latest write, aware.
+        """Return every storage id that has files, with the time of its latest write (timezone-aware).
 
-        Only ``det checkpoint gc --orphans`` asks.
+        Only ``det checkpoint gc --orphans`` calls it.
 
         Raises:
-            NotImplementedError: this store cannot tell.
+            NotImplementedError: this store cannot list its storage ids.
         """
         raise NotImplementedError
