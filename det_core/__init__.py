@@ -1,4 +1,4 @@
-"""det trains trials. This module is its public face; every name is imported on first use."""
+"""Public names of det. Each is imported on first use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from det_core.lazy import exports
 __version__ = "0.1.0"
 
 LOG_FORMAT = "%(levelname)s: %(name)s: %(message)s"
-"""Of the processes that det starts, for scripts that want theirs alike: ``logging.basicConfig(format=LOG_FORMAT)``."""
+"""Log format of the processes that det starts.
+
+Scripts can use it, too: ``logging.basicConfig(format=LOG_FORMAT)``."""
 
 TYPE_CHECKING = False  # importing typing would be most of this module's cost
 

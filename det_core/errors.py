@@ -1,4 +1,4 @@
-"""Every exception that det raises on purpose. Messages say what was wrong, what was expected and what to do next."""
+"""All exceptions that det raises on purpose. Messages say what was wrong, what was expected and what to do next."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ if TYPE_CHECKING:
 
 
 class DetError(Exception):
-    """Base of all errors that a person can act on; the CLI prints them without a traceback."""
+    """Base class of all errors that a user can act on. The CLI prints them without a traceback."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a config; ``line`` counts from 1, None where there is no text to point at."""
+    """One error in a config.
+
+    Args:
+        file: file name of the config.
+        line: line number from 1, or None if there is no text to refer to.
+        path: dotted path of the key.
+        message: what is wrong, and what was expected.
+    """
 
     file: str
     line: int | None
@@ -29,42 +36,43 @@ class Problem:
 
 
 class ConfigError(DetError):
-    """The experiment config is wrong. ``str()`` lists every problem with file, line and path."""
+    """The experiment config is invalid. ``str()`` lists every problem with file, line and path."""
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
 
     @property
     def problems(self) -> tuple[Problem, ...]:
+        """All problems found in the config."""
         return tuple(problem for problem in self.args if isinstance(problem, Problem))
 
 
 class PluginError(DetError):
-    """A plugin that was asked for cannot be used."""
+    """A requested plugin cannot be used."""
 
 
 class PluginNotFound(PluginError):
-    """No installed plugin offers the name that was asked for."""
+    """No installed plugin offers the requested name."""
 
 
 class PluginClash(PluginError):
-    """Several plugins offer the name, or claim the trial, and nothing says which one is meant."""
+    """Several plugins offer the same name or claim the same trial, and nothing determines which one to use."""
 
 
 class TrackingError(DetError):
-    """The record of experiments could not be read or written."""
+    """The tracking store could not be read or written."""
 
 
 class RecordNotFound(TrackingError):
-    """No such experiment, trial, checkpoint or model in the record."""
+    """No such experiment, trial, checkpoint or model in the tracking store."""
 
 
 class RecordExists(TrackingError):
-    """The name is taken."""
+    """The name is already in use."""
 
 
 class RecordInUse(TrackingError):
-    """Something else in the record needs what was to be deleted."""
+    """The deletion was refused because something else in the tracking store needs the record."""
 
 
 class StoreCorrupt(TrackingError):
@@ -76,15 +84,15 @@ class StoreBusy(TrackingError):
 
 
 class StoreUnsuitable(TrackingError):
-    """The database cannot live where it was asked to, such as SQLite on a network file system."""
+    """The database cannot work in this location, such as SQLite on a network file system."""
 
 
 class StaleRun(TrackingError):
-    """The write came from a run that a newer run of the same trial has replaced."""
+    """The write came from a run that was replaced by a newer run of the same trial."""
 
 
 class MetricsConflict(TrackingError):
-    """Metrics contradict what was already reported for the same group and step."""
+    """Metrics contradict those already reported for the same group and step."""
 
 
 class UnwritableText(TrackingError, ValueError):
@@ -92,7 +100,7 @@ class UnwritableText(TrackingError, ValueError):
 
 
 class ExperimentBusy(TrackingError):
-    """Another living runner holds the experiment."""
+    """Another runner that is still alive holds the experiment."""
 
 
 class StorageError(DetError):
@@ -104,30 +112,33 @@ class CheckpointNotFound(StorageError):
 
 
 class NoCheckpoint(DetError, AssertionError):
-    """No checkpoint in the record fits what was asked for (an AssertionError for the scripts that catch one)."""
+    """No checkpoint in the tracking store matches the request.
+
+    It is also an AssertionError, for scripts that catch one.
+    """
 
 
 class CheckpointCorrupt(StorageError):
-    """A stored file differs from what the checkpoint's manifest promises."""
+    """A stored file differs from the checkpoint's manifest."""
 
 
 class UntrustedCheckpoint(StorageError):
-    """Reading the checkpoint could run code that it brings along, and the caller did not say that it is trusted."""
+    """Reading the checkpoint could run code that it contains, and the caller did not declare it trusted."""
 
 
 class SecretMissing(DetError):
-    """Secrets of a recorded config are not in their files on this host.
+    """Secrets of a recorded config are missing from their files on this host.
 
     Attributes:
-        files: where each stands in the config -> its file.
+        files: positions of the secrets in the config, mapped to their files.
     """
 
     def __init__(self, files: Mapping[str, Path]) -> None:
         self.files = dict(files)
         which = "; ".join(f"{place} is not in {path}" for place, path in self.files.items())
         super().__init__(
-            f"{which} (or cannot be read): the record does not hold secrets, only where they are; write it there as "
-            "text, or in a terminal: det experiment resume asks for it"
+            f"{which} (or cannot be read). The tracking store records only where secrets are, not the secrets. Write "
+            "each one as text to its file, or run det experiment resume in a terminal, which asks for it"
         )
 
 
@@ -136,18 +147,18 @@ class LaunchError(DetError):
 
 
 class LaunchDelayed(LaunchError):
-    """The processes of a trial could not be started for now. A later attempt may succeed."""
+    """The processes of a trial could not be started at the moment. A later attempt may succeed."""
 
 
 class CommError(DetError):
-    """The workers of a trial could not talk to each other."""
+    """The workers of a trial could not communicate."""
 
 
 class PeerLost(CommError):
-    """A worker died, left, or did not come. The context that raised this is of no further use.
+    """A worker died, stopped or did not arrive. The context that raised this is unusable from now on.
 
     Attributes:
-        rank: the rank of that worker (the lowest, if several are missing); None where only its machine is known.
+        rank: rank of that worker, the lowest if several are missing, or None if only its machine is known.
     """
 
     def __init__(self, message: str, rank: int | None = None) -> None:
@@ -156,7 +167,7 @@ class PeerLost(CommError):
 
 
 class PeerLate(PeerLost):
-    """A worker is alive, but did not join the others within the timeout."""
+    """A worker is alive, but did not join the others within the time limit."""
 
 
 class OutOfStep(CommError):
@@ -164,20 +175,20 @@ class OutOfStep(CommError):
 
 
 class RankFailed(DetError, RuntimeError):
-    """Another rank raised in a step that all ranks take together. Names the rank and its error."""
+    """Another rank raised in a step that all ranks take together. The message names the rank and its error."""
 
 
 class ExperimentFailed(DetError):
-    """The experiment that was waited for ended with an error."""
+    """The awaited experiment ended with an error."""
 
 
 class InvalidTrial(DetError):
-    """The trial's code breaks the contract of its framework."""
+    """The trial's code violates the contract of its framework."""
 
 
 class InvalidExperimentException(DetError):
-    """The experiment cannot run as configured (the name that existing scripts catch)."""
+    """The experiment cannot run as configured. Existing scripts catch it under this name."""
 
 
 class InvalidHP(Exception):
-    """Raised by a trial: these hyperparameters cannot work, so do not retry them."""
+    """Exception for a trial to raise if its hyperparameters cannot work. The trial is not restarted."""

@@ -1,4 +1,4 @@
-"""Where det keeps its own data."""
+"""Directory in which det keeps its own data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from det_core.errors import TrackingError
 
 
 def home() -> Path:
-    """The directory of det's own data: ``DET_HOME``, else the platform's place for user data. Created with mode 0700.
+    """Return the directory of det's own data, created with mode 0700 if necessary.
+
+    It is ``DET_HOME``, or else the platform's directory for user data.
 
     Raises:
-        TrackingError: it cannot be created.
+        TrackingError: the directory cannot be found or created.
     """
     import platformdirs
 
@@ -27,7 +29,7 @@ def home() -> Path:
 
 
 def user_name() -> str:
-    """Return the name of this process's user, or the user id if it has no name, as in many containers."""
+    """Return the name of this process's user, or the user id if the user has no name, as in many containers."""
     import getpass
 
     try:
@@ -40,13 +42,13 @@ def private_directory(name: str) -> Path:
     """Return a subdirectory of `home`, created with mode 0700 because others may be able to read ``DET_HOME``.
 
     Raises:
-        TrackingError: it cannot be created.
+        TrackingError: the directory cannot be created.
     """
     return _create(home() / name)
 
 
 def default_storage() -> dict[str, Any]:
-    """The ``checkpoint_storage`` of configs that name none: a directory beside the embedded record."""
+    """Return the default ``checkpoint_storage`` block, which names a directory next to the embedded database."""
     return {"type": "directory", "container_path": str(private_directory("checkpoints"))}
 
 

@@ -1,31 +1,30 @@
-"""The contract with plugins: every hook, in one file.
+"""Contract with plugins: all hooks that a plugin can implement.
 
-A distribution joins by one entry point in the group ``det`` that names a light module
-(standard library and det_core only), whose functions carry ``@det_core.hookimpl``::
+A distribution becomes a plugin through one entry point in the group ``det`` that names a light module (standard library
+and det_core only). The functions of that module that implement hooks carry ``@det_core.hookimpl``::
 
     [project.entry-points.det]
     gzip = "det_gzip.plugin"
 
-Implementations name only the arguments they want. Where each hook is called:
+Implementations take only the arguments that they need. Hooks are called in these processes and threads:
 
 ========================  =====================================  =================================
 hook                      process                                thread
 ========================  =====================================  =================================
-registration hooks        any that looks a name up               the caller's, once per process
+registration hooks        any that looks up a name               the caller's, once per process
 det_choose_framework      worker                                 main, before the trial is made
 det_choose_backend        runner                                 the trial's, before the launch
 det_experiment_started    runner                                 main
 det_experiment_finished   runner                                 main
-det_trial_started         runner                                 the trial's: several may at once
+det_trial_started         runner                                 the trial's, several in parallel
 det_trial_finished        runner                                 main
 det_metrics_reported      chief worker                           metrics shipper, after the commit
-det_checkpoint_saved      chief worker                           the one that saved, after COMPLETED
-det_checkpoint_deleted    the one that deletes                   the one that deleted
+det_checkpoint_saved      chief worker                           saving thread, after COMPLETED
+det_checkpoint_deleted    deleting process                       deleting thread
 det_preemption_requested  chief worker                           the caller of should_preempt
 ========================  =====================================  =================================
 
-An event hook that raises is logged with its plugin's name; it breaks neither training nor the
-observers after it.
+If an event hook raises, the error is logged with the plugin's name. It affects neither training nor other plugins.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 hookspec = pluggy.HookspecMarker("det")
 
-# --- Registration: yield specs. Names are unique within a kind. ---
+# --- Registration hooks yield specs. Names are unique within a kind. ---
 
 
 @hookspec
@@ -58,7 +57,7 @@ def det_frameworks() -> Iterable[specs.FrameworkSpec]:
 
 @hookspec
 def det_backends() -> Iterable[specs.BackendSpec]:
-    """Offer distributed backends, chosen by ``distributed.backend``.
+    """Offer distributed backends, which ``distributed.backend`` selects.
 
     Example::
 
@@ -75,7 +74,7 @@ def det_backends() -> Iterable[specs.BackendSpec]:
 
 @hookspec
 def det_storage() -> Iterable[specs.StorageSpec]:
-    """Offer checkpoint storage, chosen by ``checkpoint_storage.type``.
+    """Offer checkpoint storage, which ``checkpoint_storage.type`` selects.
 
     Example::
 
@@ -88,7 +87,7 @@ def det_storage() -> Iterable[specs.StorageSpec]:
 
 @hookspec
 def det_launchers() -> Iterable[specs.LauncherSpec]:
-    """Offer launchers, chosen by ``launcher.type``.
+    """Offer launchers, which ``launcher.type`` selects.
 
     Example::
 
@@ -101,7 +100,7 @@ def det_launchers() -> Iterable[specs.LauncherSpec]:
 
 @hookspec
 def det_search_methods() -> Iterable[specs.SearchMethodSpec]:
-    """Offer search methods, chosen by ``searcher.name``.
+    """Offer search methods, which ``searcher.name`` selects.
 
     Example::
 
@@ -125,16 +124,19 @@ def det_commands() -> Iterable[specs.CommandSpec]:
     raise NotImplementedError
 
 
-# --- Choice: return a registered name, or None to stand aside. Two different answers are an error. ---
+# --- Choice hooks return a registered name or None. Two different answers are an error. ---
 
 
 @hookspec
 def det_choose_framework(mro: Sequence[str]) -> str | None:
-    """Name the framework that runs this trial class.
+    """Choose the framework that runs this trial class.
 
     Args:
-        mro: the qualified names (``"module.Class"``) of the class and its bases, nearest first,
-            so that no implementation has to import a framework to answer.
+        mro: qualified names (``"module.Class"``) of the class and its bases, nearest first, so that implementations do
+            not have to import a framework.
+
+    Returns:
+        The name of a framework, or None if the class is of another framework.
 
     Example::
 
@@ -146,11 +148,14 @@ def det_choose_framework(mro: Sequence[str]) -> str | None:
 
 @hookspec
 def det_choose_backend(framework: str, environ: Mapping[str, str]) -> str | None:
-    """Name the backend that suits this environment, when the config names none.
+    """Choose the backend for this environment if the config names none.
 
     Args:
-        framework: whose trials it has to adapt; "" where the trial's code is not loaded yet, as in the runner.
-        environ: the environment of the process that asks.
+        framework: name of the trial's framework, or "" if the trial's code is not loaded yet, as in the runner.
+        environ: environment of the calling process.
+
+    Returns:
+        The name of a backend, or None if the environment belongs to no backend of this plugin.
 
     Example::
 
@@ -160,12 +165,15 @@ def det_choose_backend(framework: str, environ: Mapping[str, str]) -> str | None
     """
 
 
-# --- Events: every observer is called, each on its own. ---
+# --- Event hooks are called in every plugin that implements them. An error in one does not affect the others. ---
 
 
 @hookspec
 def det_experiment_started(event: events.ExperimentStarted) -> None:
-    """The runner has taken the experiment and is about to start its trials.
+    """Called when the runner has taken the experiment and is about to start its trials.
+
+    Args:
+        event: the experiment and its config.
 
     Example::
 
@@ -177,7 +185,10 @@ def det_experiment_started(event: events.ExperimentStarted) -> None:
 
 @hookspec
 def det_experiment_finished(event: events.ExperimentFinished) -> None:
-    """The experiment's state was recorded and its runner is about to leave.
+    """Called when the experiment's state was recorded and its runner is about to exit.
+
+    Args:
+        event: the experiment and its final state.
 
     Example::
 
@@ -189,7 +200,10 @@ def det_experiment_finished(event: events.ExperimentFinished) -> None:
 
 @hookspec
 def det_trial_started(event: events.TrialStarted) -> None:
-    """A run of a trial is about to be launched; restarts count as new runs.
+    """Called before a run of a trial is launched. A restart is a new run.
+
+    Args:
+        event: the trial and the number of the run.
 
     Example::
 
@@ -201,7 +215,10 @@ def det_trial_started(event: events.TrialStarted) -> None:
 
 @hookspec
 def det_trial_finished(event: events.TrialFinished) -> None:
-    """The trial reached a final state.
+    """Called when the trial has reached a final state.
+
+    Args:
+        event: the trial and its final state.
 
     Example::
 
@@ -213,7 +230,10 @@ def det_trial_finished(event: events.TrialFinished) -> None:
 
 @hookspec
 def det_metrics_reported(event: events.MetricsReported) -> None:
-    """The metrics are in the record.
+    """Called when reported metrics have been committed to the tracking store.
+
+    Args:
+        event: the metrics.
 
     Example::
 
@@ -225,7 +245,10 @@ def det_metrics_reported(event: events.MetricsReported) -> None:
 
 @hookspec
 def det_checkpoint_saved(event: events.CheckpointSaved) -> None:
-    """The checkpoint is complete, in storage and in the record.
+    """Called when a checkpoint is complete, both in storage and in the tracking store.
+
+    Args:
+        event: the checkpoint.
 
     Example::
 
@@ -237,7 +260,10 @@ def det_checkpoint_saved(event: events.CheckpointSaved) -> None:
 
 @hookspec
 def det_checkpoint_deleted(event: events.CheckpointDeleted) -> None:
-    """The checkpoint is gone from storage.
+    """Called when a checkpoint was deleted from storage.
+
+    Args:
+        event: the checkpoint.
 
     Example::
 
@@ -249,7 +275,10 @@ def det_checkpoint_deleted(event: events.CheckpointDeleted) -> None:
 
 @hookspec
 def det_preemption_requested(event: events.PreemptionRequested) -> None:
-    """The trial was asked to checkpoint and leave; called once per run.
+    """Called when the trial was asked to save a checkpoint and stop, once per run.
+
+    Args:
+        event: the trial and the source of the request.
 
     Example::
 

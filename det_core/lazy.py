@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 def exports(
     namespace: dict[str, Any], modules: dict[str, str], *, first: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` for a package.
+    """Return ``__getattr__`` and ``__dir__`` for a package.
 
     Args:
-        namespace: the package's ``globals()``, with ``__all__``.
-        modules: name -> the module that defines it, or is it.
-        first: a module that is imported before any of them.
+        namespace: ``globals()`` of the package, including ``__all__``.
+        modules: public names mapped to the module that defines the name, or that the name stands for.
+        first: module to import before any of them.
     """
     package = namespace["__name__"]
 

@@ -14,19 +14,19 @@ from shutil import rmtree
 _MARK = ".det-scratch"
 """File in each scratch directory. Directories without it are never removed."""
 _KEPT = ".det-kept"
-"""File in each scratch directory that is to be kept."""
+"""File in each scratch directory that must not be removed."""
 
 
 @contextmanager
 def scratch_directory(kind: str, parent: Path | None = None) -> Iterator[Path]:
     """Make an empty directory that only this user can read, and remove it at the end of the block.
 
-    If this process is killed before, the next process of the same user that makes a scratch directory removes it. The
+    If this process is killed first, the next process of the same user that makes a scratch directory removes it. The
     directory is locked with flock(2) to show that it is in use. systemd-tmpfiles skips locked directories of any age.
 
     Args:
-        kind: purpose, such as ``"context"``; part of its name.
-        parent: directory to make it in; by default the one for temporary files.
+        kind: purpose, such as ``"context"``. It becomes part of the name.
+        parent: directory to make it in. By default the directory for temporary files.
     """
     parent = parent or Path(tempfile.gettempdir())
     _sweep(parent)
@@ -43,7 +43,7 @@ def scratch_directory(kind: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def keep_directory(directory: Path) -> None:
-    """Exempt a directory that `scratch_directory` made from removal."""
+    """Protect a directory that `scratch_directory` made from removal."""
     (directory.parent / _KEPT).touch()
 
 

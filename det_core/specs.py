@@ -1,7 +1,7 @@
-"""What registration hooks yield: one frozen dataclass per kind of plugin.
+"""Specs that registration hooks yield, one frozen dataclass per kind of plugin.
 
-A spec is light. It names its implementation as ``"module:attribute"``, which is imported when
-the config first selects it; so a plugin's entry-point module never imports the framework it serves.
+A spec names its implementation as ``"module:attribute"``. The implementation is imported only when a config selects it,
+so that a plugin's entry-point module never imports the framework it serves.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 API = 1
-"""The version of the contract between det-core and its plugins."""
+"""Version of the contract between det-core and its plugins."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """Common to all kinds.
+    """Fields that all kinds of specs have.
 
     Args:
-        name: what a config writes to select it; unique within its kind.
+        name: name that selects it in a config, unique within its kind.
         target: ``"module:attribute"`` of the implementation.
-        config_model: ``"module:Model"``, a pydantic model of the config block; None = no options.
-        install: the command that completes the installation when the target fails to import.
-        api: the contract the plugin was written for.
+        config_model: ``"module:Model"``, a pydantic model of the config block, or None if there are no options.
+        install: command to suggest if the target fails to import, such as ``pip install det-storage-gcs``.
+        api: version of the contract that the plugin was written for.
     """
 
     name: str
@@ -34,14 +34,14 @@ class Spec:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameworkSpec(Spec):
-    """``target(trial_class, core_context)`` trains one trial to its end (`interfaces.framework`).
+    """A trial framework. ``target(trial_class, core_context)`` trains one trial to its end (`interfaces.framework`).
 
     Args:
-        loading: Python lines that load a checkpoint; ``{path}`` stands for its directory. Shown for checkpoints
-            whose metadata names this framework under ``trial_framework``.
-        load: ``"module:attribute"`` of what ``Checkpoint.load`` calls for such checkpoints:
-            ``load(path, tags=tags, **kwargs)`` with their directory and what its caller gave.
-        old_names: what checkpoints of the original say that this framework reads: a ``trial_type`` (in
+        loading: Python lines that load a checkpoint, in which ``{path}`` stands for its directory. They are shown for
+            checkpoints whose metadata names this framework under ``trial_framework``.
+        load: ``"module:attribute"`` of the function that ``Checkpoint.load`` calls for such checkpoints as ``load(path,
+            tags=tags, **kwargs)``, with their directory and the arguments of its caller.
+        old_names: names by which this framework recognizes checkpoints of the original: a ``trial_type`` (in
             ``load_data.json``), a ``format``, or a ``framework`` without its version (in ``metadata.json``).
     """
 
@@ -52,32 +52,40 @@ class FrameworkSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec(Spec):
-    """A distributed backend; ``adapters`` maps each framework's name to ``"module:adapter"``."""
+    """A distributed backend (`interfaces.backend`).
+
+    Args:
+        adapters: framework names mapped to ``"module:adapter"``.
+    """
 
     adapters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StorageSpec(Spec):
-    """``target(config)`` makes an `interfaces.storage.StorageManager`."""
+    """Checkpoint storage. ``target(config)`` makes an `interfaces.storage.StorageManager`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherSpec(Spec):
-    """``target(config)`` makes an `interfaces.launcher.Launcher`."""
+    """A launcher. ``target(config)`` makes an `interfaces.launcher.Launcher`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchMethodSpec(Spec):
-    """``target(config, hyperparameters, seed)`` makes an `interfaces.search_method.SearchMethod`.
+    """A search method. ``target(config, hyperparameters, seed)`` makes an `interfaces.search_method.SearchMethod`.
 
-    Its config model may have ``check_hyperparameters(hyperparameters)``, which raises a ``PydanticCustomError`` for
-    what it cannot search.
+    Its config model may define ``check_hyperparameters(hyperparameters)``, which raises a ``PydanticCustomError`` for
+    hyperparameters that it cannot search.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandSpec(Spec):
-    """``target(parser)`` adds arguments to ``det NAME`` and sets ``run=function(args) -> int``."""
+    """A command of the CLI. ``target(parser)`` adds arguments to ``det NAME`` and sets ``run=function(args) -> int``.
+
+    Args:
+        help: one line for ``det --help``.
+    """
 
     help: str = ""
