@@ -1,11 +1,11 @@
-"""Find, load, register and report on plugins."""
+"""Discovery, registration, loading and diagnosis of plugins."""
 
 from __future__ import annotations
 
 import pluggy
 
 hookimpl = pluggy.HookimplMarker("det")
-"""Marks the functions of a plugin's entry-point module that implement hooks (`det_core.hookspecs`)."""
+"""Decorator for the functions of a plugin's entry-point module that implement hooks (`det_core.hookspecs`)."""
 
 from det_core.plugins._events import emit  # noqa: E402  (plugins import hookimpl from here)
 from det_core.plugins._fit import misfit  # noqa: E402

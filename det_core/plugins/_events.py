@@ -1,4 +1,4 @@
-"""Tell the observers what happened."""
+"""Delivery of events to the plugins that observe them."""
 
 from __future__ import annotations
 

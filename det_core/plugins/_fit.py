@@ -16,24 +16,29 @@ _MADE = {
 
 
 def misfit(kind: str, target: Any) -> str:
-    """Return why an imported target does not suit its kind, or an empty string."""
+    """Return why an imported target does not suit its kind, or an empty string.
+
+    Args:
+        kind: a key of `KINDS`.
+        target: imported target.
+    """
     expected = _interface(kind)
     if isinstance(target, type):
         if expected is None or not issubclass(target, expected):
             return f"it is the class {target.__name__}; expected {_expected(kind)}"
         missing = getattr(target, "__abstractmethods__", ())
         if missing:
-            return f"the class {target.__name__} lacks {', '.join(sorted(missing))}"
+            return f"the class {target.__name__} does not implement {', '.join(sorted(missing))}"
     elif not callable(target):
         return f"it is {target!r:.100}; expected {_expected(kind)}"
     return ""
 
 
 def misfit_of_made(kind: str, made: Any) -> str:
-    """Return why the object that a target created does not suit its kind, or an empty string."""
+    """Return why the object that a target returned does not suit its kind, or an empty string."""
     expected = _interface(kind)
     fits = expected is None or isinstance(made, expected)
-    return "" if fits else f"it made {made!r:.100}; expected {_expected(kind)}"
+    return "" if fits else f"it returned {made!r:.100}; expected {_expected(kind)}"
 
 
 def misfit_of_call(target: Any, arguments: tuple[Any, ...]) -> str:
@@ -41,7 +46,7 @@ def misfit_of_call(target: Any, arguments: tuple[Any, ...]) -> str:
     try:
         inspect.signature(target).bind(*arguments)
     except TypeError as error:
-        return f"it takes other arguments than the {len(arguments)} of its kind: {error}"
+        return f"it cannot be called with the arguments of its kind ({len(arguments)}): {error}"
     return ""
 
 
@@ -57,4 +62,4 @@ def _expected(kind: str) -> str:
     expected = _interface(kind)
     if expected is None:
         return "a function"
-    return f"a subclass of {expected.__module__}.{expected.__name__}, or a function that returns an object of one"
+    return f"a subclass of {expected.__module__}.{expected.__name__}, or a function that returns an instance of one"

@@ -1,4 +1,4 @@
-"""Our own distributions by what they offer, so that an error can name the pip command."""
+"""The project's own distributions and what they offer, from which errors suggest a pip command."""
 
 from __future__ import annotations
 
@@ -13,3 +13,4 @@ DISTRIBUTIONS: dict[str, dict[str, str]] = {
     "launcher": {"slurm": "det-slurm", "ray": "det-ray"},
     "command": {"master": "det-master"},
 }
+"""Kinds of plugins mapped to names, and names to the distribution that offers them."""

@@ -1,4 +1,7 @@
-"""Distributions that put files over each other's: of both only a part is left, and removing one takes it from both."""
+"""Detection of distributions that overwrite each other's files.
+
+Such distributions are both incomplete, and uninstalling one removes the shared files from both.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ from det_core.plugins._registry import intact_distributions, normalize
 
 
 def overlaps(ours: Collection[str]) -> Iterator[str]:
-    """One message for each distribution of ours, by normalized name, and each other one that have a file in common."""
+    """Yield a message for each pair of one of ``ours`` and another distribution that have files in common.
+
+    Args:
+        ours: names of distributions.
+    """
     files = {each: _files(each) for each in intact_distributions()}
     own = sorted((each for each in files if normalize(each.name) in ours), key=lambda each: each.name)
     for other in sorted(files.keys() - own, key=lambda each: each.name):
@@ -24,7 +31,10 @@ def overlaps(ours: Collection[str]) -> Iterator[str]:
 
 
 def _files(distribution: Any) -> set[tuple[str, str]]:
-    """Where it is installed, and each path from there. (``distribution.files`` would look at every one of them.)"""
+    """Return the root directory and relative path of each installed file.
+
+    ``distribution.files`` is not used because it accesses every file.
+    """
     root = str(distribution.locate_file(""))
     lines = (distribution.read_text("RECORD") or "").splitlines()
     return {(root, line.rsplit(",", 2)[0]) for line in lines}

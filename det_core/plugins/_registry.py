@@ -1,4 +1,4 @@
-"""One scan of one entry-point group, and the table of everything that the plugins offer."""
+"""Registry of everything that plugins offer, from one scan of one entry-point group."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 GROUP = "det"
+"""Name of the entry-point group."""
 DISABLE = "DET_DISABLE_PLUGINS"
-"""Environment variable: distributions, separated by commas, that are not loaded."""
+"""Environment variable with the names of distributions that are not loaded, separated by commas."""
 
 KINDS: dict[str, tuple[str, type[Spec]]] = {
     "framework": ("det_frameworks", FrameworkSpec),
@@ -47,30 +48,42 @@ KINDS: dict[str, tuple[str, type[Spec]]] = {
     "search_method": ("det_search_methods", SearchMethodSpec),
     "command": ("det_commands", CommandSpec),
 }
-"""Kind of plugin -> (its registration hook, what that hook yields)."""
+"""Kinds of plugins mapped to the registration hook and the type of spec that it yields."""
 
 _log = logging.getLogger("det.plugins")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PluginReport:
-    """What became of one distribution that has an entry point in the group."""
+    """Result of loading one distribution that has an entry point in the group."""
 
     name: str
+    """Normalized name of the distribution."""
     version: str
+    """Version of the distribution, or an empty string if its metadata is damaged."""
     module: str
+    """Module that the entry point names."""
     status: str
     """``ok``, ``broken`` (raised on import or registration), ``incompatible`` or ``disabled``."""
     problem: str = ""
+    """Reason for any status other than ``ok``."""
     provides: tuple[tuple[str, Spec], ...] = ()
-    """(kind, spec) of everything it offers."""
+    """Kind and spec of everything that it offers."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.version} ({self.module})"
 
 
 class Registry:
-    """The plugins of this process. Made once by `registry`; tests make their own."""
+    """The plugins of this process. `registry` makes one per process, and tests make their own.
+
+    Args:
+        entry_points: entry points to load.
+        disabled: names of distributions to skip.
+
+    Attributes:
+        reports: one report per distribution, sorted by name.
+    """
 
     def __init__(self, entry_points: Iterable[importlib_metadata.EntryPoint], disabled: Iterable[str] = ()) -> None:
         self._manager = pluggy.PluginManager(GROUP)
@@ -80,22 +93,26 @@ class Registry:
         self.reports = sorted(reports, key=lambda report: report.name)
         for report in self.reports:
             if report.problem and report.status != "disabled":
-                _log.warning("plugin %s is %s and was left out: %s", report, report.status, report.problem)
+                _log.warning("plugin %s is %s and was skipped: %s", report, report.status, report.problem)
 
     def names(self, kind: str) -> list[str]:
-        """The names that can be selected, sorted."""
+        """Return the names of one kind that a config can select, sorted."""
         return sorted({spec.name for spec, _ in self._offers(kind)})
 
     def specs(self, kind: str) -> list[Spec]:
-        """Everything of one kind whose name is unique, by name."""
+        """Return all specs of one kind whose name is unique, sorted by name."""
         return [self.find(kind, name) for name in self.names(kind) if len(self._providers(kind, name)) == 1]
 
     def find(self, kind: str, name: str) -> Spec:
-        """The spec registered under this name.
+        """Return the spec registered under this name.
+
+        Args:
+            kind: a key of `KINDS`.
+            name: name from a config.
 
         Raises:
-            PluginNotFound: nobody offers it; says what is installed, and the pip command if known.
-            PluginClash: several distributions offer it; lists them.
+            PluginNotFound: no plugin offers it. The message lists the installed names, and the pip command if known.
+            PluginClash: several distributions offer it. The message lists them.
         """
         providers = self._providers(kind, name)
         if len(providers) == 1:
@@ -109,7 +126,7 @@ class Registry:
         raise PluginNotFound(self._why_missing(kind, name))
 
     def clashes(self) -> list[str]:
-        """One message per name that several distributions offer."""
+        """Return one message per name that several distributions offer."""
         messages = []
         for kind in KINDS:
             for name in self.names(kind):
@@ -120,14 +137,19 @@ class Registry:
         return messages
 
     def load(self, spec: Spec) -> Any:
-        """Import the implementation that the spec names."""
+        """Import the implementation that the spec names.
+
+        Raises:
+            PluginError: it cannot be imported.
+        """
         return self._import(spec, spec.target)
 
     def call_target(self, spec: Spec, *arguments: Any) -> Any:
         """Call the implementation with the arguments of its kind, such as a store's config, and return the result.
 
         Raises:
-            PluginError: it does not import or does not suit its kind. Names plugin, target and what was expected.
+            PluginError: it cannot be imported or does not suit its kind. The message names the plugin, the target and
+                what was expected.
         """
         kind = next(kind for report in self.reports for kind, offered in report.provides if offered is spec)
         target = self.load(spec)
@@ -137,11 +159,15 @@ class Registry:
         return made
 
     def loader(self, spec: FrameworkSpec) -> Any:
-        """Import what loads checkpoints of a framework; None if it offers nothing."""
+        """Import the function that loads checkpoints of a framework. Return None if it has none."""
         return self._import(spec, spec.load) if spec.load else None
 
     def config_model(self, spec: Spec) -> type[BaseModel] | None:
-        """Import the pydantic model of the plugin's config block; None if it has no options."""
+        """Import the pydantic model of the plugin's config block. Return None if it has no options.
+
+        Raises:
+            PluginError: it cannot be imported, or is not a pydantic model.
+        """
         if not spec.config_model:
             return None
         from pydantic import BaseModel  # only needed for plugins with a config
@@ -154,24 +180,27 @@ class Registry:
         return cast("type[BaseModel]", model)
 
     def choose(self, hook: str, **question: Any) -> str | None:
-        """Ask a choice hook; None if all stand aside.
+        """Ask all implementations of a choice hook and return their answer, or None if there is none.
 
         Raises:
-            PluginClash: different answers; lists who gave which.
+            PluginClash: answers differ. The message lists which plugin gave which answer.
         """
         answers = {plugin: answer for plugin, answer in self.call(hook, **question) if answer is not None}
         if len(set(answers.values())) > 1:
-            given = ", ".join(f"{plugin} says {answer!r}" for plugin, answer in answers.items())
+            given = ", ".join(f"{plugin} answers {answer!r}" for plugin, answer in answers.items())
             raise PluginClash(f"plugins disagree on {hook}: {given}. Name the unwanted ones in {DISABLE}.")
         return next(iter(answers.values()), None)
 
     def call(self, hook: str, **arguments: Any) -> Iterator[tuple[str, Any]]:
-        """Call every implementation on its own; (plugin, result) of each. One that raises is logged and left out."""
+        """Call every implementation of a hook and yield (plugin, result) of each.
+
+        An error in one is logged, and the others are called all the same.
+        """
         for implementation in getattr(self._manager.hook, hook).get_hookimpls():
             given = {name: arguments[name] for name in implementation.argnames}
             try:
                 result = implementation.function(**given)
-            except Exception:  # noqa: BLE001  (a stranger's code may raise anything, and must not harm the others)
+            except Exception:  # noqa: BLE001  (plugins may raise anything, and must not affect each other)
                 _log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
             else:
                 yield implementation.plugin_name, result
@@ -182,7 +211,7 @@ class Registry:
             if distribution:
                 name, version = normalize(distribution.name), distribution.version
         except Exception as error:  # noqa: BLE001  (damaged files may raise anything)
-            problem = f"its metadata is damaged ({type(error).__name__}: {error}); install it again"
+            problem = f"its metadata is damaged ({type(error).__name__}: {error}); reinstall it"
             return PluginReport(name=name, version="", module=entry_point.value, status="broken", problem=problem)
         report = partial(PluginReport, name=name, version=version, module=entry_point.value)
         if name in disabled:
@@ -193,7 +222,7 @@ class Registry:
         try:
             with no_exit():
                 module = entry_point.load()
-        except Exception as error:  # noqa: BLE001  (a stranger's code may raise anything)
+        except Exception as error:  # noqa: BLE001  (plugins may raise anything)
             return report(status="broken", problem=f"{type(error).__name__}: {error}")
         try:
             self._manager.register(module, name)
@@ -211,7 +240,7 @@ class Registry:
         callers = {caller.name: caller for caller in self._manager.get_hookcallers(module) or ()}
         unknown = sorted(name for name, caller in callers.items() if not caller.has_spec())
         if unknown:
-            raise _IncompatibleError(f"it implements {', '.join(unknown)}, which this det-core does not know")
+            raise _IncompatibleError(f"it implements {', '.join(unknown)}, which this det-core does not have")
         for kind, (hook, spec_type) in KINDS.items():
             if hook not in callers:
                 continue
@@ -263,18 +292,18 @@ class Registry:
 
 
 class _IncompatibleError(Exception):
-    """The plugin was written for another contract."""
+    """The plugin was written for another version of the contract."""
 
 
 @cache
 def registry() -> Registry:
-    """The plugins installed here; scanned on the first call."""
+    """Return the registry of the installed plugins, which are scanned on the first call."""
     disabled = [name for name in os.environ.get(DISABLE, "").split(",") if name.strip()]
     return Registry(_entry_points(), disabled)
 
 
 def resolve(target: str) -> Any:
-    """Import ``"module:attribute"``."""
+    """Import ``"module:attribute"`` and return the attribute."""
     module, _, attribute = target.partition(":")
     with no_exit():
         return getattr(import_module(module), attribute)
@@ -282,7 +311,7 @@ def resolve(target: str) -> Any:
 
 @contextmanager
 def no_exit() -> Iterator[None]:
-    """Turn a plugin's call of `sys.exit` into an error."""
+    """Turn a plugin's call of `sys.exit` into a PluginError."""
     try:
         yield
     except SystemExit as stop:
@@ -290,14 +319,17 @@ def no_exit() -> Iterator[None]:
 
 
 def intact_distributions() -> Iterator[Any]:
-    """Yield the installed distributions. Skip damaged ones, as an interrupted pip leaves them, with a warning."""
+    """Yield the installed distributions.
+
+    Damaged ones, such as an interrupted pip leaves, are skipped with a warning.
+    """
     for distribution in importlib_metadata.distributions():
         try:
             _ = distribution.name, distribution.version, distribution.entry_points, distribution.read_text("RECORD")
         except Exception as error:  # noqa: BLE001  (damaged files may raise anything)
             place = getattr(distribution, "_path", distribution.locate_file(""))
             reason = f"{type(error).__name__}: {error}"
-            _log.warning("%s is damaged (%s); install that distribution again, or remove the directory", place, reason)
+            _log.warning("%s is damaged (%s); reinstall that distribution, or remove the directory", place, reason)
         else:
             yield distribution
 
@@ -305,7 +337,7 @@ def intact_distributions() -> Iterator[Any]:
 def _entry_points() -> Iterable[importlib_metadata.EntryPoint]:
     try:
         return list(importlib_metadata.entry_points(group=GROUP))
-    except Exception:  # noqa: BLE001  (one damaged distribution ends the whole scan)
+    except Exception:  # noqa: BLE001  (a single damaged distribution makes the whole scan fail)
         found = (point for each in intact_distributions() for point in each.entry_points.select(group=GROUP))
         return dict.fromkeys(found)
 
@@ -314,17 +346,17 @@ def _checked(spec: object, expected: type[Spec], hook: str) -> Spec:
     if not isinstance(spec, expected):
         raise _IncompatibleError(f"its {hook} yields {spec!r}; expected {expected.__name__}")
     if not (isinstance(spec.name, str) and isinstance(spec.target, str)):
-        raise _IncompatibleError(f"its {hook} yields {spec!r}; expected a name and a target that are text")
+        raise _IncompatibleError(f"its {hook} yields {spec!r}; expected strings for name and target")
     if spec.api != API:
         raise _IncompatibleError(
-            f"its {spec.name!r} is written for api {spec.api} and this det-core speaks api {API}; "
-            "install releases that belong together"
+            f"its {spec.name!r} was written for api {spec.api}, and this det-core has api {API}; "
+            "install matching releases"
         )
     return spec
 
 
 def normalize(name: str) -> str:
-    """A distribution's name as pip compares it."""
+    """Return a distribution's name in the normalized form that pip compares."""
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 

@@ -1,4 +1,4 @@
-"""det-core's own parts join through the same entry point and hooks as everyone else's."""
+"""Plugin of det-core itself, which registers its parts through the same hooks as other plugins."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SEARCH_METHODS = {
     "pbt": "pbt:Pbt",
     "custom": "custom:Custom",
 }
-"""Name -> module and the stem of its classes."""
+"""Names mapped to the module and the common prefix of its classes."""
 
 
 @hookimpl
@@ -51,17 +51,17 @@ def det_search_methods() -> Iterator[SearchMethodSpec]:
 
 
 _COMMANDS = {
-    "run": "train an experiment here and show it",
+    "run": "train an experiment on this host and show its progress",
     "experiment": "create, watch, compare and resume experiments",
-    "trial": "look at trials, get their checkpoints",
+    "trial": "inspect trials and download their checkpoints",
     "checkpoint": "list, describe and download checkpoints",
-    "model": "name the checkpoints that are worth keeping",
+    "model": "register good checkpoints as versions of models",
     "config": "check experiment configs",
     "tensorboard": "show experiments in TensorBoard",
-    "preview-search": "say which trials a search will train, and for how long",
+    "preview-search": "show which trials a search will train, and for how long",
     "plugins": "list and check plugins",
-    "doctor": "check that an experiment can run here",
-    "completion": "let your shell complete det's words",
+    "doctor": "check that experiments can run on this host",
+    "completion": "set up shell completion for det",
 }
 
 
