@@ -1,4 +1,4 @@
-"""What every framework's trials share: the base class, the context, and the loop that drives them."""
+"""Base class, context and training loop that the trials of all frameworks share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial may ask about its place in the experiment."""
+"""Context through which a trial reads its config, hyperparameters and ids."""
 
 from __future__ import annotations
 
@@ -16,18 +16,32 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _NOT_IN_FROM_CONFIG = ("bind_mounts", "checkpoint_storage", "environment", "resources", "optimizations")
+"""Config keys that `TrialContext.from_config` ignores."""
 _READ_AGAIN = ("name", "description", "labels", "data", "records_per_epoch", "scheduling_unit")
-"""Keys of a recorded config that a trial may read again; the others are about the machines it trained on."""
+"""Keys of a recorded config that a trial may read again. The others concern the machines that it trained on."""
 DEFAULT_SEARCHER: Mapping[str, Any] = {
     "name": "single",
     "metric": "validation_loss",
     "max_length": {"batches": 100},
 }
-"""How long trials train whose config does not say."""
+"""Searcher of configs that do not specify one, which determines how long their trials train."""
 
 
 class TrialContext:
-    """Handed to a trial's ``__init__``. Made by `from_config` or by the framework, never by hand."""
+    """Context that a trial's ``__init__`` receives. Created by `from_config` or by the framework.
+
+    Args:
+        config: config of the experiment.
+        hparams: hyperparameters of the trial.
+        trial_id: id of the trial in the tracking store, or 0.
+        experiment_id: id of the experiment in the tracking store, or 0.
+        trial_seed: seed of everything random in the trial.
+        distributed: workers of the trial.
+
+    Attributes:
+        config: config of the experiment.
+        distributed: workers of the trial.
+    """
 
     def __init__(
         self,
@@ -49,11 +63,15 @@ class TrialContext:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """A context for debugging: no runner, no record, hyperparameters drawn at random from the config.
+        """Create a context for debugging, without a runner or a tracking store.
+
+        Hyperparameters are sampled from the config. The trial and experiment ids are 0.
 
         Args:
-            config: an experiment config; it may leave out the searcher. The trial and
-                experiment ids are 0, and the keys about resources and storage are ignored.
+            config: experiment config. It may omit the searcher, and its keys about resources and storage are ignored.
+
+        Raises:
+            ConfigError: the config is invalid.
         """
         kept = {key: value for key, value in config.items() if key not in _NOT_IN_FROM_CONFIG}
         parsed = parse_config({"searcher": DEFAULT_SEARCHER, **kept})
@@ -69,7 +87,13 @@ class TrialContext:
 
     @classmethod
     def _from_record(cls, config: Mapping[str, Any] | None, hparams: Mapping[str, Any] | None, **keys: Any) -> Self:
-        """The context of a recorded trial, outside of its training; keywords are further keys of its config."""
+        """Create the context of a recorded trial for use outside of its training.
+
+        Args:
+            config: recorded config of the experiment.
+            hparams: recorded hyperparameters of the trial.
+            keys: further keys of the config.
+        """
         return cls.from_config(
             {
                 **{key: config[key] for key in _READ_AGAIN if config and config.get(key) is not None},
@@ -80,7 +104,7 @@ class TrialContext:
 
     @classmethod
     def from_core(cls, core: Context) -> Self:
-        """The context of the trial that this process trains; for frameworks."""
+        """Create the context of the trial that this process trains. For use by frameworks."""
         return cls(
             config=core.config,
             hparams=core.trial.hparams,
@@ -91,34 +115,34 @@ class TrialContext:
         )
 
     def get_experiment_config(self) -> dict[str, Any]:
-        """The complete experiment config, defaults included."""
+        """Return the complete experiment config, defaults included."""
         return self.config.dump()
 
     def get_data_config(self) -> dict[str, Any]:
-        """The config's ``data``, which is yours to fill."""
+        """Return ``data`` from the config, whose contents users define."""
         return dict(self.config.data)
 
     def get_experiment_id(self) -> int:
-        """The experiment's id in the record."""
+        """Return the experiment's id in the tracking store."""
         return self._experiment_id
 
     def get_trial_id(self) -> int:
-        """The trial's id in the record."""
+        """Return the trial's id in the tracking store."""
         return self._trial_id
 
     def get_trial_seed(self) -> int:
-        """The seed of everything random in this trial, 0 <= seed < 2**32."""
+        """Return the seed of everything random in this trial, 0 <= seed < 2**32."""
         return self._trial_seed
 
     def get_hparams(self) -> dict[str, Any]:
-        """Hyperparameter names to values, nested as in the config."""
+        """Return hyperparameter names mapped to values, nested as in the config."""
         return dict(self._hparams)
 
     def get_hparam(self, name: str) -> Any:
-        """The value of one hyperparameter.
+        """Return the value of one hyperparameter.
 
         Raises:
-            ValueError: there is none of this name; lists those there are.
+            ValueError: no hyperparameter has this name. The message lists the existing ones.
         """
         if name not in self._hparams:
             known = ", ".join(map(repr, sorted(self._hparams))) or "none"
@@ -131,15 +155,21 @@ class TrialContext:
         return self._hparams[name]
 
     def get_global_batch_size(self) -> int:
-        """Records per batch over all slots: the hyperparameter, rounded down to a multiple of the slots.
+        """Return the number of records per batch over all slots.
+
+        It is the hyperparameter ``global_batch_size``, rounded down to a multiple of the number of slots.
 
         Raises:
-            InvalidExperimentException: the hyperparameter is missing, no integer, or less than the slots.
+            InvalidExperimentException: the hyperparameter is missing, not an integer, or less than the number of slots.
         """
         return self.get_per_slot_batch_size() * self.distributed.size
 
     def get_per_slot_batch_size(self) -> int:
-        """Records per batch on each slot. Raises as `get_global_batch_size`."""
+        """Return the number of records per batch on each slot.
+
+        Raises:
+            InvalidExperimentException: as in `get_global_batch_size`.
+        """
         size, slots = self._hparams.get("global_batch_size"), self.distributed.size
         if not isinstance(size, int) or isinstance(size, bool) or size < slots:
             raise InvalidExperimentException(
@@ -148,25 +178,25 @@ class TrialContext:
             )
         if size % slots:
             warnings.warn(
-                f"global_batch_size {size} does not divide by {slots} slots; using {size // slots * slots}",
+                f"global_batch_size {size} is not a multiple of {slots} slots; using {size // slots * slots}",
                 stacklevel=3,
             )
         return size // slots
 
     def _batches_per_epoch(self) -> int | None:
-        """By the config's ``records_per_epoch``; None: it does not say."""
+        """Return the number of batches in ``records_per_epoch``, or None if the config does not set it."""
         records = self.config.records_per_epoch
         return max(records // self.get_global_batch_size(), 1) if records else None
 
     def get_stop_requested(self) -> bool:
-        """Whether the trial was asked to stop by `set_stop_requested`."""
+        """Return whether `set_stop_requested` asked the trial to stop."""
         return self._stop_requested
 
     def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask the trial to end: it finishes the step, checkpoints and exits for good.
+        """Ask the trial to stop for good. It finishes the step and saves a checkpoint first.
 
         Raises:
-            AssertionError: the argument is no bool.
+            AssertionError: the argument is not a bool.
         """
         if not isinstance(stop_requested, bool):
             raise AssertionError(f"stop_requested must be True or False, not {stop_requested!r}")

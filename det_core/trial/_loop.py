@@ -1,4 +1,4 @@
-"""The loop that drives every trial: train, report, validate, checkpoint, leave."""
+"""Loop that drives every trial: train, report, validate, checkpoint, stop."""
 
 from __future__ import annotations
 
@@ -31,22 +31,27 @@ from det_core.trial._schedule import Schedule
 from det_core.trial.averaging import average, unite
 
 STATE_FILE = "trial_state.json"
+"""File within a checkpoint that holds the `Progress`."""
 CODE = "code"
-"""The directory of a checkpoint that holds the trial's code, if it does."""
+"""Directory within a checkpoint that holds the trial's code, if it was saved."""
 
 _log = logging.getLogger("det.trial")
 
 
 @dataclass
 class Progress:
-    """What the loop itself must remember across a restart."""
+    """State of the loop that must survive a restart."""
 
     trial_id: int
+    """Trial that the state belongs to."""
     batches_trained: int = 0
+    """Number of batches trained since the start of the trial."""
     validated_at: int = -1
+    """Number of batches trained at the latest validation, or -1 before the first."""
     unreported: list[dict[str, Any]] = field(default_factory=list)
     """Metrics of each batch since the last report."""
     trial_seed: int | None = None
+    """Seed of everything random in the trial."""
     stop_requested: bool = False
     """Whether the trial requested to stop. It stops at the next report, which may be in a later run."""
 
@@ -72,22 +77,25 @@ class Progress:
 
 
 class _Left(Exception):
-    """The trial was asked to leave in the middle of a validation."""
+    """The trial was asked to stop during a validation."""
 
 
 class TrialLoop:
-    """Trains one trial from its latest checkpoint to its end, or until it is asked to leave.
+    """Training of one trial from its latest checkpoint to its end, or until it is asked to stop.
 
-    With several workers each has a loop, and they do the same between the same batches; only the chief reports and
-    saves. Their metrics of a batch become one: the mean over the workers.
+    With several workers, each worker has a loop, and all do the same between the same batches. Only the chief reports
+    and saves. The metrics of a batch are averaged over the workers.
 
-    Resuming is exact: every boundary is a function of the number of batches, and a checkpoint
-    between two reports carries the metrics that the next report will cover.
+    Resuming is exact, because every boundary is a function of the number of batches, and a checkpoint between two
+    reports contains the metrics that the next report will cover.
 
     Args:
-        plan: by default what the config asks for.
-        latest: the storage id of the checkpoint to begin with; by default the one that the cluster info names. Under a
-            runner another trial's gives its weights only; a script continues any.
+        adapter: this worker's adapter of the framework.
+        core: core context of the trial.
+        context: context that the trial received.
+        plan: training plan. By default the plan from the config.
+        latest: storage id of the checkpoint to begin with. By default the one that the cluster info names. Under a
+            runner, a checkpoint of another trial provides its weights only. A script continues from any checkpoint.
     """
 
     def __init__(
@@ -122,10 +130,10 @@ class TrialLoop:
             self.trained(self._adapter.train(batches, self.stop))
 
     def chunks(self) -> Generator[int, None, None]:
-        """Yield how many batches to train next; between two of them everything else happens.
+        """Yield the number of batches to train next. Everything else happens between two chunks.
 
-        For frameworks that own their loop: train each chunk, ask `stop` after each batch, then call `trained` with the
-        metrics of the batches that were trained.
+        For frameworks that own their loop: train each chunk, call `stop` after each batch, then pass the metrics of the
+        trained batches to `trained`.
         """
         with ExitStack() as ending:
             ending.callback(self._adapter.close)
@@ -158,13 +166,17 @@ class TrialLoop:
         self._checkpoint_once()
 
     def trained(self, batch_metrics: Sequence[Metrics]) -> None:
-        """Take note of the batches just trained, oldest first."""
+        """Record the metrics of the batches just trained.
+
+        Args:
+            batch_metrics: metrics of each batch, oldest first.
+        """
         self._note_training()
         self._progress.batches_trained += len(batch_metrics)
         self._progress.unreported += self._united(batch_metrics)
 
     def _united(self, batch_metrics: Sequence[Metrics]) -> Sequence[dict[str, Any]]:
-        """One mapping per batch, the same on all workers."""
+        """Merge the metrics of all workers into one mapping per batch, the same on all workers."""
         own = list(map(dict, batch_metrics))
         if self._core.distributed.size == 1:
             return own
@@ -174,7 +186,10 @@ class TrialLoop:
         return [unite(rows) for rows in zip(*of_ranks, strict=True)]
 
     def _agree(self) -> None:
-        """Before a worker with more data than others would wait for them forever."""
+        """Check that all workers have the same schedule.
+
+        Otherwise those with more data would wait for the others forever.
+        """
         schedules = self._ranks.allgather(self._schedule)
         if any(schedule != schedules[0] for schedule in schedules):
             raise InvalidTrial(
@@ -183,7 +198,7 @@ class TrialLoop:
             )
 
     def stop(self) -> bool:
-        """Whether to leave a chunk before its end, to be asked after each batch."""
+        """Return whether to stop training before the end of the chunk. To be called after each batch."""
         self._note_training()
         return self._asked_to_leave()
 
@@ -241,7 +256,7 @@ class TrialLoop:
         return True
 
     def _preempted(self) -> bool:
-        """Save a checkpoint to continue from, if this process should make room."""
+        """Save a checkpoint to continue from if this process was asked to make room, and return whether it was."""
         if not self._core.preempt.should_preempt():
             return False
         self._checkpoint_once()

@@ -1,4 +1,4 @@
-"""What a trial is asked to do, in the units of whoever asks."""
+"""Plan of a trial, with the length and the periods that its config asks for in their original units."""
 
 from __future__ import annotations
 
@@ -9,38 +9,46 @@ from det_core.config import ExperimentConfig, Length, Unit
 from det_core.errors import InvalidExperimentException
 
 Period: TypeAlias = Length | tuple[Length, ...]
-"""Every so often (0 = never before the end), or exactly at these points."""
+"""Regular period (0 stands for never before the end), or a sequence of points."""
 
 NEVER = Length(0, Unit.BATCHES)
+"""Period of something that happens only at the end."""
 _OFTEN = Length(100, Unit.BATCHES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How long to train, and when to do what else on the way."""
+    """Length of a training and the periods of its reports, validations and checkpoints."""
 
     length: Length
+    """Total length of the training."""
     reporting: Period = _OFTEN
+    """Period of reports of training metrics."""
     validation: Period = NEVER
+    """Period of validations."""
     checkpoint: Period = NEVER
+    """Period of checkpoints."""
     checkpoint_policy: str = "best"
-    """``best``, ``all`` or ``none``: which validations are followed by a checkpoint."""
+    """Validations that are followed by a checkpoint: ``best``, ``all`` or ``none``."""
     initial_validation: bool = False
+    """Whether to validate before training."""
     metric: str | None = None
-    """By which ``best`` is told; the validation must report it. None: every validation counts as the best."""
+    """Validation metric that decides whether a validation is the best. None treats every validation as the best."""
     smaller_is_better: bool = True
+    """Whether a smaller value of that metric is better."""
     checkpoint_code: bool = False
-    """Whether checkpoints hold the trial's code."""
+    """Whether checkpoints contain the trial's code."""
 
     @classmethod
     def of(cls, config: ExperimentConfig, ordered: Length | None) -> Plan:
-        """What a config asks for.
+        """Derive the plan from a config.
 
         Args:
-            ordered: how long the search wants it to train now; None: as long as the config says.
+            config: config of the experiment.
+            ordered: length that the search asks for at present, or None to use the config's.
 
         Raises:
-            InvalidExperimentException: nothing says a length.
+            InvalidExperimentException: neither of them sets a length.
         """
         searcher = config.searcher
         length = ordered or searcher.max_length

@@ -1,4 +1,4 @@
-"""Checkpoints stored behind the training."""
+"""Writer of checkpoints, which can store them in the background."""
 
 from __future__ import annotations
 
@@ -12,35 +12,39 @@ from det_core.core._together import Group
 
 
 class Saver:
-    """Stores one checkpoint at a time, in a thread of the chief where that is allowed.
+    """Writer of one checkpoint at a time, in a background thread of the chief if that is allowed.
 
-    All ranks call `save`, `look` and `wait` together. An error of the thread is raised by the next call, on all.
+    All ranks call `save`, `look` and `wait` together. An error in the thread is raised by the next call on all ranks.
 
     Args:
-        saved: called on every rank with the storage id of each, in the thread that calls the saver.
-        ranks: all that train the trial.
+        checkpoint: core context to store checkpoints with.
+        saved: called on every rank with the storage id of each checkpoint, in the thread that calls the saver.
+        ranks: all workers that train the trial.
     """
 
     def __init__(self, checkpoint: CheckpointContext, saved: Callable[[str], None], ranks: Group) -> None:
         self._checkpoint = checkpoint
         self._saved = saved
         self._ranks = ranks
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="det-saver")  # started by the first save behind
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="det-saver")  # started by the first background save
         self._storing: Future[str] | None = None
-        """On the chief."""
+        """Result of the background save, on the chief."""
         self._behind = False
-        """Whether the chief is storing one, or has not told yet how that ended."""
+        """Whether the chief is storing a checkpoint in the background, or its result has not been collected yet."""
 
     def save_shards(self, metadata: Mapping[str, Any], write: Callable[[Path], None]) -> None:
-        """Store what ``write`` writes on all ranks."""
+        """Store a checkpoint from the files that ``write`` writes on all ranks."""
         with self._checkpoint.store_path(metadata, shard=True) as (path, storage_id):
             write(path)
         self._saved(storage_id)
 
     def save(self, metadata: Mapping[str, Any], write: Callable[[Path], None], *, behind: bool) -> None:
-        """Store what the chief's ``write`` writes; if its ``behind`` is true, this returns at once.
+        """Store a checkpoint from the files that ``write`` writes on the chief. Call `wait` first.
 
-        `wait` for the one before first.
+        Args:
+            metadata: metadata of the checkpoint.
+            write: writes the files into a directory.
+            behind: whether to store it in the background and return at once.
         """
 
         def begin() -> str | None:
@@ -55,18 +59,21 @@ class Saver:
             self._saved(storage_id)
 
     def look(self) -> None:
-        """Take note of a checkpoint that became complete, or of its error."""
+        """Collect the result if a background save has finished."""
         if self._behind and self._ranks.by_chief(lambda: self._storing is not None and self._storing.done()):
             self.wait()
 
     def wait(self) -> None:
-        """Wait until nothing is being stored any more."""
+        """Wait for the background save, if any, and collect its result."""
         if self._behind:
             self._behind = False
             self._saved(self._ranks.by_chief(self._stored))
 
     def close(self) -> None:
-        """End the thread. What it still stores is waited for on the chief alone: other ranks may have failed."""
+        """Stop the thread.
+
+        Only the chief waits for an unfinished save, because other ranks may have failed.
+        """
         try:
             if self._storing:
                 self._saved(self._stored())

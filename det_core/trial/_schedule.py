@@ -1,4 +1,4 @@
-"""When to report, validate and checkpoint: arithmetic on batch counts, nothing else."""
+"""Schedule of reports, validations and checkpoints, as pure arithmetic on batch counts."""
 
 from __future__ import annotations
 
@@ -14,46 +14,50 @@ from det_core.trial._plan import Period, Plan
 
 @dataclass(frozen=True)
 class Every:
-    """Each multiple of ``batches``; never if that is 0."""
+    """Every multiple of ``batches``, or never if that is 0."""
 
     batches: int
 
     def after(self, batch: int) -> int | None:
-        """The first point later than ``batch``; None: there is none."""
+        """Return the first point later than ``batch``, or None if there is none."""
         return (batch // self.batches + 1) * self.batches if self.batches else None
 
 
 @dataclass(frozen=True)
 class At:
-    """Exactly these points, rising."""
+    """Exactly these points, ascending."""
 
     points: tuple[int, ...]
 
     def after(self, batch: int) -> int | None:
-        """The first point later than ``batch``; None: there is none."""
+        """Return the first point later than ``batch``, or None if there is none."""
         index = bisect_right(self.points, batch)
         return self.points[index] if index < len(self.points) else None
 
 
 Points: TypeAlias = Every | At
+"""Batch counts at which something happens."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A plan in batches since the start of the trial."""
+    """A plan converted to batches since the start of the trial."""
 
     length: int
-    """Batches to train in total."""
+    """Total number of batches to train."""
     reporting: Points
+    """Points at which training metrics are reported."""
     validation: Points
+    """Points at which the trial is validated."""
     checkpoint: Points
+    """Points at which a checkpoint is saved."""
 
     @classmethod
     def of(cls, plan: Plan, adapter: TrialAdapter) -> Schedule:
-        """Turn the plan's lengths into batches.
+        """Convert the plan's lengths to batches.
 
         Raises:
-            InvalidExperimentException: one is in epochs, and the adapter's data has no length.
+            InvalidExperimentException: a length is in epochs, and the adapter's data has no length.
         """
 
         def batches(length: Length) -> int:
@@ -61,7 +65,7 @@ class Schedule:
             records = adapter.records_per_batch if length.unit is Unit.RECORDS else 1
             if length.unit is Unit.EPOCHS and length.value and adapter.batches_per_epoch is None:
                 raise InvalidExperimentException(
-                    f"a length is {length.dump()}, but the training data does not say how long an epoch is; "
+                    f"a length is {length.dump()}, but the training data does not determine the length of an epoch; "
                     "set records_per_epoch, give the data a __len__, or give the length in batches"
                 )
             return length.to_batches(records_per_batch=records, batches_per_epoch=adapter.batches_per_epoch or 0)
@@ -79,17 +83,20 @@ class Schedule:
         )
 
     def next_boundary(self, batch: int) -> int:
-        """The first count after ``batch`` at which there is something to do; at most ``length``."""
+        """Return the first batch count after ``batch`` at which something happens, at most ``length``."""
         later = (points.after(batch) for points in (self.reporting, self.validation, self.checkpoint))
         return min([self.length, *(point for point in later if point is not None)])
 
     def validates_at(self, batch: int) -> bool:
+        """Return whether the trial is validated after ``batch`` batches."""
         return self._is_at(self.validation, batch)
 
     def checkpoints_at(self, batch: int) -> bool:
+        """Return whether a checkpoint is saved after ``batch`` batches."""
         return self._is_at(self.checkpoint, batch)
 
     def reports_at(self, batch: int) -> bool:
+        """Return whether metrics are reported after ``batch`` batches. They are reported at every boundary."""
         return self.next_boundary(batch - 1) == batch
 
     def _is_at(self, points: Points, batch: int) -> bool:

@@ -1,4 +1,7 @@
-"""Scripts that call `det_core.experimental.create`: whoever loads their trial class runs them up to that call."""
+"""Loading of trial classes from scripts that call `det_core.experimental.create`.
+
+Such a script is run up to that call, which passes its trial class to the loading process.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,15 @@ if TYPE_CHECKING:
     from det_core.trial._trial import Trial
 
 _loading: ContextVar[bool] = ContextVar("loading", default=False)
+"""Whether a module is being imported for its trial class."""
 
 
-class HandedOver(BaseException):  # which no `except Exception` of the script stops
-    """The script called `create`; nothing after that call runs."""
+class HandedOver(BaseException):  # so that `except Exception` in the script does not catch it
+    """The script called `create` with its trial class. Nothing after that call runs.
+
+    Attributes:
+        trial_class: class that the script passed to `create`.
+    """
 
     def __init__(self, trial_class: type[Trial]) -> None:
         super().__init__(trial_class)
@@ -24,23 +32,24 @@ class HandedOver(BaseException):  # which no `except Exception` of the script st
         self._module = sys.modules.get(trial_class.__module__)
 
     def keep_module(self) -> None:
-        """Put the script's module back, which the import system dropped; what is pickled names it."""
+        """Restore the script's module, which the import system dropped. Pickled objects refer to it."""
         if self._module is not None:
             sys.modules.setdefault(self.trial_class.__module__, self._module)
 
 
 def hand_over(trial_class: type[Trial]) -> None:
-    """End the script, if it is being run for its trial class; else do nothing."""
+    """End the script if it is being run for its trial class. Otherwise do nothing."""
     if _loading.get():
         raise HandedOver(trial_class)
 
 
 @contextmanager
 def running(module_name: str, command: Sequence[str]) -> Iterator[None]:
-    """Import a module meanwhile that may be such a script.
+    """Prepare the block for importing a module that may be such a script.
 
     Args:
-        command: the script's path and the arguments that it finds in ``sys.argv``, now and later; empty if it is none.
+        module_name: module to import in the block.
+        command: path of the script and its arguments, which become ``sys.argv`` from now on. Empty if it is no script.
     """
     if command:
         sys.argv = list(command)

@@ -1,4 +1,4 @@
-"""The base of all trial classes, and finding the one that a config names."""
+"""Base class of all trial classes, and lookup of the class that a config names."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from det_core.trial import _script
 
 
 class Trial(ABC):  # noqa: B024  (frameworks add the abstract methods)
-    """A model and how to train it. Frameworks derive their trial classes from this one."""
+    """A model and the code that trains it. Frameworks derive their trial classes from this class."""
 
     trial_context_class: type[Any] | None = None
-    """The class of the context that ``__init__`` receives."""
+    """Class of the context that ``__init__`` receives."""
 
 
 def load_trial_class(entrypoint: str, command: Sequence[str] = ()) -> type[Trial]:
     """Import the class that ``"module:Class"`` names.
 
-    A module that calls `det_core.experimental.create` is a script: it runs up to there, and hands the class over.
+    A module that calls `det_core.experimental.create` is a script. It runs up to that call, which provides the class.
 
     Args:
-        command: what such a script shall find in ``sys.argv``, with its path first.
+        entrypoint: ``"module:Class"``.
+        command: path of such a script, followed by its arguments.
 
     Raises:
-        InvalidTrial: it does not import, or is no trial; says what was found instead.
+        InvalidTrial: the class cannot be imported, or is not a trial. The message says what was found instead.
     """
     module_name, _, class_name = entrypoint.partition(":")
     expected = "expected 'module:Class', where the class derives from a framework's trial such as PyTorchTrial"
@@ -53,7 +54,7 @@ def load_trial_class(entrypoint: str, command: Sequence[str] = ()) -> type[Trial
     if trial_class is None:
         raise InvalidTrial(f"entrypoint {entrypoint!r}: the module {module_name!r} has no {class_name!r}; {expected}")
     if not (isinstance(trial_class, type) and issubclass(trial_class, Trial)):
-        raise InvalidTrial(f"entrypoint {entrypoint!r} is {trial_class!r}, which is no trial; {expected}")
+        raise InvalidTrial(f"entrypoint {entrypoint!r} is {trial_class!r}, which is not a trial; {expected}")
     _check_complete(trial_class, entrypoint)
     return trial_class
 
@@ -62,17 +63,17 @@ def _check_complete(trial_class: type[Trial], entrypoint: str) -> None:
     missing = sorted(getattr(trial_class, "__abstractmethods__", ()))
     if missing:
         raise InvalidTrial(
-            f"the trial {entrypoint!r} lacks {', '.join(f'{name}()' for name in missing)}; "
+            f"the trial {entrypoint!r} does not define {', '.join(f'{name}()' for name in missing)}; "
             f"every {trial_class.__base__.__name__ if trial_class.__base__ else 'trial'} must define them"
         )
 
 
 def framework_of(trial_class: type[Trial]) -> Spec:
-    """The framework that trains trials of this class.
+    """Return the framework that trains trials of this class.
 
     Raises:
-        InvalidTrial: none that is installed does.
-        PluginClash: several claim it.
+        InvalidTrial: no installed framework trains them.
+        PluginClash: several frameworks claim them.
     """
     mro = [f"{base.__module__}.{base.__qualname__}" for base in trial_class.__mro__]
     name = registry().choose("det_choose_framework", mro=mro)

@@ -1,4 +1,4 @@
-"""Means of training metrics over batches and workers."""
+"""Averages of training metrics over batches and workers."""
 
 from __future__ import annotations
 

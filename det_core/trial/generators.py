@@ -1,4 +1,4 @@
-"""The global random number generators of Python and NumPy, and seeds for any others; for frameworks."""
+"""Global random number generators of Python and NumPy, and seeds for other generators. For use by frameworks."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ State = TypeVar("State")
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A seed, 0 <= seed < 2**63, that depends on all the parts and on nothing else."""
+    """Return a seed, 0 <= seed < 2**63, that depends only on the given parts."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def seed_all(seed: int) -> None:
-    """Seed Python's, and NumPy's if it has been imported."""
+    """Seed the generators of Python and, if it has been imported, of NumPy."""
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed % 2**32)
 
 
 def rng_state() -> dict[str, Any]:
-    """The state of both, in types that JSON has."""
+    """Return the state of both generators, JSON-compatible."""
     version, words, gauss = random.getstate()
     state: dict[str, Any] = {"random": [version, list(words), gauss]}
     if numpy := sys.modules.get("numpy"):
@@ -36,7 +36,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: Mapping[str, Any]) -> None:
-    """Put back what `rng_state` returned."""
+    """Restore the state that `rng_state` returned."""
     version, words, gauss = state["random"]
     random.setstate((version, tuple(words), gauss))
     if (numpy := sys.modules.get("numpy")) and "np" in state:
@@ -47,7 +47,13 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
 def forking(
     take: Callable[[], State], seed_all: Callable[[int], None], put: Callable[[State], None]
 ) -> Callable[[int], AbstractContextManager[None]]:
-    """``forked(seed)`` for generators whose state is taken, seeded and put back so."""
+    """Return a context manager ``forked(seed)`` for other generators.
+
+    Args:
+        take: returns the state of the generators.
+        seed_all: seeds them.
+        put: restores a state.
+    """
 
     @contextmanager
     def forked(seed: int) -> Iterator[None]:
@@ -62,4 +68,4 @@ def forking(
 
 
 forked = forking(rng_state, seed_all, set_rng_state)
-"""Run a block on generators of its own, seeded so; the global ones do not notice."""
+"""Run the block with seeded global generators, and restore their state afterwards."""

@@ -1,4 +1,4 @@
-"""Which trial saved a checkpoint: what the checkpoint says about it, and the class that it names."""
+"""Description of its trial that a checkpoint contains, and lookup of the trial class that it names."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ from det_core.trial._loop import CODE
 from det_core.trial._trial import Trial, load_trial_class
 
 FILE = "load_data.json"
+"""File within a checkpoint that holds the description."""
 
 _recorded: ContextVar[str | None] = ContextVar("recorded entrypoint", default=None)
 
 
 def describe(trial_class: type[Trial], core: Context) -> dict[str, Any]:
-    """The class by name, its hyperparameters and the config; secrets stay references, as in the record."""
+    """Describe a trial by its class name, hyperparameters and config.
+
+    Secrets remain references, as in the tracking store.
+    """
     framework = next(base for base in trial_class.__mro__ if Trial in base.__bases__)
     return {
         "trial_type": framework.__name__,
@@ -37,12 +41,16 @@ def describe(trial_class: type[Trial], core: Context) -> dict[str, Any]:
 
 
 def write(description: Mapping[str, Any], path: Path) -> None:
-    """Add it to the checkpoint at ``path``."""
+    """Add the description to the checkpoint at ``path``."""
     (path / FILE).write_text(json.dumps(description, indent=2))
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What the checkpoint at ``path`` says; empty if it says nothing."""
+    """Return the description in the checkpoint at ``path``, or an empty one if there is none.
+
+    Raises:
+        CheckpointCorrupt: the file is damaged.
+    """
     file = path / FILE
     return read_object(file) if file.exists() else {}
 
@@ -50,37 +58,39 @@ def read(path: Path) -> dict[str, Any]:
 def find_class(
     path: Path, description: Mapping[str, Any], kind: type, *, call: str, shared: Collection[str], trust: bool
 ) -> Any:
-    """The class of the trial that saved a checkpoint.
+    """Return the class of the trial that saved a checkpoint.
 
-    It is the one in the checkpoint's ``code/`` if it has that, else the one that imports here under the same name.
-    Unless ``trust``, nothing is imported from the checkpoint or a directory above it, because the checkpoint chooses
-    the name. Modules that are already imported, or `recorded`, may be from anywhere.
+    The class comes from the checkpoint's ``code/`` if it exists. Otherwise it is imported under the same name in this
+    process. Unless ``trust`` is set, nothing is imported from the checkpoint or a directory above it, because the
+    checkpoint chooses the name. Modules that are already imported, or `recorded`, may be from anywhere.
 
     Args:
-        kind: what it must derive from.
-        call: how callers pass a class of theirs, such as ``"load(path, MyTrial)"``, for errors.
-        shared: top-level modules that it must share with this process, whatever ``code/`` has; det_core is one anyway.
+        path: directory of the checkpoint.
+        description: description that `read` returned.
+        kind: base class that the class must have.
+        call: example of how callers pass their own class, such as ``"load(path, MyTrial)"``, for errors.
+        shared: top-level modules to take from this process even if ``code/`` contains them. det_core is always shared.
         trust: whether to run code from the checkpoint.
 
     Raises:
-        InvalidTrial: it is not found, or is something else.
+        InvalidTrial: the class is not found, or is of another kind.
         UntrustedCheckpoint: the checkpoint has ``code/``, and ``trust`` is False.
     """
     name = description.get("trial_cls_spec") or (description.get("experiment_config") or {}).get("entrypoint")
     if not isinstance(name, str):
-        raise InvalidTrial(f"{path} does not say of which trial class it is; pass it: {call}")
+        raise InvalidTrial(f"{path} does not name its trial class; pass the class: {call}")
     code = path / CODE
     if not code.is_dir():
         if trust:
             return _import(name, path, kind, call)
         if entrypoint := _recorded.get():
-            with suppress(InvalidTrial):  # then the checkpoint's own name has to work
+            with suppress(InvalidTrial):  # the checkpoint's own name may still work
                 load_trial_class(entrypoint)
         with _apart_from(path, name, call):
             return _import(name, path, kind, call)
     if not trust:
         raise UntrustedCheckpoint(
-            f"{path} brings the code of its trial {name!r} along; pass the class to use code of yours, "
+            f"{path} contains the code of its trial {name!r}; pass the class to use your own code, "
             f"{call}, or trust=True to run the checkpoint's"
         )
     with import_from_path(code, shared):
@@ -103,10 +113,12 @@ def _import(name: str, path: Path, kind: type, call: str) -> type[Trial]:
         trial_class = load_trial_class(name)
     except InvalidTrial as error:
         raise InvalidTrial(
-            f"{path} is of the trial {name!r}, which cannot be imported here: {error}. Pass the class: {call}"
+            f"{path} belongs to the trial {name!r}, which cannot be imported here: {error}. Pass the class: {call}"
         ) from error
     if not issubclass(trial_class, kind):
-        raise InvalidTrial(f"{path} is of the trial {name!r}, a {trial_class.__base__}; expected a {kind.__name__}")
+        raise InvalidTrial(
+            f"{path} belongs to the trial {name!r}, a {trial_class.__base__}; expected a {kind.__name__}"
+        )
     return trial_class
 
 
@@ -115,7 +127,7 @@ def _apart_from(path: Path, name: str, call: str) -> Iterator[None]:
     """Skip import directories within or above a checkpoint, and refuse modules that are only found there."""
     module = name.partition(":")[0]
     if not all(map(str.isidentifier, module.split("."))):
-        raise InvalidTrial(f"{path} is of the trial {name!r}; expected 'module:Class'. Pass the class: {call}")
+        raise InvalidTrial(f"{path} belongs to the trial {name!r}; expected 'module:Class'. Pass the class: {call}")
     before = list(sys.path)
     apart = [entry for entry in before if not _touches(entry, path)]
     sys.path[:] = apart
@@ -125,8 +137,9 @@ def _apart_from(path: Path, name: str, call: str) -> Iterator[None]:
                 sys.path[:] = before
                 if _find(prefix):
                     raise UntrustedCheckpoint(
-                        f"{path} is of the trial {name!r}, but {prefix} is imported from a directory that contains the "
-                        f"checkpoint, whose code could run; pass the class, {call}, or trust=True to import it"
+                        f"{path} belongs to the trial {name!r}, but {prefix} is imported from a directory that "
+                        f"contains the checkpoint, whose code could run; pass the class, {call}, or trust=True to "
+                        "import it"
                     )
                 sys.path[:] = apart
                 break
@@ -147,6 +160,7 @@ def _find(module: str) -> ModuleSpec | None:
 
 
 def _is_apart(module: str, path: Path) -> bool:
+    """Return whether a module is found, and only outside of the checkpoint."""
     parent = sys.modules.get(module.rpartition(".")[0])
     if any(_touches(entry, path) for entry in getattr(parent, "__path__", ())):
         return False
@@ -165,14 +179,17 @@ def _touches(entry: str, path: Path) -> bool:
 
 @contextmanager
 def import_from_path(path: str | os.PathLike[str], shared: Collection[str] = ()) -> Iterator[None]:
-    """Import what is in a directory from there, and leave no trace: others have modules of the same names.
+    """Import modules in the block from a directory, and restore the previous modules afterwards.
+
+    Modules of the same names from elsewhere are set aside during the block.
 
     Args:
-        path: such as the ``code/`` of a downloaded checkpoint, beside a newer version of the same trial.
-        shared: top-level modules that are this process's, whatever the directory has; det_core is one anyway.
+        path: directory, such as the ``code/`` of a downloaded checkpoint next to a newer version of the same trial.
+        shared: top-level modules to take from this process even if the directory contains them. det_core is always
+            shared.
 
     Raises:
-        NotADirectoryError, FileNotFoundError: it is no directory.
+        NotADirectoryError, FileNotFoundError: ``path`` is not a directory.
     """
     directory = Path(path)
     names = {entry.stem for entry in directory.iterdir()}.difference(shared, {"det_core"})

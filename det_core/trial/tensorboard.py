@@ -1,4 +1,4 @@
-"""The TensorBoard files of a trial's workers, on their way into checkpoint storage; for frameworks."""
+"""Upload of the TensorBoard files of a trial's workers to checkpoint storage. For use by frameworks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from det_core.core import TensorboardMode, TrainContext
 
 
 def upload(train: TrainContext) -> None:
-    """Store what changed, on each rank; in TensorboardMode.AUTO the chief's core context stores it by itself.
+    """Store files that have changed, on each rank.
+
+    In TensorboardMode.AUTO, the chief's core context stores its own files.
 
     Raises:
-        StorageError: the storage refused, in TensorboardMode.MANUAL.
+        StorageError: the storage failed, in TensorboardMode.MANUAL.
     """
     board, by_itself = train._tensorboard, train._tensorboard.mode is TensorboardMode.AUTO
     if board._rank:
-        board.dispensable = _draws_curves  # which there would be of every rank
+        board.dispensable = _draws_curves  # otherwise each rank would add the same curves
         store = board.try_to_upload if by_itself else board.upload
         store(lambda path: not _draws_curves(path), _name_with_rank)
     elif not by_itself:
@@ -27,5 +29,5 @@ def _draws_curves(path: Path) -> bool:
 
 
 def _name_with_rank(path: Path, rank: int) -> PurePath:
-    """Profilers of several ranks may write files of one name."""
+    """Return a file name that contains the rank, because profilers of several ranks may use the same names."""
     return path.with_name(f"rank{rank}.{path.name}")

@@ -1,4 +1,4 @@
-"""What every trial may ask its context, without any runner."""
+"""Methods of TrialContext without a runner."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_from_config_reports_a_bad_config() -> None:
         context(hyperparameter={})
 
 
-def test_an_unknown_hyperparameter_lists_those_there_are() -> None:
+def test_the_error_of_an_unknown_hyperparameter_lists_the_existing_ones() -> None:
     with pytest.raises(ValueError, match=r"no hyperparameter 'lr'.*are: 'depth', 'width'"):
         context(hyperparameters={"width": 1, "depth": 2}).get_hparam("lr")
 
 
-def test_batch_sizes() -> None:
+def test_global_and_per_slot_batch_sizes() -> None:
     made = context(hyperparameters={"global_batch_size": 32})
     assert (made.get_global_batch_size(), made.get_per_slot_batch_size()) == (32, 32)
     with pytest.warns(UserWarning, match="get_per_slot_batch_size"):
@@ -50,13 +50,13 @@ def test_batch_sizes() -> None:
 
 
 @pytest.mark.parametrize("size", [None, 0, 2.5, "32", True])
-def test_a_bad_batch_size_is_told(size: Any) -> None:
+def test_a_bad_batch_size_is_an_error(size: Any) -> None:
     made = context(hyperparameters={} if size is None else {"global_batch_size": size})
     with pytest.raises(InvalidExperimentException, match="expected an integer of at least 1"):
         made.get_per_slot_batch_size()
 
 
-def test_stop_requests() -> None:
+def test_a_stop_request_must_be_a_bool() -> None:
     made = context()
     assert not made.get_stop_requested()
     made.set_stop_requested(True)

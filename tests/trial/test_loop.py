@@ -1,4 +1,4 @@
-"""Reports of the loop to the runner at its end."""
+"""Preemption at the end of the loop, and files with its progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .test_slots import Share
 
 
 class Asked(Share):
-    """Is asked to stop after a batch, but finishes its validation."""
+    """Adapter whose process is asked to stop after a batch. It finishes its validation all the same."""
 
     asked_after: int
 
@@ -35,7 +35,7 @@ class Asked(Share):
 
 
 @pytest.mark.parametrize(("asked_after", "trained", "left_early"), [(7, 7, True), (10, 10, False)])
-def test_a_request_to_leave_counts_unless_the_trial_is_done(asked_after: int, trained: int, left_early: bool) -> None:
+def test_preemption_is_acknowledged_unless_the_trial_is_done(asked_after: int, trained: int, left_early: bool) -> None:
     with det.core.init() as core:
         context = TrialContext.from_core(core)
         adapter = Asked(context, lambda _: None, lambda: None)
@@ -61,13 +61,13 @@ def test_a_request_to_leave_counts_unless_the_trial_is_done(asked_after: int, tr
     ],
     ids=lambda state: state[:40],
 )
-def test_a_state_that_is_something_else(tmp_path: Path, state: str) -> None:
+def test_a_damaged_state_file_is_an_error(tmp_path: Path, state: str) -> None:
     (tmp_path / "trial_state.json").write_text(state)
     with pytest.raises(CheckpointCorrupt, match=r"trial_state.json is damaged: "):
         Progress.read(tmp_path)
 
 
-def test_a_state_that_is_one(tmp_path: Path) -> None:
+def test_a_valid_state_file_is_read(tmp_path: Path) -> None:
     assert Progress.read(tmp_path) is None
     (tmp_path / "trial_state.json").write_text('{"trial_id": 1, "unreported": [{"loss": NaN}]}')
     assert repr(Progress.read(tmp_path)) == repr(Progress(trial_id=1, unreported=[{"loss": math.nan}]))

@@ -1,4 +1,4 @@
-"""Code of a checkpoint beside the code of today."""
+"""Imports of a checkpoint's code next to newer code of the same name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def today(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     sys.modules.pop("model_of_test", None)
 
 
-def test_the_same_module_twice(today: Path, tmp_path: Path) -> None:
+def test_two_versions_of_a_module_can_be_imported_side_by_side(today: Path, tmp_path: Path) -> None:
     old = tmp_path / "old"
     (old / "helpers_of_test").mkdir(parents=True)
     (old / "model_of_test.py").write_text("from helpers_of_test import part\nRELEASE = part.RELEASE")
@@ -43,7 +43,7 @@ def test_the_same_module_twice(today: Path, tmp_path: Path) -> None:
     assert not list(old.rglob("*.pyc"))
 
 
-def test_no_directory(tmp_path: Path) -> None:
+def test_importing_from_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), det.import_from_path(tmp_path / "nowhere"):
         pass
 
@@ -54,7 +54,7 @@ TRIAL = "from det_core.trial import Trial\nclass MyTrial(Trial): pass"
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory that Python imports from, with a checkpoint below it that holds code."""
+    """Return a working directory that Python imports from, with a checkpoint below it that contains code."""
     before = set(sys.modules)
     (tmp_path / "project" / "checkpoints_of_test" / "id_of_test").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "project")
@@ -90,17 +90,17 @@ def test_nothing_is_imported_from_a_checkpoint(project: Path, entry: str, module
     assert sys.path == path
 
 
-def test_nothing_is_imported_from_beside_a_checkpoint(project: Path) -> None:
+def test_nothing_is_imported_from_directories_above_a_checkpoint(project: Path) -> None:
     (project / "mine_of_test.py").write_text(TRIAL)
     (project / "checkpoints_of_test" / "beside_of_test.py").write_text(EVIL)
     for name in ("mine_of_test:MyTrial", "checkpoints_of_test.beside_of_test:MyTrial"):
         with pytest.raises(UntrustedCheckpoint, match=r"pass the class, load\(path, MyTrial\), or trust=True"):
             find(name, CHECKPOINT.absolute())
     assert find("mine_of_test:MyTrial", CHECKPOINT, trust=True).__name__ == "MyTrial"
-    assert find("mine_of_test:MyTrial", CHECKPOINT).__name__ == "MyTrial", "what is imported already runs nothing"
+    assert find("mine_of_test:MyTrial", CHECKPOINT).__name__ == "MyTrial", "already imported, so no code runs"
 
 
-def test_the_entrypoint_that_is_recorded_may_be_from_anywhere(project: Path) -> None:
+def test_the_recorded_entrypoint_may_be_imported_from_anywhere(project: Path) -> None:
     (project / "recorded_of_test.py").write_text(TRIAL)
     with recorded("recorded_of_test:MyTrial"):
         assert find("recorded_of_test:MyTrial", CHECKPOINT).__module__ == "recorded_of_test"
@@ -111,7 +111,7 @@ def test_the_entrypoint_that_is_recorded_may_be_from_anywhere(project: Path) -> 
             find("checkpoints_of_test.id_of_test.evil:MyTrial", CHECKPOINT)
 
 
-def test_a_package_that_is_imported_already_leads_into_no_checkpoint(project: Path) -> None:
+def test_an_imported_package_does_not_give_access_to_a_checkpoint(project: Path) -> None:
     (project / "checkpoints_of_test" / "__init__.py").touch()
     (project / "checkpoints_of_test" / "fine.py").write_text(TRIAL)
     importlib.import_module("checkpoints_of_test")
@@ -130,7 +130,7 @@ def test_a_package_from_elsewhere_is_not_shadowed(project: Path, tmp_path: Path)
     assert find("package_of_test.trial:MyTrial", CHECKPOINT).__module__ == "package_of_test.trial"
 
 
-def test_a_link_leads_into_no_checkpoint(project: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_does_not_give_access_to_a_checkpoint(project: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "linked_of_test").symlink_to(CHECKPOINT.absolute())
     sys.path.insert(0, str(tmp_path / "elsewhere"))
@@ -147,6 +147,6 @@ def test_a_class_from_elsewhere_is_found(project: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".evil:T", "evil/../x:T", ":T"])
-def test_a_name_that_is_none_is_refused(name: str, project: Path) -> None:
+def test_an_invalid_class_name_is_refused(name: str, project: Path) -> None:
     with pytest.raises(InvalidTrial, match="expected 'module:Class'"):
         find(name, CHECKPOINT)

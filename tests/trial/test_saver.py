@@ -1,4 +1,4 @@
-"""Checkpoints behind the training, through the loop and a real record."""
+"""Background saves of checkpoints, with the real loop and a real tracking store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LENGTH = 20
 
 
 class Counting(TrialAdapter):
-    """Counts batches; ``on_write(path)`` is what writing a checkpoint does besides."""
+    """Adapter that counts batches. ``on_write(path)`` runs whenever a checkpoint is written."""
 
     batches_per_epoch = 5
     records_per_batch = 1
@@ -81,11 +81,11 @@ def saved(core: Context) -> list[int | None]:
     return [row.steps_completed for row in core._store.checkpoints(trial_id=core.trial.trial_id)]
 
 
-def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_waits(core: Context) -> None:
+def test_training_continues_while_a_checkpoint_is_written_and_the_next_save_waits(core: Context) -> None:
     written, reached = threading.Event(), threading.Event()
 
     def on_write(_: Path) -> None:
-        assert reached.wait(20), "training did not go on"
+        assert reached.wait(20), "training did not continue"
         written.set()
 
     def on_batch(count: int) -> None:
@@ -98,12 +98,12 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_waits(core:
     assert saved(core) == [5, 10, 15, 20]
     assert [event for event in adapter.events if event[0] == "snapshot"] == [("snapshot", n) for n in (5, 10, 15, 20)]
     assert len([event for event in adapter.events if event[0] == "saved"]) == 4
-    assert adapter.events[-2:] == [("saved", 20), "close"], "the last one is waited for"
+    assert adapter.events[-2:] == [("saved", 20), "close"], "the loop waits for the last save"
     first = adapter.events.index(("snapshot", 10))
-    assert adapter.events[first - 1] == ("saved", 10), "one at a time"
+    assert adapter.events[first - 1] == ("saved", 10), "one save at a time"
 
 
-def test_an_adapter_may_insist_on_the_main_thread(core: Context) -> None:
+def test_an_adapter_may_require_saves_in_the_main_thread(core: Context) -> None:
     threads = set()
     adapter = Counting(lambda _: threads.add(threading.current_thread()))
     adapter.writes_behind = False  # type: ignore[misc]
@@ -124,7 +124,7 @@ def test_an_error_of_the_writer_ends_training_and_leaves_no_checkpoint(core: Con
     assert [row.state.name for row in core._store.checkpoints(trial_id=core.trial.trial_id)] in ([], ["DELETED"])
 
 
-def test_an_error_in_training_waits_for_the_checkpoint_before_it(core: Context) -> None:
+def test_after_an_error_in_training_the_loop_waits_for_the_previous_checkpoint(core: Context) -> None:
     release = threading.Event()
 
     def on_batch(count: int) -> None:
@@ -139,7 +139,7 @@ def test_an_error_in_training_waits_for_the_checkpoint_before_it(core: Context) 
     assert adapter.events[-2:] == [("saved", 7), "close"]
 
 
-def test_a_script_continues_what_another_saved(core: Context) -> None:
+def test_a_script_continues_from_the_checkpoint_of_another_script(core: Context) -> None:
     def on_batch(count: int) -> None:
         if count == 13:
             raise ArithmeticError

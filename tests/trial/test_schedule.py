@@ -1,4 +1,4 @@
-"""When things happen, as pure arithmetic."""
+"""Schedules as pure arithmetic, and averages of metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def schedule(length: Any, *, global_batch_size: int = 4, batches_per_epoch: int 
 
 
 def walk(schedule: Schedule) -> Iterator[int]:
-    """Every boundary until the end."""
+    """Yield every boundary until the end."""
     batch = 0
     while batch < schedule.length:
         batch = schedule.next_boundary(batch)
@@ -34,7 +34,7 @@ def walk(schedule: Schedule) -> Iterator[int]:
     ("length", "batches"),
     [({"batches": 7}, 7), ({"epochs": 3}, 30), ({"records": 41}, 10), ({"records": 3}, 1), (12, 12)],
 )
-def test_lengths_in_batches(length: Any, batches: int) -> None:
+def test_lengths_are_converted_to_batches(length: Any, batches: int) -> None:
     assert schedule(length).length == batches
 
 
@@ -65,7 +65,7 @@ def test_a_period_of_zero_means_only_at_the_end() -> None:
     assert [batch for batch in range(21) if plan.validates_at(batch)] == [20]
 
 
-def test_the_batch_size_is_only_asked_for_when_a_length_is_in_records() -> None:
+def test_the_batch_size_is_only_needed_if_a_length_is_in_records() -> None:
     class NoBatchSize:
         batches_per_epoch = 10
 
@@ -93,7 +93,7 @@ def test_epochs_of_data_without_a_length_are_refused() -> None:
         Schedule.of(Plan(length=Length.parse({"epochs": 1})), adapter)
 
 
-def test_averages_leave_out_what_is_no_number() -> None:
+def test_averages_leave_out_values_that_are_not_numbers() -> None:
     rows = [{"loss": 1, "note": "a", "rare": 4.0}, {"loss": 2.0, "note": "b", "rare": None}]
     assert average(rows) == {"loss": 1.5, "rare": 4.0}
     assert str(average([{"loss": float("nan")}, {"loss": 1.0}])["loss"]) == "nan"

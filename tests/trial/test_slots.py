@@ -1,4 +1,4 @@
-"""One trial on two workers, which are threads here: what the loop does together, and what the chief does alone."""
+"""Training loop of one trial on two workers, which are threads here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZE = 2
 
 
 class Share(TrialAdapter):
-    """One worker's part of a trial whose loss is ten times the rank."""
+    """Adapter of one worker. Its loss is ten times its rank."""
 
     batches_per_epoch: int = 5
     records_per_batch = 1
@@ -79,7 +79,7 @@ def train(
     on_write: Callable[[], None] = lambda: None,
     on_start: Callable[[Share], None] = lambda _: None,
 ) -> tuple[list[Share], list[BaseException | None]]:
-    """Both workers to the end; their adapters, and what they raised."""
+    """Run both workers to the end. Return their adapters and the errors that they raised."""
     plan = Plan(length=Length.parse({"epochs": 2}), reporting=Length.parse(2), checkpoint=Length.parse(5))
     shares: list[Any] = [None] * SIZE
 
@@ -107,7 +107,7 @@ def steps(core: Context) -> list[int | None]:
     return [row.steps_completed for row in core._store.checkpoints(trial_id=core.trial.trial_id)]
 
 
-def test_the_chief_reports_means_and_saves_once_and_all_hear_of_it(core: Context) -> None:
+def test_the_chief_reports_means_and_saves_once_and_all_workers_are_notified(core: Context) -> None:
     shares, errors = train(core)
     assert errors == [None, None]
     core.train.flush()
@@ -136,7 +136,7 @@ def full() -> None:
     raise OSError("no space left")
 
 
-def test_an_error_of_the_writer_is_raised_by_all(core: Context) -> None:
+def test_an_error_of_the_writer_is_raised_by_all_workers(core: Context) -> None:
     shares, (chief, other) = train(core, on_write=full)
     assert isinstance(chief, OSError)
     assert isinstance(other, RankFailed)
@@ -144,7 +144,7 @@ def test_an_error_of_the_writer_is_raised_by_all(core: Context) -> None:
     assert not shares[0].saved_ids
 
 
-def test_shards_of_all_make_one_checkpoint(core: Context) -> None:
+def test_the_shards_of_all_workers_make_one_checkpoint(core: Context) -> None:
     def sharded(share: Share) -> None:
         share.sharded = True
 
@@ -157,7 +157,7 @@ def test_shards_of_all_make_one_checkpoint(core: Context) -> None:
         assert Progress.read(path).batches_trained == 10
 
 
-def test_an_error_of_one_shard_is_raised_by_all(core: Context) -> None:
+def test_an_error_in_one_shard_is_raised_by_all_workers(core: Context) -> None:
     def sharded(share: Share) -> None:
         share.sharded = True
         share.on_write = full if share.rank else share.on_write
@@ -180,7 +180,7 @@ def test_workers_with_data_of_different_lengths_are_refused(core: Context) -> No
     assert [share.count for share in shares] == [0, 0]
 
 
-def test_numbers_are_averaged_over_those_who_have_them() -> None:
+def test_numbers_are_averaged_over_the_workers_that_report_them() -> None:
     assert unite([{"loss": 1, "name": "a"}, {"loss": 2.0, "name": "b", "only": 4}]) == {
         "loss": 1.5,
         "name": "a",

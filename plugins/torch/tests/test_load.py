@@ -206,11 +206,11 @@ def test_what_a_checkpoint_says_about_machines_does_not_matter_here() -> None:
     [
         (
             "gone_def:Trial",
-            "of the trial 'gone_def:Trial', which cannot be imported here: .*gone_def.*load.path, MyTrial.",
+            "to the trial 'gone_def:Trial', which cannot be imported here: .*gone_def.*load.path, MyTrial.",
         ),
         ("model_def:Gone", "no 'Gone'"),
-        ("json:JSONDecoder", "which is no trial"),
-        (None, "does not say of which trial class it is; pass it: load.path, MyTrial."),
+        ("json:JSONDecoder", "which is not a trial"),
+        (None, "does not name its trial class; pass the class: load.path, MyTrial."),
     ],
 )
 def test_a_class_that_is_not_here(spec: str | None, expected: str) -> None:
