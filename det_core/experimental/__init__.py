@@ -1,4 +1,4 @@
-"""The SDK: train trial classes from Python, and use what came out: experiments, trials, checkpoints, models."""
+"""Python SDK to train trial classes and to work with experiments, trials, checkpoints and models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints as objects: download them, load them, note things about them."""
+"""SDK class for checkpoints, which can be downloaded, loaded and annotated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from det_core.trial.origin import recorded
 
 
 class Checkpoint(Recorded):
-    """One checkpoint of a trial. Made by methods such as `ExperimentReference.top_checkpoint`.
+    """A checkpoint of a trial. Returned by methods such as `ExperimentReference.top_checkpoint`.
 
     Example:
         >>> checkpoint = Determined().get_experiment(1).top_checkpoint()
@@ -29,24 +29,24 @@ class Checkpoint(Recorded):
         {'accuracy': 0.75}
 
     Args:
-        uuid: its id, also in its storage.
-        experiment_config: the complete config of its experiment.
-        experiment_id: the experiment.
-        trial_id: the trial that saved it.
-        hparams: the trial's hyperparameters.
-        batch_number: how many batches the trial had trained.
-        start_time: in ISO 8601; the record keeps one time, that of the completion.
-        end_time: the same.
-        resources: path -> size in bytes of each of its files; directories end in ``/``.
-        validation: ``{"metrics": {"validationMetrics": {name: value}}, "state": ...}``, the validation at its batch;
-            no metrics if there was none.
-        determined_version: the release that saved it, where it says so.
-        framework: such as ``torch-2.13.0``.
-        format: of its main file.
-        model_version: its number as a version of a model, if it was asked for as one.
-        model_name: the model.
-        metadata: what was saved with it, and added since.
-        master: the URL of the record that it is in; None = the embedded one.
+        uuid: id of the checkpoint, also in its storage.
+        experiment_config: complete config of its experiment.
+        experiment_id: id of its experiment.
+        trial_id: id of the trial that saved it.
+        hparams: hyperparameters of the trial.
+        batch_number: number of batches that the trial had trained.
+        start_time: time of completion in ISO 8601. The tracking store does not keep the time at which the save began.
+        end_time: same as ``start_time``.
+        resources: paths of its files mapped to sizes in bytes. Directories end in ``/``.
+        validation: ``{"metrics": {"validationMetrics": {name: value}}, "state": ...}``, the validation at its batch.
+            ``metrics`` is empty if there was none.
+        determined_version: release that saved it, if known.
+        framework: framework and version, such as ``torch-2.13.0``.
+        format: format of its main file.
+        model_version: number of the model version, if it was requested as one.
+        model_name: name of the model.
+        metadata: metadata that it was saved with, as edited since.
+        master: URL of its tracking store. None stands for the embedded store.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class Checkpoint(Recorded):
         return f"{type(self).__name__}(uuid={self.uuid!r}, trial_id={self.trial_id}{model})"
 
     def download(self, path: str | None = None) -> str:
-        """Copy it into a directory, verified. One that holds this checkpoint already is left as it is.
+        """Copy the checkpoint into a directory and verify it. A directory that already holds it is left as it is.
 
-        Its ``metadata.json`` has the metadata of now.
+        ``metadata.json`` in the directory contains the present metadata.
 
         Example:
             >>> checkpoint = Determined().get_experiment(1).top_checkpoint()
@@ -102,14 +102,14 @@ class Checkpoint(Recorded):
             'best'
 
         Args:
-            path: the directory, new or empty; by default ``checkpoints/<uuid>`` below the working directory.
+            path: new or empty directory. By default ``checkpoints/<uuid>`` below the working directory.
 
         Returns:
             The path of the directory.
 
         Raises:
-            DetError: the directory holds something else, or the checkpoint is not complete.
-            StorageError: its storage cannot be read.
+            DetError: the directory contains something else, or the checkpoint is not complete.
+            StorageError: the storage cannot be read.
         """
         target = Path(path) if path is not None else Path("checkpoints", self.uuid)
         record = self._store.checkpoint(self.uuid)
@@ -123,23 +123,27 @@ class Checkpoint(Recorded):
         return str(target)
 
     def load(self, path: str | None = None, tags: list[str] | None = None, **kwargs: Any) -> Any:
-        """Load it into memory, downloaded first if it is not there yet.
+        """Load the checkpoint into memory. It is downloaded first if necessary.
 
         Args:
-            path: where it is, or is downloaded to; by default ``checkpoints/<uuid>``.
-            tags: as for `load_from_path`, and so are the keywords.
+            path: directory that it is in, or is downloaded to. By default ``checkpoints/<uuid>``.
+            tags: as in `load_from_path`.
+            kwargs: as in `load_from_path`.
 
         Returns:
-            As `load_from_path`, and it raises as that and as `download`.
+            As in `load_from_path`.
+
+        Raises:
+            DetError: `download` or `load_from_path` failed. See there.
         """
         directory = self.download(path)
         with recorded(self.experiment_config.get("entrypoint")):
             return self.load_from_path(directory, tags=tags, **kwargs)
 
     def add_metadata(self, metadata: dict[str, Any]) -> None:
-        """Add keys to its metadata, or replace their values, in the record.
+        """Add keys to the metadata in the tracking store, or replace their values.
 
-        What is stored stays as it is; what is downloaded from now on says it, too.
+        Stored files do not change. Later downloads contain the new metadata.
 
         Example:
             >>> checkpoint = Determined().get_experiment(1).top_checkpoint()
@@ -148,44 +152,44 @@ class Checkpoint(Recorded):
             True
 
         Args:
-            metadata: what JSON can hold.
+            metadata: JSON-compatible metadata.
 
         Raises:
-            TypeError: JSON cannot hold it; names the key.
+            TypeError: a value is not JSON-compatible. The message names the key.
         """
         self.metadata = dict(self._store.edit_checkpoint_metadata(self.uuid, add=metadata).metadata)
 
     def remove_metadata(self, keys: list[str]) -> None:
-        """Remove top-level keys of its metadata, if they are there."""
+        """Remove top-level keys of the metadata. Keys that do not exist are ignored."""
         self.metadata = dict(self._store.edit_checkpoint_metadata(self.uuid, remove=keys).metadata)
 
     @staticmethod
     def load_from_path(path: str, tags: list[str] | None = None, **kwargs: Any) -> Any:
-        """Load a downloaded checkpoint by the framework that saved it, which must be installed.
+        """Load a downloaded checkpoint with the framework that saved it, which must be installed.
 
         Args:
-            path: its directory.
-            tags: of the SavedModel, if it has one.
-            kwargs: for the framework: ``trial_class=``, your class instead of the one that the checkpoint names;
-                ``trust=True``, to run code that the checkpoint brings along; and for PyTorch those of ``torch.load``,
-                ``map_location`` and ``weights_only``.
+            path: directory of the checkpoint.
+            tags: tags of the SavedModel, if it has one.
+            kwargs: arguments for the framework: ``trial_class=`` to use your class instead of the one that the
+                checkpoint names, ``trust=True`` to run code that the checkpoint contains, and for PyTorch
+                ``map_location`` and ``weights_only`` as in ``torch.load``.
 
         Returns:
-            PyTorch: the ``torch.nn.Module`` of a trial that has ``build_model``; a trial that wraps its own, otherwise,
-            which has them in ``trial.context.models``. Keras: the compiled model. Estimators: the SavedModel.
+            PyTorch: the ``torch.nn.Module`` if the trial has ``build_model``, otherwise the trial with its models in
+            ``trial.context.models``. Keras: the compiled model. Estimators: the SavedModel.
 
         Raises:
-            CheckpointNotFound: there is none at ``path``.
-            CheckpointCorrupt: its description of itself is damaged.
+            CheckpointNotFound: there is no checkpoint at ``path``.
+            CheckpointCorrupt: its metadata is damaged.
             InvalidTrial: no installed framework loads it, or its trial class is not found.
-            UntrustedCheckpoint: it would run code that it brings along.
+            UntrustedCheckpoint: loading would run code that the checkpoint contains.
         """
         spec = _framework_of(Path(path))
         return registry().loader(spec)(path, tags=tags, **kwargs)
 
     @classmethod
     def _of(cls, store: TrackingStore, records: Iterable[tracking.Checkpoint]) -> list[Checkpoint]:
-        """The objects for rows of the record."""
+        """Create the objects for recorded checkpoints."""
         trial, experiment = cache(store.trial), cache(store.experiment)
         validations = cache(lambda trial_id: store.checkpoint_validations(trial_id=trial_id))
         return [
@@ -232,11 +236,12 @@ class Checkpoint(Recorded):
 
 
 def _framework_of(path: Path) -> FrameworkSpec:
-    """The framework that loads the checkpoint at ``path``."""
+    """Return the framework that loads the checkpoint at ``path``."""
     file = path / storage.METADATA_FILE
     if not file.is_file():
         raise CheckpointNotFound(
-            f"{path} is no directory of a checkpoint: it has no {file.name}; to get one: det checkpoint download UUID"
+            f"{path} is not the directory of a checkpoint: it has no {file.name}; to get one: det checkpoint download "
+            "UUID"
         )
     frameworks = [spec for spec in registry().specs("framework") if isinstance(spec, FrameworkSpec) and spec.load]
     metadata = storage.read_object(file)
@@ -252,7 +257,7 @@ def _framework_of(path: Path) -> FrameworkSpec:
 
 
 def _old_names(path: Path, metadata: Mapping[str, Any]) -> list[str]:
-    """What a checkpoint of the original says of its framework, the most telling first."""
+    """Return the names of the framework in a checkpoint of the original, the most specific first."""
     described = path / "load_data.json"
     trial_type = storage.read_object(described).get("trial_type") if described.is_file() else None
     names = (trial_type, metadata.get("format"), str(metadata.get("framework") or "").partition("-")[0])

@@ -1,4 +1,4 @@
-"""Where the workers of an experiment find a trial class that somebody has in hand."""
+"""Lookup of the code from which the workers of an experiment import a given trial class."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ _EXAMPLE = "for example command=['train.py', '--flag', 'value']"
 
 @dataclass(frozen=True)
 class Code:
-    """What a config says of the class."""
+    """Source of a trial class, as written to a config."""
 
     entrypoint: str
+    """``"module:Class"``."""
     command: tuple[str, ...] = ()
-    """The path of the script that has it, relative to the context directory, and its arguments; empty if none does."""
+    """Path of the script that defines the class, relative to the context directory, and its arguments. Empty if no
+    script defines it."""
 
     def config(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The config with it."""
+        """Return the config with these values."""
         config = {**given, "entrypoint": self.entrypoint}
         if self.command:
             config["internal"] = {**(given.get("internal") or {}), "native": {"command": list(self.command)}}
@@ -33,14 +35,22 @@ class Code:
 
 
 def locate(trial_def: type[Trial], directory: Path, command: Sequence[str] | None) -> Code | None:
-    """By the script that ``command`` names, else by the class's module, which may be the script that is running.
+    """Find the source of a class.
+
+    It is the script that ``command`` names, or else the class's module, which may be the running script.
+
+    Args:
+        trial_def: class to find.
+        directory: context directory.
+        command: path of a script in the context directory, followed by its arguments.
 
     Returns:
-        None: it is a class of a notebook or an interactive session, which only this process has.
+        The source, or None if the class is defined in a notebook or interactive session, so that only this process has
+        it.
 
     Raises:
         InvalidExperimentException: the script is not in the context directory, or cannot be imported.
-        InvalidTrial: the class cannot be found by a name.
+        InvalidTrial: the class cannot be imported by name.
     """
     if command is not None:
         script = directory / command[0]
@@ -49,7 +59,7 @@ def locate(trial_def: type[Trial], directory: Path, command: Sequence[str] | Non
     if trial_def.__module__ != "__main__" or module is None:
         if "." in trial_def.__qualname__:
             raise InvalidTrial(
-                f"{trial_def!r} is defined inside of something else, where no worker finds it; "
+                f"{trial_def!r} is defined inside a function or another class, so workers cannot import it; "
                 "define it at the top level of its module"
             )
         return Code(f"{trial_def.__module__}:{trial_def.__qualname__}")
@@ -60,15 +70,18 @@ def locate(trial_def: type[Trial], directory: Path, command: Sequence[str] | Non
 
 
 def _name(module: ModuleType, script: Path) -> str:
-    """As which workers import the script: as ``python -m`` did, else by the stem of its file."""
+    """Return the name under which workers import the script.
+
+    It is the name given to ``python -m``, or else the stem of the file.
+    """
     return module.__spec__.name if module.__spec__ else script.stem
 
 
 def _entrypoint(module_name: str, trial_def: type[Trial]) -> str:
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise InvalidExperimentException(
-            f"the script {module_name!r} cannot be imported by this name, as the workers will; rename it, for example "
-            "to train.py"
+            f"the script {module_name!r} cannot be imported by this name, which workers have to do; rename it, for "
+            "example to train.py"
         )
     return f"{module_name}:{trial_def.__name__}"
 
@@ -79,7 +92,7 @@ def _inside(script: Path, directory: Path) -> str:
     except ValueError:
         raise InvalidExperimentException(
             f"the script {str(script)!r} is not in the context directory {str(directory)!r}, so workers would not have "
-            f"it; pass context_dir= a directory that it is in, and command= the script below that, {_EXAMPLE}"
+            f"it; pass a directory that contains it as context_dir, and its path in there as command, {_EXAMPLE}"
         ) from None
     if not script.is_file():
         raise InvalidExperimentException(

@@ -1,4 +1,4 @@
-"""From a trial class in hand to a training."""
+"""Functions that train a trial class, or create an instance of one, from Python."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def create(
     command: list[str] | None = None,
     master_url: str | None = None,
 ) -> Any:
-    """Train a trial class, from a script or a notebook.
+    """Train a trial class from a script or a notebook.
 
-    The workers are other processes. They import the class from its module in ``context_dir``. If that is the script
-    which calls this function, they run the script, with its arguments, up to this call, where it ends for them; code
-    under ``if __name__ == "__main__"`` does not run there. A class of a notebook's cell, which no other process has,
-    trains in the notebook's own process if ``local`` is set: one trial, on one slot.
+    The workers are other processes, which import the class from its module in ``context_dir``. If that module is the
+    script that calls this function, they run the script with its arguments up to this call, where it ends for them.
+    Code under ``if __name__ == "__main__"`` does not run in workers. If the class is defined in a notebook cell, so
+    that no other process has it, and ``local`` is set, one trial trains on one slot in the notebook's own process.
 
     Example::
 
@@ -42,28 +42,28 @@ def create(
         model = experiment.top_checkpoint().load(trial_class=MyTrial)
 
     Args:
-        trial_def: the class.
-        config: an experiment config, except for the entrypoint, which is replaced. What it leaves out has its default;
-            without a ``searcher`` one trial trains 100 batches.
-        local: train here, show it, and return at the end. Otherwise the experiment trains in the background.
-        test: only train one batch, validate and checkpoint. With ``local`` that happens in this very process, errors
-            come as they are, and nothing is left behind.
-        context_dir: the directory with the code, in which it runs; it may hold 96 MB, without what its ``.detignore``
-            names. The working directory if ``local`` is set and it is empty.
-        command: the script that has the class, as a path below ``context_dir``, and its arguments. By default the
-            script that is running; a notebook has none, so there it is needed unless ``local`` is set or the class is
-            imported from a module.
-        master_url: the record that the experiment goes to unless ``local`` is set, as for `Determined`.
+        trial_def: trial class.
+        config: experiment config. Its entrypoint is replaced, and missing keys have their defaults. Without a
+            ``searcher``, one trial trains 100 batches.
+        local: train on this host, show progress, and return at the end. Otherwise train in the background.
+        test: only train one batch, validate and save a checkpoint. With ``local`` this happens in this process, errors
+            propagate unchanged, and everything is removed afterwards.
+        context_dir: directory with the code, which is also the working directory of the workers. At most 96 MB,
+            excluding files listed in its ``.detignore``. If empty and ``local`` is set, it is the working directory.
+        command: path of the script that defines the class, relative to ``context_dir``, and its arguments. By default
+            the running script. A notebook has none and needs it, unless ``local`` is set or the class is imported from
+            a module.
+        master_url: URL of the tracking store as in `Determined`. Ignored if ``local`` is set.
 
     Returns:
-        The `ExperimentReference`; None after a local test.
+        The `ExperimentReference`, or None after a local test.
 
     Raises:
-        InvalidTrial: ``trial_def`` is no trial class, or cannot be found by a name.
-        InvalidExperimentException: an argument is missing, or the config asks for what cannot run here.
-        ConfigError: the config is wrong.
+        InvalidTrial: ``trial_def`` is not a trial class, or cannot be imported by name.
+        InvalidExperimentException: an argument is missing, or the config asks for something that cannot run here.
+        ConfigError: the config is invalid.
         DetError: the context directory is missing or too large.
-        ExperimentFailed: it was trained here, and failed.
+        ExperimentFailed: the local training failed.
     """
     _check_trial(trial_def)
     _script.hand_over(trial_def)
@@ -81,8 +81,8 @@ def create(
     if local:
         return ExperimentReference(*_here.train(trial_def, here, directory))
     raise InvalidExperimentException(
-        f"{trial_def.__name__} is a class of this interactive session, and command says no script that has it; "
-        "write it to a script in context_dir and pass for example command=['train.py'], import it from a module, "
+        f"{trial_def.__name__} is defined in this interactive session, and command does not name a script that defines "
+        "it; write it to a script in context_dir and pass for example command=['train.py'], import it from a module, "
         "or train in this process with local=True"
     )
 
@@ -93,7 +93,7 @@ def create_trial_instance(
     config: dict[str, Any] | None = None,
     hparams: dict[str, Any] | None = None,
 ) -> Trial:
-    """A trial without a training, to call its methods one by one.
+    """Create a trial outside of training, to call its methods one by one.
 
     Example::
 
@@ -101,15 +101,15 @@ def create_trial_instance(
         batch = next(iter(trial.build_training_data_loader()))
 
     Args:
-        trial_def: its class.
-        checkpoint_dir: not used; a trial outside of a training neither saves nor loads. To load one:
-            `Checkpoint.load`.
-        config: an experiment config; without a ``searcher`` it is as for `create`.
-        hparams: the hyperparameters, instead of values drawn at random from those of the config.
+        trial_def: trial class.
+        checkpoint_dir: ignored, because a trial outside of training neither saves nor loads checkpoints. To load one,
+            use `Checkpoint.load`.
+        config: experiment config. A missing ``searcher`` is filled in as in `create`.
+        hparams: hyperparameters to use instead of values sampled from the config.
 
     Raises:
-        InvalidTrial: ``trial_def`` is no trial class.
-        ConfigError: the config is wrong.
+        InvalidTrial: ``trial_def`` is not a trial class.
+        ConfigError: the config is invalid.
     """
     _check_trial(trial_def)
     _check_arguments(config, None)
@@ -139,7 +139,10 @@ def _submit(
 
 
 def _run(store: TrackingStore, experiment_id: int) -> None:
-    """Run it in this process, whose children train. Ctrl-C once: checkpoint and stop; twice: kill."""
+    """Run the experiment in this process, whose child processes train.
+
+    The first Ctrl-C saves checkpoints and stops. The second one kills the trials.
+    """
     from det_core.runner import ExperimentRunner
 
     runner = ExperimentRunner(store, experiment_id)
@@ -148,17 +151,17 @@ def _run(store: TrackingStore, experiment_id: int) -> None:
     if state is State.ERROR:
         error = store.experiment(experiment_id).error
         raise ExperimentFailed(
-            f"experiment {experiment_id} failed: {error}; all it printed: det experiment logs {experiment_id}"
+            f"experiment {experiment_id} failed: {error}; for all output: det experiment logs {experiment_id}"
         )
     if runner.signals and state is not State.COMPLETED:
         say(f"Experiment {experiment_id} stopped; to continue: det experiment resume {experiment_id}")
-        signal.raise_signal(runner.signals[0])  # which is what the caller would have got without us
+        signal.raise_signal(runner.signals[0])  # the caller expects the signal that the runner caught
 
 
 def _with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     if config.get("searcher"):
         return dict(config)
-    # No metric was named that tells the best, so every validation is followed by a checkpoint.
+    # No metric decides which validation is the best, so every validation is followed by a checkpoint.
     return {"checkpoint_policy": "all", **config, "searcher": dict(DEFAULT_SEARCHER)}
 
 
@@ -174,7 +177,7 @@ def _refuse_in_worker(trial_def: type[Trial]) -> None:
     if info and info.trial:
         raise InvalidTrial(
             f"create() was called in a process of experiment {info.trial.experiment_id}; to train {trial_def.__name__} "
-            "as a part of it, write the class as its entrypoint: module:Class"
+            "in that experiment, name the class in its config: 'entrypoint: module:Class'"
         )
 
 
@@ -192,7 +195,7 @@ def _directory(context_dir: str, *, local: bool) -> Path:
 def _check_arguments(config: object, command: Sequence[str] | None) -> None:
     if config is not None and not isinstance(config, Mapping):
         raise InvalidExperimentException(
-            f"config is {config!r}; expected a dict such as {{'searcher': ...}}; a YAML file is one by yaml.safe_load()"
+            f"config is {config!r}; expected a dict such as {{'searcher': ...}}; to read a YAML file: yaml.safe_load()"
         )
     if command is not None and (
         isinstance(command, str) or not command or not all(isinstance(word, str) for word in command)

@@ -1,4 +1,4 @@
-"""The way to everything in a record."""
+"""Entry point of the SDK to everything in a tracking store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from det_core.scratch import scratch_directory
 
 
 class Determined(Recorded):
-    """Experiments, trials, checkpoints and models of one record.
+    """Client for the experiments, trials, checkpoints and models of one tracking store.
 
     Example:
         >>> det = Determined()
@@ -26,12 +26,13 @@ class Determined(Recorded):
         'best-one'
 
     Args:
-        master: the URL of the record, such as ``postgresql://user@host/database``. None: that of the environment
-            variable ``DET_MASTER`` or ``DET_MASTER_ADDR``, else, in a task, that of the task, else the embedded one.
-        user: who is noted as the owner of what is made; by default who runs this process.
+        master: URL of the tracking store, such as ``postgresql://user@host/database``. By default the URL in the
+            environment variable ``DET_MASTER`` or ``DET_MASTER_ADDR``, else within a task that of the task, else the
+            embedded store.
+        user: owner of the objects that this client creates. By default the user of this process.
 
     Raises:
-        TrackingError: the record cannot be opened. One behind an http URL comes with a later release.
+        TrackingError: the tracking store cannot be opened. http URLs will be supported in a later release.
     """
 
     def __init__(self, master: str | None = None, user: str | None = None) -> None:
@@ -44,12 +45,15 @@ class Determined(Recorded):
         """Record an experiment and train it in the background.
 
         Args:
-            config: the path of a YAML file, or what such a file says.
-            model_dir: the directory with its code; None: it needs none.
+            config: path of a YAML file, or its contents as a mapping.
+            model_dir: directory with the code, or None if the experiment needs no code.
+
+        Returns:
+            The new experiment.
 
         Raises:
-            ConfigError: the config is wrong.
-            InvalidExperimentException: it asks for what cannot run here.
+            ConfigError: the config is invalid.
+            InvalidExperimentException: the config asks for something that cannot run here.
             DetError: the directory is missing or too large.
         """
         from det_core.runner import start_detached, submit
@@ -67,47 +71,70 @@ class Determined(Recorded):
         return self.get_experiment(experiment.id)
 
     def get_experiment(self, experiment_id: int) -> ExperimentReference:
-        """One experiment.
+        """Return the experiment with this id.
 
         Raises:
-            RecordNotFound: there is no such; and so for the other ``get_`` methods.
+            RecordNotFound: the experiment does not exist.
         """
         return ExperimentReference(self._store.experiment(experiment_id).id, self._master)
 
     def list_experiments(self) -> list[ExperimentReference]:
-        """All experiments, newest first."""
+        """Return all experiments, newest first."""
         return [ExperimentReference(one.id, self._master) for one in self._store.experiments()]
 
     def get_trial(self, trial_id: int) -> TrialReference:
-        """One trial."""
+        """Return the trial with this id.
+
+        Raises:
+            RecordNotFound: the trial does not exist.
+        """
         return TrialReference(self._store.trial(trial_id).id, self._master)
 
     def iter_trials_metrics(self, trial_ids: Iterable[int], group: str | None = None) -> Iterator[TrialMetrics]:
-        """What several trials reported, trial by trial, as `TrialReference.iter_metrics`."""
+        """Yield the reports of several trials, one trial after the other.
+
+        Args:
+            trial_ids: ids of the trials.
+            group: as in `TrialReference.iter_metrics`.
+
+        Raises:
+            RecordNotFound: a trial does not exist.
+        """
         for trial_id in trial_ids:
             yield from self.get_trial(trial_id).iter_metrics(group)
 
     def get_checkpoint(self, uuid: str) -> Checkpoint:
-        """One checkpoint."""
+        """Return the checkpoint with this id.
+
+        Raises:
+            RecordNotFound: the checkpoint does not exist.
+        """
         return Checkpoint._of(self._store, [self._store.checkpoint(uuid)])[0]
 
     def create_model(self, name: str, description: str | None = "", metadata: dict[str, Any] | None = None) -> Model:
         """Add a model to the registry.
 
         Args:
-            name: unique, without slashes, no number.
-            description: what it is for.
-            metadata: what JSON can hold.
+            name: unique name that contains no slash and is not a number.
+            description: what the model is for.
+            metadata: JSON-compatible metadata.
+
+        Returns:
+            The new model.
 
         Raises:
-            RecordExists: there is a model of this name.
-            ValueError: the name is not as described.
+            RecordExists: a model of this name exists.
+            ValueError: the name is invalid.
         """
         made = self._store.create_model(name, description=description or "", metadata=metadata, owner=self._user)
         return Model._from_record(made, self._master)
 
     def get_model(self, name: str | int) -> Model:
-        """One model, by its name, or by its id as an int."""
+        """Return a model by its name, or by its id as an int.
+
+        Raises:
+            RecordNotFound: the model does not exist.
+        """
         return Model._from_record(self._store.model(name), self._master)
 
     def get_models(
@@ -117,13 +144,13 @@ class Determined(Recorded):
         name: str = "",
         description: str = "",
     ) -> list[Model]:
-        """The models of the registry, archived or not.
+        """Return the models of the registry, archived or not.
 
         Args:
-            sort_by: the field to sort by.
-            order_by: the direction.
-            name: only those whose name has this in it, in upper or lower case.
-            description: likewise.
+            sort_by: field to sort by.
+            order_by: direction of the order.
+            name: include only names that contain this text, ignoring case.
+            description: include only descriptions that contain this text, ignoring case.
         """
         found = self._store.models(
             sort_by=sort_of(sort_by),

@@ -1,4 +1,4 @@
-"""An experiment as it trains, shown to whoever waits for it: a bar in terminals and notebooks, lines everywhere."""
+"""Live display of an experiment: a progress bar in terminals and notebooks, and a line per validation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from det_core.tracking import open_store
 from det_core.tracking.printable import printable
 
 _EVERY = 0.5
-"""Seconds between two looks into the record."""
+"""Polling interval of the tracking store in seconds."""
 _COLUMNS = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
 
 Draw = Callable[[str, float], None]
-"""Takes what trains, and the share of it that is done."""
+"""Function that takes a description and the share that is done, and draws the progress bar."""
 
 
 def say(text: str) -> None:
@@ -31,7 +31,12 @@ def say(text: str) -> None:
 
 @contextmanager
 def shown(experiment_id: int, url: str) -> Iterator[None]:
-    """Show an experiment of the record at ``url`` meanwhile: how far it is, and each validation."""
+    """Show the progress of an experiment and each of its validations while the block runs.
+
+    Args:
+        experiment_id: experiment to show.
+        url: URL of its tracking store.
+    """
     console = _console()
     over = threading.Event()
     with _bar(console) as draw:
@@ -45,7 +50,7 @@ def shown(experiment_id: int, url: str) -> Iterator[None]:
 
 
 def _console() -> Console:
-    # Lines of a notebook are those of its standard output, too.
+    # In a notebook, too, lines go to the standard output.
     return Console(highlight=False, markup=False, soft_wrap=True, force_jupyter=False)
 
 
@@ -83,7 +88,7 @@ def _on_terminal(console: Console) -> Iterator[Draw]:
 
 
 def _in_cell() -> Draw:
-    """In a notebook's output, one element that changes."""
+    """Return a function that updates one element of a notebook cell's output."""
     handle = import_module("IPython.display").display({}, raw=True, display_id=True)
 
     def draw(what: str, done: float) -> None:

@@ -1,4 +1,4 @@
-"""Experiments as objects: wait for them, stop them, find their checkpoints."""
+"""SDK class for experiments, which can be awaited, stopped and searched for checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from det_core.tracking.control import ask, log_lines, settled
 
 
 class ExperimentReference(Recorded):
-    """An experiment in the record. Made by `Determined.get_experiment`, `create` and their like.
+    """An experiment in the tracking store. Returned by `Determined.get_experiment`, `create` and similar functions.
 
     Example:
         >>> experiment = Determined().get_experiment(1)
@@ -24,11 +24,11 @@ class ExperimentReference(Recorded):
         ('COMPLETED', 1.0)
 
     Args:
-        experiment_id: its id.
-        master: the URL of the record that it is in; empty = the embedded one.
+        experiment_id: id of the experiment.
+        master: URL of its tracking store. An empty string stands for the embedded store.
 
     Attributes:
-        id: its id.
+        id: id of the experiment.
     """
 
     def __init__(self, experiment_id: int, master: str) -> None:
@@ -40,21 +40,22 @@ class ExperimentReference(Recorded):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The complete config; references stand for secrets."""
+        """Complete config with references instead of secrets."""
         return dict(self._record.config)
 
     @property
     def name(self) -> str:
+        """Name of the experiment."""
         return self._record.name
 
     @property
     def state(self) -> State:
-        """As it is now."""
+        """Present state."""
         return self._record.state
 
     @property
     def runner(self) -> str | None:
-        """The runner of the experiment, or None. Unless the experiment has ended, `activate` starts a runner."""
+        """Runner of the experiment, or None. Unless the experiment has ended, `activate` starts a runner."""
         return self._store.lease_holder(self.id)
 
     @property
@@ -63,7 +64,7 @@ class ExperimentReference(Recorded):
         return self._record.progress
 
     def top_checkpoint(self, sort_by: str | None = None, smaller_is_better: bool | None = None) -> Checkpoint:
-        """The checkpoint with the best validation.
+        """Return the checkpoint with the best validation.
 
         Example:
             >>> experiment = Determined().get_experiment(1)
@@ -73,54 +74,59 @@ class ExperimentReference(Recorded):
             'last-one'
 
         Args:
-            sort_by: the validation metric that decides; by default the one of the config's searcher.
-            smaller_is_better: whether the smallest value of it is the best; by default as the config's searcher says.
-                Without ``sort_by`` it is ignored.
+            sort_by: validation metric that decides. By default the searcher's metric.
+            smaller_is_better: whether smaller values are better. By default as in the config's searcher. Ignored
+                without ``sort_by``.
 
         Raises:
-            NoCheckpoint: none was validated with a finite value of that metric. NaN never wins.
+            NoCheckpoint: no checkpoint was validated with a finite value of that metric. NaN is never the best.
         """
         return self.top_n_checkpoints(1, sort_by=sort_by, smaller_is_better=smaller_is_better)[0]
 
     def top_n_checkpoints(
         self, limit: int, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> list[Checkpoint]:
-        """The best checkpoint of each of the best trials, best first.
+        """Return the best checkpoint of each of the best trials, best first.
 
         Args:
-            limit: how many trials, >= 1.
-            sort_by: as for `top_checkpoint`, and so is ``smaller_is_better``.
+            limit: maximum number of trials, >= 1.
+            sort_by: as in `top_checkpoint`.
+            smaller_is_better: as in `top_checkpoint`.
 
         Returns:
-            At most ``limit``, of one trial each; those without a finite value are left out.
+            At most ``limit`` checkpoints of distinct trials. Trials without a finite value are left out.
 
         Raises:
-            NoCheckpoint: as `top_checkpoint`.
+            NoCheckpoint: as in `top_checkpoint`.
             ValueError: ``limit`` is less than 1.
         """
         if limit < 1:
-            raise ValueError(f"limit is {limit!r}; expected how many checkpoints, at least 1")
+            raise ValueError(f"limit is {limit!r}; expected the maximum number of checkpoints, at least 1")
         best_first = ranked(self._store, self._record, sort_by, smaller_is_better)
         by_trial = {one.trial_id: one for one in reversed(best_first)}
         distinct = [one for one in best_first if by_trial[one.trial_id] is one]
         return Checkpoint._of(self._store, distinct[:limit])
 
     def list_checkpoints(self) -> list[Checkpoint]:
-        """All that are complete, oldest first."""
+        """Return all completed checkpoints, oldest first."""
         return Checkpoint._of(self._store, self._store.checkpoints(experiment_id=self.id))
 
     def list_trials(self) -> list[TrialReference]:
-        """In order of creation."""
+        """Return all trials in the order of their creation."""
         return [TrialReference(trial.id, self._master) for trial in self._store.trials(self.id)]
 
     get_trials = list_trials
 
     def await_first_trial(self, interval: float = 0.1, timeout: float = 60.0) -> TrialReference:
-        """Wait until it has a trial.
+        """Wait until the experiment has a trial, and return it.
+
+        Args:
+            interval: polling interval in seconds.
+            timeout: maximum time to wait in seconds.
 
         Raises:
-            TimeoutError: it has none after ``timeout`` seconds.
-            DetError: it ended without one.
+            TimeoutError: there is no trial after ``timeout`` seconds.
+            DetError: the experiment ended without a trial.
         """
         deadline = time.monotonic() + timeout
         while not (trials := self.list_trials()):
@@ -130,72 +136,81 @@ class ExperimentReference(Recorded):
         return trials[0]
 
     def wait(self, interval: float = 1.0, timeout: float | None = None) -> State:
-        """Wait until nothing more happens to it by itself: it ended, was paused, or nobody runs it.
+        """Wait until the experiment has ended, is paused, or has no runner.
 
         Example:
             >>> Determined().get_experiment(1).wait() is State.COMPLETED
             True
 
         Args:
-            interval: seconds between two looks.
-            timeout: seconds until it is given up; None = never.
+            interval: polling interval in seconds.
+            timeout: maximum time to wait in seconds, or None to wait forever.
 
         Returns:
-            Its state.
+            The state of the experiment.
 
         Raises:
-            TimeoutError: it goes on after ``timeout``.
+            TimeoutError: the experiment is still running after ``timeout`` seconds.
         """
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         while (experiment := settled(self._store, self.id)) is None:
-            _wait(interval, deadline, f"experiment {self.id} goes on")
+            _wait(interval, deadline, f"experiment {self.id} is still running")
         return experiment.state
 
     def activate(self, *, from_beginning: bool = False) -> None:
-        """Go on from the latest checkpoints, in the background.
+        """Continue the experiment from its latest checkpoints in the background.
 
         Args:
-            from_beginning: whether trials that have lost all their checkpoints start from the beginning, or wait.
+            from_beginning: whether trials that have lost all their checkpoints start over instead of staying as they
+                are.
 
         Raises:
-            DetError: it is complete, or runs already.
+            DetError: the experiment is complete, or is already running.
         """
         from det_core.runner import ExperimentRunner, start_detached
 
         if self.state is State.COMPLETED:
             raise DetError(f"experiment {self.id} is COMPLETED; nothing is left to do")
-        ExperimentRunner(self._store, self.id)  # refuses what no runner can take
+        ExperimentRunner(self._store, self.id)  # raises if no runner can take the experiment
         start_detached(self._store, self.id, from_beginning=from_beginning)
 
     def pause(self) -> None:
-        """Ask it to checkpoint and stop; `activate` goes on. As `cancel` and `kill`, it does not wait for that.
+        """Ask the runner to save checkpoints and stop, without waiting for it. `activate` continues the experiment.
 
         Raises:
-            TrackingError: nobody runs it.
+            TrackingError: the experiment has no runner.
         """
         ask(self._store, self.id, State.PAUSED)
 
     def cancel(self) -> None:
-        """Ask it to checkpoint and end."""
+        """Ask the runner to save checkpoints and end the experiment, without waiting for it.
+
+        Raises:
+            TrackingError: the experiment has no runner.
+        """
         ask(self._store, self.id, State.STOPPING_CANCELED)
 
     def kill(self) -> None:
-        """Ask it to end at once."""
+        """Ask the runner to end the experiment at once, without waiting for it.
+
+        Raises:
+            TrackingError: the experiment has no runner.
+        """
         ask(self._store, self.id, State.STOPPING_KILLED)
 
     def archive(self) -> None:
-        """Leave it out of listings."""
+        """Hide the experiment from listings."""
         self._store.edit_experiment(self.id, archived=True)
 
     def unarchive(self) -> None:
-        """Take it back into listings."""
+        """Show the experiment in listings again."""
         self._store.edit_experiment(self.id, archived=False)
 
     def logs(self, follow: bool = False) -> Iterator[str]:
-        """What its trials printed, a line at a time, each with its newline.
+        """Yield the lines that the trials printed, each with its newline.
 
         Args:
-            follow: go on until the experiment is over.
+            follow: continue until the experiment is over.
         """
         for line in log_lines(self._store, self.id, follow=follow):
             yield f"{line.log}\n"

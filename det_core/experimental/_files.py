@@ -1,4 +1,4 @@
-"""The files of recorded checkpoints, copied to where a person wants them."""
+"""Downloads of recorded checkpoints into directories."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from det_core.interfaces.tracking import Checkpoint, CheckpointState
 
 
 def download(checkpoint: Checkpoint, target: Path, progress: Callable[[int], None] | None = None) -> None:
-    """Copy a checkpoint into a new or empty directory, verified; the target appears whole or not at all.
+    """Copy a checkpoint into a new or empty directory and verify it. The target appears whole or not at all.
 
-    ``metadata.json`` says there what the record says of the checkpoint now.
+    ``metadata.json`` in the target contains the present metadata from the tracking store.
 
     Args:
-        progress: called from any thread with the number of bytes that were just copied.
+        checkpoint: checkpoint to copy.
+        target: new or empty directory.
+        progress: called from any thread with the number of bytes just copied.
 
     Raises:
         DetError: the checkpoint is not complete, or the target is in use.
@@ -27,8 +29,8 @@ def download(checkpoint: Checkpoint, target: Path, progress: Callable[[int], Non
     if checkpoint.state not in (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED):
         why = f" ({checkpoint.error})" if checkpoint.error else ""
         raise DetError(
-            f"checkpoint {checkpoint.uuid} is {checkpoint.state.value}{why}; only COMPLETED ones, and what is left of "
-            "PARTIALLY_DELETED ones, can be downloaded"
+            f"checkpoint {checkpoint.uuid} is {checkpoint.state.value}{why}; only COMPLETED checkpoints and the "
+            "remaining files of PARTIALLY_DELETED ones can be downloaded"
         )
     with whole(target) as files:
         storage.restore(open_block(checkpoint.storage), checkpoint.uuid, files, progress=progress)
@@ -37,7 +39,7 @@ def download(checkpoint: Checkpoint, target: Path, progress: Callable[[int], Non
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """Yield a path that does not exist; the directory that is made there becomes ``target`` unless something fails.
+    """Yield a path for a new directory, and rename it to ``target`` if the block succeeds.
 
     Raises:
         DetError: the target is in use.

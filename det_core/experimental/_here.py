@@ -1,4 +1,4 @@
-"""Training in this very process: to try a trial out, and for classes that no other process can import."""
+"""Training in this process, for tests and for classes that no other process can import."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from det_core.tracking import open_store
 from det_core.trial import Trial, framework_of
 
 _ELSEWHERE = ("checkpoint_storage", "distributed", "resources")
-"""Keys of a config about places that a trial which is only tried out does not use."""
+"""Config keys that do not apply to a test in this process."""
 
 
 def try_out(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) -> None:
-    """Train one batch, validate, checkpoint, and leave nothing behind. Errors of the trial come as they are."""
+    """Train one batch, validate, save a checkpoint and remove everything. Errors of the trial propagate unchanged."""
     kept = {key: value for key, value in parse_config(config).dump().items() if key not in _ELSEWHERE}
     with temporary_home():
         experiment_id, _ = _train(trial_def, one_batch(kept), directory)
@@ -35,7 +35,10 @@ def try_out(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) 
 
 
 def train(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) -> tuple[int, str]:
-    """Train one trial to its end; the id of its experiment, recorded as that of a script, and the record's URL.
+    """Train one trial to its end in an unmanaged experiment.
+
+    Returns:
+        The id of the experiment, and the URL of its tracking store.
 
     Raises:
         InvalidExperimentException: the config asks for more than one trial, or more than one slot.
@@ -43,15 +46,16 @@ def train(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) ->
     parsed = parse_config(config)
     if parsed.searcher.name != "single" or parsed.resources.slots_per_trial > 1:
         raise InvalidExperimentException(
-            f"{trial_def.__name__} is a class of this session, which no other process can import, so it trains here: "
-            "one trial on one slot. To search, or for several slots, write it to a file and import it from there"
+            f"{trial_def.__name__} is defined in this session and cannot be imported by other processes, so it trains "
+            "in this process: one trial on one slot. To search, or to use several slots, write it to a file and import "
+            "it from there"
         )
     return _train(trial_def, parsed.dump(), directory)
 
 
 def _train(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) -> tuple[int, str]:
     spec = framework_of(trial_def)
-    registry().load(spec)  # an experiment that cannot train is not recorded
+    registry().load(spec)  # raises before the experiment is recorded
     try:
         with _inside(directory):
             context = core.init(config=config)
@@ -60,14 +64,15 @@ def _train(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) -
                 registry().call_target(spec, trial_def, context)
     except SystemExit as stop:
         raise InvalidExperimentException(
-            f"the trial's code ended the process ({stop.code!r}); it must not call sys.exit(), or raise InvalidHP, here"
+            f"the trial's code ended the process ({stop.code!r}); it must not call sys.exit() or raise InvalidHP when "
+            "it trains in this process"
         ) from stop
     return place
 
 
 @contextmanager
 def _inside(directory: Path) -> Iterator[None]:
-    """Work in the directory, and import from it."""
+    """Run the block with ``directory`` as working directory and first import directory."""
     before, path = Path.cwd(), str(directory.absolute())
     os.chdir(directory)
     sys.path.insert(0, path)

@@ -1,4 +1,4 @@
-"""The model registry as objects."""
+"""SDK classes for the model registry."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from det_core.interfaces import models
 from det_core.interfaces.models import ModelSort
 
 _LATEST = (0, -1)
-"""Numbers of `Model.get_version` that stand for the latest."""
+"""Arguments of `Model.get_version` that stand for the latest version."""
 
 
 class ModelSortBy(Enum):
-    """What models can be listed by."""
+    """Keys that models can be sorted by."""
 
     UNSPECIFIED = 0
     NAME = 1
@@ -27,16 +27,16 @@ class ModelSortBy(Enum):
 
 
 class ModelOrderBy(Enum):
-    """The direction of a list."""
+    """Directions of a sort order."""
 
     ASCENDING = 1
     DESCENDING = 2
 
 
 class Model(Recorded):
-    """A registered model: a name for checkpoints, which are its versions.
+    """A registered model, whose versions are checkpoints.
 
-    Made by `Determined.create_model`, `get_model` and `get_models`.
+    Returned by `Determined.create_model`, `get_model` and `get_models`.
 
     Example:
         >>> model = Determined().create_model("digits", "reads digits", {"stage": "trial"})
@@ -47,12 +47,12 @@ class Model(Recorded):
         True
 
     Args:
-        name: unique among the models.
-        description: what it is for.
-        creation_time: when it was created.
-        last_updated_time: when it, or a version, was changed last.
-        metadata: what was noted about it.
-        master: the URL of the record that it is in; empty = the embedded one.
+        name: unique name.
+        description: what the model is for.
+        creation_time: time at which it was created.
+        last_updated_time: time of the latest change of the model or one of its versions.
+        metadata: metadata that users added.
+        master: URL of its tracking store. An empty string stands for the embedded store.
     """
 
     def __init__(
@@ -76,54 +76,62 @@ class Model(Recorded):
 
     @property
     def model_id(self) -> int:
-        """Its id, which no other model ever gets."""
+        """Id of the model. It is never used for another model."""
         return self._record.id
 
     @property
     def labels(self) -> list[str]:
+        """Labels of the model."""
         return list(self._record.labels)
 
     @property
     def notes(self) -> str:
+        """Notes on the model."""
         return self._record.notes
 
     @property
     def archived(self) -> bool:
+        """Whether the model is archived. An archived model takes no new versions."""
         return self._record.archived
 
     def get_version(self, version: int = 0) -> ModelVersion | None:
-        """One of its versions; None if there is no such.
+        """Return one version, or None if it does not exist.
 
         Args:
-            version: its number, from 1; 0 = the latest.
+            version: number of the version from 1, or 0 for the latest.
+
+        Raises:
+            RecordNotFound: the model was deleted.
         """
         if version in _LATEST:
             return next(iter(self.get_versions()), None)
         try:
             found = self._store.model_version(self.name, version)
         except RecordNotFound:
-            self._store.model(self.name)  # a model that is gone has no versions to ask for
+            self._store.model(self.name)  # raises if the model was deleted
             return None
         return self._versions([found])[0]
 
     def get_versions(self, order_by: ModelOrderBy = ModelOrderBy.DESCENDING) -> list[ModelVersion]:
-        """All its versions, by number; by default the latest first."""
+        """Return all versions by number, by default the latest first."""
         oldest_first = self._versions(self._store.model_versions(self.name))
         return oldest_first[::-1] if order_by is ModelOrderBy.DESCENDING else oldest_first
 
     list_versions = get_versions
 
     def register_version(self, checkpoint_uuid: str) -> ModelVersion:
-        """Make a completed checkpoint its next version. It cannot be deleted as long as it is one.
+        """Register a completed checkpoint as the next version.
+
+        The checkpoint cannot be deleted as long as the version exists.
 
         Raises:
-            RecordNotFound: there is no such checkpoint, or the model was deleted.
+            RecordNotFound: the checkpoint does not exist, or the model was deleted.
             TrackingError: the checkpoint is not complete, or the model is archived.
         """
         return self._versions([self._store.add_model_version(self.name, checkpoint_uuid)])[0]
 
     def add_metadata(self, metadata: dict[str, Any]) -> None:
-        """Add keys to its metadata, or replace their values.
+        """Add keys to the metadata, or replace their values.
 
         Example:
             >>> model = Determined().create_model("faces", metadata={"stage": "trial"})
@@ -132,36 +140,39 @@ class Model(Recorded):
             {'stage': 'production', 'by': 'ada'}
 
         Args:
-            metadata: what JSON can hold.
+            metadata: JSON-compatible metadata.
 
         Raises:
-            TypeError: JSON cannot hold it; names the key.
+            TypeError: a value is not JSON-compatible. The message names the key.
         """
         self.metadata = dict(self._store.edit_model_metadata(self.name, add=metadata).metadata)
 
     def remove_metadata(self, keys: list[str]) -> None:
-        """Remove top-level keys of its metadata, if they are there."""
+        """Remove top-level keys of the metadata. Keys that do not exist are ignored."""
         self.metadata = dict(self._store.edit_model_metadata(self.name, remove=keys).metadata)
 
     def set_description(self, description: str) -> None:
+        """Replace the description."""
         self.description = self._store.edit_model(self.name, description=description).description
 
     def set_labels(self, labels: list[str]) -> None:
+        """Replace the labels."""
         self._store.edit_model(self.name, labels=labels)
 
     def set_notes(self, notes: str) -> None:
+        """Replace the notes."""
         self._store.edit_model(self.name, notes=notes)
 
     def archive(self) -> None:
-        """Put it aside: it takes no new versions."""
+        """Archive the model, so that it takes no new versions."""
         self._store.edit_model(self.name, archived=True)
 
     def unarchive(self) -> None:
-        """Let it take new versions again."""
+        """Allow new versions again."""
         self._store.edit_model(self.name, archived=False)
 
     def delete(self) -> None:
-        """Forget it and its versions; the checkpoints stay."""
+        """Delete the model and its versions. The checkpoints are kept."""
         self._store.delete_model(self.name)
 
     @classmethod
@@ -185,14 +196,14 @@ class Model(Recorded):
 
 
 class ModelVersion(Checkpoint):
-    """A version of a model: its checkpoint, and what was noted about the version.
+    """A version of a model, with the attributes and methods of its checkpoint.
 
     Attributes:
-        checkpoint: the checkpoint as such.
-        model_id: the id of the model.
-        name: of the version.
-        comment: about the version.
-        notes: about the version.
+        checkpoint: checkpoint without the version.
+        model_id: id of the model.
+        name: name of the version.
+        comment: comment on the version.
+        notes: notes on the version.
     """
 
     def __init__(self, model: Model, record: models.ModelVersion, checkpoint: Checkpoint) -> None:
@@ -206,16 +217,18 @@ class ModelVersion(Checkpoint):
         self.notes = record.notes
 
     def set_name(self, name: str) -> None:
+        """Replace the name of the version."""
         self.name = self._store.edit_model_version(self.model_id, self.model_version, version_name=name).name
 
     def set_notes(self, notes: str) -> None:
+        """Replace the notes on the version."""
         self.notes = self._store.edit_model_version(self.model_id, self.model_version, notes=notes).notes
 
     def delete(self) -> None:
-        """Forget the version; its checkpoint stays."""
+        """Delete the version. Its checkpoint is kept."""
         self._store.delete_model_version(self.model_id, self.model_version)
 
 
 def sort_of(sort_by: ModelSortBy) -> ModelSort:
-    """What the record calls it; by name if it is unspecified."""
+    """Return the store's name of a sort key. Unspecified sorts by name."""
     return ModelSort.NAME if sort_by is ModelSortBy.UNSPECIFIED else ModelSort[sort_by.name]

@@ -1,4 +1,4 @@
-"""An experiment made so short that it only shows whether it works."""
+"""Configs and environment for a test of one batch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from det_core.scratch import scratch_directory
 
 
 def one_batch(config: dict[str, Any]) -> dict[str, Any]:
-    """The config changed so that one trial trains one batch and then does everything else once.
+    """Change the config so that one trial trains one batch and then validates and saves once.
 
-    A command trains one of whatever its config counts.
+    A command trains for a length of 1 in the unit of its config.
     """
     searcher = config["searcher"]
     kept = {key: searcher[key] for key in ("metric", "smaller_is_better")}
@@ -31,7 +31,7 @@ def one_batch(config: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def temporary_home() -> Iterator[None]:
-    """Keep the record, and checkpoints that no config places elsewhere, in a directory that is removed."""
+    """Use a temporary ``DET_HOME``, with an empty embedded store and default storage, while the block runs."""
     before = os.environ.get("DET_HOME")
     with scratch_directory("test") as home:
         os.environ["DET_HOME"] = str(home)

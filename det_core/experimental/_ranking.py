@@ -1,4 +1,4 @@
-"""Which checkpoints are the best."""
+"""Ranking of checkpoints by a validation metric."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ def ranked(
     *,
     trial_id: int | None = None,
 ) -> list[Checkpoint]:
-    """The completed checkpoints of an experiment, or of one of its trials, best first; of equals the oldest.
+    """Return the completed checkpoints of an experiment or trial, best first. Equal ones are sorted oldest first.
 
     Args:
-        sort_by: a validation metric; None = the searcher's, and then ``smaller_is_better`` is the searcher's, too.
+        store: tracking store.
+        experiment: the experiment.
+        sort_by: validation metric. None for the searcher's metric, which ignores ``smaller_is_better``.
+        smaller_is_better: whether smaller values of ``sort_by`` are better. None for the searcher's setting.
+        trial_id: include only checkpoints of this trial.
 
     Raises:
-        NoCheckpoint: none was validated at its batch with a finite number under that name; what is NaN is never best.
+        NoCheckpoint: no checkpoint was validated with a finite value of that metric. NaN is never the best.
     """
     whose = f"experiment {experiment.id}" if trial_id is None else f"trial {trial_id}"
     configured, smaller = searcher_metric(experiment.config)
@@ -34,7 +38,7 @@ def ranked(
     elif metric != configured:
         better = "smaller" if smaller else "larger"
         warnings.warn(
-            f"{metric!r} is taken for better when it is {better}, which the config says of {configured!r}; "
+            f"{better} values of {metric!r} are assumed to be better, as the config says for {configured!r}; "
             "pass smaller_is_better=True or False",
             stacklevel=4,
         )

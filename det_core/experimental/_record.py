@@ -1,4 +1,4 @@
-"""The record behind the objects of the SDK."""
+"""Tracking store that the SDK's objects belong to."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _VARIABLES = ("DET_MASTER", "DET_MASTER_ADDR")
 
 
 def open_record(master: str | None) -> TrackingStore:
-    """The record that ``master`` names: one for all of this process, closed with it.
+    """Return the tracking store that ``master`` names. It is shared by the process and closed when the process exits.
 
     Args:
-        master: the URL of a record; None or empty: that of ``DET_MASTER``, else of ``DET_MASTER_ADDR``, else that of
-            the task which this process belongs to, else the embedded one.
+        master: URL of a tracking store. If None or empty, the URL in ``DET_MASTER`` or ``DET_MASTER_ADDR``, else that
+            of the task to which this process belongs, else the embedded store.
 
     Raises:
-        TrackingError: as `det_core.tracking.open_store`.
+        TrackingError: as in `det_core.tracking.open_store`.
     """
     task = get_cluster_info()
     named = next(filter(None, (master, *map(os.environ.get, _VARIABLES), task and task.master_url)), None)
@@ -34,7 +34,7 @@ def open_record(master: str | None) -> TrackingStore:
 
 
 def open_embedded() -> TrackingStore:
-    """The embedded record, likewise."""
+    """Return the embedded tracking store, shared and closed as in `open_record`."""
     return _open(f"sqlite:///{home() / 'det.db'}")
 
 
@@ -46,12 +46,12 @@ def _open(url: str) -> TrackingStore:
 
 
 def as_yaml(config: ExperimentConfig) -> str:
-    """The text that somebody could have written for it."""
-    return yaml.safe_dump(json.loads(json.dumps(config.dump())), sort_keys=False)  # plain text of secrets, too
+    """Return a config as YAML text, as a user could have written it."""
+    return yaml.safe_dump(json.loads(json.dumps(config.dump())), sort_keys=False)  # JSON turns secrets to plain strings
 
 
 class Recorded:
-    """What all objects of the SDK have: the URL of the record that they are in."""
+    """Base class of the SDK's objects, which know the URL of their tracking store."""
 
     _master: str
 

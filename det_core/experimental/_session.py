@@ -1,4 +1,4 @@
-"""What kind of Python session this is."""
+"""Kind of the running Python session."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 
 
 def interactive() -> bool:
-    """Whether the classes of ``__main__`` are of a notebook or a prompt, so that no file has them."""
+    """Return whether classes of ``__main__`` come from a notebook or a prompt, so that no file contains them."""
     return getattr(builtins, "__IPYTHON__", False) or not getattr(sys.modules["__main__"], "__file__", None)
 
 
 def in_notebook() -> bool:
-    """Whether what is shown goes into the cells of a notebook."""
+    """Return whether output goes to the cells of a notebook."""
     return "ipykernel" in sys.modules and getattr(builtins, "__IPYTHON__", False)

@@ -1,4 +1,4 @@
-"""Trials as objects: choose their checkpoints, read their metrics and logs."""
+"""SDK class for trials, with their checkpoints, metrics and logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,17 @@ from det_core.tracking.control import ask_to_kill_trial, log_lines
 
 @dataclass(frozen=True)
 class TrialMetrics:
-    """What a trial reported for one group at one batch."""
+    """Metrics that a trial reported for one group at one batch.
+
+    Attributes:
+        trial_id: id of the trial.
+        trial_run_id: number of the run that reported them, from 1.
+        steps_completed: number of batches trained.
+        end_time: time of the report.
+        metrics: metric names mapped to values.
+        batch_metrics: metrics of each batch since the previous report, oldest first.
+        group: ``training``, ``validation`` or another name that the trial reports under.
+    """
 
     trial_id: int
     trial_run_id: int
@@ -31,7 +41,7 @@ class TrialMetrics:
 
 
 class TrialReference(Recorded):
-    """A trial in the record. Made by `Determined.get_trial` and `ExperimentReference.list_trials`.
+    """A trial in the tracking store. Returned by `Determined.get_trial` and `ExperimentReference.list_trials`.
 
     Example:
         >>> trial = Determined().get_trial(1)
@@ -39,11 +49,11 @@ class TrialReference(Recorded):
         0.1
 
     Args:
-        trial_id: its id.
-        master: the URL of the record that it is in; empty = the embedded one.
+        trial_id: id of the trial.
+        master: URL of its tracking store. An empty string stands for the embedded store.
 
     Attributes:
-        id: its id.
+        id: id of the trial.
     """
 
     def __init__(self, trial_id: int, master: str) -> None:
@@ -55,29 +65,29 @@ class TrialReference(Recorded):
 
     @property
     def experiment_id(self) -> int:
+        """Id of the trial's experiment."""
         return self._record.experiment_id
 
     @property
     def hparams(self) -> dict[str, Any]:
-        """Hyperparameter names to values."""
+        """Hyperparameter names mapped to values."""
         return dict(self._record.hparams)
 
     @property
     def state(self) -> State:
-        """As it is now."""
+        """Present state."""
         return self._record.state
 
     def top_checkpoint(self, sort_by: str | None = None, smaller_is_better: bool | None = None) -> Checkpoint:
-        """Its checkpoint with the best validation.
+        """Return the checkpoint with the best validation.
 
         Args:
-            sort_by: the validation metric that decides; by default the one of the config's searcher.
-            smaller_is_better: whether the smallest value is the best; by default the config's ``searcher`` decides.
-                Without ``sort_by`` it is ignored.
+            sort_by: validation metric that decides. By default the searcher's metric.
+            smaller_is_better: whether smaller values are better. By default as in the config's searcher. Ignored
+                without ``sort_by``.
 
         Raises:
-            NoCheckpoint: none was validated with a finite value of that metric. NaN never wins.
-            ValueError: only one of the two is given.
+            NoCheckpoint: no checkpoint was validated with a finite value of that metric. NaN is never the best.
         """
         return self.select_checkpoint(best=True, sort_by=sort_by, smaller_is_better=smaller_is_better)
 
@@ -89,7 +99,7 @@ class TrialReference(Recorded):
         sort_by: str | None = None,
         smaller_is_better: bool | None = None,
     ) -> Checkpoint:
-        """One of its checkpoints: exactly one of ``latest``, ``best`` and ``uuid`` says which.
+        """Return one checkpoint. Exactly one of ``latest``, ``best`` and ``uuid`` selects it.
 
         Example:
             >>> trial = Determined().get_trial(1)
@@ -97,15 +107,15 @@ class TrialReference(Recorded):
             ('last-one', 'best-one')
 
         Args:
-            latest: the most recent one.
-            best: the one with the best validation.
-            uuid: the one with this id.
-            sort_by: with ``best``, as for `top_checkpoint`, and so is ``smaller_is_better``.
-            smaller_is_better: see ``sort_by``.
+            latest: select the most recent one.
+            best: select the one with the best validation.
+            uuid: select the one with this id.
+            sort_by: with ``best``, as in `top_checkpoint`.
+            smaller_is_better: with ``best``, as in `top_checkpoint`.
 
         Raises:
-            NoCheckpoint: there is none.
-            ValueError: the arguments do not go together.
+            NoCheckpoint: no such checkpoint exists.
+            ValueError: the arguments contradict each other.
         """
         _check_selection(latest=latest, best=best, uuid=uuid, sort_by=sort_by)
         if uuid is not None:
@@ -121,13 +131,13 @@ class TrialReference(Recorded):
         return Checkpoint._of(self._store, [chosen])[0]
 
     def list_checkpoints(self) -> list[Checkpoint]:
-        """All that are complete, oldest first."""
+        """Return all completed checkpoints, oldest first."""
         return Checkpoint._of(self._store, self._store.checkpoints(trial_id=self.id))
 
     get_checkpoints = list_checkpoints
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """What it reported, by batch.
+        """Yield the reports of the trial by batch.
 
         Example:
             >>> trial = Determined().get_trial(1)
@@ -135,7 +145,7 @@ class TrialReference(Recorded):
             [(100, 0.5), (200, 0.75), (300, 0.7)]
 
         Args:
-            group: ``training``, ``validation`` or another one that the trial reports; None = all.
+            group: ``training``, ``validation`` or another name that the trial reports under. None for all.
         """
         for report in self._store.metrics(self.id, group=group):
             yield TrialMetrics(
@@ -149,18 +159,18 @@ class TrialReference(Recorded):
             )
 
     def logs(self, follow: bool = False, *, head: int | None = None, tail: int | None = None) -> Iterator[str]:
-        """What it printed, a line at a time, each with its newline.
+        """Yield the lines that the trial printed, each with its newline.
 
         Args:
-            follow: go on until its experiment is over.
-            head: only the first so many lines.
-            tail: only the last so many of those there are now; not with ``follow``.
+            follow: continue until the experiment is over.
+            head: maximum number of lines from the beginning.
+            tail: maximum number of lines from the present end. Not allowed with ``head`` or ``follow``.
 
         Raises:
-            ValueError: ``tail`` with ``head`` or ``follow``.
+            ValueError: ``tail`` is given together with ``head`` or ``follow``.
         """
         if tail is not None and (follow or head is not None):
-            raise ValueError("tail goes neither with head nor with follow; pass one of them")
+            raise ValueError("tail cannot be combined with head or follow; pass one of them")
         lines = log_lines(self._store, self.experiment_id, self.id, follow=follow)
         wanted = islice(lines, head) if tail is None else deque(lines, tail)
         return (f"{line.log}\n" for line in wanted)
@@ -168,10 +178,10 @@ class TrialReference(Recorded):
     iter_logs = logs
 
     def kill(self) -> None:
-        """Ask its runner to end it at once; the other trials go on.
+        """Ask the runner to end the trial at once. The other trials continue.
 
         Raises:
-            TrackingError: nobody runs it.
+            TrackingError: the experiment has no runner.
         """
         ask_to_kill_trial(self._store, self.id)
 
@@ -185,13 +195,13 @@ class TrialReference(Recorded):
         except RecordNotFound as error:
             raise NoCheckpoint(str(error)) from error
         if found.trial_id != self.id:
-            raise NoCheckpoint(f"checkpoint {uuid} is of trial {found.trial_id}, not of trial {self.id}")
+            raise NoCheckpoint(f"checkpoint {uuid} belongs to trial {found.trial_id}, not to trial {self.id}")
         return found
 
 
 def _check_selection(*, latest: bool, best: bool, uuid: str | None, sort_by: str | None) -> None:
     given = [name for name, value in (("latest", latest), ("best", best), ("uuid", uuid is not None)) if value]
     if len(given) != 1:
-        raise ValueError(f"exactly one of latest=True, best=True and uuid=... says which; given: {given or 'none'}")
+        raise ValueError(f"expected exactly one of latest=True, best=True and uuid=...; got {given or 'none'}")
     if sort_by is not None and not best:
-        raise ValueError(f"sort_by is for best=True, but {given[0]} was given")
+        raise ValueError(f"sort_by requires best=True, but {given[0]} was given")

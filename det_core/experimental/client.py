@@ -1,6 +1,6 @@
-"""Every method of `Determined` as a function, on one record: ``client.get_experiment(1)``.
+"""Methods of `Determined` as functions of one shared client, such as ``client.get_experiment(1)``.
 
-It is the one that `Determined` opens by itself, unless `login` names another.
+They use the tracking store that `Determined` opens by default, unless `login` names another.
 """
 
 from __future__ import annotations
@@ -52,14 +52,21 @@ def login(
     cert_name: str | None = None,
     noverify: bool = False,
 ) -> None:
-    """Choose the record of this module's functions from now on.
+    """Choose the tracking store that this module's functions use from now on.
 
     Args:
-        master: as for `Determined`, and so is ``user``.
-        password: not used, as the others: a database's password is in its URL.
+        master: as in `Determined`.
+        user: as in `Determined`.
+        password: ignored. The password of a database is part of its URL.
+        cert_path: ignored.
+        cert_name: ignored.
+        noverify: ignored.
+
+    Raises:
+        TrackingError: the tracking store cannot be opened.
     """
     global _arguments
-    Determined(master, user)  # refuses what cannot be opened
+    Determined(master, user)  # raises if the store cannot be opened
     _arguments = (master, user)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of experiments and trials: which are the best, and what to do with them."""
+"""Checkpoints of experiments and trials: ranking, selection, download, metadata and loading."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def trial(trained: Record) -> TrialReference:
 
 
 def another_trial(record: Record, **validations: float) -> None:
-    """With a checkpoint for each of these, at rising batches."""
+    """Return a new trial with one checkpoint per value, at ascending batches."""
     created = record.store.create_trial(1, hparams={"lr": 1}, seed=1)
     record.store.start_run(created.id, allocation_id="")
     other = Record(record.store, record.experiment, created, record.directory)
@@ -38,7 +38,7 @@ def another_trial(record: Record, **validations: float) -> None:
         other.checkpoint(uuid, step)
 
 
-def test_what_a_checkpoint_says(experiment: ExperimentReference) -> None:
+def test_attributes_of_a_checkpoint(experiment: ExperimentReference) -> None:
     best = experiment.top_checkpoint()
     assert (best.uuid, best.trial_id, best.experiment_id, best.batch_number) == ("best-one", 1, 1, 200)
     assert (best.hparams["nested"], best.experiment_config["name"]) == ({"depth": 2}, "digits")
@@ -49,7 +49,7 @@ def test_what_a_checkpoint_says(experiment: ExperimentReference) -> None:
     assert [one.uuid for one in experiment.list_checkpoints()] == ["best-one", "last-one"]
 
 
-def test_the_best_of_distinct_trials(trained: Record, experiment: ExperimentReference) -> None:
+def test_top_n_checkpoints_are_the_best_of_distinct_trials(trained: Record, experiment: ExperimentReference) -> None:
     another_trial(trained, a=0.7, b=0.9, c=NAN)
     another_trial(trained, d=float("inf"), e=0.1)
     another_trial(trained, f=NAN)
@@ -60,18 +60,18 @@ def test_the_best_of_distinct_trials(trained: Record, experiment: ExperimentRefe
     assert experiment.top_checkpoint(smaller_is_better=True).uuid == "b"  # which is ignored without sort_by
     assert experiment.top_checkpoint(sort_by="accuracy").uuid == "b"
     assert experiment.top_checkpoint(sort_by="loss", smaller_is_better=True).uuid == "a"
-    with pytest.warns(UserWarning, match="'loss' is taken for better when it is larger.*'accuracy'") as caught:
+    with pytest.warns(UserWarning, match="larger values of 'loss' are assumed to be better.*'accuracy'") as caught:
         assert experiment.top_checkpoint(sort_by="loss").uuid == "c"
     assert caught[0].filename == __file__
 
 
-def test_of_equals_the_oldest(trained: Record, trial: TrialReference) -> None:
+def test_the_oldest_of_equal_checkpoints_is_the_best(trained: Record, trial: TrialReference) -> None:
     trained.report(400, "validation", accuracy=0.75)
     trained.checkpoint("late", 400)
     assert trial.top_checkpoint().uuid == "best-one"
 
 
-def test_none_that_fits(trained: Record, experiment: ExperimentReference) -> None:
+def test_no_matching_checkpoint_is_an_error(trained: Record, experiment: ExperimentReference) -> None:
     with pytest.raises(NoCheckpoint, match="experiment 1 has no checkpoint .* finite 'f1'.*accuracy") as caught:
         experiment.top_checkpoint(sort_by="f1", smaller_is_better=False)
     assert isinstance(caught.value, AssertionError)
@@ -85,7 +85,7 @@ def test_none_that_fits(trained: Record, experiment: ExperimentReference) -> Non
         experiment.top_n_checkpoints(0)
 
 
-def test_selection(trained: Record, trial: TrialReference) -> None:
+def test_select_checkpoint_by_latest_best_and_uuid(trained: Record, trial: TrialReference) -> None:
     another_trial(trained, a=0.9)
     assert trial.select_checkpoint(latest=True).uuid == "last-one"
     assert trial.select_checkpoint(best=True).uuid == trial.top_checkpoint().uuid == "best-one"
@@ -94,7 +94,7 @@ def test_selection(trained: Record, trial: TrialReference) -> None:
     assert trial.top_checkpoint(sort_by="accuracy").uuid == trial.top_checkpoint().uuid
     assert trial.top_checkpoint(smaller_is_better=True).uuid == trial.top_checkpoint().uuid
     assert trial.select_checkpoint(uuid="best-one").uuid == "best-one"
-    with pytest.raises(NoCheckpoint, match="is of trial 2, not of trial 1"):
+    with pytest.raises(NoCheckpoint, match="belongs to trial 2, not to trial 1"):
         trial.select_checkpoint(uuid="a")
     with pytest.raises(NoCheckpoint, match="no checkpoint z"):
         trial.select_checkpoint(uuid="z")
@@ -103,18 +103,18 @@ def test_selection(trained: Record, trial: TrialReference) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "given: none"),
-        ({"latest": True, "best": True}, r"given: \['latest', 'best'\]"),
+        ({}, "exactly one of .*; got none"),
+        ({"latest": True, "best": True}, r"got \['latest', 'best'\]"),
         ({"best": True, "uuid": "a"}, "exactly one"),
-        ({"latest": True, "sort_by": "accuracy", "smaller_is_better": True}, "is for best=True, but latest"),
+        ({"latest": True, "sort_by": "accuracy", "smaller_is_better": True}, "sort_by requires best=True, but latest"),
     ],
 )
-def test_wrong_selections(trial: TrialReference, arguments: dict[str, object], message: str) -> None:
+def test_contradictory_selections_are_errors(trial: TrialReference, arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         trial.select_checkpoint(**arguments)  # type: ignore[arg-type]
 
 
-def test_download(experiment: ExperimentReference, trained: Record) -> None:
+def test_a_download_goes_to_a_new_or_empty_directory(experiment: ExperimentReference, trained: Record) -> None:
     best = experiment.top_checkpoint()
     path = Path(best.download())
     assert (path, (path / "weights").read_text()) == (Path("checkpoints/best-one"), "w")
@@ -135,7 +135,7 @@ def test_download(experiment: ExperimentReference, trained: Record) -> None:
         best.download("new")
 
 
-def test_metadata_is_edited_in_the_record_and_said_by_downloads(trained: Record) -> None:
+def test_metadata_is_edited_in_the_store_and_included_in_downloads(trained: Record) -> None:
     one, same = (Determined().get_checkpoint("best-one") for _ in range(2))
     one.add_metadata({"stage": "production", "by": "ada"})
     same.add_metadata({"stage": "trial"})
@@ -173,7 +173,7 @@ def saved(path: Path, metadata: dict[str, object], **files: dict[str, object]) -
         ({"framework": "other-0.1", "format": "h5"}, {"load_data": {"trial_type": "OldToy"}}),
     ],
 )
-def test_load_asks_the_framework_that_saved_it(
+def test_load_calls_the_framework_that_saved_the_checkpoint(
     tmp_path: Path, metadata: dict[str, object], files: dict[str, dict[str, object]]
 ) -> None:
     path = saved(tmp_path / "c", metadata, **files)
@@ -183,14 +183,14 @@ def test_load_asks_the_framework_that_saved_it(
 
 @pytest.mark.parametrize("file", [storage.METADATA_FILE, "load_data.json"])
 @pytest.mark.parametrize("content", ["[]", "{", "null", "7", "\0", "[" * 100_000])
-def test_what_a_checkpoint_says_of_itself_may_be_damaged(tmp_path: Path, file: str, content: str) -> None:
+def test_damaged_metadata_of_a_checkpoint_is_an_error(tmp_path: Path, file: str, content: str) -> None:
     (tmp_path / storage.METADATA_FILE).write_text("{}")
     (tmp_path / file).write_text(content)
     with pytest.raises(CheckpointCorrupt, match=f"{file} is damaged"):
         Checkpoint.load_from_path(str(tmp_path))
 
 
-def test_load_says_what_is_missing(tmp_path: Path) -> None:
+def test_load_reports_a_missing_checkpoint_or_framework(tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotFound, match="det checkpoint download"):
         Checkpoint.load_from_path(str(tmp_path))
     with pytest.raises(InvalidTrial, match="a checkpoint of 'jax' .*toy"):
@@ -199,7 +199,9 @@ def test_load_says_what_is_missing(tmp_path: Path) -> None:
         Checkpoint.load_from_path(saved(tmp_path / "d", {}))
 
 
-def test_references_by_hand(trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_can_be_constructed_from_ids(
+    trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = trained.store.url
     assert ExperimentReference(1, url).top_checkpoint().uuid == "best-one"
     assert TrialReference(1, "").top_checkpoint().uuid == "best-one"
@@ -212,7 +214,7 @@ def test_references_by_hand(trained: Record, tmp_path: Path, monkeypatch: pytest
         Determined()
 
 
-def test_what_there_is_not() -> None:
+def test_unknown_ids_are_errors() -> None:
     det = Determined()
     for ask in (lambda: det.get_experiment(9), lambda: det.get_trial(9), lambda: det.get_checkpoint("z")):
         with pytest.raises(RecordNotFound):

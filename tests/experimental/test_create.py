@@ -1,4 +1,4 @@
-"""`create`: the class reaches the workers, from scripts, modules and notebooks."""
+"""The function `create` with classes from scripts, modules and notebooks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Define = Callable[..., type[Trial]]
 
 @pytest.fixture
 def define(context_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Define:
-    """A trial class in a module in the context directory: ``define("raise ValueError")``."""
+    """Return a function that defines a trial class in a module: ``define("raise ValueError")``."""
 
     def make(on_batch: str = "pass") -> type[Trial]:
         (context_dir / "model_def.py").write_text(MODULE.format(on_batch))
@@ -72,7 +72,7 @@ def define(context_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Define:
 
 @pytest.fixture
 def in_session(define: Define, monkeypatch: pytest.MonkeyPatch) -> type[Trial]:
-    """A trial class as a notebook's cell defines it."""
+    """Return a trial class defined as in a notebook cell."""
     trial_class = define()
     monkeypatch.setattr(trial_class, "__module__", "__main__")
     monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
@@ -80,7 +80,9 @@ def in_session(define: Define, monkeypatch: pytest.MonkeyPatch) -> type[Trial]:
 
 
 @pytest.mark.integration
-def test_a_class_of_a_module_trains_here(define: Define, context_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_class_of_a_module_trains_on_this_host(
+    define: Define, context_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     experiment = create(define("print('in', __name__, __file__)"), SHORT, local=True, context_dir=str(context_dir))
     assert isinstance(experiment, ExperimentReference)
     assert (experiment.state, experiment.config["entrypoint"]) == (State.COMPLETED, "model_def:T")
@@ -94,7 +96,7 @@ def test_a_class_of_a_module_trains_here(define: Define, context_dir: Path, caps
 
 
 @pytest.mark.integration
-def test_a_failure_is_an_error(define: Define, context_dir: Path) -> None:
+def test_a_failed_experiment_is_an_error(define: Define, context_dir: Path) -> None:
     failing = define("raise ValueError('no luck')")
     with pytest.raises(ExperimentFailed, match=r"experiment 1 failed: .*no luck.*det experiment logs 1"):
         create(failing, {**SHORT, "max_restarts": 0}, local=True, context_dir=str(context_dir))
@@ -118,7 +120,7 @@ def run_script(directory: Path, script: str, *arguments: str) -> str:
     ],
 )
 def test_a_script_runs_again_in_its_workers(context_dir: Path, guard: str, script: str, name: str) -> None:
-    """With its arguments, beside its modules, and up to the call."""
+    """It has its arguments, can import its neighbours, and runs up to the call."""
     (context_dir / "sub").mkdir()
     place = context_dir / "sub" if "sub" in script else context_dir
     (context_dir / "helper.py" if "-m" in script else place / "helper.py").write_text("NAME = 'helped'")
@@ -132,7 +134,7 @@ def test_a_script_runs_again_in_its_workers(context_dir: Path, guard: str, scrip
 
 
 @pytest.mark.integration
-def test_ctrl_c_pauses_what_trains_here(define: Define, context_dir: Path) -> None:
+def test_ctrl_c_pauses_a_local_experiment(define: Define, context_dir: Path) -> None:
     define("print('batch', batch, flush=True); import time; time.sleep(0.1)")
     (context_dir / "train.py").write_text(
         "import det_core as det\nimport model_def\n"
@@ -155,7 +157,7 @@ def test_ctrl_c_pauses_what_trains_here(define: Define, context_dir: Path) -> No
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_a_script_in_the_background(context_dir: Path) -> None:
+def test_a_class_of_a_script_trains_in_the_background(context_dir: Path) -> None:
     (context_dir / "helper.py").write_text("NAME = ''")
     (context_dir / "train.py").write_text(SCRIPT.format("", "context_dir", "'.'", "experiment.wait(timeout=90); "))
     assert "done ExperimentReference(id=1) 1" in run_script(context_dir, "train.py")
@@ -194,7 +196,7 @@ def test_the_local_test_trains_in_this_process_and_leaves_nothing(
     assert not det_home.exists() or not list(det_home.rglob("*.db"))
 
 
-def test_errors_of_a_local_test_come_as_they_are(define: Define, context_dir: Path) -> None:
+def test_errors_of_a_local_test_propagate_unchanged(define: Define, context_dir: Path) -> None:
     broken = define("raise KeyError('mine')")
     with pytest.raises(KeyError, match="mine"):
         create(broken, local=True, test=True, context_dir=str(context_dir))
@@ -215,9 +217,9 @@ def test_a_class_of_a_notebook_trains_in_its_process(
     assert "batch 4 validation" in capsys.readouterr().out
 
 
-def test_a_class_of_a_notebook_cannot_be_sent(in_session: type[Trial], context_dir: Path) -> None:
+def test_a_class_of_a_notebook_cannot_train_in_other_processes(in_session: type[Trial], context_dir: Path) -> None:
     place = {"context_dir": str(context_dir)}
-    with pytest.raises(InvalidExperimentException, match=r"class of this interactive session.*command=\['train.py'\]"):
+    with pytest.raises(InvalidExperimentException, match=r"in this interactive session.*command=\['train.py'\]"):
         create(in_session, SHORT, **place)  # type: ignore[arg-type]
     search = {"searcher": {"name": "random", "metric": "m", "max_trials": 2, "max_length": {"batches": 1}}}
     for config in (search, {**SHORT, "resources": {"slots_per_trial": 2}}):
@@ -228,7 +230,7 @@ def test_a_class_of_a_notebook_cannot_be_sent(in_session: type[Trial], context_d
     assert Determined().list_experiments() == []
 
 
-def test_arguments(define: Define, context_dir: Path, tmp_path: Path) -> None:
+def test_invalid_arguments_are_errors(define: Define, context_dir: Path, tmp_path: Path) -> None:
     trial_class, place = define(), str(context_dir)
     (context_dir / "my-train.py").touch()
     (tmp_path / "outside.py").touch()
@@ -258,7 +260,7 @@ def test_arguments(define: Define, context_dir: Path, tmp_path: Path) -> None:
     assert Determined().list_experiments() == []
 
 
-def test_the_code_may_have_96_mb(define: Define, context_dir: Path) -> None:
+def test_the_context_directory_may_have_96_mb(define: Define, context_dir: Path) -> None:
     trial_class = define()
     with (context_dir / "data").open("wb") as data:
         data.truncate(97 << 20)
@@ -267,7 +269,7 @@ def test_the_code_may_have_96_mb(define: Define, context_dir: Path) -> None:
     assert Determined().list_experiments() == []
 
 
-def test_not_from_within_an_experiment(
+def test_create_in_a_process_of_an_experiment_is_an_error(
     define: Define, context_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = TrialInfo(
@@ -284,7 +286,7 @@ def test_not_from_within_an_experiment(
         create(define(), context_dir=str(context_dir))
 
 
-def test_what_a_config_says_of_a_script() -> None:
+def test_the_config_names_the_script_and_its_arguments() -> None:
     def script(internal: object) -> tuple[str, ...]:
         config: ExperimentConfig = parse_config({**SHORT, "entrypoint": "a:B", "internal": internal})
         return config.script
@@ -294,7 +296,7 @@ def test_what_a_config_says_of_a_script() -> None:
         assert script(other) == ()
 
 
-def test_a_trial_instance(define: Define) -> None:
+def test_create_trial_instance_creates_a_trial_with_a_context(define: Define) -> None:
     config = {"hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}}}
     trial: Any = create_trial_instance(define(), "/nowhere", config)
     assert isinstance(trial.context, TrialContext)

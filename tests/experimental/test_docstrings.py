@@ -1,4 +1,4 @@
-"""The examples in the SDK's docstrings are true."""
+"""The examples in the SDK's docstrings, run as tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments and trials as objects: what they report, and stopping them."""
+"""Experiments and trials as objects of the SDK: their attributes, metrics and logs, and stopping them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class T(ToyTrial):
 """
 
 
-def test_what_an_experiment_says(trained: Record) -> None:
+def test_attributes_of_an_experiment(trained: Record) -> None:
     experiment = client.get_experiment(1)
     assert (experiment.id, experiment.name, experiment.state) == (1, "digits", State.COMPLETED)
     assert (experiment.config["searcher"]["metric"], repr(experiment)) == ("accuracy", "ExperimentReference(id=1)")
@@ -41,7 +41,7 @@ def test_what_an_experiment_says(trained: Record) -> None:
     assert experiment.await_first_trial().id == 1
 
 
-def test_metrics(trained: Record) -> None:
+def test_metrics_of_trials_are_iterated_by_batch(trained: Record) -> None:
     trial = client.get_trial(1)
     validations = list(trial.iter_metrics("validation"))
     assert (validations[0].steps_completed, validations[0].metrics) == (100, {"accuracy": 0.5})
@@ -51,7 +51,7 @@ def test_metrics(trained: Record) -> None:
     assert list(client.iter_trials_metrics([1], "validation")) == validations
 
 
-def test_logs(trained: Record) -> None:
+def test_logs_of_trials_and_experiments_are_lines(trained: Record) -> None:
     for number in range(4):
         trained.log(f"line {number}")
     trial = client.get_trial(1)
@@ -59,11 +59,11 @@ def test_logs(trained: Record) -> None:
     assert list(trial.logs(head=1)) == ["hello\n"]
     assert list(trial.logs(tail=2)) == ["line 2\n", "line 3\n"]
     assert list(client.get_experiment(1).logs(follow=True)) == list(trial.iter_logs())
-    with pytest.raises(ValueError, match="tail goes neither"):
+    with pytest.raises(ValueError, match="tail cannot be combined with head or follow"):
         trial.logs(head=1, tail=1)
 
 
-def test_archive(trained: Record) -> None:
+def test_experiments_are_archived_and_unarchived(trained: Record) -> None:
     experiment = client.get_experiment(1)
     experiment.archive()
     assert trained.store.experiment(1).archived
@@ -71,7 +71,7 @@ def test_archive(trained: Record) -> None:
     assert not trained.store.experiment(1).archived
 
 
-def test_what_does_not_run_cannot_be_stopped(trained: Record) -> None:
+def test_an_experiment_without_a_runner_cannot_be_stopped(trained: Record) -> None:
     experiment = client.get_experiment(1)
     for stop in (experiment.pause, experiment.cancel, experiment.kill):
         with pytest.raises(TrackingError, match="nothing is running experiment 1, which is COMPLETED"):
@@ -91,9 +91,9 @@ def test_a_trial_is_asked_to_end(record: Record) -> None:
     assert trial.state is State.STOPPING_KILLED
 
 
-def test_time_limits(record: Record) -> None:
+def test_waiting_ends_at_the_time_limit(record: Record) -> None:
     record.store.acquire_lease(1, "host:1:1:x", seconds=60)
-    with pytest.raises(TimeoutError, match="experiment 1 goes on"):
+    with pytest.raises(TimeoutError, match="experiment 1 is still running"):
         client.get_experiment(1).wait(interval=0.01, timeout=0.02)
     empty = record.store.create_experiment(config={})
     record.store.acquire_lease(empty.id, "host:1:1:x", seconds=60)
@@ -104,7 +104,9 @@ def test_time_limits(record: Record) -> None:
         client.get_experiment(empty.id).await_first_trial()
 
 
-def test_login(trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_login_chooses_the_store_of_the_client(
+    trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "_arguments", (None, None))
     monkeypatch.setenv("DET_HOME", str(tmp_path / "nowhere"))
     client.login(trained.store.url, "ada", password="not used")
@@ -117,8 +119,7 @@ def test_login(trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_an_experiment_in_the_background(context_dir: Path, tmp_path: Path) -> None:
-    """Created, paused, gone on with, and killed."""
+def test_an_experiment_in_the_background_is_paused_continued_and_killed(context_dir: Path, tmp_path: Path) -> None:
     (context_dir / "model_def.py").write_text(CODE)
     file = tmp_path / "config.yaml"
     file.write_text(str(ENDLESS))
@@ -135,7 +136,7 @@ def test_an_experiment_in_the_background(context_dir: Path, tmp_path: Path) -> N
     assert any("run 2 of trial 1 starts from checkpoint" in line for line in experiment.logs())
 
 
-def test_a_wrong_config_is_told_before_anything_is_recorded(context_dir: Path) -> None:
+def test_an_invalid_config_is_an_error_before_anything_is_recorded(context_dir: Path) -> None:
     with pytest.raises(ConfigError, match="searcher"):
         Determined().create_experiment({"entrypoint": "a:B"}, context_dir)
     with pytest.raises(DetError, match="context directory .* does not exist"):

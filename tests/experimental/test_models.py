@@ -1,4 +1,4 @@
-"""The model registry as objects."""
+"""SDK classes for the model registry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def model(trained: Record) -> Model:
     return Determined(user="ada").create_model("digits", "0 to 9", {"stage": "trial"})
 
 
-def test_a_new_model(model: Model, trained: Record) -> None:
+def test_a_model_is_created_and_found(model: Model, trained: Record) -> None:
     assert (model.name, model.description, model.metadata) == ("digits", "0 to 9", {"stage": "trial"})
     assert model.creation_time == model.last_updated_time == trained.store.model("digits").creation_time
     assert (trained.store.model("digits").owner, repr(model)) == ("ada", "Model(name='digits')")
@@ -32,7 +32,7 @@ def test_a_new_model(model: Model, trained: Record) -> None:
         Determined().get_model("nothing")
 
 
-def test_versions(model: Model) -> None:
+def test_versions_are_registered_and_listed(model: Model) -> None:
     assert model.get_version() is None
     assert model.get_versions() == []
     first = model.register_version("best-one")
@@ -67,7 +67,7 @@ def test_a_version_downloads_and_is_edited_as_its_checkpoint(model: Model, train
     assert model.get_version() is None
 
 
-def test_registered_checkpoints_stay(model: Model, trained: Record) -> None:
+def test_registered_checkpoints_cannot_be_deleted(model: Model, trained: Record) -> None:
     model.register_version("best-one")
     with pytest.raises(RecordInUse, match="det model delete-version digits 1"):
         trained.store.delete_checkpoint("best-one")
@@ -79,7 +79,7 @@ def test_registered_checkpoints_stay(model: Model, trained: Record) -> None:
     assert trained.store.delete_checkpoint("best-one")
 
 
-def test_what_is_noted_about_a_model(model: Model) -> None:
+def test_metadata_labels_and_notes_of_a_model_are_edited(model: Model) -> None:
     same = Determined().get_model("digits")
     model.add_metadata({"stage": "production", "by": "ada"})
     same.add_metadata({"by": "bob"})
@@ -103,7 +103,7 @@ def test_what_is_noted_about_a_model(model: Model) -> None:
     assert model.register_version("best-one").model_version == 1
 
 
-def test_models_are_found_in_order(model: Model) -> None:
+def test_models_are_filtered_and_sorted(model: Model) -> None:
     det = Determined()
     det.create_model("all digits", "z")
     det.create_model("letters", "a")
@@ -121,7 +121,7 @@ def test_models_are_found_in_order(model: Model) -> None:
     assert [one.name for one in det.list_models()] == names()
 
 
-def test_a_script_links_itself_to_a_version(model: Model, trained: Record) -> None:
+def test_a_script_records_that_it_uses_a_version(model: Model, trained: Record) -> None:
     version = model.register_version("best-one")
     with det_core.core.init() as context:
         context.experimental.report_task_using_model_version(version)

@@ -1,4 +1,4 @@
-"""`create` in a real notebook: a class of a cell trains in it, and the cell shows how far it is."""
+"""The function `create` in a real notebook: a class of a cell trains in it, and the cell shows the progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CELLS = (
 )
 
 
-def test_a_notebook(tmp_path: Path) -> None:
+def test_a_class_of_a_cell_trains_in_the_notebook(tmp_path: Path) -> None:
     if not (find_spec("ipykernel") and find_spec("nbclient")):
         lacking("no ipykernel or nbclient: pip install 'det-core[dev]'")
     from nbclient import NotebookClient
@@ -35,4 +35,4 @@ def test_a_notebook(tmp_path: Path) -> None:
     assert shown == [{"text/plain": done, "text/html": f'<progress value="1.0"></progress> {done}'}]
     assert "trial 1: batch 4 validation validation_loss=" in printed
     assert result.outputs[0]["text"] == "COMPLETED 4\n"
-    assert "T is a class of this interactive session" in refused.outputs[0]["text"]
+    assert "T is defined in this interactive session" in refused.outputs[0]["text"]

@@ -1,4 +1,4 @@
-"""The documented signatures, by which existing scripts call."""
+"""Documented signatures, on which existing scripts rely."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DOCUMENTED = {
     "Checkpoint.remove_metadata": "(self, keys)",
     "Checkpoint.load_from_path": "(path, tags=None, **kwargs)",
 }
-"""The names and the defaults, without the types."""
+"""Names mapped to signatures without types."""
 
 
 def plain(function: Any) -> str:
