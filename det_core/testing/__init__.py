@@ -1,4 +1,4 @@
-"""Compliance suites: what a plugin promises, as tests that its author runs. Needs ``det-core[testing]``."""
+"""Compliance suites that plugin authors run to test their plugins. They need ``det-core[testing]``."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ __all__ = ["campaign_seeds", "is_soak"]
 
 pytest.register_assert_rewrite(
     "det_core.testing.storage", "det_core.testing.framework"
-)  # so that a failed assertion shows the values
+)  # shows the values of failed assertions

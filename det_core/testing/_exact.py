@@ -1,4 +1,4 @@
-"""Comparing values bit by bit."""
+"""Bitwise comparison of values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 
 
 def exact(value: Any) -> Any:
-    """The same, but so that == tells every bit: of floats, of arrays, and of tensors that become one by ``numpy()``."""
+    """Return a form of the value for which ``==`` compares every bit.
+
+    It handles floats, arrays, and tensors that ``numpy()`` converts to arrays, also in nested containers.
+    """
     if isinstance(value, float):
         return value.hex()
     if isinstance(value, Mapping):

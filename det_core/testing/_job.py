@@ -1,4 +1,4 @@
-"""Trials as a runner starts them, one run after another, on one slot or several."""
+"""Trials that train in processes like those that a runner starts, one run after another, on one or more slots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SEED = 5
 BATCHES = 14
 REPORTS = [3, 4, 6, 7, 8, 9, 12, 14]
-"""Steps at which training metrics are reported: at every validation and checkpoint, too."""
+"""Steps at which training metrics are reported, including those of every validation and checkpoint."""
 CONFIG: dict[str, Any] = {
     "searcher": {"name": "single", "metric": "validation_loss", "max_length": {"batches": BATCHES}},
     "scheduling_unit": 4,
@@ -32,12 +32,19 @@ CONFIG: dict[str, Any] = {
     "perform_initial_validation": True,
     "records_per_epoch": 48,
 }
+"""Config keys that are the same for all jobs."""
 _WORKER = ["-m", "det_core.launch.worker"]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What befalls a slot after so many batches: ``kill``, or another that its trial knows."""
+    """Failure of one worker.
+
+    Args:
+        how: ``kill``, or another failure that the job's trial implements.
+        rank: rank of the worker.
+        batches: number of batches after which it fails.
+    """
 
     how: str
     rank: int
@@ -46,7 +53,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class Node:
-    """How the launch of a node differs: what is before its command, and further arguments of it."""
+    """Differences in how one node is launched.
+
+    Args:
+        prefix: words before the launch command.
+        arguments: further arguments of the launch command.
+    """
 
     prefix: Sequence[str] = ()
     arguments: Sequence[str] = ()
@@ -56,10 +68,12 @@ class Job:
     """One trial, and the processes that train it.
 
     Args:
-        config: without lengths and periods, which are the same for all.
-        code: the directory of its entrypoint. The trial finds a `Failure` as ``FAIL="HOW RANK BATCHES"``.
-        weights: reads those of a checkpoint from its directory.
-        limit: seconds that a run may take.
+        store: tracking store.
+        directory: directory for the files of all jobs.
+        config: config without lengths and periods, which are the same for all jobs.
+        code: directory of the entrypoint. The trial reads a `Failure` from ``FAIL="HOW RANK BATCHES"``.
+        weights: reads the weights from a checkpoint's directory.
+        limit: time limit of one run in seconds.
     """
 
     def __init__(
@@ -83,54 +97,58 @@ class Job:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start_alone(self) -> Self:
-        """Start to train on one slot, as without a backend, from the latest checkpoint on."""
+        """Start training on one slot without a backend, from the latest checkpoint."""
         return self._start([[sys.executable, *_WORKER]], None)
 
     def start(self, slots: int, failure: Failure | None = None, *, nodes: Sequence[Node] = (Node(),)) -> Self:
-        """Start the workers, which train from the latest checkpoint on.
+        """Start the workers, which train from the latest checkpoint.
 
         Args:
-            slots: on each node.
+            slots: number of workers on each node.
+            failure: failure of one worker, if any.
+            nodes: nodes to launch.
         """
         launch = [sys.executable, "-m", "det_core.launch", self._backend, f"--slots={slots}"]
         return self._start([[*node.prefix, *launch, *node.arguments, "--", *_WORKER] for node in nodes], failure)
 
     def run(self, slots: int, failure: Failure) -> int:
-        """Start, and wait for the end; the exit code."""
+        """Start the workers, wait for their end and return the exit code."""
         return self.start(slots, failure)._wait()
 
     def ended(self) -> Self:
-        """Wait for success, if it trains still."""
+        """Wait for the end of training, and check that it succeeded."""
         code = self._wait()
-        assert code == 0, f"exit code {code}; it printed:\n{self.output()}"
+        assert code == 0, f"exit code {code}; output:\n{self.output()}"
         return self
 
     def close(self) -> None:
-        """End what is left of the processes; each ends those below it."""
+        """End the remaining processes, which end their own child processes."""
         for process in self._processes:
             process.terminate()
         for process in self._processes:
             process.wait(self._limit)
 
     def output(self) -> str:
+        """Return the end of what all runs printed."""
         return (self._directory / "output").read_text(errors="replace")[-20_000:]
 
     def checkpoints(self) -> list[Checkpoint]:
+        """Return the completed checkpoints, oldest first."""
         return self._store.checkpoints(trial_id=self.trial_id)
 
     def steps(self) -> int:
-        """Of the latest checkpoint."""
+        """Return the number of batches trained in the latest checkpoint."""
         steps = self.checkpoints()[-1].steps_completed
         assert steps is not None
         return steps
 
     def weights(self) -> Any:
-        """Those of the latest checkpoint."""
+        """Return the weights in the latest checkpoint."""
         last = self.checkpoints()[-1]
         return self._weights(Path(last.storage["container_path"], last.uuid))
 
     def metrics(self, group: str) -> list[Any]:
-        """(steps, metrics, those of each batch) of every report."""
+        """Return the steps, metrics and batch metrics of every report."""
         return [
             (report.steps_completed, report.metrics, report.batch_metrics)
             for report in self._store.metrics(self.trial_id)
@@ -138,18 +156,19 @@ class Job:
         ]
 
     def steps_of_reports(self) -> list[int]:
+        """Return the steps at which training metrics were reported."""
         return [steps for steps, *_ in self.metrics("training")]
 
     def rows(self) -> list[dict[str, Any]]:
-        """The metrics of every batch."""
+        """Return the metrics of every batch."""
         return [row for _, _, rows in self.metrics("training") for row in rows]
 
     def losses(self) -> list[float]:
-        """One of every batch."""
+        """Return the loss of every batch."""
         return [row["loss"] for row in self.rows()]
 
     def outcome(self) -> dict[str, Any]:
-        """Weights, and everything that was reported."""
+        """Return the weights and everything that was reported."""
         return {"weights": self.weights(), **{group: self.metrics(group) for group in ("training", "validation")}}
 
     def _start(self, commands: Sequence[Sequence[str]], failure: Failure | None) -> Self:
@@ -169,7 +188,7 @@ class Job:
             return max((abs(process.wait(self._limit)) for process in self._processes), default=0)
         except subprocess.TimeoutExpired:
             self.close()
-            raise AssertionError(f"it did not end within {self._limit:g} s; it printed:\n{self.output()}") from None
+            raise AssertionError(f"the job did not end within {self._limit:g} s; output:\n{self.output()}") from None
         finally:
             self.close()
 

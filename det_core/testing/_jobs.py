@@ -1,4 +1,4 @@
-"""All jobs of one class of tests; what several tests look at is trained once."""
+"""Collection of the jobs of one test class, which trains shared jobs only once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ AnyJob = TypeVar("AnyJob", bound=Job)
 
 
 class Jobs(ExitStack, Generic[AnyJob]):
-    """Makes jobs, and ends them at its end.
+    """Factory of jobs, which ends all of them when it is closed.
 
     Args:
-        job: makes one, of what `Job` takes first: the record, a directory and a config.
-        configs: of each trial, by its name.
+        directory: directory for the files of all jobs.
+        job: makes a job from the first arguments of `Job`: the tracking store, a directory and a config.
+        configs: names of trials mapped to their configs.
     """
 
     def __init__(self, directory: Path, job: Callable[..., AnyJob], configs: Mapping[str, Mapping[str, Any]]) -> None:
@@ -34,13 +35,18 @@ class Jobs(ExitStack, Generic[AnyJob]):
         return self
 
     def make(self, trial: str, **keys: Any) -> AnyJob:
-        """A job that has not begun; keywords are keys of its config."""
+        """Return a new job that has not started.
+
+        Args:
+            trial: a key of ``configs``.
+            keys: further keys of its config.
+        """
         job = self._job(self._store, self._directory, {**self._configs[trial], **keys})
         self.callback(job.close)
         return job
 
     def undisturbed(self, trial: str, slots: int) -> AnyJob:
-        """A job that nothing happens to, always the same; it may be training still."""
+        """Return the job that trains without incidents. It is shared between tests, and may still be training."""
         if (trial, slots) not in self._undisturbed:
             job = self._undisturbed[trial, slots] = self.make(trial)
             job.start_alone() if slots == 1 else job.start(slots)

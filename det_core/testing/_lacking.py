@@ -1,4 +1,4 @@
-"""Tests whose means are not here."""
+"""Tests that cannot run on this machine."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import pytest
 
 
 def lacking(reason: str) -> NoReturn:
-    """Skip the test; in CI, which has everything, fail it."""
+    """Skip the test because this machine lacks something that it needs. In CI, fail it."""
     (pytest.fail if "CI" in os.environ else pytest.skip)(reason)

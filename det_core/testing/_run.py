@@ -11,9 +11,13 @@ from det_core.runner._launch_request import run_info
 
 
 def begin_run(store: TrackingStore, trial_id: int, directory: Path, *, latest: str | None = None) -> None:
-    """What a runner does before it launches: the files that a worker finds by ``DET_INFO_DIR``.
+    """Start a run and write the files that workers read from ``DET_INFO_DIR``, as a runner does before a launch.
 
-    The run starts from the trial's latest checkpoint; ``latest`` is another trial's, for one that has none.
+    Args:
+        store: tracking store.
+        trial_id: id of the trial.
+        directory: directory for the files.
+        latest: checkpoint of another trial to start from if the trial has none of its own.
     """
     trial = store.trial(trial_id)
     run = store.start_run(trial_id, allocation_id=str(uuid.uuid4()))

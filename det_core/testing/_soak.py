@@ -8,6 +8,7 @@ import re
 import pytest
 
 VARIABLE = "DET_SOAK"
+"""Environment variable that selects the seeds."""
 
 
 def is_soak() -> bool:

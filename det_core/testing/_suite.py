@@ -1,4 +1,4 @@
-"""What all compliance suites share: nobody weakens one by accident."""
+"""Base class of all compliance suites, which prevents tests from being overridden by accident."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 
 class Suite:
-    """Base of the suites. A test that one class defines cannot be redefined by another."""
+    """Base class of compliance suites. A test that one class defines cannot be redefined by another."""
 
     expected_failures: ClassVar[Mapping[str, str]] = {}
     """Names of tests that this implementation cannot pass, or of single cases as pytest writes them
-    (``test_damage_is_found[flipped]``), with the reason. They run all the same, and must fail."""
+    (``test_damage_is_found[flipped]``), mapped to reasons. These tests still run, and must fail."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -23,15 +23,15 @@ class Suite:
             for name in vars(definer):
                 if name.startswith("test_") and tests.setdefault(name, definer) is not definer:
                     raise TypeError(
-                        f"{definer.__name__} redefines {name} of {tests[name].__name__}, which would hide what that "
-                        f"tests; give yours another name, or say expected_failures = {{{name!r}: 'why it cannot pass'}}"
+                        f"{definer.__name__} redefines {name} of {tests[name].__name__}, which would disable that "
+                        f"test; rename yours, or set expected_failures = {{{name!r}: 'why it cannot pass'}}"
                     )
         for name, reason in cls.expected_failures.items():
             test = name.partition("[")[0]
             if test not in tests:
                 near = difflib.get_close_matches(test, tests, 1)
                 raise TypeError(
-                    f"{cls.__name__}.expected_failures names {name!r}, which is no test of it"
+                    f"{cls.__name__}.expected_failures names {name!r}, which is not one of its tests"
                     + (f"; did you mean {near[0]!r}?" if near else "")
                 )
             if not reason.strip():

@@ -1,4 +1,4 @@
-"""A proxy on loopback that does to HTTP requests what networks and servers do on bad days."""
+"""HTTP proxy on loopback that simulates failures of networks and servers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _NO_BODY: Final = ("HEAD", "204", "304")
 
 
 class Fault(Enum):
-    """What happens to one request."""
+    """Failure of one request."""
 
     RESET = "the connection breaks before the server sees the request"
     BREAK = "the connection breaks in the middle of the request's body"
-    LOSE = "the server does what was asked, and its answer is lost"
-    TRUNCATE = "the connection ends in the middle of the answer"
-    STALL = "nothing comes any more, and the connection stays open"
-    CORRUPT = "one bit of the answer's body is another"
-    CORRUPT_REQUEST = "one bit of the request's body is another"
+    LOSE = "the server handles the request, and its response is lost"
+    TRUNCATE = "the connection ends in the middle of the response"
+    STALL = "no more data arrives, and the connection stays open"
+    CORRUPT = "one bit of the response's body is flipped"
+    CORRUPT_REQUEST = "one bit of the request's body is flipped"
     ERROR = "500 Internal Server Error"
     UNAVAILABLE = "503 Service Unavailable"
     SLOW_DOWN = "503 Slow Down"
@@ -33,11 +33,12 @@ class Fault(Enum):
 
 @dataclass(frozen=True)
 class Request:
-    """What a proxy sees of a request before its body.
+    """The part of a request that a proxy reads before the body.
 
     Attributes:
+        method: HTTP method.
         target: path and query.
-        size: of the body, in bytes.
+        size: size of the body in bytes.
     """
 
     method: str
@@ -46,7 +47,7 @@ class Request:
 
 
 Plan: TypeAlias = "Callable[[Request], Fault | None]"
-"""Asked from a thread of each connection what shall happen to a request; None: nothing bad."""
+"""Function that chooses the fault of each request, or None for no fault. Called from a thread per connection."""
 
 _ANSWERS: Final = {
     Fault.ERROR: ("500 Internal Server Error", "InternalError"),
@@ -56,13 +57,14 @@ _ANSWERS: Final = {
 
 
 class FaultyProxy:
-    """Forwards HTTP/1.1 to a server, and does what its plan says.
+    """Proxy that forwards HTTP/1.1 requests to a server and simulates the faults that its plan chooses.
 
     Args:
-        host, port: of the server.
-        plan: may be replaced at any time.
-        delay: seconds that each answer takes longer.
-        stall: seconds after which a stalled connection is closed.
+        host: host of the server.
+        port: port of the server.
+        plan: chooses the faults. It may be replaced at any time.
+        delay: delay of each response in seconds.
+        stall: time in seconds after which a stalled connection is closed.
     """
 
     def __init__(self, host: str, port: int, plan: Plan = lambda request: None, *, delay: float = 0, stall: float = 60):
@@ -75,11 +77,11 @@ class FaultyProxy:
 
     @property
     def port(self) -> int:
-        """Where it listens, on 127.0.0.1."""
+        """Port on which it listens, on 127.0.0.1."""
         return int(self._listener.getsockname()[1])
 
     def close(self) -> None:
-        """Stop listening, and break what is open."""
+        """Stop listening, and break the open connections."""
         self._closing.set()
         _break(self._listener)
         for sock in list(self._open):
@@ -162,7 +164,7 @@ class FaultyProxy:
 
 
 class _Ended(Exception):
-    """Nothing more goes over this connection."""
+    """The connection has ended."""
 
 
 def _head(stream: BinaryIO) -> tuple[str, dict[str, str]]:

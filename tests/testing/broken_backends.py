@@ -1,4 +1,7 @@
-"""Backends with one defect each, and the tests of the suite that catch it. Run by test_backend.py, not by itself."""
+"""Backends with one defect each, and the tests of the suite that catch it.
+
+test_backend.py runs them.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class UsesAShell(Ring):
 
 
 class Patched(Ring):
-    """Its launcher runs the ring's with some lines before it."""
+    """Backend whose launcher runs that of the ring after some lines of its own."""
 
     patch: ClassVar[str]
 

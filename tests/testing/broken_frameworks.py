@@ -1,4 +1,7 @@
-"""Frameworks with one defect each, and the tests of the suite that catch it. Run by test_framework.py."""
+"""Frameworks with one defect each, and the tests of the suite that catch it.
+
+test_framework.py runs them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def never() -> bool:
 
 
 class Sound(DescentAdapter):
-    """What the others are without their defect."""
+    """Base class of all frameworks here, without a defect."""
 
 
 class TrainsWholeEpochs(Sound):
@@ -99,7 +102,7 @@ class ValidatesWithItsGenerator(Sound):
 
 
 class ValidatesWithAverages(Sound):
-    """And puts the weights back only when it is done."""
+    """It restores the weights only if the validation is completed."""
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
         kept, self.weights = self.weights, [weight / 2 for weight in self.weights]
@@ -220,7 +223,7 @@ class PassesOverFullDisks(Sound):
 
 
 class PassesOverDamage(Sound):
-    """See `run_trial`."""
+    """The defect is in `run_trial`."""
 
 
 class StartsCold(Sound):
@@ -256,15 +259,15 @@ class Pickles(Sound):
 
 
 class IsHeavy(Sound):
-    """As this module is: it imports pytest."""
+    """The defect is this module, which imports pytest."""
 
 
 class ClaimsAll(Sound):
-    """See `det_choose_framework`."""
+    """The defect is in `det_choose_framework`."""
 
 
 class CannotBeShown(Sound):
-    """See `det_frameworks`."""
+    """The defect is in `det_frameworks`."""
 
 
 CAUGHT_BY: dict[type[Sound], list[str]] = {

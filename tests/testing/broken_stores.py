@@ -1,4 +1,7 @@
-"""Stores with one defect each, and the tests of the suite that catch it. Run by test_storage.py, not by itself."""
+"""Stores with one defect each, and the tests of the suite that catch it.
+
+test_storage.py runs them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from det_core.testing.storage import Opener, StorageCompliance
 
 
 class Sound(DirectoryStorage):
-    """What the others are without their defect."""
+    """Base class of all stores here, without a defect."""
 
     def path(self, storage_id: str, path: str) -> Path:
         return self.local_path(storage_id) / path

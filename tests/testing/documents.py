@@ -1,4 +1,4 @@
-"""What tests read from documents."""
+"""Parts of documents that tests read."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 def snippets(document: Path, language: str) -> list[str]:
-    """The code in the fences of this language, in order."""
+    """Return the code in the fences of this language, in order."""
     fences = re.findall(r"^```(\w+)\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
     return [code for name, code in fences if name == language]
 
 
 def first_column(document: Path) -> set[str]:
-    """The names that begin the rows of its tables."""
+    """Return the names at the beginning of the rows of all tables."""
     return set(re.findall(r"^\| `(\w+)` \|", document.read_text(), re.MULTILINE))

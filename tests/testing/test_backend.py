@@ -1,4 +1,4 @@
-"""The suite for backends can fail: its tests catch backends with a defect."""
+"""Tests of the backend suite catch backends with defects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHOSEN = CAUGHT if is_soak() else CAUGHT[::3]
 
 @pytest.fixture(scope="module")
 def failed() -> set[tuple[str, str]]:
-    """Run the tests that should fail; returns those that did, as (backend, test)."""
+    """Run the tests that should fail, and return those that did as (backend, test)."""
     chosen = [f"{BROKEN}::Test{backend}::test_{test}" for backend, test in CHOSEN]
     command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider", *chosen]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)

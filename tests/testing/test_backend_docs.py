@@ -1,4 +1,4 @@
-"""What docs/backends.md shows works: the backend is installed, starts workers, and passes the suite."""
+"""The example in docs/backends.md works: the backend is installed, starts workers, and passes the suite."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Run = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a module with the example installed, as pip does, beside its test and the document's config."""
+    """Run a module next to the example's test and config, with the example installed by pip."""
     directory = tmp_path_factory.mktemp("docs")
     source, site, code = directory / "source", directory / "site", directory / "code"
     for place, names in {source: ("det_ring.py", "pyproject.toml"), code: ("test_ring.py",)}.items():
@@ -61,7 +61,7 @@ def test_the_backend_passes_the_suite(run: Run) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_a_config_selects_it_and_the_doctor_starts_it(run: Run) -> None:
+def test_a_config_selects_the_backend_and_the_doctor_starts_it(run: Run) -> None:
     assert "backend ring" in run("det_core.cli", "plugins", "list")
     told = run("det_core.cli", "doctor", "const.yaml")
     assert told.endswith("exit code 0"), told
@@ -69,7 +69,7 @@ def test_a_config_selects_it_and_the_doctor_starts_it(run: Run) -> None:
 
 
 @pytest.mark.integration
-def test_a_script_is_started_by_hand(run: Run) -> None:
+def test_the_backend_starts_a_script_from_the_command_line(run: Run) -> None:
     told = run("det_core.launch", "ring", "--slots=2", "--", "train.py")
     assert told.endswith("exit code 0"), told
     assert re.findall(r"^\[rank=\d\] one of 2$", told, re.MULTILINE) != []
@@ -81,7 +81,7 @@ def test_the_document_shows_the_example(language: str) -> None:
     assert [code for code in snippets(DOCUMENT, language) if code not in example] == []
 
 
-def test_everything_that_the_class_says_is_in_the_table() -> None:
+def test_every_attribute_is_in_the_table() -> None:
     suite = [base for base in BackendCompliance.__mro__ if base.__module__.startswith("det_core.testing")]
     declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
     assert first_column(DOCUMENT) == declared

@@ -1,4 +1,4 @@
-"""The suite for frameworks can fail: each of its tests catches a framework with a defect."""
+"""Every test of the framework suite catches a framework with a defect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHOSEN = CAUGHT if is_soak() else CAUGHT[::3]
 
 @pytest.fixture(scope="module")
 def failed() -> set[tuple[str, str]]:
-    """Run the tests that should fail; returns those that did, as (framework, test)."""
+    """Run the tests that should fail, and return those that did as (framework, test)."""
     chosen = [f"{BROKEN}::Test{framework}::test_{test}" for framework, test in CHOSEN]
     command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider", *chosen]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
@@ -39,19 +39,19 @@ def test_a_defect_is_caught(failed: set[tuple[str, str]], framework: str, test: 
     assert (framework, test) in failed
 
 
-def test_every_test_of_the_suite_catches_something() -> None:
+def test_every_test_of_the_suite_catches_a_defect() -> None:
     tests = {name for name in dir(FrameworkCompliance) if name.startswith("test_")}
     assert {f"test_{test.partition('[')[0]}" for _, test in CAUGHT} == tests
 
 
-def test_what_is_missing_is_told() -> None:
+def test_a_missing_or_local_trial_class_and_missing_weights_are_errors() -> None:
     class Local(Trial):
         pass
 
     mine = type("TestMine", (FrameworkCompliance,), {})
-    with pytest.raises(AssertionError, match="TestMine must say trial_class"):
+    with pytest.raises(AssertionError, match="TestMine must set trial_class"):
         mine._trial_class()
     with pytest.raises(NotImplementedError, match=r"TestMine must override weights\(path\)"):
         mine().weights(ROOT)
-    with pytest.raises(AssertionError, match="Local is defined inside of a function.*move it to the top"):
+    with pytest.raises(AssertionError, match="Local is defined inside a function.*move it to the top"):
         type("TestMine", (FrameworkCompliance,), {"trial_class": Local})._trial_class()

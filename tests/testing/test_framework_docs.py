@@ -1,4 +1,4 @@
-"""What docs/frameworks.md shows works: the framework is installed, trains an experiment, and passes the suite."""
+"""The example in docs/frameworks.md works: the framework is installed, trains an experiment, and passes the suite."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a module with the example installed, as pip does, beside its test and the document's config."""
+    """Run a module next to the example's test and config, with the example installed by pip."""
     directory = tmp_path_factory.mktemp("docs")
     source, site, code = directory / "source", directory / "site", directory / "code"
     for place, names in {source: ("det_descent.py", "pyproject.toml"), code: ("test_descent.py",)}.items():
@@ -53,7 +53,7 @@ def test_the_framework_passes_the_suite(run: Run) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_the_config_trains_with_it(run: Run) -> None:
+def test_the_config_trains_with_the_framework(run: Run) -> None:
     assert "det-descent" in run("det_core.cli", "plugins", "list")
     assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
     told = run("det_core.cli", "run", "const.yaml")
@@ -67,7 +67,7 @@ def test_the_document_shows_the_example(language: str) -> None:
     assert [code for code in snippets(DOCUMENT, language) if code not in example] == []
 
 
-def test_everything_that_the_class_says_is_in_the_table() -> None:
+def test_every_attribute_is_in_the_table() -> None:
     suite = [base for base in FrameworkCompliance.__mro__ if base.__module__.startswith("det_core.testing")]
     declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
     assert first_column(DOCUMENT) == declared | {"weights"}

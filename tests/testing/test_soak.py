@@ -1,4 +1,4 @@
-"""Seeds of a campaign."""
+"""Seeds of random campaigns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_campaigns_run_the_chosen_seeds(value: str | None, expected: range, monk
 
 
 @pytest.mark.parametrize("value", ["0", "yes", "40", "40:", ":40", "60:40", "40:40", "-1:4", "1:2:3"])
-def test_other_values_are_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_values_of_det_soak_are_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_SOAK", value)
     with pytest.raises(pytest.UsageError, match="FIRST:END .*got"):
         campaign_seeds(few=4, many=100)

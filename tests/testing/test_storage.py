@@ -1,4 +1,4 @@
-"""The suite for stores can fail: each of its tests catches a store with a defect."""
+"""Every test of the storage suite catches a store with a defect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BROKEN = "tests/testing/broken_stores.py"
 
 @pytest.fixture(scope="module")
 def failed() -> set[tuple[str, str]]:
-    """Run the tests that should fail; returns those that did, as (store, test)."""
+    """Run the tests that should fail, and return those that did as (store, test)."""
     chosen = [f"{BROKEN}::Test{store.__name__}::test_{test}" for store, tests in CAUGHT_BY.items() for test in tests]
     command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider", *chosen]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
@@ -34,6 +34,6 @@ def test_a_defect_is_caught(failed: set[tuple[str, str]], store: str, test: str)
     assert (store, test) in failed
 
 
-def test_every_test_of_the_suite_catches_something() -> None:
+def test_every_test_of_the_suite_catches_a_defect() -> None:
     tests = {name for name in dir(StorageCompliance) if name.startswith("test_")}
     assert {f"test_{test}" for caught in CAUGHT_BY.values() for test in caught} == tests

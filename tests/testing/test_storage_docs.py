@@ -1,4 +1,4 @@
-"""What docs/storage.md shows works: the store is installed, selected by a config, and passes the suite."""
+"""The examples in docs/storage.md work: the store is installed, selected by a config, and passes the suite."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Run = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a module with the store of the document installed, as pip does."""
+    """Run a module with the store of the document installed by pip."""
     directory = tmp_path_factory.mktemp("docs")
     source, site = directory / "source", directory / "site"
     source.mkdir()
@@ -63,7 +63,7 @@ def test_the_second_example_passes_the_suite(run: Run) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_a_config_selects_it_and_its_options_are_checked(run: Run, tmp_path: Path) -> None:
+def test_a_config_selects_the_store_and_its_options_are_checked(run: Run, tmp_path: Path) -> None:
     assert "det-rows" in run("det_core.cli", "plugins", "list")
     assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
     experiment = "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n" + CONFIG
@@ -74,7 +74,7 @@ def test_a_config_selects_it_and_its_options_are_checked(run: Run, tmp_path: Pat
     assert "const.yaml:3: checkpoint_storage.path" in run("det_core.cli", "config", "check", config)
 
 
-def test_a_bucket_is_opened_by_its_target(tmp_path: Path) -> None:
+def test_the_target_of_the_document_opens_a_bucket(tmp_path: Path) -> None:
     config = SimpleNamespace(prefix="some/prefix")
     names = {"BucketConfig": object, "ObjectStorage": det_storage.ObjectStorage, "Bucket": lambda _: MemoryBucket()}
     exec(BUCKET, names)

@@ -1,4 +1,4 @@
-"""A suite cannot be weakened by accident."""
+"""Protection of compliance suites against being weakened by accident."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_redefining_a_test_by_inheritance_is_an_error(first: bool) -> None:
         type("TestMine", (mixin, StorageCompliance) if first else (StorageCompliance, mixin), {})
 
 
-def test_own_tests_and_helpers_are_welcome() -> None:
+def test_subclasses_may_add_tests_and_attributes() -> None:
     mine = type("TestMine", (StorageCompliance,), {"test_of_my_own": lambda self: None, "longest_part": 100})
     with pytest.raises(TypeError, match="TestMore redefines test_of_my_own of TestMine"):
         type("TestMore", (mine,), {"test_of_my_own": None})
@@ -62,8 +62,8 @@ def test_own_tests_and_helpers_are_welcome() -> None:
 @pytest.mark.parametrize(
     ("failures", "message"),
     [
-        ({"test_a_lost_file_is_fuond": "x"}, "is no test of it; did you mean 'test_a_lost_file_is_found'"),
-        ({"quite_else": "x"}, "is no test of it$"),
+        ({"test_a_lost_file_is_fuond": "x"}, "is not one of its tests; did you mean 'test_a_lost_file_is_found'"),
+        ({"quite_else": "x"}, "is not one of its tests$"),
         ({"test_a_lost_file_is_found": " "}, "has no reason for 'test_a_lost_file_is_found'"),
     ],
 )
@@ -73,7 +73,7 @@ def test_expected_failures_name_tests_and_reasons(failures: dict[str, str], mess
 
 
 @pytest.mark.integration
-def test_an_expected_failure_runs_and_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_an_expected_failure_runs_and_is_reported_with_its_reason(tmp_path: Path) -> None:
     test = "test_empty_directories_are_stored_and_removed"
     said = f"    expected_failures = {{{test!r}: 'this medium has no directories'}}\n" + OPENER
     assert f"{test} - this medium has no directories\n" in run(tmp_path, said, test)
@@ -82,7 +82,7 @@ def test_an_expected_failure_runs_and_is_told_with_its_reason(tmp_path: Path) ->
 
 
 @pytest.mark.integration
-def test_one_case_may_be_expected_to_fail(tmp_path: Path) -> None:
+def test_a_single_case_may_be_expected_to_fail(tmp_path: Path) -> None:
     body = "    expected_failures = {'test_what_is_missing_is_not_found[A]': 'why not'}\n" + OPENER
     told = run(tmp_path, body, "test_what_is_missing")
     assert "5 passed" in told
@@ -90,14 +90,14 @@ def test_one_case_may_be_expected_to_fail(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_failures_show_values(tmp_path: Path) -> None:
+def test_failed_assertions_show_values(tmp_path: Path) -> None:
     assert "Extra items in the right set" in run(tmp_path, OPENER, "test_empty_directories_are_stored_and_removed")
 
 
 @pytest.mark.integration
-def test_a_missing_opener_and_one_that_does_not_pickle_are_told(tmp_path: Path) -> None:
+def test_a_missing_opener_and_one_that_cannot_be_pickled_are_errors(tmp_path: Path) -> None:
     assert "TestStore must override the fixture `opener`" in run(tmp_path, "    pass\n", "test_what_is_put")
     closure = OPENER.replace("functools.partial(", "lambda: (").replace("Forgetful, ", "Forgetful(") + ")"
-    assert "`opener` must pickle, or say processes = False" in run(
+    assert "`opener` must be picklable; otherwise set processes = False" in run(
         tmp_path, closure.replace("))\n)", ")))\n"), "processes"
     )

@@ -1,6 +1,6 @@
-"""The compliance suite for distributed backends: how workers start, find each other, and end.
+"""Compliance suite for distributed backends, which tests how workers start, find each other, and end.
 
-A file with these lines tests yours (`docs/backends.md`)::
+A file with these lines tests your backend (`docs/backends.md`)::
 
     class TestMyBackend(BackendCompliance):
         plugin = "my_backend.plugin"
@@ -16,8 +16,8 @@ __all__ = ["BackendCompliance"]
 
 
 class BackendCompliance(Plugin, Launches, Ends):
-    """Derive from it, and say ``plugin``; more than one backend in it: ``name``, too.
+    """Base class for the tests of a backend. Subclasses set ``plugin``, and ``name`` if it offers several backends.
 
-    Other attributes say what the backend needs or cannot do: ``options``, ``slots``, ``several_nodes``, ``limit``,
-    ``expected_failures``. Redefining a test is an error.
+    Other attributes describe requirements and limitations of the backend: ``options``, ``slots``, ``several_nodes``,
+    ``joins``, ``limit``, ``expected_failures``. Redefining a test is an error.
     """

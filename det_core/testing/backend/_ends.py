@@ -1,4 +1,4 @@
-"""How a job ends when a worker does not end well, or somebody ends it."""
+"""Tests of jobs that end because a worker fails or somebody stops them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from det_core.testing.backend._launch import Launch
 from det_core.testing.backend._suite import BackendSuite, Start, told
 
 _SECONDS = 10.0
-"""From the failure of one worker to the end of all."""
+"""Maximum time in seconds from the failure of one worker to the end of all."""
 
 _WAITING = """
 tell(os.getpid())
@@ -47,7 +47,7 @@ _GUILTY = pytest.mark.parametrize("guilty", [0, -1], ids=["chief", "last"])
 
 
 class Ends(BackendSuite):
-    """No worker is left alone, no failure goes unnoticed, no process stays."""
+    """Tests that all workers end, that failures are reported, and that no process remains."""
 
     @_GUILTY
     def test_a_worker_that_exits_with_an_error_fails_the_job(self, start: Start, guilty: int) -> None:
@@ -56,7 +56,7 @@ class Ends(BackendSuite):
         launch.assert_nothing_is_left()
 
     def test_a_worker_that_ignores_sigterm_is_killed(self, start: Start) -> None:
-        """Such as a worker that saves a checkpoint on SIGTERM and waits for one that is gone."""
+        """An example is a worker that saves a checkpoint on SIGTERM and waits for another that has died."""
         launch = start(_IGNORES)
         launch.wait_for(self.slots)
         _assert_failed_in_time(launch, time.monotonic(), 2 * _SECONDS)
@@ -91,7 +91,7 @@ class Ends(BackendSuite):
         assert time.monotonic() - began < _SECONDS
 
     def test_a_killed_launcher_leaves_nothing(self, start: Start) -> None:
-        """The process that the backend's own command line started."""
+        """The killed process is the one that the backend's own command line started."""
         launch = start(_ASLEEP)
         launch.wait_for(self.slots)
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""One start of a script by ``python -m det_core.launch``, and what became of it."""
+"""One start of a script by ``python -m det_core.launch``, with its output and processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from det_core.launch._lines import Lines
 
 SECRET = "0123456789abcdef" * 4
 MARK = "DET_COMPLIANCE_MARK"
-"""Environment variable that all processes of one launch have."""
+"""Environment variable that identifies all processes of one launch."""
 HEAD = """
 import json, os, signal, sys, time
 from pathlib import Path
@@ -33,15 +33,23 @@ def tell(value):
     partial.write_text(json.dumps(value))
     partial.rename(OUT / f"{rank}.json")
 """
-"""Begins every script."""
+"""First lines of every script."""
 _TICK = 0.02
 
 
 class Launch:
-    """Its workers write what they `tell` into ``out``.
+    """A running launch. Workers write the values that they `tell` to files in ``out``.
 
     Args:
-        node: ``--hosts``, ``--node`` and ``--port``, where it is one of several nodes.
+        directory: directory for the files of all launches.
+        name: name of the backend.
+        script: Python code that every worker runs after `HEAD`.
+        slots: number of workers.
+        options: options of the config's ``distributed`` block.
+        env: environment of the launch.
+        limit: time limit in seconds.
+        arguments: arguments of the script.
+        node: ``--hosts``, ``--node`` and ``--port`` if this is one of several nodes.
     """
 
     def __init__(
@@ -65,7 +73,7 @@ class Launch:
         (self.directory / "code" / "script.py").write_text(HEAD + script)
         given = [f"--option={key}={json.dumps(value)}" for key, value in options.items()]
         command = ["-m", "det_core.launch", name, f"--slots={slots}", *given, *node, "--", "script.py", *arguments]
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; children inherit that
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background jobs, inherited by children
             signal.signal(signal.SIGINT, signal.default_int_handler)
         with (self.directory / "stdout").open("wb") as stdout, (self.directory / "stderr").open("wb") as stderr:
             self.process = subprocess.Popen(
@@ -79,36 +87,37 @@ class Launch:
             )
 
     def wait(self, seconds: float | None = None) -> int:
-        """Its exit code."""
+        """Wait for the end and return the exit code."""
         try:
             return self.process.wait(self._limit if seconds is None else seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it did not end within {seconds or self._limit:g} s; {self.output()}") from None
+            raise AssertionError(f"no end within {seconds or self._limit:g} s; {self.output()}") from None
 
     def wait_for(self, count: int) -> None:
-        """Until that many workers have told something."""
+        """Wait until ``count`` workers have written a value."""
         deadline = time.monotonic() + self._limit
         while len(list(self.out.glob("*.json"))) < count:
-            assert self.process.poll() is None, f"it ended before {count} workers told something; {self.output()}"
-            assert time.monotonic() < deadline, f"not {count} workers within {self._limit:g} s; {self.output()}"
+            assert self.process.poll() is None, f"the launch ended before {count} workers wrote; {self.output()}"
+            assert time.monotonic() < deadline, f"fewer than {count} workers in {self._limit:g} s; {self.output()}"
             time.sleep(_TICK)
 
     def succeed(self) -> None:
+        """Wait for the end, and check that the exit code is 0."""
         code = self.wait()
         assert code == 0, f"exit code {code}; {self.output()}"
 
     def lines(self, stream: str) -> list[tuple[int | None, str]]:
-        """(rank, text) of each line on ``stdout`` or ``stderr``, as the agent would log them."""
+        """Return (rank, text) of each line on ``stdout`` or ``stderr``, as the agent would log them."""
         split = Lines()
         content = (self.directory / stream).read_bytes()
         return [*split.feed(content), *split.feed(b"")] if content else []
 
     def output(self) -> str:
-        """Everything it printed, for messages."""
+        """Return everything that was printed, for messages."""
         return "\n".join(f"{name}:\n{(self.directory / name).read_text()}" for name in ("stdout", "stderr"))
 
     def left(self) -> list[str]:
-        """The processes of this launch that still live."""
+        """Return descriptions of the processes of this launch that are still alive."""
         return [str(process) for process in psutil.process_iter() if self._is_ours(process)]
 
     def listening(self) -> list[str]:
@@ -118,13 +127,14 @@ class Launch:
         return [one.laddr.ip for one in listening if one.laddr and one.pid in ours]
 
     def assert_nothing_is_left(self, seconds: float = 1.0) -> None:
+        """Check that all processes of this launch end within ``seconds``."""
         deadline = time.monotonic() + seconds
         while left := self.left():
             assert time.monotonic() < deadline, f"still alive: {left}"
             time.sleep(_TICK)
 
     def close(self) -> None:
-        """End whatever is left."""
+        """End all remaining processes."""
         for process in psutil.process_iter():
             if self._is_ours(process):
                 with suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""What workers get and give while all goes well."""
+"""Tests of launches in which no worker fails."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ODD = ("--slots=9", "a b", "", "$HOME", "--", "*")
 
 
 class Launches(BackendSuite):
-    """Ranks, messages, surroundings, output."""
+    """Tests of ranks, messages, environment and output of workers."""
 
     @pytest.mark.parametrize("slots", [1, 3])
     def test_every_worker_has_a_rank_of_its_own(self, start: Start, slots: int) -> None:
@@ -81,8 +81,8 @@ class Launches(BackendSuite):
         launch.wait_for(self.slots)
         addresses = launch.listening()
         outside = [address for address in addresses if not ip_address(address).is_loopback]
-        assert not outside, f"listens at {outside}, expected 127.0.0.1"
-        assert addresses or not self.joins, f"after {self.joins!r} nothing listens; does it join other workers?"
+        assert not outside, f"a worker listens at {outside}, expected 127.0.0.1"
+        assert addresses or not self.joins, f"no worker listens after {self.joins!r}; does it join other workers?"
 
     def test_two_nodes_are_one_job(self, start: Start) -> None:
         if not self.several_nodes:

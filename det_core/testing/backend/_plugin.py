@@ -1,4 +1,4 @@
-"""How the backend joins det."""
+"""Tests of the backend's registration as a plugin."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 
 class Plugin(BackendSuite):
-    """Lightly, and without standing in the way of others."""
+    """Tests that the plugin module imports quickly, and that the backend claims only its own processes."""
 
     def test_the_plugin_is_light(self) -> None:
-        """Its module is imported whenever det starts, also where the backend is not used or not even installed."""
+        """The plugin module is imported whenever det starts, even if the backend is not used or not installed."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         command = [sys.executable, "-c", _IMPORTED, self.plugin]
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
@@ -36,7 +36,7 @@ class Plugin(BackendSuite):
         welcome = {*sys.stdlib_module_names, "det_core", "pydantic", self.plugin.partition(".")[0]}
         heavy = {module.partition(".")[0] for module in json.loads(ran.stdout)} - welcome
         assert not heavy, (
-            f"{self.plugin} imports {heavy}; move what needs it to another module, and name that as target"
+            f"{self.plugin} imports {heavy}; move the code that needs it to another module, and name that as target"
         )
 
     def test_a_process_of_somebody_else_has_no_rank(self, registry: Registry, spec: BackendSpec) -> None:

@@ -1,4 +1,4 @@
-"""The backend under test, as all parts of its suite see it."""
+"""Attributes and fixtures that all parts of the backend suite share."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ Start = Callable[..., Launch]
 
 
 class BackendSuite(Suite):
-    """What a subclass says about its backend."""
+    """Attributes that describe the backend, set by subclasses."""
 
     plugin: ClassVar[str] = ""
-    """The module that the backend's entry point in the group ``det`` names."""
+    """Module that the backend's entry point in the group ``det`` names."""
     name: ClassVar[str | None] = None
-    """Which of the plugin's backends; None = it has one."""
+    """Name of the backend, or None if the plugin offers only one."""
     options: ClassVar[Mapping[str, Any]] = {}
-    """Those of the config's ``distributed`` block, for all tests."""
+    """Options of the config's ``distributed`` block for all tests."""
     slots: ClassVar[int] = 2
-    """Workers of most tests, 2 or more."""
+    """Number of workers in most tests, 2 or more."""
     several_nodes: ClassVar[bool] = True
-    """Whether this machine can be two nodes, 127.0.0.1 and 127.0.0.2, each started by itself."""
+    """Whether this machine can act as two nodes, 127.0.0.1 and 127.0.0.2, each launched separately."""
     joins: ClassVar[str] = ""
     """Lines of a script with which a worker joins the backend's own communication, to test where it listens."""
     limit: ClassVar[float] = 60.0
-    """Seconds that a launch may take to its end, its start included."""
+    """Time limit of a launch in seconds, including its start."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def registry(cls) -> Registry:
-        """The plugin alone."""
-        assert cls.plugin, f"{cls.__name__} must say plugin = 'my_package.plugin'"
+        """Return a registry with only this plugin."""
+        assert cls.plugin, f"{cls.__name__} must set plugin = 'my_package.plugin'"
         found = Registry([importlib_metadata.EntryPoint(cls.plugin, cls.plugin, "det")])
         assert [report.problem for report in found.reports] == [""]
         return found
@@ -52,15 +52,19 @@ class BackendSuite(Suite):
     @pytest.fixture(scope="class")
     @classmethod
     def spec(cls, registry: Registry) -> BackendSpec:
+        """Return the spec of the backend."""
         names = registry.names("backend") if cls.name is None else [cls.name]
         assert len(names) == 1, (
-            f"{cls.plugin} offers the backends {names}; {cls.__name__} must say name = 'one of them'"
+            f"{cls.plugin} offers the backends {names}; {cls.__name__} must set name = 'one of them'"
         )
         return cast("BackendSpec", registry.find("backend", names[0]))
 
     @pytest.fixture
     def start(self, spec: BackendSpec, tmp_path: Path) -> Iterator[Start]:
-        """Start a script on ``slots`` workers; keywords are the arguments of `Launch`."""
+        """Return a function that starts a script on ``slots`` workers.
+
+        Its keywords are arguments of `Launch`.
+        """
         path = os.pathsep.join([*self._site(tmp_path), *filter(None, sys.path)])
         env = {**os.environ, "PYTHONPATH": path, "DET_COMM_KEY": SECRET, "DET_HOME": str(tmp_path / "home")}
         with ExitStack() as ending:
@@ -74,7 +78,7 @@ class BackendSuite(Suite):
             yield start
 
     def _site(self, directory: Path) -> list[str]:
-        """Where other processes find the plugin, if it is not installed."""
+        """Return directories from which other processes can import the plugin's metadata, if it is not installed."""
         if any(report.module == self.plugin for report in installed().reports):
             return []
         info = directory / "site" / "det_compliance-1.0.dist-info"
@@ -85,5 +89,5 @@ class BackendSuite(Suite):
 
 
 def told(launch: Launch) -> list[Any]:
-    """What each worker wrote to its file, in the order of their ranks."""
+    """Return the values that workers wrote, in the order of their ranks."""
     return [json.loads(path.read_text()) for path in sorted(launch.out.glob("*.json"), key=lambda one: int(one.stem))]

@@ -1,6 +1,6 @@
-"""The compliance suite for frameworks. One that passes it trains as det promises, killed or not.
+"""Compliance suite for frameworks. A framework that passes it trains exactly, even if runs are killed.
 
-A file with these lines tests yours (`docs/frameworks.md`)::
+A file with these lines tests your framework (`docs/frameworks.md`)::
 
     class TestMyFramework(FrameworkCompliance):
         plugin = "det_mine.plugin"
@@ -22,7 +22,7 @@ __all__ = ["FrameworkCompliance", "reached"]
 
 
 class FrameworkCompliance(Plugin, Training, Leaving, Checkpoints):
-    """Derive from it, say ``plugin`` and ``trial_class``, and define `weights`.
+    """Base class for the tests of a framework. Subclasses set ``plugin`` and ``trial_class``, and define `weights`.
 
     Further attributes: ``hyperparameters``, ``metric``, ``expected_failures``. Redefining a test is an error.
     """

@@ -1,4 +1,4 @@
-"""A checkpoint holds everything, as it was when it was taken, and nothing else."""
+"""Tests that checkpoints are complete, unaffected by later training, and free of code."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LEAVES: dict[str, list[int]] = {
     "four times": [2, 6, 7, 10],
     "after every batch": [*range(1, BATCHES)],
 }
-"""Batches after which a trial is asked to leave; some within a report, and two in one epoch."""
+"""Batches after which a trial is asked to stop. Some are between two reports, and two are in one epoch."""
 _LIMIT = 60.0
-"""Seconds that training may take until the next report."""
+"""Time limit in seconds for training until the next report."""
 
 
 class WritesLate(Witness):
-    """Writes the first snapshot when the batches after it were trained."""
+    """Witness that delays writing the first snapshot until later batches were trained."""
 
     def __init__(self, adapter: TrialAdapter) -> None:
         super().__init__(adapter)
@@ -45,14 +45,14 @@ class WritesLate(Witness):
         self._taken = True
 
         def late(path: Path) -> None:
-            assert not first or self._trained.wait(_LIMIT), "training did not go on while the checkpoint was written"
+            assert not first or self._trained.wait(_LIMIT), "training did not continue while the checkpoint was written"
             write(path)
 
         return late if self.adapter.writes_behind else write
 
 
 class CannotWrite(Witness):
-    """The directory of its snapshots is a file."""
+    """Witness whose snapshots are written to a file instead of a directory, which fails."""
 
     def snapshot(self) -> Callable[[Path], None]:
         write = self.adapter.snapshot()
@@ -65,7 +65,7 @@ class CannotWrite(Witness):
 
 
 class Weighed(Witness):
-    """Tells what it began with."""
+    """Witness that records the weights at the beginning of training."""
 
     def __init__(self, laboratory: Laboratory, adapter: TrialAdapter) -> None:
         super().__init__(adapter)
@@ -77,11 +77,11 @@ class Weighed(Witness):
 
 
 class CodeInCheckpoint(Exception):
-    """Loading imported what a checkpoint names, which could be anything."""
+    """Loading imported a name from the checkpoint, which could refer to any code."""
 
 
 class Watched(Witness):
-    """Lets no pickle name a class or a function while a checkpoint is loaded."""
+    """Witness that fails if a pickle refers to a class or function while a checkpoint is loaded."""
 
     _loading = False
 
@@ -100,15 +100,15 @@ def _listen() -> None:
         if Watched._loading and event == "pickle.find_class":
             raise CodeInCheckpoint(f"the checkpoint names {'.'.join(map(str, arguments))}; save data only")
 
-    sys.addaudithook(audit)  # which stays until the process ends
+    sys.addaudithook(audit)  # audit hooks cannot be removed
 
 
 class Checkpoints(FrameworkSuite):
-    """Training goes on from them as if nothing had happened."""
+    """Tests that training continues from checkpoints exactly."""
 
     @pytest.mark.parametrize("times", LEAVES)
     def test_resumed_is_as_if_undisturbed(self, laboratory: Laboratory, undisturbed: Undisturbed, times: str) -> None:
-        """Weights, metrics and reports, bit by bit: optimizer, generators, data and all else are restored."""
+        """Weights, metrics and reports are equal bit by bit, because optimizers, generators and data are restored."""
         trial_id, batch = laboratory.prepare(), 0
         for leaves in LEAVES[times]:
             laboratory.train(trial_id, ("training", leaves - batch - 1, "leave"))
@@ -117,9 +117,9 @@ class Checkpoints(FrameworkSuite):
         assert laboratory.outcome(trial_id) == undisturbed.outcome
 
     def test_killed_is_as_if_undisturbed(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
-        """SIGKILL twice, in processes of their own, which compute the same as this one."""
+        """The trial runs in other processes, which are killed twice and compute the same as this process."""
         trial_id = laboratory.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
-        for batches in (9, 3):  # of the first run, which began anew, and of the second, which had a checkpoint
+        for batches in (9, 3):  # the first run has no checkpoint, and the second run starts from one
             code, said = laboratory.train_elsewhere(trial_id, ("training", batches, "die"))
             assert code == -signal.SIGKILL, said
         assert laboratory.checkpoints(trial_id)
@@ -139,7 +139,7 @@ class Checkpoints(FrameworkSuite):
         assert laboratory.outcome(trial_id) == undisturbed.outcome
 
     def test_a_snapshot_stays_as_it_was_taken(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
-        """With ``writes_behind``, batches are trained between the snapshot and the writing; it must not hold them."""
+        """With ``writes_behind``, batches are trained before the snapshot is written. It must not contain them."""
         trial_id = laboratory.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
         laboratory.train(trial_id, witness=WritesLate)
         if not laboratory.witness.adapter.writes_behind:
@@ -150,14 +150,14 @@ class Checkpoints(FrameworkSuite):
         assert laboratory.outcome(trial_id) == undisturbed.outcome
 
     def test_a_failed_write_makes_no_checkpoint(self, laboratory: Laboratory) -> None:
-        """Disks are full at times; a checkpoint that is not there must not seem to be."""
+        """If a write fails, for example on a full disk, the checkpoint must not seem to exist."""
         trial_id = laboratory.prepare()
-        with pytest.raises(Exception):  # noqa: B017, PT011  (whatever its library raises)
+        with pytest.raises(Exception):  # noqa: B017, PT011  (libraries raise different errors)
             laboratory.train(trial_id, witness=CannotWrite)
         assert laboratory.checkpoints(trial_id) == []
 
     def test_a_warm_start_takes_the_weights(self, laboratory: Laboratory) -> None:
-        """``batches_trained == 0``: the checkpoint is another trial's."""
+        """With ``batches_trained == 0``, the checkpoint belongs to another trial, and its weights are loaded."""
         source, trial_id = laboratory.prepare(length={"batches": 5}), laboratory.prepare()
         laboratory.train(source)
         checkpoint = laboratory.checkpoints(source)[-1]
@@ -165,7 +165,7 @@ class Checkpoints(FrameworkSuite):
         assert laboratory.witness.begun_with == laboratory.weights(checkpoint)
 
     def test_a_warm_start_begins_with_the_first_batch(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
-        """Only the weights are another trial's: the data, the counts and the length are those of a new one."""
+        """Only the weights come from the other trial. Data, counts and length are those of a new trial."""
         source, trial_id = laboratory.prepare(length={"batches": 5}), laboratory.prepare()
         laboratory.train(source)
         laboratory.train(trial_id, latest=laboratory.checkpoints(source)[-1].uuid)
@@ -174,12 +174,12 @@ class Checkpoints(FrameworkSuite):
         assert outcome.weights != undisturbed.outcome.weights
 
     def test_metadata_tells_framework_and_format(self, undisturbed: Undisturbed) -> None:
-        """Years later it is the metadata that says how to read the files."""
+        """The metadata determines how to read the files, even years later."""
         metadata = undisturbed.checkpoint.metadata
         assert [key for key in ("framework", "format") if not isinstance(metadata.get(key), str)] == []
 
     def test_loading_runs_no_code(self, laboratory: Laboratory) -> None:
-        """Checkpoints are passed around; one that could run code would have to be trusted like a program."""
+        """People exchange checkpoints. One that could run code would have to be trusted like a program."""
         trial_id = laboratory.prepare()
         laboratory.train(trial_id, ("training", 5, "leave"))
         laboratory.train(trial_id, witness=Watched)

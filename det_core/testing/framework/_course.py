@@ -1,4 +1,4 @@
-"""What happens to a trial in one run, and when. The trial itself says how far it is."""
+"""Incidents that happen to a trial at certain points of one run. The trial reports the points by `reached`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Incident: TypeAlias = tuple[str, int, str | Callable[[], None]]
-"""(point, how often it was reached before, what happens then), as in ``("training", 5, "leave")``."""
+"""Point, the number of times that it was reached before, and the action, as in ``("training", 5, "leave")``."""
 
 
 class Mishap(Exception):
-    """What the suite lets a trial's code raise."""
+    """Error that the suite raises in a trial's code."""
 
 
 def _fail() -> None:
@@ -27,22 +27,25 @@ INCIDENTS: dict[str, Callable[[], None]] = {
     "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "fail": _fail,
 }
+"""Names of actions mapped to functions."""
 
 
 @dataclass
 class Course:
+    """Incidents of one run, and the points that it has reached."""
+
     incidents: Sequence[Incident]
     counts: Counter[str] = field(default_factory=Counter)
-    """How often each point was reached."""
+    """Number of times that each point was reached."""
 
 
 _courses: list[Course] = []
 
 
 def reached(point: str) -> None:
-    """Call this in your trial's code: ``"training"`` in each batch, ``"validation"`` in each batch of a validation.
+    """Report that the trial has reached a point. Outside of the suite, this does nothing.
 
-    Outside of the suite it does nothing.
+    Trials call it with ``"training"`` in each batch, and with ``"validation"`` in each batch of a validation.
     """
     if not _courses:
         return
@@ -56,7 +59,7 @@ def reached(point: str) -> None:
 
 @contextmanager
 def course(incidents: Sequence[Incident]) -> Iterator[Course]:
-    """The run inside of this block meets these incidents."""
+    """Let the incidents happen to the run in this block."""
     _courses.append(Course(incidents))
     try:
         yield _courses[-1]

@@ -1,4 +1,4 @@
-"""Where the suite trains: everything as under a runner, but for the runner."""
+"""Environment in which the suite trains trials like a runner, but without one."""
 
 from __future__ import annotations
 
@@ -34,32 +34,35 @@ from det_core.trial import Trial
 
 BATCHES = 14
 LENGTH = {"batches": BATCHES}
-"""What trials train, unless a test says otherwise."""
+"""Default length of trials."""
 REPORTED = 4
-"""Batches from one report to the next."""
+"""Number of batches between two reports."""
 SEED = 5
 _LIMIT = 120.0
-"""Seconds that a process may take."""
+"""Time limit of a process in seconds."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trial came to. Equal outcomes are equal bit by bit."""
+    """Result of a trial. Equal outcomes are equal bit by bit."""
 
     rows: list[Any]
-    """The metrics of each batch."""
+    """Metrics of each batch."""
     reports: list[Any]
-    """Everything else that the record has, by step."""
+    """All other reports in the tracking store, by step."""
     weights: Any
+    """Weights in the last checkpoint."""
 
 
 class Laboratory:
-    """Trains trials of one class, here or in processes of their own, and reads what the record says of them.
+    """Environment that trains trials of one class, in this process or in others, and reads their results.
 
     Args:
-        target: the framework's ``run_trial`` as ``"module:attribute"``.
-        config: keys of the experiment config that all trials have.
-        weights: reads them from a checkpoint's directory.
+        directory: directory for all files.
+        target: ``run_trial`` of the framework as ``"module:attribute"``.
+        trial_class: class of the trials.
+        config: config keys that all trials have.
+        weights: reads the weights from a checkpoint's directory.
     """
 
     def __init__(
@@ -75,18 +78,24 @@ class Laboratory:
         self._weights = weights
         self._witnesses: list[Witness] = []
         self.counts: Counter[str] = Counter()
-        """How often the latest run in this process reached each point."""
+        """Number of times that the latest run in this process reached each point."""
         with self._environment():
             self.store: TrackingStore = open_store()
 
     @property
     def witness(self) -> Witness:
-        """Of the latest run in this process."""
-        assert self._witnesses, f"{self._target} must hand its adapter to det_core.trial.TrialLoop"
+        """Witness of the latest run in this process."""
+        assert self._witnesses, f"{self._target} must pass its adapter to det_core.trial.TrialLoop"
         return self._witnesses[-1]
 
     def prepare(self, *, seed: int = SEED, length: Mapping[str, int] = LENGTH, **config: Any) -> int:
-        """Record a new trial, whose config has these keys too; returns its id."""
+        """Record a new trial and return its id.
+
+        Args:
+            seed: seed of the trial.
+            length: length of the trial.
+            config: further config keys.
+        """
         searcher = {**self._config["searcher"], "max_length": dict(length)}
         parsed = parse_config({**self._config, "searcher": searcher, **config}).dump()
         experiment = self.store.create_experiment(config=parsed)
@@ -99,7 +108,14 @@ class Laboratory:
         latest: str | None = None,
         witness: Callable[[TrialAdapter], Witness] = Witness,
     ) -> None:
-        """Run the trial from its latest checkpoint, or from another trial's."""
+        """Run the trial from its latest checkpoint, or from ``latest`` if it has none.
+
+        Args:
+            trial_id: id of the trial.
+            incidents: incidents of this run.
+            latest: checkpoint of another trial.
+            witness: makes the witness of the adapter.
+        """
         begin_run(self.store, trial_id, self._directory, latest=latest)
         with self._environment(), witnessed(witness) as self._witnesses, course(incidents) as met:
             self.counts = met.counts
@@ -107,7 +123,7 @@ class Laboratory:
                 resolve(self._target)(self._trial_class, context)
 
     def train_elsewhere(self, trial_id: int, *incidents: Incident) -> tuple[int, str]:
-        """As `train`, in a process of its own; returns its exit code and what it said."""
+        """Run the trial in another process, and return its exit code and output."""
         begin_run(self.store, trial_id, self._directory)
         request = {
             "file": inspect.getfile(self._trial_class),
@@ -128,6 +144,7 @@ class Laboratory:
         return ran.returncode, ran.stdout + ran.stderr
 
     def checkpoints(self, trial_id: int) -> list[Checkpoint]:
+        """Return the completed checkpoints of a trial, oldest first."""
         return self.store.checkpoints(trial_id=trial_id)
 
     def damage(self, checkpoint: Checkpoint) -> None:
@@ -141,16 +158,18 @@ class Laboratory:
                 file.write_bytes(content)
 
     def weights(self, checkpoint: Checkpoint) -> Any:
+        """Return the weights in a checkpoint, in a form that compares exactly."""
         return exact(self._weights(Path(checkpoint.storage["container_path"], checkpoint.uuid)))
 
     def weights_of(self, adapter: Any) -> Any:
-        """Those that it has now."""
+        """Return the present weights of an adapter, in a form that compares exactly."""
         directory = self._directory / str(uuid.uuid4())
         directory.mkdir()
         adapter.snapshot()(directory)
         return exact(self._weights(directory))
 
     def outcome(self, trial_id: int) -> Outcome:
+        """Return the result of a trial."""
         metrics = list(self.store.metrics(trial_id))
         return Outcome(
             rows=[exact(row) for report in metrics for row in report.batch_metrics or ()],

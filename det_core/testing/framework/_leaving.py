@@ -1,4 +1,4 @@
-"""Runs that end before the training does: asked to leave, or by an error."""
+"""Tests of runs that end before training is done, by a request to stop or an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from det_core.testing.framework._suite import FrameworkSuite, Undisturbed
 _AMID = 5
 """A batch between two reports."""
 _ENOUGH = 10.0
-"""Seconds that threads may take to end."""
+"""Time in seconds within which threads must end."""
 ENDS: dict[str, list[Incident]] = {
     "done": [],
     "asked to leave": [("training", _AMID, "leave")],
@@ -26,17 +26,17 @@ ENDS: dict[str, list[Incident]] = {
 
 
 class Leaving(FrameworkSuite):
-    """Promptly, with everything in a checkpoint, and with the error that it was."""
+    """Tests that a run stops promptly, saves its state, and raises the original error."""
 
     def test_leaves_after_the_batch(self, laboratory: Laboratory) -> None:
-        """A machine that is taken back gives little notice; a report may be hours away."""
+        """A machine may be reclaimed on short notice, and the next report may be hours away."""
         trial_id = laboratory.prepare(scheduling_unit=100)
         laboratory.train(trial_id, ("training", _AMID, "leave"))
         assert laboratory.counts["training"] == _AMID + 1
         assert laboratory.checkpoints(trial_id)[-1].steps_completed == _AMID + 1
 
     def test_leaves_between_two_batches_of_a_validation(self, laboratory: Laboratory) -> None:
-        """A validation may be long as well. Half of one is no result."""
+        """A validation may take long, too. An incomplete validation must not be reported."""
         trial_id = laboratory.prepare(min_validation_period={"batches": 4})
         laboratory.train(trial_id, ("validation", 0, "leave"))
         assert laboratory.counts["validation"] == 1
@@ -46,7 +46,7 @@ class Leaving(FrameworkSuite):
     def test_a_validation_cut_short_does_not_change_training(
         self, laboratory: Laboratory, undisturbed: Undisturbed
     ) -> None:
-        """What it changed for its own purposes is put back, finished or not: the checkpoint comes after it."""
+        """A validation that is cut short must also restore what it changed, because a checkpoint follows."""
         trial_id = laboratory.prepare(min_validation_period={"batches": 4})
         laboratory.train(trial_id, ("validation", 0, "leave"))
         laboratory.train(trial_id)
@@ -74,17 +74,17 @@ class Leaving(FrameworkSuite):
 
     @pytest.mark.parametrize("point", ["training", "validation"])
     def test_errors_of_the_trial_are_raised(self, laboratory: Laboratory, point: str) -> None:
-        """A trial that fails is restarted or ends; one that goes on with an error inside wastes the machine."""
+        """A trial that fails is restarted or ends. One that continues in spite of an error wastes the machine."""
         assert self._failure(laboratory, point)
 
     def test_errors_come_with_the_batch(self, laboratory: Laboratory, caplog: pytest.LogCaptureFixture) -> None:
-        """Whoever looks for the cause needs the batch, and the trial's code may not know it."""
+        """To find the cause, users need the number of the batch, which the trial's code may not know."""
         said = f"{self._failure(laboratory, 'training')} {caplog.text}"
         assert re.search(rf"\bbatch (number )?{_AMID}\b", said), f"expected 'batch {_AMID}' in a log or the error"
 
     @pytest.mark.parametrize("end", ENDS)
     def test_nothing_runs_on(self, laboratory: Laboratory, end: str) -> None:
-        """A thread that is left keeps the process, and with it the slots of the next trial."""
+        """A remaining thread keeps the process alive, and with it the slots that the next trial needs."""
         before = set(threading.enumerate())
         with pytest.raises(Exception) if end == "failed" else nullcontext():  # noqa: PT011
             laboratory.train(laboratory.prepare(), *ENDS[end])
@@ -95,11 +95,11 @@ class Leaving(FrameworkSuite):
         assert laboratory.witness.closed == 1
 
     def _failure(self, laboratory: Laboratory, point: str) -> BaseException:
-        """What a run raises whose code fails."""
+        """Return the error of a run whose code fails."""
         with pytest.raises(Exception) as caught:  # noqa: PT011  (a framework may wrap it in its own)
             laboratory.train(laboratory.prepare(), (point, _AMID if point == "training" else 1, "fail"))
         error: BaseException | None = caught.value
         while error and not isinstance(error, Mishap):
             error = error.__cause__ or error.__context__
-        assert error, f"expected the trial's own error, or one raised from it; not {caught.value!r}"
+        assert error, f"expected the trial's own error, or one raised from it; got {caught.value!r}"
         return caught.value

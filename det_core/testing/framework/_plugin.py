@@ -1,4 +1,4 @@
-"""How the framework joins det."""
+"""Tests of the framework's registration as a plugin."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 
 class Plugin(FrameworkSuite):
-    """Lightly, and without standing in the way of others."""
+    """Tests that the plugin module imports quickly and claims only its own trials."""
 
     def test_the_plugin_is_light(self, spec: FrameworkSpec) -> None:
-        """Its module is imported whenever det starts, also where the framework is not used or not even installed."""
+        """The plugin module is imported whenever det starts, even if the framework is not used or not installed."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         command = [sys.executable, "-c", _IMPORTED, self.plugin]
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
@@ -36,17 +36,17 @@ class Plugin(FrameworkSuite):
         welcome = {*sys.stdlib_module_names, "det_core", self.plugin.partition(".")[0]}
         heavy = {module.partition(".")[0] for module in imported} - welcome
         assert not heavy, (
-            f"{self.plugin} imports {heavy}; move what needs it to another module, and name that as target"
+            f"{self.plugin} imports {heavy}; move the code that needs it to another module, and name that as target"
         )
         target = spec.target.partition(":")[0]
         assert target == self.plugin or target not in imported
 
     def test_the_plugin_claims_only_its_own_trials(self, registry: Registry) -> None:
-        """Two plugins that claim one trial are an error, which the other plugin's users would meet."""
+        """If two plugins claim one trial, the users of the other plugin get an error."""
         assert registry.choose("det_choose_framework", mro=["model_def.Theirs", *mro(Trial)]) is None
 
     def test_the_lines_that_load_a_checkpoint_are_python(self, spec: FrameworkSpec) -> None:
-        """``det checkpoint`` shows them with the path filled in."""
+        """``det checkpoint`` shows these lines with the path filled in."""
         if not spec.loading:
             pytest.skip("the spec has no `loading`")
         compile(spec.loading.format(path="/checkpoints/c"), "loading", "exec")

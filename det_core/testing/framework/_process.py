@@ -1,4 +1,7 @@
-"""One run of a trial in a process of its own; `Laboratory.train_elsewhere` writes the request to its standard input."""
+"""Main module of a process that runs one trial for `Laboratory.train_elsewhere`.
+
+It reads a request as JSON from its standard input.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from det_core.trial import Trial
 
 
 def _trial_class(file: str, module: str, trial_class: str) -> type[Trial]:
-    """Import a class from a file that may lie outside of ``sys.path``, as test files do."""
+    """Import a class from a file that may be outside of ``sys.path``, as test files often are."""
     spec = importlib.util.spec_from_file_location(module, file)
     assert spec and spec.loader
     sys.modules[module] = importlib.util.module_from_spec(spec)
@@ -25,6 +28,7 @@ def _trial_class(file: str, module: str, trial_class: str) -> type[Trial]:
 
 
 def main(request: dict[str, Any]) -> None:
+    """Run the requested trial with the requested incidents."""
     trial_class = _trial_class(*(request[key] for key in ("file", "module", "trial_class")))
     run_trial = resolve(request["target"])
     with course([tuple(incident) for incident in request["incidents"]]), core.init() as context:

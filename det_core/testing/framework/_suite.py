@@ -1,4 +1,4 @@
-"""The framework under test, as all parts of its suite see it."""
+"""Attributes and fixtures that all parts of the framework suite share."""
 
 from __future__ import annotations
 
@@ -19,45 +19,53 @@ from det_core.testing.framework._laboratory import BATCHES, REPORTED, Laboratory
 from det_core.trial import Trial
 
 _EPOCHS = range(3, BATCHES // 2 + 1)
-"""Batches per epoch with which all cases occur: killed amid one, at its end, and twice in one."""
+"""Numbers of batches per epoch for which a run is killed within an epoch, at its end, and twice in one."""
 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A trial that nothing happened to."""
+    """Result of a trial that trained without incidents."""
 
     outcome: Outcome
+    """Weights and reports of the trial."""
     checkpoint: Checkpoint
+    """Last checkpoint of the trial."""
     batches_per_epoch: int | None
+    """Number of batches per epoch of the trial's data, or None if unknown."""
 
 
 class FrameworkSuite(Suite):
-    """What a subclass says about its framework."""
+    """Attributes that describe the framework, set by subclasses."""
 
     plugin: ClassVar[str] = ""
-    """The module that the framework's entry point in the group ``det`` names."""
+    """Module that the framework's entry point in the group ``det`` names."""
     trial_class: ClassVar[type[Trial] | None] = None
-    """A trial that trains something tiny, at the top of its module.
+    """Trial class that trains a tiny model, defined at the top level of its module.
 
-    It calls `reached` in each batch; an epoch has 3 to 7 of them, a validation at least 2. Batch metrics have under
-    ``records`` what tells batches of the data apart. It draws random numbers, so that lost generators show.
-    """
+    The trial calls `reached` in each batch. An epoch has 3 to 7 batches, and a validation at least 2. Batch metrics
+    contain under ``records`` a value that differs between batches of the data. The trial draws random numbers, so that
+    the suite notices generators that are not restored."""
     hyperparameters: ClassVar[Mapping[str, Any]] = {"global_batch_size": 4}
-    """Those of the trial."""
+    """Hyperparameters of the trial."""
     metric: ClassVar[str] = "validation_loss"
-    """A validation metric of the trial; smaller is better."""
+    """Validation metric of the trial. Smaller values are better."""
 
     def weights(self, path: Path) -> Any:
-        """Override this. Reads the weights from a checkpoint's directory: numbers, arrays, bytes, lists and dicts."""
+        """Return the weights in a checkpoint's directory. Subclasses must override this.
+
+        Returns:
+            Numbers, arrays or bytes, possibly in lists and dicts.
+        """
         raise NotImplementedError(
-            f"{type(self).__name__} must override weights(path); expected the weights that the checkpoint in the "
-            "directory holds, for example: return json.loads((path / 'weights.json').read_text())"
+            f"{type(self).__name__} must override weights(path); expected the weights in the checkpoint's directory, "
+            "for example: return json.loads((path / 'weights.json').read_text())"
         )
 
     @pytest.fixture(scope="class")
     @classmethod
     def registry(cls) -> Registry:
-        assert cls.plugin, f"{cls.__name__} must say plugin = 'my_package.plugin'"
+        """Return a registry with only this plugin."""
+        assert cls.plugin, f"{cls.__name__} must set plugin = 'my_package.plugin'"
         found = Registry([importlib_metadata.EntryPoint(cls.plugin, cls.plugin, "det")])
         assert [report.problem for report in found.reports] == [""]
         return found
@@ -65,18 +73,21 @@ class FrameworkSuite(Suite):
     @pytest.fixture(scope="class")
     @classmethod
     def spec(cls, registry: Registry) -> Spec:
+        """Return the spec of the framework."""
         name = registry.choose("det_choose_framework", mro=mro(cls._trial_class()))
         assert name is not None, f"det_choose_framework of {cls.plugin} must name the framework of {cls.trial_class}"
         return registry.find("framework", name)
 
     @pytest.fixture
     def laboratory(self, spec: FrameworkSpec, tmp_path: Path) -> Iterator[Laboratory]:
+        """Return an environment for one test."""
         with self._laboratory(spec, tmp_path / "laboratory") as laboratory:
             yield laboratory
 
     @pytest.fixture(scope="class")
     @classmethod
     def undisturbed(cls, spec: FrameworkSpec, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbed]:
+        """Return the result of a trial without incidents, which is trained once per class."""
         with cls._laboratory(spec, tmp_path_factory.mktemp("undisturbed")) as laboratory:
             trial_id = laboratory.prepare()
             laboratory.train(trial_id)
@@ -92,10 +103,10 @@ class FrameworkSuite(Suite):
 
     @classmethod
     def _trial_class(cls) -> type[Trial]:
-        assert cls.trial_class, f"{cls.__name__} must say trial_class = MyTrial"
+        assert cls.trial_class, f"{cls.__name__} must set trial_class = MyTrial"
         assert "<locals>" not in cls.trial_class.__qualname__, (
-            f"{cls.trial_class.__qualname__} is defined inside of a function, where other processes cannot import it; "
-            "move it to the top of the module"
+            f"{cls.trial_class.__qualname__} is defined inside a function, so other processes cannot import it; "
+            "move it to the top level of the module"
         )
         return cls.trial_class
 
@@ -118,5 +129,5 @@ class FrameworkSuite(Suite):
 
 
 def mro(trial_class: type[Trial]) -> list[str]:
-    """As ``det_choose_framework`` receives it."""
+    """Return the names of a class and its bases as ``det_choose_framework`` receives them."""
     return [f"{base.__module__}.{base.__qualname__}" for base in trial_class.__mro__]

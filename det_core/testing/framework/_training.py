@@ -1,4 +1,4 @@
-"""A run that nothing happens to."""
+"""Tests of a run without incidents."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from det_core.testing.framework._suite import FrameworkSuite, Undisturbed
 
 
 class Training(FrameworkSuite):
-    """How long, with which metrics, and what it depends on."""
+    """Tests of the length of training, its metrics, and its dependence on the seed."""
 
     @pytest.mark.parametrize("unit", ["batches", "records", "epochs"])
     def test_trains_as_long_as_asked(self, laboratory: Laboratory, undisturbed: Undisturbed, unit: str) -> None:
-        """A search method compares trials of equal lengths; one that trains longer would win unfairly."""
+        """Search methods compare trials of equal lengths. A trial that trained longer would win unfairly."""
         if unit == "epochs" and undisturbed.batches_per_epoch is None:
-            pytest.skip("the data does not say how long an epoch is")
+            pytest.skip("the data has no length")
         records = self.hyperparameters["global_batch_size"] if unit == "records" else 1
         length, expected = {
             "batches": (7, 7),
@@ -36,12 +36,12 @@ class Training(FrameworkSuite):
         assert laboratory.counts["training"] == len(laboratory.outcome(trial_id).rows) == BATCHES
 
     def test_metrics_and_metadata_are_plain(self, laboratory: Laboratory) -> None:
-        """They are kept as JSON, in checkpoints too; a tensor among them would hold memory, or a device's."""
+        """They are stored as JSON, also in checkpoints. A tensor among them would occupy memory of a device."""
         laboratory.train(laboratory.prepare())
         assert [value for value in laboratory.witness.values if not _is_plain(dict(value))] == []
 
     def test_reports_come_when_they_are_due(self, undisturbed: Undisturbed) -> None:
-        """Steps of reports must not depend on the framework, or curves of trials could not be compared."""
+        """If the steps of reports depended on the framework, curves of trials could not be compared."""
         steps = [step for group, step, _ in undisturbed.outcome.reports if group == "training"]
         assert steps == [*range(REPORTED, BATCHES, REPORTED), BATCHES]
 
@@ -52,19 +52,19 @@ class Training(FrameworkSuite):
         assert [length for length in laboratory.witness.lengths.pop() if length is not None and length < 1] == []
 
     def test_the_same_seed_trains_the_same(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
-        """Or else no result could be reproduced, and no resumption be exact."""
+        """Otherwise results could not be reproduced, and resuming could not be exact."""
         trial_id = laboratory.prepare()
         laboratory.train(trial_id)
         assert laboratory.outcome(trial_id) == undisturbed.outcome
 
     def test_another_seed_trains_otherwise(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
-        """Seeds are there to tell luck from merit."""
+        """Users compare seeds to tell luck from merit."""
         trial_id = laboratory.prepare(seed=SEED + 1)
         laboratory.train(trial_id)
         assert laboratory.outcome(trial_id).weights != undisturbed.outcome.weights
 
     def test_validation_does_not_change_training(self, laboratory: Laboratory, undisturbed: Undisturbed) -> None:
-        """How often one looks must not decide what one gets."""
+        """The number of validations must not affect the result."""
         trial_id = laboratory.prepare(min_validation_period={"batches": 1})
         laboratory.train(trial_id)
         outcome = laboratory.outcome(trial_id)

@@ -1,4 +1,4 @@
-"""Who stands between det's loop and an adapter, and notes what passes."""
+"""Wrapper between the training loop and an adapter that records values as they pass."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from det_core.trial import TrialContext, TrialLoop
 
 
 class Witness:
-    """Passes everything on. Tests derive others, which meddle."""
+    """Wrapper of an adapter that forwards all calls. Tests derive classes that interfere."""
 
     context: TrialContext
 
     def __init__(self, adapter: TrialAdapter) -> None:
         self.adapter = adapter
         self.values: list[Mapping[str, Any]] = []
-        """All metrics and metadata, as the adapter returned them."""
+        """All metrics and metadata that the adapter returned."""
         self.lengths = {self._lengths()}
+        """All pairs of lengths that the adapter reported."""
         self.closed = 0
+        """Number of calls of `close`."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.adapter, name)
 
     def trained(self, rows: Sequence[Metrics]) -> None:
-        """The loop took note of these batches."""
+        """Record the metrics of batches that the loop received."""
         self.values += rows
         self.lengths.add(self._lengths())
 
@@ -57,7 +59,7 @@ class Witness:
 
 @contextmanager
 def witnessed(kind: Callable[[TrialAdapter], Witness]) -> Iterator[list[Witness]]:
-    """Loops made inside of this block have a witness each."""
+    """Give every loop that is made in this block a witness, and yield the list of witnesses."""
     witnesses: list[Witness] = []
     make, note = TrialLoop.__init__, TrialLoop.trained
 

@@ -1,6 +1,6 @@
-"""The compliance suite for stores. A store that passes it keeps checkpoints as det promises.
+"""Compliance suite for stores. A store that passes it keeps checkpoints complete and intact.
 
-A file with these lines tests yours (`docs/storage.md`)::
+A file with these lines tests your store (`docs/storage.md`)::
 
     class TestMyStorage(StorageCompliance):
         @pytest.fixture
@@ -20,8 +20,8 @@ __all__ = ["Opener", "StorageCompliance"]
 
 
 class StorageCompliance(Files, Names, Checkpoints, Together):
-    """Derive from it, override the fixture ``opener``, and the fixture ``broken`` if you can.
+    """Base class for the tests of a store. Subclasses override the fixture ``opener``, and if possible ``broken``.
 
-    Attributes say what a medium cannot do: ``longest_part``, ``longest_path``, ``newlines``, ``exact_sizes``,
+    Attributes describe limitations of a medium: ``longest_part``, ``longest_path``, ``newlines``, ``exact_sizes``,
     ``large_file``, ``processes``, ``expected_failures``. Redefining a test is an error.
     """

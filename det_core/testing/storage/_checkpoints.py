@@ -1,4 +1,4 @@
-"""Whole checkpoints: there or not there, and never wrong."""
+"""Tests that whole checkpoints are either present and intact, or absent."""
 
 from __future__ import annotations
 
@@ -37,19 +37,20 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def contents_of(directory: Path) -> dict[str, bytes]:
-    """What was restored, without its own ``metadata.json``."""
+    """Return the restored files without the checkpoint's own ``metadata.json``."""
     found = det_storage.scan(directory)
     return {name: b"" if name.endswith("/") else path.read_bytes() for name, path in found.items()}
 
 
 def assert_nothing_is_there(storage: StorageManager, storage_id: str) -> None:
+    """Check that the checkpoint does not exist and has no files."""
     with pytest.raises(CheckpointNotFound):
         det_storage.find(storage, storage_id)
     assert storage.list(storage_id) == {}
 
 
 class Checkpoints(StoreSuite):
-    """`det_core.storage` over the store."""
+    """Tests of `det_core.storage` with this store."""
 
     def test_a_saved_checkpoint_restores(self, shelf: Shelf, tmp_path: Path) -> None:
         resources = det_storage.save(shelf.storage, "c", shelf.files(CONTENTS), {"steps_completed": 3})
@@ -122,7 +123,7 @@ class Checkpoints(StoreSuite):
 
 
 def _save_for_a_minute(storage: StorageManager, storage_id: str, files: Mapping[str, Path]) -> None:
-    """Save and delete in turn: a fast store may be done before the next change of a file."""
+    """Save and delete repeatedly, because a fast store may finish before the next change of a file."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         det_storage.save(storage, storage_id, files, {})
@@ -131,7 +132,7 @@ def _save_for_a_minute(storage: StorageManager, storage_id: str, files: Mapping[
 
 @contextmanager
 def _changing(path: Path) -> Iterator[None]:
-    """Another thread writes to the file all the time."""
+    """Write to the file from another thread while the block runs."""
     stop = threading.Event()
 
     def change() -> None:

@@ -1,4 +1,4 @@
-"""The verbs of a store, one file at a time."""
+"""Tests of the methods of a store on single files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from det_core.interfaces.storage import StorageManager
 from det_core.testing.storage._store import Opener, Shelf, StoreSuite, tells_what_is_stored
 
 _CLOCKS_DIFFER = timedelta(minutes=1)
+"""Maximum difference between the clocks of this host and the store."""
 _ONE_PAGE = 1000
-"""Entries of a listing that object stores return at once."""
+"""Maximum number of entries in one page of an object store's listing."""
 CONTENT = bytes(range(256)) * 40
 
 
 class Files(StoreSuite):
-    """put, get, list, delete and stored."""
+    """Tests of put, get, list, delete and stored."""
 
     def test_what_is_put_is_got(self, shelf: Shelf) -> None:
         shelf.put("c", "state.pth", CONTENT)
@@ -165,7 +166,7 @@ class Files(StoreSuite):
             shelf.put("c", "a", b"x")
         with pytest.raises(StorageError):
             det_storage.check(shelf.storage)
-        with suppress(StorageError, FileNotFoundError):  # it may tell, or hold nothing; never anything else
+        with suppress(StorageError, FileNotFoundError):  # other errors are not allowed
             shelf.get("c", "a")
         with suppress(StorageError):
             assert shelf.storage.list("c") == {}

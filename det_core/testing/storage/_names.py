@@ -1,4 +1,4 @@
-"""Names that are easily taken for something else."""
+"""Tests of names with special characters or unusual lengths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ODD_NAMES = (
 
 
 class Names(StoreSuite):
-    """Every name comes back as it went in."""
+    """Tests that every name is listed exactly as it was stored."""
 
     @pytest.mark.parametrize("name", ODD_NAMES)
     def test_an_odd_name_is_kept(self, shelf: Shelf, name: str) -> None:

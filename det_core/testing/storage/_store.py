@@ -1,4 +1,4 @@
-"""The store under test, as all parts of its suite see it."""
+"""Attributes and fixtures that all parts of the storage suite share."""
 
 from __future__ import annotations
 
@@ -14,70 +14,75 @@ from det_core.interfaces.storage import StorageManager
 from det_core.testing._suite import Suite
 
 Opener = Callable[[], StorageManager]
+"""Function that opens the store under test."""
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """A store that takes and gives contents where the interface has files."""
+    """A store with methods that take and return contents instead of files."""
 
     storage: StorageManager
     scratch: Path
 
     def put(self, storage_id: str, path: str, content: bytes) -> str | None:
+        """Store a file with this content."""
         return self.storage.put(storage_id, path, self.file(content))
 
     def put_all(self, storage_id: str, contents: Mapping[str, bytes]) -> None:
+        """Store several files."""
         for path, content in contents.items():
             self.put(storage_id, path, content)
 
     def get(self, storage_id: str, path: str) -> bytes:
+        """Return the content of a stored file."""
         target = self.file(b"")
         target.unlink()
         self.storage.get(storage_id, path, target)
         return target.read_bytes()
 
     def get_all(self, storage_id: str) -> dict[str, bytes]:
-        """Every file, directories as nothing."""
+        """Return the contents of all files. Directories have empty contents."""
         names = self.storage.list(storage_id)
         return {name: b"" if name.endswith("/") else self.get(storage_id, name) for name in names}
 
     def file(self, content: bytes) -> Path:
-        """A new file with this content."""
+        """Create a file with this content."""
         with tempfile.NamedTemporaryFile(dir=self.scratch, delete=False) as file:
             file.write(content)
         return Path(file.name)
 
     def files(self, contents: Mapping[str, bytes]) -> dict[str, Path]:
-        """Sources for `det_core.storage.save`."""
+        """Create source files for `det_core.storage.save`."""
         return {name: self.scratch if name.endswith("/") else self.file(data) for name, data in contents.items()}
 
 
 def tells_what_is_stored(storage: StorageManager) -> bool:
-    """Whether the store implements `stored`, which is optional."""
+    """Return whether the store implements `stored`, which is optional."""
     return type(storage).stored is not StorageManager.stored
 
 
 class StoreSuite(Suite):
-    """What a subclass says about its store."""
+    """Attributes that describe the store, set by subclasses."""
 
     longest_part: ClassVar[int] = 255
-    """Bytes, as UTF-8, of the longest name between two slashes."""
+    """Maximum length of a name between two slashes, in bytes of UTF-8."""
     longest_path: ClassVar[int] = 900
-    """Bytes, as UTF-8, of the longest path inside a checkpoint."""
+    """Maximum length of a path in a checkpoint, in bytes of UTF-8."""
     newlines: ClassVar[bool] = True
     """Whether names may contain line ends."""
     exact_sizes: ClassVar[bool] = True
-    """Whether stored files are as large as their contents; not where they are compressed or encrypted."""
+    """Whether stored files are as large as their contents. False if they are compressed or encrypted."""
     large_file: ClassVar[int] = 9 << 20
-    """Bytes of a file that the store handles in parts, if it ever does so."""
+    """Size in bytes of a file that is large enough for the store to handle in parts, if it ever does so."""
     processes: ClassVar[bool] = True
-    """Whether other processes can open the store; ``opener`` then pickles."""
+    """Whether other processes can open the store. ``opener`` must then be picklable."""
 
     @pytest.fixture
     def opener(self) -> Opener:
-        """Override this. A function without arguments that opens the store, as often as it is called.
+        """Return a function without arguments that opens the store. Subclasses must override this fixture.
 
-        The store is empty for every test. What the fixture cleans up after its ``yield`` is its own affair.
+        The function may be called several times. The store is empty at the start of every test. The fixture may clean
+        up after its ``yield``.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must override the fixture `opener`; expected a function that opens the empty "
@@ -86,15 +91,20 @@ class StoreSuite(Suite):
 
     @pytest.fixture
     def broken(self) -> Opener:
-        """Override this too if you can: opens a store that cannot be written, such as one without its bucket."""
+        """Return a function that opens a store to which nothing can be written, such as one without its bucket.
+
+        Subclasses should override this fixture if possible.
+        """
         pytest.skip("the fixture `broken` is not overridden")
 
     @pytest.fixture
     def storage(self, opener: Opener) -> StorageManager:
+        """Return the opened store."""
         return opener()
 
     @pytest.fixture
     def shelf(self, storage: StorageManager, tmp_path: Path) -> Shelf:
+        """Return the opened store as a `Shelf`."""
         scratch = tmp_path / "scratch"
         scratch.mkdir()
         return Shelf(storage, scratch)

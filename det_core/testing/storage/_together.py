@@ -1,4 +1,4 @@
-"""Several managers, threads and processes on one store."""
+"""Tests of several managers, threads and processes that use one store at the same time."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PROCESSES = 2
 _EACH = 10
 _ROUNDS = 30
 _LIMIT = 120.0
-"""Seconds that the processes together may take."""
+"""Time limit in seconds for all processes together."""
 
 
 def work(storage: StorageManager, scratch: Path, worker: int) -> None:
-    """Store files, some in a checkpoint that all workers share, and read them back."""
+    """Store files and read them back, some of them in a checkpoint that all workers share."""
     scratch.mkdir()
     shelf = Shelf(storage, scratch)
     for number in range(_EACH):
@@ -42,7 +42,7 @@ def open_and_work(opener: Opener, scratch: Path, worker: int) -> None:
 
 
 class Together(StoreSuite):
-    """What one does, all see, and nobody disturbs the others."""
+    """Tests that changes are visible to all users of a store, and that users do not interfere with each other."""
 
     def test_two_managers_see_each_other(self, shelf: Shelf, opener: Opener) -> None:
         other = Shelf(opener(), shelf.scratch)
@@ -66,7 +66,7 @@ class Together(StoreSuite):
         try:
             pickle.dumps(opener)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            pytest.fail(f"`opener` must pickle, or say processes = False: {error}")
+            pytest.fail(f"`opener` must be picklable; otherwise set processes = False: {error}")
         spawn = multiprocessing.get_context("spawn")
         started = [
             spawn.Process(target=open_and_work, args=(opener, shelf.scratch / str(worker), worker))
@@ -141,7 +141,10 @@ def _is_visible(storage: StorageManager, storage_id: str) -> bool:
 
 @contextmanager
 def _while_it_runs(action: Callable[[], object]) -> Iterator[Callable[[], bool]]:
-    """Run something in a thread; the body asks whether it still runs. Its error is raised at the end."""
+    """Run an action in a thread, and yield a function that returns whether it is still running.
+
+    An error of the action is raised at the end of the block.
+    """
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(action)
         yield lambda: not job.done()
