@@ -72,7 +72,7 @@ class RecordExists(TrackingError):
 
 
 class RecordInUse(TrackingError):
-    """The deletion was refused because something else in the tracking store needs the record."""
+    """The deletion was refused because something else in the tracking store refers to the record."""
 
 
 class StoreCorrupt(TrackingError):

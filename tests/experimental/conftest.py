@@ -1,4 +1,4 @@
-"""A record with a trained experiment in it, and the toy framework."""
+"""Fixtures for the SDK: a tracking store with a trained experiment, and the toy framework."""
 
 from __future__ import annotations
 
