@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 Metrics = Mapping[str, Any]
+"""Metric names mapped to values."""
 
 
 class TrialAdapter(ABC):

@@ -60,6 +60,7 @@ class Close:
 
 
 Action = Create | Train | Close
+"""Any action of a search method."""
 
 
 def plain(action: Action) -> list[Any]:
