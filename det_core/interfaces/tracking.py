@@ -96,7 +96,9 @@ class Experiment:
     """An experiment as recorded in the tracking store."""
 
     id: int
+    """Id assigned by the store."""
     state: State
+    """Present state."""
     name: str
     """Name from the config, or as edited since."""
     description: str
@@ -122,6 +124,7 @@ class Experiment:
     archived: bool
     """Whether users have put it aside."""
     start_time: datetime
+    """Time at which it was recorded."""
     end_time: datetime | None
     """Time at which it reached a final state, or None before."""
 
@@ -131,10 +134,13 @@ class Trial:
     """A trial as recorded in the tracking store."""
 
     id: int
+    """Id assigned by the store."""
     experiment_id: int
+    """Id of its experiment."""
     request_id: int
     """Id that the search method chose. Negative once a restarted search has given that id to another trial."""
     state: State
+    """Present state."""
     hparams: Mapping[str, Any]
     """Hyperparameter names mapped to values, nested as in the config."""
     seed: int
@@ -162,6 +168,7 @@ class Trial:
     external_id: str | None
     """Id that the caller chose for a trial of an unmanaged experiment."""
     start_time: datetime
+    """Time at which it was recorded."""
     end_time: datetime | None
     """Time at which it reached a final state, or None before."""
 
@@ -184,6 +191,7 @@ class Validation:
     """A finite value of the searcher's metric."""
 
     value: float
+    """Value of the metric."""
     steps_completed: int
     """Number of batches trained at the validation."""
 
@@ -193,6 +201,7 @@ class TrialResult:
     """A trial with its best and its latest validation."""
 
     trial: Trial
+    """The trial."""
     best: Validation | None
     """Best validation, or None if there is none with a finite value."""
     latest: Validation | None
@@ -204,6 +213,7 @@ class Run:
     """One start of a trial's processes. Every write of that start carries its ``run_id``."""
 
     trial_id: int
+    """Id of the trial."""
     run_id: int
     """Number of the run within the trial, from 1."""
     allocation_id: str
@@ -272,7 +282,9 @@ class MetricsReport:
     """Metrics that were reported for one (trial, group, step)."""
 
     trial_id: int
+    """Id of the trial."""
     run_id: int
+    """Run that reported them."""
     group: str
     """``training``, ``validation`` or any other name without ``.``."""
     steps_completed: int
@@ -290,12 +302,15 @@ class SystemMetrics:
     """Usage of a host's resources at one time during a run of a trial."""
 
     trial_id: int
+    """Id of the trial."""
     run_id: int
+    """Run during which they were measured."""
     group: str
     """``cpu``, ``memory``, ``disk``, ``network`` or ``gpu``."""
     metrics: Mapping[str, Any]
     """Agent ids mapped to the values of that group."""
     time: datetime
+    """Time of the measurement."""
     id: int = 0
     """Id assigned by the store, ascending."""
 
@@ -307,9 +322,11 @@ class Checkpoint:
     uuid: str
     """Id of the checkpoint, also in its storage."""
     trial_id: int
+    """Trial that wrote it."""
     run_id: int
     """Run that wrote it."""
     state: CheckpointState
+    """Present state."""
     steps_completed: int | None
     """Number of batches trained when it was saved. None for a checkpoint that is not completed."""
     storage: Mapping[str, Any]
@@ -329,6 +346,7 @@ class ScoredCheckpoint:
     """A checkpoint with the value by which checkpoints are ranked."""
 
     checkpoint: Checkpoint
+    """The checkpoint."""
     value: float | None
     """Value of the searcher's metric at the checkpoint's batch, or None if it was not validated there."""
 
@@ -338,7 +356,9 @@ class LogLine:
     """One line that a trial's processes or its runner printed."""
 
     trial_id: int
+    """Id of the trial."""
     run_id: int
+    """Run that printed it."""
     rank: int
     """Rank of the worker that printed it."""
     stdtype: str
@@ -346,6 +366,7 @@ class LogLine:
     log: str
     """Text of the line without its newline."""
     time: datetime
+    """Time at which it was received."""
     id: int = 0
     """Id assigned by the store, ascending."""
 
