@@ -1,4 +1,4 @@
-"""What det's frameworks for TensorFlow share. A library, not a plugin: it registers nothing."""
+"""Library shared by det's frameworks for TensorFlow. It is not a plugin and registers nothing."""
 
 from __future__ import annotations
 

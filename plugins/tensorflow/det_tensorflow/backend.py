@@ -1,4 +1,4 @@
-"""What a distributed backend does to training with TensorFlow: the contract of its adapters."""
+"""Contract for adapters of distributed backends to TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,41 +15,49 @@ Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 
 
 class TensorFlowBackend:
-    """How the slots of a trial train as one. As it is, for one slot; adapters override it for theirs.
+    """Base class for adapters, which make the slots of a trial train together. It implements training on one slot.
 
-    An adapter is what ``BackendSpec.adapters["estimator"]`` and ``["keras"]`` name: a subclass. On every slot it is
-    constructed as ``adapter(context, options)`` before the trial is. All slots call all methods alike, in graphs and
-    eagerly, except for `close`. det by itself shares out the data, puts the metrics of slots together, lets the chief
-    alone write checkpoints, and restores them on every slot.
+    ``BackendSpec.adapters["estimator"]`` and ``["keras"]`` name a subclass of this class. Each slot constructs it as
+    ``adapter(context, options)`` before it constructs the trial. All slots call all methods in the same order, in graphs
+    and eagerly, except for `close`. The adapter need not shard data, combine metrics or handle checkpoints: det does
+    that itself. Only the chief writes checkpoints, and every slot restores them.
     """
 
     def average(self, gradients: Sequence[Gradient], *, name: str, fp16_compression: bool) -> list[Gradient]:
-        """The mean over the slots of each gradient.
+        """Return the mean of each gradient over the slots.
 
         Args:
-            name: of the optimizer, the same on all slots.
-            fp16_compression: whether they may travel as float16, by the config's
+            gradients: the gradients of this slot.
+            name: the name of the optimizer, the same on all slots.
+            fp16_compression: whether gradients may be sent as float16, from the config's
                 ``optimizations.gradient_compression``.
         """
         return list(gradients)
 
     def broadcast(self, variables: Sequence[Any]) -> Any:
-        """Make variables those of the chief.
+        """Set variables to the chief's values.
 
         Returns:
-            The operation that does, if this is called within a graph.
+            Within a graph, the operation that sets them.
         """
         return None if tf.executing_eagerly() else tf.no_op()
 
     def training(self) -> AbstractContextManager[Any]:
-        """What TensorFlow is called in to train; its errors that another slot's end caused become `PeerLost`."""
+        """Return the context in which det trains. It turns errors that the loss of another slot caused into `PeerLost`."""
         return nullcontext()
 
     def close(self) -> None:
-        """Training has ended, well or not; other slots may be gone."""
+        """Release resources after training, whether it succeeded or failed. Other slots may be gone by then."""
 
 
 def backend_of(framework: str, context: TrialContext) -> TensorFlowBackend:
-    """The adapter of the backend that started this process. Raises as `det_core.launch.backends.adapt`."""
+    """Return the adapter of the backend that started this process.
+
+    Args:
+        framework: the name of the framework, a key of ``BackendSpec.adapters``.
+
+    Raises:
+        LaunchError, InvalidExperimentException, PluginError, ConfigError: as for `det_core.launch.backends.adapt`.
+    """
     found: TensorFlowBackend = backends.adapt(framework, context, TensorFlowBackend)
     return found

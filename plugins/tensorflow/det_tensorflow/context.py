@@ -1,4 +1,4 @@
-"""What trials of all frameworks for TensorFlow may ask for and must hand over."""
+"""Trial context shared by all frameworks for TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _Optimizer = TypeVar("_Optimizer")
 
 
 class TensorFlowTrialContext(TrialContext):
-    """The context of a trial in TensorFlow."""
+    """Base class for the contexts of TensorFlow trials."""
 
     def __init__(self, **place: Any) -> None:
         super().__init__(**place)
         self._backend = TensorFlowBackend()
         self._train: TrainContext | None = None
         self._exchanges: list[Exchange] = []
-        """One per wrapped optimizer."""
+        """One exchange per wrapped optimizer."""
         self._datasets: list[Any] = []
-        """Everything that `wrap_dataset` returned."""
+        """All datasets that `wrap_dataset` returned."""
 
     @classmethod
     def from_core(cls, core: Context) -> Self:
@@ -40,30 +40,30 @@ class TensorFlowTrialContext(TrialContext):
         return context
 
     def get_tensorboard_path(self) -> Path:
-        """The directory whose files are stored for TensorBoard.
+        """Return the directory whose files are stored for TensorBoard.
 
         Raises:
-            InvalidTrial: there is no training, as after `from_config`.
+            InvalidTrial: the context was made by `from_config`, so there is no training.
         """
         if self._train is None:
             raise InvalidTrial("a context made by from_config() has no TensorBoard directory; train with det run")
         return self._train.get_tensorboard_path()
 
     def wrap_optimizer(self, optimizer: _Optimizer) -> _Optimizer:
-        """Hand over an optimizer as soon as it is made: gradients will be those of all slots.
+        """Make an optimizer apply the gradients of all slots. Call this right after the optimizer is made.
 
-        Of one around another, such as a ``LossScaleOptimizer`` of your own, hand over the outer one.
+        If the optimizer is inside another one, such as a ``LossScaleOptimizer``, pass the outer one.
 
         Args:
             optimizer: a ``tf.keras.optimizers.Optimizer``, one of ``tf.keras.optimizers.legacy``, or a
-                ``tf.compat.v1.train.Optimizer``. It is changed in place, so that it also exchanges gradients, and adds
-                them up over ``optimizations.aggregation_frequency`` batches.
+                ``tf.compat.v1.train.Optimizer``. It is changed in place: it then averages gradients over the slots and
+                aggregates them over ``optimizations.aggregation_frequency`` batches.
 
         Returns:
-            The same, to be used from now on.
+            The same optimizer.
 
         Raises:
-            InvalidTrial: it is something else, or the name of an optimizer.
+            InvalidTrial: the argument is not an optimizer, for example the name of one.
         """
         optimizations = self.config.optimizations
         exchange = Exchange(
@@ -78,14 +78,14 @@ class TensorFlowTrialContext(TrialContext):
         return optimizer
 
     def _share_aggregated(self) -> Any:
-        """Before each checkpoint, on all slots: one slot's variables become those of all; see `Exchange.share`."""
+        """Call `Exchange.share` for all optimizers. All slots do this before each checkpoint."""
         shared = [exchange.share() for exchange in self._exchanges]
         return None if tf.executing_eagerly() else tf.group(*shared)
 
     def _shard(self, dataset: Any, shard: bool) -> Any:
         if not isinstance(dataset, tf.data.Dataset):
             raise InvalidTrial(
-                f"wrap_dataset() got a {type(dataset).__name__}; expected a tf.data.Dataset, right after it is made"
+                f"wrap_dataset() got a {type(dataset).__name__}; expected a tf.data.Dataset, right after it is created"
             )
         if shard and self.distributed.size > 1:
             dataset = dataset.shard(self.distributed.size, self.distributed.rank)
@@ -94,12 +94,12 @@ class TensorFlowTrialContext(TrialContext):
 
 
 class TensorFlowExperimentalContext:
-    """``context.experimental``: names of the past, which say what to use instead."""
+    """``context.experimental``, with methods that were removed. Their errors name the replacement."""
 
     def cache_train_dataset(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises InvalidTrial: use ``tf.data.Dataset.cache()``."""
+        """Raise `InvalidTrial`, which recommends ``tf.data.Dataset.cache()``."""
         raise InvalidTrial("cache_train_dataset() was removed; use tf.data.Dataset.cache() on the training data")
 
     def cache_validation_dataset(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises InvalidTrial: use ``tf.data.Dataset.cache()``."""
+        """Raise `InvalidTrial`, which recommends ``tf.data.Dataset.cache()``."""
         raise InvalidTrial("cache_validation_dataset() was removed; use tf.data.Dataset.cache() on the validation data")

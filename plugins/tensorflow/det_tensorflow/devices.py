@@ -1,4 +1,4 @@
-"""Which GPU a slot uses."""
+"""Assignment of GPUs to slots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from det_core.trial import TrialContext
 
 
 def choose(context: TrialContext) -> None:
-    """Leave this slot its own GPU, or none if the trial has no slots.
+    """Make only this slot's GPU visible in eager mode, or none if the trial has no slots.
 
     Raises:
         InvalidTrial: there are fewer GPUs than slots.
@@ -21,7 +21,11 @@ def choose(context: TrialContext) -> None:
 
 
 def in_sessions(config: Any, context: TrialContext) -> Any:
-    """What `choose` is in eager mode, for sessions: a copy of a ``ConfigProto`` that leaves this slot its own GPU."""
+    """Return a copy of a session's ``ConfigProto`` in which only this slot's GPU is visible.
+
+    Raises:
+        InvalidTrial: there are fewer GPUs than slots.
+    """
     own, chosen = own_gpu(context), tf.compat.v1.ConfigProto()
     chosen.CopyFrom(config)
     if own is None:
@@ -32,10 +36,14 @@ def in_sessions(config: Any, context: TrialContext) -> Any:
 
 
 def own_gpu(context: TrialContext) -> int | None:
-    """The number of this slot's GPU among those that TensorFlow finds; None: it has none. Raises as `choose`."""
+    """Return the index of this slot's GPU among those that TensorFlow finds, or None if it uses none.
+
+    Raises:
+        InvalidTrial: there are fewer GPUs than slots.
+    """
     gpus, rank = tf.config.list_physical_devices("GPU"), context.distributed.local_rank
     if context.config.resources.slots_per_trial == 0 or not gpus:
         return None
     if rank >= len(gpus):
-        raise InvalidTrial(f"slot {rank} of this machine has no GPU, of which there are {len(gpus)}; use fewer slots")
+        raise InvalidTrial(f"slot {rank} of this machine has no GPU: there are only {len(gpus)}; use fewer slots")
     return rank

@@ -1,4 +1,4 @@
-"""Files of checkpoints that TensorFlow reads."""
+"""Errors of checkpoint files that TensorFlow reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from det_core.errors import CheckpointCorrupt
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Around code by which TensorFlow reads the files of a checkpoint: what it says of damage becomes our error.
+    """Turn TensorFlow's errors about the files of a checkpoint into `CheckpointCorrupt`.
+
+    Args:
+        path: the file or directory that the error names.
 
     Raises:
         CheckpointCorrupt: a file is damaged or missing.

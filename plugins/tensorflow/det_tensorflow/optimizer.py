@@ -1,4 +1,4 @@
-"""Optimizers that apply the mean gradients of all slots, added up over several batches."""
+"""Optimizers that average gradients over the slots and aggregate them over batches."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ KINDS = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer, v1
 
 
 class Exchange(tf.Module):  # type: ignore[misc]
-    """What happens to the gradients of one optimizer before it applies them. Checkpoints have to have its variables.
+    """Averaging and aggregation of one optimizer's gradients. Checkpoints must contain its variables.
 
     Args:
-        name: of the optimizer, the same on all slots, and of this one alone.
-        aggregation: batches whose gradients are added up before each update, >= 1.
-        average_aggregated: whether their mean is applied, instead of their sum.
+        backend: averages the gradients over the slots.
+        name: the unique name of the optimizer, the same on all slots.
+        aggregation: the number of batches whose gradients are added up before each update, >= 1.
+        average_aggregated: whether to apply the mean of these gradients instead of their sum.
         fp16_compression: as for `TensorFlowBackend.average`.
     """
 
@@ -36,17 +37,20 @@ class Exchange(tf.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__(name)
         self._sums: list[Any] = []
-        """Of gradients since the last update, one per variable."""
+        """Sums of the gradients since the last update, one per variable."""
         self._summed: Any = self._no_dependency([])
         """References to the variables of `_sums`. Checkpoints save the variables elsewhere."""
         self._count: Any = None
-        """Of batches."""
+        """The number of batches so far."""
         self._average = partial(backend.average, name=name, fp16_compression=fp16_compression)
         self._aggregation = aggregation
         self._divisor = aggregation if average_aggregated else 1
 
     def through(self, optimizer: Any) -> Any:
-        """Send the gradients of an optimizer through here, from now on; returns the same.
+        """Make an optimizer pass its gradients through this exchange.
+
+        Returns:
+            The same optimizer, changed in place.
 
         Raises:
             InvalidTrial: it is none of `KINDS`.
@@ -54,7 +58,7 @@ class Exchange(tf.Module):  # type: ignore[misc]
         if not isinstance(optimizer, KINDS):
             raise InvalidTrial(
                 f"wrap_optimizer() got {optimizer!r}; expected an object such as tf.keras.optimizers.Adam(), "
-                "tf.keras.optimizers.legacy.Adam() or tf.compat.v1.train.AdamOptimizer(), not the name of one"
+                "tf.keras.optimizers.legacy.Adam() or tf.compat.v1.train.AdamOptimizer(), not a name or a class"
             )
         kind = type(optimizer)
         optimizer.__class__ = type(kind.__name__, (_Exchanging, kind), {"__module__": kind.__module__})
@@ -62,20 +66,28 @@ class Exchange(tf.Module):  # type: ignore[misc]
         return optimizer
 
     def apply(self, pairs: Sequence[tuple[Gradient | None, Any]], run: Callable[..., Any]) -> Any:
-        """Apply (gradient, variable) pairs by ``run(pairs)``, if it is time; returns what tells that it was done."""
+        """Add up gradients, and apply them when ``aggregation`` batches are complete.
+
+        Args:
+            pairs: (gradient, variable) pairs.
+            run: applies such pairs.
+
+        Returns:
+            The result of ``run``, or with aggregation a tensor: whether the gradients were applied.
+        """
         trained = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if not trained:
-            return run(pairs)  # which says that there are none
+            return run(pairs)  # for the optimizer's own error or warning
         gradients, variables = zip(*trained, strict=True)
         if self._aggregation == 1:
             return run(list(zip(self._average(gradients), variables, strict=True)))
         return self._aggregate(gradients, variables, run)
 
     def share(self) -> Any:
-        """Make what was added up the mean over the slots, on all of them, since a checkpoint has one slot's variables.
+        """Replace the sums on each slot by their mean over the slots, because a checkpoint holds only one slot's sums.
 
         Returns:
-            The operation that does, if this is called within a graph.
+            Within a graph, the operation that replaces them.
         """
         sums = self._sums
         if not sums:
@@ -93,8 +105,8 @@ class Exchange(tf.Module):  # type: ignore[misc]
         if [one.ref() for one in variables] != self._summed:
             raise InvalidTrial(
                 f"with optimizations.aggregation_frequency {self._aggregation}, an optimizer must apply gradients of "
-                f"the same variables each time: first {_names(one.deref() for one in self._summed)}, now "
-                f"{_names(variables)}; wrap one optimizer per group of variables, and compute a gradient of each "
+                f"the same variables in every batch: first {_names(one.deref() for one in self._summed)}, now "
+                f"{_names(variables)}; wrap one optimizer per group of variables, and compute a gradient for each "
                 "variable in every batch"
             )
         sums, dense = self._sums, map(tf.convert_to_tensor, gradients)
@@ -115,10 +127,11 @@ class Exchange(tf.Module):  # type: ignore[misc]
 
 
 def exchanges(optimizer: Any) -> bool:
-    """Whether an optimizer was sent through an `Exchange`.
+    """Return whether an optimizer passes its gradients through an `Exchange`.
 
-    If it is a ``LossScaleOptimizer`` around one that was, it takes its place: it applies gradients only if all of them
-    are finite, and that must be so on all slots or on none, since each waits for the others to exchange.
+    If it is a ``LossScaleOptimizer`` around one that does, make the outer optimizer use the exchange instead. The outer
+    one applies gradients only if all of them are finite. All slots must decide this alike, because each waits for the
+    others in the exchange.
     """
     inner = getattr(optimizer, "inner_optimizer", None)
     if isinstance(inner, _Exchanging):
@@ -128,15 +141,15 @@ def exchanges(optimizer: Any) -> bool:
 
 
 class _Exchanging:
-    """Mixed into the class of an optimizer."""
+    """Mixin for the class of an optimizer that passes its gradients through an `Exchange`."""
 
     _det_exchange: Exchange
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("skip_gradients_aggregation") or not kwargs.get("experimental_aggregate_gradients", True):
             raise InvalidTrial(
-                "an optimizer around the one that went through wrap_optimizer(), such as a LossScaleOptimizer, decides "
-                "on each slot by itself whether to apply gradients; wrap the outer one: optimizer = "
+                "an optimizer around the one passed to wrap_optimizer(), such as a LossScaleOptimizer, decides on each "
+                "slot separately whether to apply gradients; wrap the outer one: optimizer = "
                 "self.context.wrap_optimizer(tf.keras.mixed_precision.LossScaleOptimizer(optimizer))"
             )
         run = partial(super().apply_gradients, *args, **kwargs)  # type: ignore[misc]

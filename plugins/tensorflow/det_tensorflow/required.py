@@ -1,4 +1,4 @@
-"""Imported before anything else that needs TensorFlow: says what to install where it is missing."""
+"""Check that TensorFlow 2.15 is installed. Import this module before any other that imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ except ModuleNotFoundError as error:
 
 if tuple(map(int, tf.__version__.split(".")[:2])) != (2, 15):
     raise ImportError(
-        f"TensorFlow {tf.__version__} is installed, and det needs 2.15, the last one with Estimators; {_REMEDY}"
+        f"TensorFlow {tf.__version__} is installed, but det needs 2.15, the last release with Estimators; {_REMEDY}"
     )

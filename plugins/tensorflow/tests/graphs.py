@@ -1,4 +1,4 @@
-"""Optimizers in graphs and sessions, as Estimators make them: aggregated batches are as one."""
+"""Check that in graphs and sessions, as Estimators use them, aggregated batches train like one large batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 
 
 def update(optimizer: Any, loss: Any, weights: Any) -> Any:
-    """The operation of one batch, as a model function makes it for either kind."""
+    """Return the operation that trains one batch, as a model function makes it for this kind of optimizer."""
     step = v1.train.get_or_create_global_step()
     if isinstance(optimizer, v1.train.Optimizer):
         return optimizer.minimize(loss, global_step=step)
@@ -29,7 +29,7 @@ def update(optimizer: Any, loss: Any, weights: Any) -> Any:
 
 
 def train(kind: str, size: int, aggregation: int, *, resource: bool) -> Any:
-    """The weights after all records, and the number of updates."""
+    """Return the weights after training on all records, and the number of updates."""
     with tf.Graph().as_default(), v1.Session() as session:
         records = v1.placeholder(tf.float32, [None, 3])
         weights = v1.get_variable("w", [3, 2], initializer=v1.initializers.ones(), use_resource=resource)
@@ -44,7 +44,7 @@ def train(kind: str, size: int, aggregation: int, *, resource: bool) -> Any:
         session.run(v1.global_variables_initializer())
         for start in range(0, len(RECORDS), size):
             session.run(operation, {records: RECORDS[start : start + size]})
-            session.run(sharing)  # which changes nothing on one slot
+            session.run(sharing)  # changes nothing on one slot
         return session.run([weights, v1.train.get_global_step()])
 
 

@@ -1,4 +1,4 @@
-"""What trials of all frameworks for TensorFlow may ask for and must hand over."""
+"""Trial context shared by all frameworks for TensorFlow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIG: dict[str, Any] = {
 
 
 class Noting(TensorFlowBackend):
-    """Notes the names of optimizers."""
+    """Backend that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -56,7 +56,7 @@ def test_optimizers_do_what_the_config_asks() -> None:
     assert float(weight) == -6.0
 
 
-def test_gradients_added_up_are_shared_before_a_checkpoint() -> None:
+def test_aggregated_gradients_are_shared_before_a_checkpoint() -> None:
     made = context(aggregation_frequency=2, gradient_compression=True)
     made._backend = backend = Noting()
     made.wrap_optimizer(tf.keras.optimizers.SGD(1.0)).apply_gradients([(tf.constant(1.5), tf.Variable(0.0))])
@@ -67,14 +67,14 @@ def test_gradients_added_up_are_shared_before_a_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("rank", "shard", "expected"), [(0, True, [0, 2, 4]), (1, True, [1, 3]), (1, False, [0, 1, 2, 3, 4])]
 )
-def test_slots_have_shares_of_the_records(rank: int, shard: bool, expected: list[int]) -> None:
+def test_each_slot_has_its_share_of_the_records(rank: int, shard: bool, expected: list[int]) -> None:
     made = context(slots=SimpleNamespace(rank=rank, size=2))
     dataset = made._shard(tf.data.Dataset.range(5), shard)
     assert list(dataset.as_numpy_iterator()) == expected
     assert made._datasets == [dataset]
 
 
-def test_only_datasets_are_taken() -> None:
+def test_wrap_dataset_accepts_datasets_only() -> None:
     with pytest.raises(InvalidTrial, match=r"wrap_dataset\(\) got a list; expected a tf.data.Dataset"):
         context()._shard([1], True)
 
@@ -90,12 +90,12 @@ def test_one_process_needs_no_backend() -> None:
         session.run(backend.broadcast([]))
 
 
-def test_without_training_there_is_no_directory_for_tensorboard() -> None:
+def test_a_context_without_training_has_no_tensorboard_directory() -> None:
     with pytest.raises(InvalidTrial, match="train with det run"):
         TensorFlowTrialContext.from_config(CONFIG).get_tensorboard_path()
 
 
 @pytest.mark.parametrize("name", ["cache_train_dataset", "cache_validation_dataset"])
-def test_names_of_the_past_say_what_to_use(name: str) -> None:
+def test_errors_of_removed_methods_name_the_replacement(name: str) -> None:
     with pytest.raises(InvalidTrial, match=r"use tf.data.Dataset.cache\(\)"):
         getattr(TensorFlowExperimentalContext(), name)("id", shuffle=True)

@@ -1,4 +1,4 @@
-"""Every slot uses a GPU of its own; there need not be any here."""
+"""Every slot uses its own GPU. The tests need none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from det_core.errors import InvalidTrial
 
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Names of the GPUs that were made visible, on a machine of two."""
+    """Names of the GPUs that were made visible, on a machine with two."""
     made: list[Any] = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [f"{kind} 0", f"{kind} 1"])
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda visible, kind: made.append(visible))
@@ -43,7 +43,7 @@ def test_a_slot_has_the_gpu_of_its_number(chosen: list[Any]) -> None:
         assert config.gpu_options.visible_device_list == str(rank)
         assert config.gpu_options.allow_growth and config.allow_soft_placement
     assert chosen == ["GPU 0", "GPU 1"]
-    assert user.gpu_options.visible_device_list == "", "the trial's own object stays as it is"
+    assert user.gpu_options.visible_device_list == "", "the trial's own object is not changed"
 
 
 def test_without_slots_there_is_no_gpu(chosen: list[Any]) -> None:
@@ -53,5 +53,5 @@ def test_without_slots_there_is_no_gpu(chosen: list[Any]) -> None:
 
 
 def test_more_slots_than_gpus_are_refused(chosen: list[Any]) -> None:
-    with pytest.raises(InvalidTrial, match="slot 2 of this machine has no GPU, of which there are 2"):
+    with pytest.raises(InvalidTrial, match="slot 2 of this machine has no GPU: there are only 2"):
         devices.choose(context(2, slots=3))

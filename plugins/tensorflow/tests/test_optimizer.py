@@ -1,4 +1,4 @@
-"""Optimizers that exchange and add up gradients, against plain ones on whole batches."""
+"""Optimizers that exchange and aggregate gradients, compared with ordinary ones on whole batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 
 
 class Scaling(TensorFlowBackend):
-    """Makes gradients dense and multiplies them. Notes what it is called with, while functions are traced, too."""
+    """Backend that makes gradients dense and multiplies them. It records its calls, including those during tracing."""
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
@@ -39,7 +39,7 @@ class Scaling(TensorFlowBackend):
 
 
 class Model(tf.Module):  # type: ignore[misc]
-    """Weights, a table of which a batch uses a few rows, and a variable that nothing uses."""
+    """Model with weights, a table of which each batch uses a few rows, and an unused variable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def through(optimizer: Any, aggregation: int = 1, *, average: bool = True, backe
 
 
 def train(optimizer: Any, size: int, *, model: Model | None = None, function: bool = True) -> Any:
-    """All records in batches of a size; the weights."""
+    """Train on all records in batches of ``size``, and return the weights."""
     model = model or Model()
 
     def step(records: Any) -> None:
@@ -94,8 +94,8 @@ def assert_close(one: Any, other: Any) -> None:
 
 
 @EACH_KIND
-def test_on_one_slot_nothing_changes(kind: str) -> None:
-    """Rows without a gradient have no momentum, if the optimizer says so."""
+def test_an_optimizer_on_one_slot_trains_as_without_exchange(kind: str) -> None:
+    """Sparse gradients stay sparse: rows without a gradient are handled as the optimizer does by itself."""
     optimizer = KINDS[kind](0.1)
     through(optimizer)
     for mine, theirs in zip(train(optimizer, 6), train(KINDS[kind](0.1), 6), strict=True):
@@ -104,17 +104,17 @@ def test_on_one_slot_nothing_changes(kind: str) -> None:
 
 @EACH_KIND
 @EACH_MODE
-def test_gradients_are_those_of_all_slots(kind: str, function: bool) -> None:
+def test_applied_gradients_are_averaged_by_the_backend(kind: str, function: bool) -> None:
     assert_close(trained(kind, 6, factor=2.0, function=function), trained(kind, 6, rate=0.2, function=function))
 
 
 @EACH_KIND
 @EACH_MODE
-def test_aggregated_batches_are_as_one(kind: str, function: bool) -> None:
+def test_aggregated_batches_train_like_one_large_batch(kind: str, function: bool) -> None:
     assert_close(trained(kind, 2, 3, function=function), trained(kind, 6, function=function))
 
 
-def test_their_sum_may_be_applied_instead_of_the_mean() -> None:
+def test_the_sum_of_aggregated_gradients_may_be_applied_instead_of_the_mean() -> None:
     optimizer = KINDS["keras"](0.1)
     through(optimizer, 3, average=False)
     assert_close(train(optimizer, 2), trained("keras", 6, rate=0.3))
@@ -129,7 +129,7 @@ def test_batches_that_update_nothing_do_not_exchange() -> None:
 
 
 @EACH_KIND
-def test_what_was_added_up_is_in_checkpoints(kind: str, tmp_path: Path) -> None:
+def test_aggregated_gradients_are_in_checkpoints(kind: str, tmp_path: Path) -> None:
     def checkpoint() -> tuple[Any, Model, tf.train.Checkpoint]:
         optimizer, model = KINDS[kind](0.1), Model()
         exchange = through(optimizer, 5)
@@ -163,14 +163,14 @@ def test_aggregation_needs_the_same_variables_each_time(kind: str, second: list[
 
 
 @EACH_KIND
-def test_no_gradient_at_all_is_the_error_that_it_was(kind: str) -> None:
+def test_an_optimizer_without_any_gradient_raises_its_own_error(kind: str) -> None:
     optimizer = KINDS[kind](0.1)
     through(optimizer)
     with pytest.raises(ValueError, match="No gradients provided"):
         optimizer.apply_gradients([(None, tf.Variable(1.0))])
 
 
-def test_before_a_checkpoint_slots_share_what_they_added_up() -> None:
+def test_slots_share_aggregated_gradients_before_a_checkpoint() -> None:
     optimizer, backend = KINDS["keras"](0.1), Scaling(0.5)
     exchange = through(optimizer, 5, backend=backend)
     exchange.share()
@@ -184,7 +184,7 @@ def test_before_a_checkpoint_slots_share_what_they_added_up() -> None:
         assert theirs.any()
 
 
-def test_an_optimizer_stays_what_it_was() -> None:
+def test_a_wrapped_optimizer_keeps_its_class_and_config() -> None:
     optimizer = tf.keras.optimizers.Adam(0.25)
     before = optimizer.get_config()
     through(optimizer)
@@ -195,20 +195,20 @@ def test_an_optimizer_stays_what_it_was() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["adam", tf.keras.optimizers.Adam, None], ids=["name", "class", "none"])
-def test_only_optimizers_are_taken(wrong: Any) -> None:
+def test_an_exchange_accepts_optimizers_only(wrong: Any) -> None:
     with pytest.raises(InvalidTrial, match=r"expected an object such as tf.keras.optimizers.Adam\(\)"):
         through(wrong)
 
 
-def test_graphs_of_the_past_do_the_same() -> None:
-    """In a process of its own, since it can never execute eagerly again."""
+def test_optimizers_aggregate_in_graphs_and_sessions() -> None:
+    """This runs in its own process, because that process cannot return to eager mode."""
     program = Path(__file__).with_name("graphs.py")
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("kind", ["keras", "legacy"])
-def test_gradients_are_exchanged_before_anyone_looks_whether_they_are_finite(kind: str) -> None:
+def test_gradients_are_exchanged_before_they_are_checked_for_finiteness(kind: str) -> None:
     inner, weight = KINDS[kind](1.0), tf.Variable(0.0)
     backend = Scaling(float("inf"))
     exchange = through(inner, backend=backend)

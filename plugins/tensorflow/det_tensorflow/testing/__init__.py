@@ -1,6 +1,6 @@
-"""The compliance suite for adapters of distributed backends to TensorFlow. Needs det-estimator, det-keras and pytest.
+"""Compliance suite for adapters of distributed backends to TensorFlow. It needs det-estimator, det-keras and pytest.
 
-A file with these lines tests yours (`docs/backends.md`)::
+A test file with these lines tests your adapter (see `docs/backends.md`)::
 
     class TestMyAdapter(AdapterCompliance):
         backend = "mine"

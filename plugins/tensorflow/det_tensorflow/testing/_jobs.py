@@ -1,4 +1,4 @@
-"""The trials of the suite, and all jobs that train them."""
+"""Trials of the suite and the jobs that train them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from det_core.testing._jobs import Jobs as _Jobs
 Jobs: TypeAlias = _Jobs[Job]
 
 METRICS = {"estimator": "validation_loss", "keras": "val_loss"}
-"""Framework -> what its trial minimizes."""
+"""Framework -> the metric that its trial minimizes."""
 AGGREGATED = "{}, aggregated"
 _CODE = Path(__file__).with_name("code")
 
 
 def jobs_of(directory: Path, distributed: Mapping[str, Any], limit: float) -> Jobs:
-    """Those of one class of tests: a trial of each framework, and the same with gradients added up.
+    """Return the jobs of one test class, which train each framework's trial with and without gradient aggregation.
 
     Args:
-        distributed: the block of the config.
+        directory: where the jobs keep their files.
+        distributed: the ``distributed`` block of the config.
+        limit: seconds that a run may take.
     """
     configs: dict[str, dict[str, Any]] = {}
     for framework, metric in METRICS.items():
@@ -41,7 +43,10 @@ def jobs_of(directory: Path, distributed: Mapping[str, Any], limit: float) -> Jo
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """All numbers of a checkpoint that training changes: those of the model, its optimizer, and what was added up."""
+    """Return all floating-point variables of a checkpoint, by name.
+
+    These are the variables of the model and its optimizer, and the aggregated gradients.
+    """
     weights = {}
     for index in path.glob("*.index"):
         reader = tf.train.load_checkpoint(str(index.with_suffix("")))

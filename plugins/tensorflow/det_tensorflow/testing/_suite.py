@@ -1,4 +1,4 @@
-"""Several slots train what one slot trains, whatever the framework, and go on where they were killed."""
+"""Tests that several slots train the same model as one slot, and resume after a kill, with each framework."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ EACH_FRAMEWORK = pytest.mark.parametrize("framework", METRICS)
 
 
 class AdapterCompliance(Suite):
-    """Derive from it, and say ``backend``. Redefining a test is an error."""
+    """Compliance suite for an adapter. Derive from it and set ``backend``. Redefining a test is an error."""
 
     backend: ClassVar[str] = ""
-    """The name in ``distributed: {backend: ...}``; it must be installed."""
+    """Name of the backend, as in ``distributed: {backend: ...}``. Its plugin must be installed."""
     options: ClassVar[Mapping[str, Any]] = {}
-    """Those of the ``distributed`` block."""
+    """Further keys of the ``distributed`` block."""
     tolerance: ClassVar[float] = 1e-5
-    """How far weights, losses and metrics may be from those of one slot, absolutely and relatively."""
+    """Absolute and relative tolerance of weights, losses and metrics, compared to training on one slot."""
     limit: ClassVar[float] = 200.0
-    """Seconds that a run of a trial may take, its start included."""
+    """Maximum duration of a trial's run in seconds, including its start."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def jobs(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-        assert cls.backend, f"{cls.__name__} must say backend = 'the name of the backend'"
+        """All jobs of the class."""
+        assert cls.backend, f"{cls.__name__} must set backend = 'the name of the backend'"
         distributed = {"backend": cls.backend, **cls.options}
         with jobs_of(tmp_path_factory.mktemp("jobs"), distributed, cls.limit) as jobs:
             yield jobs
@@ -43,7 +44,7 @@ class AdapterCompliance(Suite):
     @EACH_FRAMEWORK
     @pytest.mark.parametrize("trial", ["{}", AGGREGATED], ids=["plain", "aggregated"])
     def test_two_slots_train_what_one_does(self, jobs: Jobs, trial: str, framework: str) -> None:
-        """The mean of gradients, over slots and aggregated batches, from the chief's first weights on."""
+        """Gradients are averaged over slots and aggregated batches, and all slots start from the chief's weights."""
         one, two = (jobs.undisturbed(trial.format(framework), slots).ended() for slots in (1, 2))
         self.assert_close(two, one)
         assert len(one.losses()) == BATCHES
@@ -58,7 +59,7 @@ class AdapterCompliance(Suite):
     @pytest.mark.slow
     @EACH_FRAMEWORK
     def test_validation_is_of_all_data_once(self, jobs: Jobs, framework: str) -> None:
-        """The slots do not have the same number of records and batches of it."""
+        """The slots have different numbers of validation records and batches."""
         one, two = (jobs.undisturbed(framework, slots).ended().metrics("validation") for slots in (1, 2))
         assert [steps for steps, *_ in two] == [0, 7, BATCHES]
         for (_, expected, _), (_, metrics, _) in zip(one, two, strict=True):
@@ -71,7 +72,7 @@ class AdapterCompliance(Suite):
     @pytest.mark.integration
     @pytest.mark.slow
     def test_metrics_of_estimators_are_exact(self, jobs: Jobs) -> None:
-        """What `make_metric` reduces is what the model, made again here, says of the whole set."""
+        """A metric of `make_metric` equals that of the same model, evaluated here on the whole validation set."""
         two = jobs.undisturbed("estimator", 2).ended()
         weights = two.weights()
         features, labels = VALIDATION
@@ -84,7 +85,7 @@ class AdapterCompliance(Suite):
     @pytest.mark.slow
     @EACH_FRAMEWORK
     def test_killed_and_resumed_is_as_if_undisturbed(self, jobs: Jobs, framework: str) -> None:
-        """To the last bit."""
+        """The results are equal bit for bit."""
         trial = AGGREGATED.format(framework)
         killed, undisturbed = jobs.make(trial), jobs.undisturbed(trial, 2)
         assert killed.run(2, Failure("kill", 1, 11)) != 0, killed.output()
@@ -92,7 +93,7 @@ class AdapterCompliance(Suite):
         assert exact(killed.start(2).ended().outcome()) == exact(undisturbed.ended().outcome())
 
     def assert_close(self, one: Job, other: Job) -> None:
-        """Weights, what optimizers remember, and the losses of all batches."""
+        """Compare the weights, the optimizer states and the losses of all batches."""
         mine, theirs = one.weights(), other.weights()
         assert mine.keys() == theirs.keys()
         for name, value in mine.items():

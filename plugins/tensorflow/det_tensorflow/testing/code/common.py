@@ -1,4 +1,4 @@
-"""What the trials of all frameworks share: records, and what befalls a slot, as ``FAIL="HOW RANK BATCHES"`` says."""
+"""Data and failures shared by the trials of all frameworks. ``FAIL="HOW RANK BATCHES"`` makes a slot fail."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ WIDTH = 3
 
 
 def records(number: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Features, and labels that they tell something about."""
+    """Return random features, and labels that depend on them."""
     chance = np.random.default_rng(seed)
     features = chance.random((number, WIDTH), np.float32)
     return features, (features[:, :1] + 0.5 * chance.random((number, 1)) > 0.7).astype("float32")
 
 
 VALIDATION = records(11, 4)
-"""So many that two slots have six and five; batches are of two."""
+"""Eleven records, so that two slots have six and five. Batches have two."""
 
 
 def training() -> tf.data.Dataset:
-    """Not yet shared out; the order is the same on all slots."""
+    """Return the whole training set, before sharding. Its order is the same on all slots."""
     return tf.data.Dataset.from_tensor_slices(records(RECORDS, 3)).shuffle(RECORDS, seed=7)
 
 
 def initializer(rank: int, layer: int) -> tf.keras.initializers.Initializer:
-    """The chief's first weights count, so the others' shall not be the same."""
+    """Return an initializer whose weights differ between slots, because only those of the chief must be used."""
     return tf.keras.initializers.GlorotUniform(seed=10 * rank + layer)
 
 
 class Fate:
-    """Counts the batches of a run, until the one that kills this slot."""
+    """Counter of the batches of a run, which kills this slot after the batch that ``FAIL`` names."""
 
     def __init__(self, rank: int) -> None:
         how, *when = os.environ.get("FAIL", "nothing").split()
@@ -43,7 +43,7 @@ class Fate:
         self._batches = 0
 
     def trained(self) -> None:
-        """A batch is done."""
+        """Count a batch, and kill this process if it is the one that ``FAIL`` names."""
         self._batches += 1
         if self._batches == self._at:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""An Estimator with exact metrics, those of scikit-learn."""
+"""Estimator trial with exact metrics, computed by scikit-learn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 
 
 class Trial(EstimatorTrial):
-    """Classifies."""
+    """Binary classifier with one hidden layer."""
 
     def __init__(self, context: EstimatorTrialContext) -> None:
         self.context = context
@@ -51,7 +51,7 @@ class Trial(EstimatorTrial):
 
 
 class Dying(tf.estimator.SessionRunHook):  # type: ignore[misc]
-    """Tells the fate of batches."""
+    """Hook that reports each batch to the trial's `Fate`."""
 
     def __init__(self, fate: Fate) -> None:
         self.fate = fate
@@ -61,7 +61,7 @@ class Dying(tf.estimator.SessionRunHook):  # type: ignore[misc]
 
 
 def over_all(metric: Callable[..., float]) -> Callable[[list[Any]], float]:
-    """A metric of scikit-learn, over the values of all batches."""
+    """Return a reducer that computes a scikit-learn metric over the values of all batches."""
 
     def reduced(batches: list[Any]) -> float:
         return metric(*(np.concatenate([batch[name] for batch in batches]) for name in ("labels", "chances")))

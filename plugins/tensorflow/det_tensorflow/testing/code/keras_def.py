@@ -1,4 +1,4 @@
-"""A Keras model with built-in metrics."""
+"""Keras trial with built-in metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ layers = tf.keras.layers
 
 
 class Trial(TFKerasTrial):
-    """Classifies."""
+    """Binary classifier with one hidden layer."""
 
     def build_model(self) -> tf.keras.Model:
         rank = self.context.distributed.rank
