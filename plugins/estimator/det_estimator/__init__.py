@@ -1,4 +1,4 @@
-"""TensorFlow's Estimators for det: write an `EstimatorTrial`, det trains it. TensorFlow is imported on first use."""
+"""Training of TensorFlow's Estimators with det, as `EstimatorTrial`. TensorFlow is imported on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from det_estimator._run_hook import RunHook as RunHook
     from det_estimator._trial import EstimatorTrial as EstimatorTrial
 
-# Name -> the module that defines it (PEP 562); the block above repeats it for type checkers.
+# Name -> the module that defines it (PEP 562). The block above repeats it for type checkers.
 _EXPORTS = {
     "EstimatorExperimentalContext": "det_estimator._context",
     "EstimatorTrial": "det_estimator._trial",
@@ -28,4 +28,4 @@ _EXPORTS = {
 
 __all__ = ["__version__", *sorted(_EXPORTS)]
 
-__getattr__, __dir__ = exports(globals(), _EXPORTS, first="det_tensorflow.required")  # required: says what to install
+__getattr__, __dir__ = exports(globals(), _EXPORTS, first="det_tensorflow.required")  # its error says what to install

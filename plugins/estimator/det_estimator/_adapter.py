@@ -1,4 +1,4 @@
-"""Between det's loop, which decides when, and a trial, which says what."""
+"""Adapter through which TrialLoop drives an EstimatorTrial."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ _log = logging.getLogger("det.estimator")
 
 
 class EstimatorAdapter(TrialAdapter):
-    """Trains and evaluates one `EstimatorTrial` in this process, in one call of its Estimator's ``train``.
+    """Adapter that trains and evaluates one `EstimatorTrial` in this process, in one call of its Estimator's ``train``.
 
     Args:
-        store_summaries: stores what was written for TensorBoard.
+        trial: the trial to train.
+        context: the context of the trial.
+        store_summaries: stores the files that were written for TensorBoard.
 
     Raises:
         InvalidTrial: the trial is incomplete or contradicts itself.
@@ -61,10 +63,10 @@ class EstimatorAdapter(TrialAdapter):
         return self._context.get_global_batch_size()
 
     def run(self, last_hook: Callable[[Any], Any]) -> None:
-        """Train, under the command of a hook that runs after all others.
+        """Train under the control of a hook that runs after all others.
 
         Args:
-            last_hook: makes it, from the ``EstimatorSpec`` of the training graph.
+            last_hook: makes this hook from the ``EstimatorSpec`` of the training graph.
         """
         self._make_last_hook = last_hook
         with ExitStack() as ending:
@@ -83,7 +85,7 @@ class EstimatorAdapter(TrialAdapter):
         self._store_summaries()
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
-        # Generators of its own: a run that validates once more, or less, trains the same.
+        # Separate generators, so that the number of validations does not affect training.
         with generators.forked(generators.derive_seed(self._context.get_trial_seed(), "validation")):
             metrics = self._validator.validate(stop)
         self._store_summaries()
@@ -94,7 +96,7 @@ class EstimatorAdapter(TrialAdapter):
         return partial(self._write, self._context.distributed.gather(generators.rng_state()))
 
     def load(self, path: Path, *, batches_trained: int) -> None:
-        if batches_trained == 0:  # another trial's checkpoint
+        if batches_trained == 0:  # checkpoint of another trial
             self.session.restore_weights(path, self._weights())
             return
         state = _read_state(path)
@@ -117,7 +119,7 @@ class EstimatorAdapter(TrialAdapter):
         return spec._replace(training_hooks=(*spec.training_hooks, self._make_last_hook(spec)))
 
     def _weights(self) -> set[str]:
-        """The names of the variables that evaluation needs: those of the optimizer are not among them."""
+        """Return the names of the variables that evaluation needs, which excludes those of the optimizer."""
         with tf.Graph().as_default():
             v1.set_random_seed(self._context.get_trial_seed())
             step = v1.train.create_global_step()
@@ -128,7 +130,7 @@ class EstimatorAdapter(TrialAdapter):
 
     def _write(self, slots: Sequence[Any] | None, path: Path) -> None:
         prefix = self.session.save(path)
-        with tf.Graph().as_default():  # that of the training is final
+        with tf.Graph().as_default():  # because the training graph is final
             exports = self._trial.build_serving_input_receiver_fns()
         state = {
             "format": _FORMAT,
@@ -148,7 +150,9 @@ class EstimatorAdapter(TrialAdapter):
 def _read_state(path: Path) -> dict[str, Any]:
     file = path / STATE_FILE
     if not file.exists():
-        raise InvalidTrial(f"{path} has no {STATE_FILE}, so det-estimator did not save it; start without it")
+        raise InvalidTrial(
+            f"{path} has no {STATE_FILE}, so it was not saved by det-estimator; start without this checkpoint"
+        )
     state = read_object(file)
     if state.get("format") != _FORMAT:
         raise InvalidTrial(

@@ -1,4 +1,4 @@
-"""The hook by which det's loop drives a session that trains."""
+"""Session hook through which TrialLoop controls training."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from det_estimator._training import TrainingSession
 
 
 class Control(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """The last of all hooks: whatever others ask for, the loop has the last word.
+    """Session hook that runs after all others and lets the loop decide when training stops.
 
     Args:
         spec: the ``EstimatorSpec`` of the training graph.
-        chunks: of the loop. Between two of them, while this hook advances it, everything else happens.
+        session: the session's state.
+        context: the context of the trial.
+        loop: the loop.
+        chunks: the iterator of ``TrialLoop.chunks``. While this hook advances it, the loop reports, validates and saves
+            checkpoints.
     """
 
     def __init__(
@@ -33,7 +37,7 @@ class Control(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._loop, self._chunks = loop, chunks
         self._rows: list[dict[str, Any]] = []
         self._due: int | None = None
-        """Batches in this chunk; None: there is no other."""
+        """The number of batches in the current chunk, or None after the last one."""
         self._coordinator: Any = None
 
     def begin(self) -> None:
@@ -41,10 +45,10 @@ class Control(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._fetches = tf.compat.v1.train.SessionRunArgs(self._session.fetches)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        if self._coordinator is not None:  # TensorFlow makes another if a device or a peer is gone
+        if self._coordinator is not None:  # TensorFlow makes another session if a device or a peer is gone
             raise InvalidTrial(
-                f"TensorFlow lost its session at batch {self._session.batch}, for what its log says above; "
-                "what was trained since the last checkpoint is lost: start the trial again"
+                f"TensorFlow lost its session at batch {self._session.batch}; its log messages above give the reason. "
+                "The batches since the last checkpoint are lost: start the trial again"
             )
         self._coordinator = coord
         self._session.start(session)
@@ -56,7 +60,7 @@ class Control(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self._rows.append({name: value.tolist() for name, value in run_values.results.items()})
         self._session.batch += 1
-        if run_context.stop_requested:  # by another hook; but it is the loop that ends the session
+        if run_context.stop_requested:  # by another hook, but only the loop may end the session
             run_context._stop_requested = False
             self._context.set_stop_requested(True)
         if len(self._rows) == self._due or self._loop.stop():
@@ -66,7 +70,7 @@ class Control(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
     @property
     def finished(self) -> bool:
-        """Whether the loop has ended, rather than the data."""
+        """Whether training stopped because the loop ended, and not because the data did."""
         return self._due is None
 
     def _advance(self) -> None:

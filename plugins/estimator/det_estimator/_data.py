@@ -1,4 +1,4 @@
-"""The batches of one slot, and the place in them."""
+"""Input pipeline of one slot and the position in it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _log = logging.getLogger("det.estimator")
 
 
 class TrainingData:
-    """The endless stream of a slot's batches, as an ``input_fn``.
+    """Endless stream of a slot's batches, as an ``input_fn``.
 
-    Its place is the number of batches that were read. An iterator of TensorFlow 2.15 can save a place, too, but a
-    shuffled one that prefetches, as all do by default, or is at the end of a pass, goes on elsewhere.
+    The position is the number of batches that were read. Saved iterators of TensorFlow 2.15 are not exact: one that
+    shuffles and prefetches, as all do by default, or that is at the end of a pass, continues at another place.
 
     Args:
         make: makes the dataset in the default graph.
@@ -31,7 +31,7 @@ class TrainingData:
         self._make = make
 
     def __call__(self) -> Any:
-        """The tensors of the next batch, in the default graph."""
+        """Return the tensors of the next batch, in the default graph."""
         self._skipped = v1.placeholder_with_default(np.int64(0), (), name="det_batches_skipped")
         iterator = v1.data.make_initializable_iterator(self._make().repeat().skip(self._skipped))
         self._initializer = iterator.initializer
@@ -44,21 +44,22 @@ class TrainingData:
         session.run(self._initializer)
 
     def go_to(self, session: Any, batch: int) -> None:
-        """Go to the batch of this number, >= 1, by reading those before it."""
+        """Read the first ``batch`` batches, at least one, so that training continues with the next."""
         _log.info("reading the first %d batches of the training data again", batch)
         session.run(self._initializer, {self._skipped: batch - 1})
-        session.run(self._read)  # what is skipped is read with the next batch, and that must happen now
+        session.run(self._read)  # reads the last of these batches, and before it those to be skipped
 
 
 def wrapped_dataset(make: Callable[[], Any], context: EstimatorTrialContext, spec: str) -> Any:
-    """The dataset that an ``input_fn`` returns.
+    """Return the dataset of an ``input_fn``.
 
     Args:
-        make: calls it.
-        spec: where it is from, for errors.
+        make: calls the ``input_fn``.
+        context: the context of the trial.
+        spec: the class of the spec that has the ``input_fn``, for errors.
 
     Raises:
-        InvalidTrial: it is none, or did not go through ``context.wrap_dataset``.
+        InvalidTrial: it returned no dataset, or did not call ``context.wrap_dataset``.
     """
     context._datasets.clear()
     dataset = make()
@@ -69,8 +70,8 @@ def wrapped_dataset(make: Callable[[], Any], context: EstimatorTrialContext, spe
         )
     if not context._datasets:
         raise InvalidTrial(
-            f"the input_fn of the {spec} did not wrap its dataset; right after it is made, before it is batched: "
+            f"the input_fn of the {spec} did not wrap its dataset; right after creating it, before batching it, call "
             "dataset = self.context.wrap_dataset(dataset)"
         )
-    context._datasets.clear()  # which would keep the graph of every validation
+    context._datasets.clear()  # because references would keep the graph of every validation alive
     return dataset

@@ -1,4 +1,4 @@
-"""One validation."""
+"""Validation of an EstimatorTrial."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _log = logging.getLogger("det.estimator")
 
 
 class Evaluation(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Counts the batches of an evaluation, ends it early, and settles its metrics with the other slots."""
+    """Session hook that counts the batches of an evaluation, stops it early, and combines metrics over the slots."""
 
     def __init__(self, context: EstimatorTrialContext, stop: Callable[[], bool]) -> None:
         self._context = context
         self._stop = stop
         self._batches = 0
         self.left = False
-        """Whether it ended early."""
+        """Whether the evaluation was stopped early."""
         self.batches: Sequence[int] = ()
-        """How many of them each slot had."""
+        """The number of batches of each slot."""
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self._batches += 1
@@ -38,7 +38,7 @@ class Evaluation(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
             run_context.request_stop()
 
     def end(self, session: Any) -> None:
-        # Before the Estimator asks for the values of the metrics.
+        # This runs before the Estimator fetches the values of the metrics.
         if not self.left:
             self.batches = self._context._settle_metrics(self._batches)
             if not any(self.batches):
@@ -46,13 +46,14 @@ class Evaluation(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
 
 class Validator:
-    """Evaluates the model of a training session.
+    """Evaluator of a training session's model.
 
     Args:
-        estimator: the rebuilt one.
-        spec: the ``EvalSpec``.
-        input_fn: makes its dataset.
-        save: writes the variables into a directory; returns the prefix of the files.
+        estimator: the estimator with det's ``RunConfig``.
+        spec: the trial's ``EvalSpec``.
+        context: the context of the trial.
+        input_fn: makes the validation dataset.
+        save: writes the variables into a directory and returns the prefix of the files.
     """
 
     def __init__(
@@ -66,10 +67,10 @@ class Validator:
         self._estimator, self._spec, self._context = estimator, spec, context
         self._input_fn, self._save = input_fn, save
         self._left_out: set[str] = set()
-        """Names of metrics that the user knows to be no numbers."""
+        """Names of metrics that are not numbers and were already logged as such."""
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
-        """The metrics over all slots; None if ``stop()`` was true after a batch."""
+        """Return the metrics over all slots, or None if ``stop()`` was true after a batch."""
         self._context._accumulators.clear()
         evaluation = Evaluation(self._context, stop)
         with scratch_directory("evaluation") as directory:
@@ -88,18 +89,18 @@ class Validator:
         numbers = average([{name: np.asarray(value).tolist() for name, value in found.items()}])
         new = sorted(found.keys() - numbers.keys() - self._left_out)
         if new:
-            _log.warning("validation metrics that are not numbers are left out: %s", ", ".join(new))
+            _log.warning("validation metrics that are not numbers are not reported: %s", ", ".join(new))
             self._left_out.update(new)
         return numbers
 
 
 def _mean(of_slots: Sequence[Mapping[str, float]], batches: Sequence[int]) -> dict[str, float]:
-    """The mean over the slots of each metric, weighted by their numbers of batches."""
+    """Return the mean of each metric over the slots, weighted by their numbers of batches."""
     slots = [(metrics, weight) for metrics, weight in zip(of_slots, batches, strict=True) if weight]
     first, _ = slots[0]
     total = sum(weight for _, weight in slots)
     return {
-        # What is the same on all slots, such as what make_metric() made, is left as it is, to the last bit.
+        # A value that is equal on all slots, such as that of make_metric(), is kept without rounding.
         name: value
         if all(metrics[name] == value for metrics, _ in slots)
         else sum(metrics[name] * weight for metrics, weight in slots) / total

@@ -1,4 +1,4 @@
-"""Checkpoints that releases 0.17 to 0.20 of the original saved."""
+"""Checkpoints that releases 0.17 to 0.20 of the original system saved."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ _NAME = re.compile(r"model\.ckpt-(\d+)\.index")
 
 
 def prefix(path: Path) -> str:
-    """Of the Saver's newest files in a directory. Their file ``checkpoint`` names another place and is not read.
+    """Return the prefix of the newest variables in a checkpoint's directory.
+
+    The file ``checkpoint`` is not read, because it names the directory in which the checkpoint was first written.
 
     Raises:
-        CheckpointNotFound: the directory holds no variables of an Estimator.
+        CheckpointNotFound: the directory contains no variables of an Estimator.
         CheckpointCorrupt: a file is damaged.
     """
     steps = {int(found[1]): file for file in path.glob("*.index") if (found := _NAME.fullmatch(file.name))}
     if not steps:
-        raise CheckpointNotFound(f"{path} is no checkpoint of an EstimatorTrial: it has no model.ckpt-*.index")
+        raise CheckpointNotFound(f"{path} is not a checkpoint of an EstimatorTrial: it has no model.ckpt-*.index")
     newest = str(steps[max(steps)].with_suffix(""))
     with reading(path):
         tf.train.load_checkpoint(newest)

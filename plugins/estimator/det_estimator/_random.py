@@ -1,4 +1,4 @@
-"""Random numbers of a training graph as a function of the batch, so that no checkpoint has to hold their state."""
+"""Random operations of a training graph as functions of the batch number, without state for checkpoints to save."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _dtype(op: Operation) -> Any:
 
 
 def _of_shape(stateless: Callable[..., Any]) -> Callable[[Operation, Any], Any]:
-    """For the distributions that have no parameters; one operation each, unlike those of ``tf.random``."""
+    """Return a replacement for a distribution without parameters, which is one operation, unlike in ``tf.random``."""
     return lambda op, seed: stateless(shape=op.inputs[0], seed=seed, dtype=_dtype(op))
 
 
@@ -42,19 +42,19 @@ _STATELESS: dict[str, Callable[[Operation, Any], Any]] = {
         _shape_of_samples(op), seed, op.inputs[1], dtype=_dtype(op)
     ),
 }
-"""Type of an operation -> what draws from the same distribution, by a seed of two numbers."""
+"""Type of a random operation -> function that makes its stateless replacement for a seed of two numbers."""
 
 
 def make_stateless(ends: Iterable[Operation], batch: Any, seed: int) -> list[str]:
-    """Replace what draws random numbers on the way to some operations of the default graph, before it has a session.
+    """Replace the random operations that some operations of the default graph depend on. The graph has no session yet.
 
     Args:
-        ends: the operations that a batch runs.
-        batch: int64 tensor, the number of the batch.
-        seed: of this slot's training.
+        ends: the operations that each batch runs.
+        batch: the number of the batch, an int64 tensor.
+        seed: the seed of this slot's training.
 
     Returns:
-        The names of those that keep a state of their own, as in loops and functions they must.
+        The names of random operations that cannot be replaced, such as those in loops and functions.
     """
     kept = []
     for op in sorted(_leading_to(ends), key=lambda op: str(op.name)):
@@ -80,7 +80,7 @@ def _replace(op: Operation, batch: Any, seed: int) -> None:
 
 
 def _leading_to(ends: Iterable[Operation]) -> set[Operation]:
-    """The operations and all that they depend on; what only initializes variables is not among them."""
+    """Return operations and all their dependencies, which do not include the initializers of variables."""
     seen: set[Operation] = set()
     waiting = list(ends)
     while waiting:
@@ -101,11 +101,11 @@ def _has_random_function(op: Operation) -> bool:
 
 
 def _function_graphs(op: Operation) -> Iterator[Any]:
-    """The bodies of the functions that an operation calls, and of those they call."""
+    """Yield the bodies of the functions that an operation calls, directly or indirectly."""
     for attribute in op.op_def.attr:
         if attribute.type == "func":
             function = op.graph._get_function(op.get_attr(attribute.name).name)
-            graph = getattr(function, "graph", None)  # what was imported from a file may have none
+            graph = getattr(function, "graph", None)  # functions imported from a file may have none
             if graph is not None:
                 yield graph
                 for inner in graph.get_operations():

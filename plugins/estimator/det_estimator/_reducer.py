@@ -1,4 +1,4 @@
-"""Validation metrics that are computed in Python, over all batches of all slots."""
+"""Validation metrics computed in Python over all batches of all slots."""
 
 from __future__ import annotations
 
@@ -13,34 +13,41 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 NOTHING = "no batch yet"
-"""The state of a slot that got no batch."""
+"""State of a slot that got no batch."""
 _EXPECTED = "expected a tensor, a list of tensors, or a dict of tensors"
 
 
 class MetricReducer(ABC):
-    """A metric that every slot accumulates by itself, batch by batch; only what it accumulated is exchanged.
+    """Base class for metrics that every slot accumulates batch by batch. Slots exchange only the accumulated values.
 
-    Every validation begins with a copy of the object that ``context.make_metric`` got.
+    Every validation starts with a copy of the object that was passed to ``context.make_metric``.
     """
 
     @abstractmethod
     def accumulate(self, metric: Any) -> Any:
-        """Take one batch into account.
+        """Add one batch.
 
         Args:
-            metric: its value, an array or a list or dict of arrays.
+            metric: the value of the batch, an array or a list or dict of arrays.
 
         Returns:
-            What was accumulated so far. What the last call of a slot returned goes to `cross_slot_reduce`.
+            The accumulated value so far. `cross_slot_reduce` gets the value that each slot returned last.
         """
 
     @abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
-        """The metric, from what each slot accumulated; slots that got no batch are left out."""
+        """Compute the metric.
+
+        Args:
+            per_slot_metrics: the accumulated value of each slot, without slots that got no batch.
+
+        Returns:
+            The metric, a value that converts to the ``numpy_dtype`` of ``context.make_metric``.
+        """
 
 
 class _Collecting(MetricReducer):
-    """Collects the values of all batches for a function."""
+    """Reducer that collects the values of all batches for a function."""
 
     def __init__(self, function: Callable[[list[Any]], Any]) -> None:
         self._function = function
@@ -56,13 +63,13 @@ class _Collecting(MetricReducer):
 
 
 class Accumulator:
-    """One metric of one validation, on this slot. Made by `accumulating`."""
+    """One metric of one validation on this slot. Use `accumulating` to make one."""
 
     def __init__(self, reducer: MetricReducer) -> None:
         self._reducer = reducer
         self._settled: Any = NOTHING
         self.state: Any = NOTHING
-        """What the reducer accumulated."""
+        """The value that the reducer has accumulated."""
 
     def settle(self, states: Sequence[Any]) -> None:
         """Compute the metric from the states of all slots."""
@@ -71,14 +78,14 @@ class Accumulator:
             self._settled = self._reducer.cross_slot_reduce(present)
 
     def operations(self, metric: Any, dtype: Any) -> tuple[Any, Any]:
-        """(value, update), which keep this object alive as long as their graph."""
+        """Return (value, update), the operations of the metric. They keep this object alive as long as their graph."""
         tensors, packed = _flattened(metric)
 
         def update(*arrays: Any) -> None:
             self.state = self._reducer.accumulate(packed(arrays))
 
         def value() -> Any:
-            if self._settled is NOTHING:  # outside of det's training, in an evaluation of one's own
+            if self._settled is NOTHING:  # outside of det's training, in an evaluation that the user started
                 self.settle([self.state])
             return np.array(self._settled).astype(dtype)
 
@@ -86,7 +93,11 @@ class Accumulator:
 
 
 def accumulating(reducer: Any) -> Accumulator:
-    """An accumulator by a reducer or a function."""
+    """Return an accumulator for a `MetricReducer` or a function.
+
+    Raises:
+        TypeError: the argument is neither.
+    """
     if isinstance(reducer, MetricReducer):
         return Accumulator(deepcopy(reducer))
     if not callable(reducer):
@@ -99,7 +110,7 @@ def _is_nothing(state: Any) -> bool:
 
 
 def _flattened(metric: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
-    """The tensors of a metric, and what puts their values in its form."""
+    """Return the tensors of a metric, and a function that arranges their values like the metric."""
     packed: Callable[[Sequence[Any]], Any] = list
     if isinstance(metric, dict):
         tensors, packed = list(metric.values()), lambda arrays: dict(zip(metric, arrays, strict=True))

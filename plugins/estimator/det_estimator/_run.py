@@ -1,4 +1,4 @@
-"""Where the worker process hands a trial class over."""
+"""Entry point for training an EstimatorTrial in a worker process."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ from det_estimator._trial import EstimatorTrial
 
 
 def run_trial(trial_class: type[EstimatorTrial], core_context: Context) -> None:
-    """Train one trial from its latest checkpoint to its end, or until it is asked to leave."""
+    """Train one trial from its latest checkpoint to its end, or until it is preempted.
+
+    Raises:
+        InvalidTrial: the trial is incomplete, contradicts itself, or has no training data.
+    """
     generators.seed_all(core_context.trial.trial_seed)
     context = EstimatorTrialContext.from_core(core_context)
     devices.choose(context)
     with ExitStack() as ending:
         store_summaries = partial(tensorboard.upload, core_context.train)
         ending.callback(store_summaries)
-        ending.callback(tf.compat.v1.summary.FileWriterCache.clear)  # writes what is left, and ends its threads
+        ending.callback(tf.compat.v1.summary.FileWriterCache.clear)  # flushes all writers and ends their threads
         context._backend = ending.enter_context(closing(backend_of("estimator", context)))
         ending.enter_context(context._backend.training())
         adapter = EstimatorAdapter(trial_class(context), context, store_summaries)
@@ -42,5 +46,5 @@ def run_trial(trial_class: type[EstimatorTrial], core_context: Context) -> None:
         adapter.run(last_hook)
         if not controls[-1].finished:
             raise InvalidTrial(
-                f"the training data ended at batch {adapter.session.batch}; is it empty? It is repeated by itself"
+                f"the training data ended at batch {adapter.session.batch}, although det repeats it; is it empty?"
             )

@@ -1,4 +1,4 @@
-"""Hooks of a session that also hear of checkpoints and of the trial's end."""
+"""Session hook with additional methods for checkpoints and the end of the trial."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import tensorflow as tf
 
 
 class RunHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Derive from it, and hand objects over in ``TrainSpec.hooks``, to be told what a session's hooks are not."""
+    """Base class for hooks in ``TrainSpec.hooks`` that also handle checkpoints and the end of the trial."""
 
     def on_checkpoint_load(self, checkpoint_dir: str) -> None:
-        """The trial goes on from this checkpoint; on each slot, once its state is back. Nothing resumed, no call."""
+        """Handle a resume, on each slot, after the state of the trial was restored from this directory."""
 
     def on_checkpoint_end(self, checkpoint_dir: str) -> None:
-        """A checkpoint was written into this directory; on the chief only. What you add here is stored along."""
+        """Handle a written checkpoint, on the chief only. Files that you add to the directory are stored with it."""
 
     def on_trial_close(self) -> None:
-        """Training has ended, well or not; on each slot."""
+        """Handle the end of training, on each slot, whether it succeeded or failed."""

@@ -1,4 +1,4 @@
-"""What the methods of a trial return, checked, and made to train as det wants."""
+"""Estimator and specs of a trial, validated and configured for det."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ from det_estimator._trial import EstimatorTrial
 _log = logging.getLogger("det.estimator")
 
 _IGNORED = {
-    "max_steps": "searcher.max_length of the config says how long to train",
+    "max_steps": "searcher.max_length of the config sets the length of the training",
     "saving_listeners": "a RunHook's on_checkpoint_end() is called after every checkpoint",
-    "exporters": "build_serving_input_receiver_fns() says what every checkpoint exports",
+    "exporters": "build_serving_input_receiver_fns() defines what every checkpoint exports",
 }
-"""Attribute of a spec -> what there is instead."""
+"""Attribute of a spec that det ignores -> what replaces it."""
 
 
 @dataclass(frozen=True)
 class Specs:
-    """What a trial is made of."""
+    """Estimator and specs that a trial returned."""
 
     estimator: Any
-    """As the trial built it."""
+    """The estimator that the trial built."""
     train: Any
+    """The ``TrainSpec``."""
     evaluation: Any
+    """The ``EvalSpec``."""
     context: EstimatorTrialContext
 
     @classmethod
     def of(cls, trial: EstimatorTrial, context: EstimatorTrialContext) -> Specs:
-        """Build them all.
+        """Call the methods of the trial that build them.
 
         Raises:
-            InvalidTrial: a method returned something else, or a ``RunConfig`` asks for a distribution strategy.
+            InvalidTrial: a method returned something else, or the ``RunConfig`` sets a distribution strategy.
         """
         estimator = _built(trial.build_estimator, tf.compat.v1.estimator.Estimator)
         train = _built(trial.build_train_spec, tf.estimator.TrainSpec)
@@ -49,8 +51,8 @@ class Specs:
         for name in ("train_distribute", "eval_distribute"):
             if getattr(estimator.config, name) is not None:
                 raise InvalidTrial(
-                    f"the estimator's RunConfig sets {name}; leave it out, and say in the config of the experiment "
-                    "how many slots train: resources: {slots_per_trial: 2}"
+                    f"the estimator's RunConfig sets {name}; remove it, and set the number of slots in the experiment "
+                    "config: resources: {slots_per_trial: 2}"
                 )
         for spec in (train, evaluation):
             for name, instead in _IGNORED.items():
@@ -59,10 +61,10 @@ class Specs:
         return cls(estimator, train, evaluation, context)
 
     def rebuilt(self, on_training: Callable[[Any], Any]) -> Any:
-        """The estimator with det's ``RunConfig``.
+        """Return the estimator with det's ``RunConfig``.
 
         Args:
-            on_training: receives the ``EstimatorSpec`` of the training graph, and returns the one to use.
+            on_training: gets the ``EstimatorSpec`` of the training graph, and returns the one to use.
         """
         config = self.estimator.config.replace(
             model_dir=str(self.context.get_tensorboard_path()),
@@ -76,7 +78,7 @@ class Specs:
             wrapped = len(self.context._exchanges)
             spec = self.estimator.model_fn(features, labels, mode, config)
             if mode != tf.estimator.ModeKeys.TRAIN:
-                del self.context._exchanges[wrapped:]  # which would keep the graph of every validation
+                del self.context._exchanges[wrapped:]  # because they would keep the graph of every validation alive
                 return spec
             self._check_optimizer()
             return on_training(spec)
@@ -84,11 +86,19 @@ class Specs:
         return tf.estimator.Estimator(model_fn, config=config, warm_start_from=self.estimator._warm_start_settings)
 
     def training_dataset(self) -> Any:
-        """A new dataset, in the default graph. Raises as `wrapped_dataset`."""
+        """Return a new training dataset in the default graph.
+
+        Raises:
+            InvalidTrial: as for `wrapped_dataset`.
+        """
         return self._dataset(self.train, tf.estimator.ModeKeys.TRAIN)
 
     def validation_dataset(self) -> Any:
-        """As `training_dataset`."""
+        """Return a new validation dataset in the default graph.
+
+        Raises:
+            InvalidTrial: as for `wrapped_dataset`.
+        """
         return self._dataset(self.evaluation, tf.estimator.ModeKeys.EVAL)
 
     def _dataset(self, spec: Any, mode: str) -> Any:
@@ -99,10 +109,10 @@ class Specs:
         slots, aggregation = self.context.distributed.size, self.context.config.optimizations.aggregation_frequency
         if not self.context._exchanges and (slots > 1 or aggregation > 1):
             raise InvalidTrial(
-                f"no optimizer went through context.wrap_optimizer(), and the trial trains on {slots} slots with "
-                f"optimizations.aggregation_frequency {aggregation}; make the optimizer yourself, instead of naming "
-                "one or leaving it to a premade Estimator, and hand it over: optimizer = self.context.wrap_optimizer("
-                "tf.compat.v1.train.AdamOptimizer(0.001)), or tf.keras.optimizers.legacy.Adam(0.001)"
+                f"no optimizer was passed to context.wrap_optimizer(), but the trial trains on {slots} slots with "
+                f"optimizations.aggregation_frequency {aggregation}; create the optimizer yourself, instead of naming "
+                "one or relying on that of a premade Estimator: optimizer = self.context.wrap_optimizer("
+                "tf.compat.v1.train.AdamOptimizer(0.001)), or with tf.keras.optimizers.legacy.Adam(0.001)"
             )
 
 

@@ -1,4 +1,4 @@
-"""The graph that trains, and its session."""
+"""Training graph and its session."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _log = logging.getLogger("det.estimator")
 
 
 class TrainingSession:
-    """What a session trains, and how far it is.
+    """Variables, data and batch number of the session that trains.
 
     Args:
+        context: the context of the trial.
         make_dataset: makes the training dataset in the default graph.
     """
 
@@ -35,10 +36,10 @@ class TrainingSession:
         self._session: Any = None
         self.data = TrainingData(make_dataset)
         self.batch = 0
-        """How many batches it has trained."""
+        """The number of batches trained."""
 
     def counted(self, train_op: Any) -> Any:
-        """An operation that trains a batch and counts it, in a variable that is none of the model's."""
+        """Return an operation that trains a batch and counts it in a variable outside the model."""
         with tf.device("cpu:0"):
             options = {"trainable": False, "collections": [], "use_resource": True, "name": "det_batch"}
             self._counter = v1.Variable(np.int64(0), **options)
@@ -47,52 +48,53 @@ class TrainingSession:
                 return self._counter.assign_add(1, read_value=False)
 
     def build(self, loss: Any, train_op: Any) -> None:
-        """Add what else det needs to the default graph, which is complete but for that."""
+        """Add the operations that det needs to the default graph, which is otherwise complete."""
         context, variables = self._context, v1.global_variables()
         self.fetches = training_metrics(loss)
         seed = generators.derive_seed(context.get_trial_seed(), "training graph", context.distributed.rank)
         ends = [train_op, *v1.get_collection(v1.GraphKeys.SUMMARIES), *self.fetches.values()]
         kept = make_stateless([getattr(end, "op", end) for end in ends], self._number, seed)
         if kept:
-            _log.info("a run that goes on from a checkpoint draws other random numbers in: %s", ", ".join(kept))
+            _log.info("a resumed run will draw different random numbers in: %s", ", ".join(kept))
         self._broadcast = context._backend.broadcast(variables)
         self._share_aggregated = context._share_aggregated()
         self._variables = {variable.op.name: variable for variable in variables}
-        # Local ones too: a model may show running means of metrics in its summaries.
+        # Local variables too, because a model may show running means of metrics in its summaries.
         self._others = [*v1.local_variables(), self._counter]
         saved = [*variables, *self._others, *v1.get_collection(v1.GraphKeys.SAVEABLE_OBJECTS)]
         self._saver = v1.train.Saver(saved, max_to_keep=None, save_relative_paths=True)
 
     def start(self, session: Any) -> None:
-        """The variables are initialized; go to the first batch."""
+        """Prepare the first batch in a session whose variables are initialized."""
         self._session = session
-        session.run(self._counter.initializer)  # a Scaffold of the user's knows nothing of it
-        # From here on, slots draw numbers of their own; and how the graph was built does not matter.
+        session.run(self._counter.initializer)  # not initialized by a Scaffold of the user
+        # From here on, each slot draws its own random numbers, no matter how many it drew to build the graph.
         seed = generators.derive_seed(self._context.get_trial_seed(), "slot", self._context.distributed.rank)
         generators.seed_all(seed)
         self.data.start(session)
 
     def share(self) -> None:
-        """Make the variables those of the chief."""
+        """Set the variables to the chief's values."""
         self._session.run(self._broadcast)
 
     def share_aggregated(self) -> None:
-        """Make added-up gradients those of all slots: a checkpoint has one slot's variables."""
+        """Average aggregated gradients over the slots, because a checkpoint contains only one slot's variables."""
         self._session.run(self._share_aggregated)
 
     def save(self, directory: Path) -> str:
-        """Write the variables; returns the prefix of the files."""
+        """Write the variables and return the prefix of the files."""
         prefix = str(directory / PREFIX)
         return str(self._saver.save(self._session, prefix, global_step=self.batch, write_meta_graph=False))
 
     def restore(self, path: Path, batch: int) -> None:
-        """Go on from a checkpoint of this trial.
+        """Continue from a checkpoint of this trial, saved after ``batch`` batches.
 
         Raises:
-            InvalidTrial: as `restore_weights`, of all variables.
+            InvalidTrial: the checkpoint lacks some variables, or has other shapes.
+            CheckpointNotFound, CheckpointCorrupt: as for `det_estimator._old.prefix`.
         """
         prefix = _prefix(path)
-        # Parts of a variable are saved under the name of the whole, and checked by the saver itself.
+        # Parts of a partitioned variable are saved under its full name. The saver itself checks them.
         whole = [one for one in [*self._variables.values(), *self._others] if not one._get_save_slice_info()]
         _check(prefix, {variable.op.name: variable for variable in whole})
         self._saver.restore(self._session, prefix)
@@ -100,24 +102,25 @@ class TrainingSession:
         self.batch = batch
 
     def restore_weights(self, path: Path, names: set[str]) -> None:
-        """Take these variables over from any checkpoint of TensorFlow, those of the original included.
+        """Restore the named variables from any TensorFlow checkpoint, including those of the original system.
 
         Raises:
-            InvalidTrial: it lacks some of them, or has them in other shapes.
+            InvalidTrial: the checkpoint lacks some of these variables, or has other shapes.
+            CheckpointNotFound, CheckpointCorrupt: as for `det_estimator._old.prefix`.
         """
         prefix = _prefix(path)
         weights = {name: variable for name, variable in self._variables.items() if name in names}
         _check(prefix, weights)
         reader = tf.train.load_checkpoint(prefix)
         for name, variable in weights.items():
-            # The graph is final: a variable is set by its initializer, from another value.
+            # The graph is final, so the only way to set a variable is to run its initializer with another value.
             self._session.run(variable.initializer, {variable.initializer.inputs[1]: reader.get_tensor(name)})
 
 
 def training_metrics(loss: Any) -> dict[str, Any]:
     """Return the loss and the scalar and tensor summaries of the default graph, by tag.
 
-    Text summaries are left out.
+    Text summaries are skipped.
     """
     found = {}
     for summary in v1.get_collection(v1.GraphKeys.SUMMARIES):
@@ -125,14 +128,14 @@ def training_metrics(loss: Any) -> dict[str, Any]:
             tag, value, *_ = summary.op.inputs
             name = np.asarray(tf.get_static_value(tag)).item().decode()
             if value.dtype == tf.string:
-                _log.warning("the summary %r is text and is left out of the training metrics", name)
+                _log.warning("the summary %r is text and is not reported as a training metric", name)
             elif value is not loss:
                 found[name] = value
     return {**found, "loss": loss}
 
 
 def _prefix(path: Path) -> str:
-    # The original's file `checkpoint` names the place where it was written.
+    # The file `checkpoint` of the original system names the directory where it was written.
     return str(tf.train.latest_checkpoint(str(path)) or _old.prefix(path))
 
 
@@ -146,6 +149,6 @@ def _check(prefix: str, variables: dict[str, Any]) -> None:
     ]
     if wrong:
         raise InvalidTrial(
-            f"the checkpoint does not fit the model: {'; '.join(wrong)}; build the model that the checkpoint is of, "
-            "or start without it"
+            f"the checkpoint does not fit the model: {'; '.join(wrong)}; build the model that was saved, or start "
+            "without the checkpoint"
         )

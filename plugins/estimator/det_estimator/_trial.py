@@ -1,4 +1,4 @@
-"""The class that users derive from. Importing it turns the behaviour of TensorFlow 1 on, which Estimators need."""
+"""Base class of trials. Importing this module turns on the behaviour of TensorFlow 1, which Estimators need."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from det_estimator._context import EstimatorTrialContext
 
 if tf.inside_function():
     raise ImportError(
-        "EstimatorTrial was imported inside of a tf.function, where the behaviour of TensorFlow 1 cannot be turned on; "
+        "EstimatorTrial was imported inside a tf.function, where the behaviour of TensorFlow 1 cannot be turned on; "
         "import it at the top of the module"
     )
 tf.compat.v1.disable_v2_behavior()
 
 
 class EstimatorTrial(Trial):
-    """A ``tf.estimator.Estimator``, its data and how long to evaluate it.
+    """Base class for trials that train a ``tf.estimator.Estimator``.
 
     Importing this class disables TensorFlow's V2 behaviour in the whole process.
     """
@@ -32,28 +32,31 @@ class EstimatorTrial(Trial):
 
     @abstractmethod
     def build_estimator(self) -> Any:
-        """The ``tf.estimator.Estimator``, a premade one or your own.
+        """Return the ``tf.estimator.Estimator``, a premade one or your own.
 
-        Of its ``RunConfig``, det sets the model directory, which is ``context.get_tensorboard_path()``, the seed, the
-        GPU of this slot, and that no checkpoints are made other than det's.
+        In its ``RunConfig``, det sets the seed and the GPU of this slot, sets the model directory to
+        ``context.get_tensorboard_path()``, and turns off TensorFlow's own checkpoints.
         """
 
     @abstractmethod
     def build_train_spec(self) -> Any:
-        """A ``tf.estimator.TrainSpec``.
+        """Return a ``tf.estimator.TrainSpec``.
 
-        Its ``input_fn`` returns a dataset that went through ``context.wrap_dataset``, in batches of
-        ``context.get_per_slot_batch_size()``; det repeats it forever. The length of the training is the config's:
-        ``max_steps`` is ignored. Hooks may be `RunHook`.
+        Its ``input_fn`` returns a dataset that was passed to ``context.wrap_dataset``, in batches of
+        ``context.get_per_slot_batch_size()``. det repeats it forever. The config sets the length of the training, and
+        ``max_steps`` is ignored. Hooks may derive from `RunHook`.
         """
 
     @abstractmethod
     def build_validation_spec(self) -> Any:
-        """A ``tf.estimator.EvalSpec``, whose ``input_fn`` returns a dataset that went through ``context.wrap_dataset``.
+        """Return a ``tf.estimator.EvalSpec``, whose ``input_fn`` returns a dataset passed to ``context.wrap_dataset``.
 
-        A validation takes ``steps`` batches on each slot, or all there are if that is None. Beware: 100 is its default.
+        Each slot evaluates ``steps`` batches, or all of its data if ``steps`` is None. TensorFlow's default is 100.
         """
 
     def build_serving_input_receiver_fns(self) -> dict[str, Callable[[], Any]]:
-        """Names to serving input receiver functions: every checkpoint has a SavedModel of each, below ``NAME/``."""
+        """Return serving input receiver functions by name.
+
+        Every checkpoint contains a SavedModel for each function, below ``NAME/``.
+        """
         return {}

@@ -1,4 +1,4 @@
-"""How det-estimator joins det. Light: importing this module does not import TensorFlow."""
+"""Plugin module of det-estimator. Importing it does not import TensorFlow."""
 
 from __future__ import annotations
 

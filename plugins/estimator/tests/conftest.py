@@ -1,4 +1,4 @@
-"""One thread everywhere: sums depend on how many there are, and these models are faster with one."""
+"""Fixtures. Everything runs on one thread, because sums depend on their number and small models are faster with one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 for variable in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
-    os.environ[variable] = "1"  # before TensorFlow is imported, and for processes of their own
+    os.environ[variable] = "1"  # before TensorFlow is imported, and for child processes
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 import pytest  # noqa: E402
@@ -30,7 +30,7 @@ CONFIG: dict[str, Any] = {
 
 @pytest.fixture
 def make_laboratory(tmp_path: Path) -> Iterator[Callable[..., Laboratory]]:
-    """Makes a place where trials of a class train as under a runner, with these keys in their config."""
+    """Function that makes a laboratory, where a trial class trains as under a runner with these keys in the config."""
     with ExitStack() as ending:
 
         def make(trial_class: type[EstimatorTrial], **keys: Any) -> Laboratory:
@@ -44,13 +44,13 @@ def make_laboratory(tmp_path: Path) -> Iterator[Callable[..., Laboratory]]:
 
 @pytest.fixture
 def context() -> EstimatorTrialContext:
-    """One without training."""
+    """A context without training."""
     return EstimatorTrialContext.from_config(CONFIG)
 
 
 @pytest.fixture
 def graph() -> Iterator[Any]:
-    """An empty graph, in which the test builds."""
+    """An empty default graph."""
     with tf.Graph().as_default() as made:
         tf.compat.v1.set_random_seed(3)
         yield made

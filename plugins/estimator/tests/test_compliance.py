@@ -1,4 +1,4 @@
-"""A trial that uses everything that could be lost passes the suite that every framework has to pass."""
+"""Compliance suite for frameworks, with a trial whose every state could be lost by a resume."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reached(v1.train.SessionRunHook):
 
 
 class Tiny(EstimatorTrial):
-    """Batches of four, five per epoch, in an order of its own each time."""
+    """Batches of four, five per epoch, shuffled differently in each epoch."""
 
     def build_estimator(self) -> Any:
         return tf.estimator.Estimator(self.model)

@@ -1,4 +1,4 @@
-"""The examples train with their own configs, a few batches each."""
+"""The examples train for a few batches with their own configs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def load(name: str) -> tuple[Any, dict[str, Any]]:
-    """The trial class of an example, and its config."""
+    """Return the trial class of an example and its config."""
     config = yaml.safe_load((EXAMPLES / name / "const.yaml").read_text())
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / name / "model_def.py")
     assert spec and spec.loader
@@ -43,7 +43,7 @@ def test_the_example_learns(make_laboratory: Callable[..., Laboratory], name: st
 
 
 @pytest.mark.parametrize("name", ["digits_estimator", "linear_estimator"])
-def test_the_distributed_config_differs_in_its_slots_alone(name: str) -> None:
+def test_the_distributed_config_differs_only_in_its_slots(name: str) -> None:
     one, several = (
         parse_config(yaml.safe_load((EXAMPLES / name / f"{file}.yaml").read_text()))
         for file in ("const", "distributed")

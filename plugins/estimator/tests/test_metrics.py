@@ -1,4 +1,4 @@
-"""Validation metrics in Python, over all batches of all slots."""
+"""Validation metrics computed in Python over all batches of all slots."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_function_gets_the_values_of_all_batches(context: EstimatorTrialContex
     assert (found, found.dtype) == (5.0, np.float64)
 
 
-def test_a_reducer_begins_anew_with_every_metric(context: EstimatorTrialContext, graph: Any) -> None:
+def test_every_metric_uses_its_own_copy_of_the_reducer(context: EstimatorTrialContext, graph: Any) -> None:
     reducer = Mean()
     metrics = [context.make_metric(tf.constant([float(number)]), reducer, "float32") for number in (2, 8)]
     with v1.Session() as session:
@@ -58,35 +58,35 @@ def test_a_reducer_begins_anew_with_every_metric(context: EstimatorTrialContext,
 
 
 @pytest.mark.parametrize("metric", [3.0, [[tf.constant(1)]], {"a": {"b": 1}}, (1, 2), None])
-def test_other_metrics_are_refused(context: EstimatorTrialContext, metric: Any) -> None:
+def test_metrics_of_other_types_are_rejected(context: EstimatorTrialContext, metric: Any) -> None:
     with pytest.raises(TypeError, match="expected a tensor, a list of tensors, or a dict of tensors"):
         context.make_metric(metric, max, np.float32)
 
 
-def test_a_reducer_that_cannot_be_called_is_refused(context: EstimatorTrialContext, graph: Any) -> None:
+def test_a_reducer_that_is_not_callable_is_rejected(context: EstimatorTrialContext, graph: Any) -> None:
     with pytest.raises(TypeError, match="expected a function or a MetricReducer"):
         context.make_metric(tf.constant(1.0), 3, np.float32)  # type: ignore[arg-type]
 
 
 def test_slots_take_turns_and_one_may_have_no_batch(context: EstimatorTrialContext) -> None:
-    """Slots share records out in turn, so this is the order of the data."""
+    """Records are distributed to the slots in turn, so this is the order of the data."""
     slots: list[Any] = [[accumulating(list), accumulating(Mean())] for _ in range(3)]
     for slot, numbers in ((0, [0, 2, 4]), (2, [1, 3])):
         for number in numbers:
             for accumulator in slots[slot]:
                 accumulator.state = accumulator._reducer.accumulate(number)
-    told = [
+    reported = [
         (3, [one.state for one in slots[0]]),
         (0, [one.state for one in slots[1]]),
         (2, [one.state for one in slots[2]]),
     ]
-    context.distributed = SimpleNamespace(allgather=lambda own: told)  # type: ignore[assignment]
+    context.distributed = SimpleNamespace(allgather=lambda own: reported)  # type: ignore[assignment]
     context._accumulators = slots[1]
     assert context._settle_metrics(0) == [3, 0, 2]
     assert [one._settled for one in slots[1]] == [[0, 1, 2, 3, 4], 2.0]
 
 
-def test_plain_metrics_are_weighted_by_batches() -> None:
+def test_tensorflow_metrics_are_weighted_by_batches() -> None:
     nan, same = float("nan"), 0.1
     of_slots = [{"loss": 1.0, "auc": same}, {"loss": 4.0, "auc": same}, {"loss": nan, "auc": same}]
     assert _mean(of_slots, [2, 1, 0]) == {"loss": 2.0, "auc": same}

@@ -1,4 +1,4 @@
-"""Checkpoints that releases 0.17 to 0.20 of the original saved (see old/make.py)."""
+"""Checkpoints that releases 0.17 to 0.20 of the original system saved (see old/make.py)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RELEASES = sorted(entry.name for entry in OLD.iterdir() if entry.is_dir())
 ours = pytest.mark.parametrize("release", RELEASES)
 
 
-def test_every_line_of_releases_is_there() -> None:
+def test_there_is_a_checkpoint_of_every_minor_release() -> None:
     assert {release.rpartition(".")[0] for release in RELEASES} == {"0.17", "0.18", "0.19", "0.20"}
 
 
@@ -42,7 +42,7 @@ def test_variables_continue_in_todays_graph(release: str) -> None:
 
 @pytest.mark.integration
 def test_served_model_of_an_old_checkpoint() -> None:
-    """In a process of its own: trials of Estimators switch eager execution off for all that follows."""
+    """This runs in its own process, because trials of Estimators switch eager execution off for good."""
     program = f"""
 import tensorflow as tf
 from det_estimator import load_estimator_from_checkpoint_path
@@ -57,25 +57,25 @@ print(served(tf.constant([[1.0, 2.0, 3.0]]))["answer"].numpy().item())
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """A copy, to be damaged."""
+    """A copy of a checkpoint, which the test may damage."""
     shutil.copytree(OLD / "0.19.10", tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
 
 
-def test_the_place_where_it_was_written_is_not_looked_at(checkpoint: Path) -> None:
+def test_the_directory_in_which_a_checkpoint_was_written_is_ignored(checkpoint: Path) -> None:
     assert not (checkpoint / "checkpoint").read_text().startswith(f'model_checkpoint_path: "{checkpoint}')
     assert _prefix(checkpoint) == prefix(checkpoint) == str(checkpoint / "model.ckpt-5")
     (checkpoint / "checkpoint").unlink()
     assert prefix(checkpoint) == str(checkpoint / "model.ckpt-5")
 
 
-def test_directory_without_variables(tmp_path: Path) -> None:
+def test_a_directory_without_variables_is_not_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotFound, match=r"no model\.ckpt-\*\.index"):
         prefix(tmp_path)
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:90], lambda content: content[::-1]], ids=["cut", "odd"])
-def test_damaged_file(damage: Callable[[bytes], bytes], checkpoint: Path) -> None:
+def test_a_damaged_file_is_reported(damage: Callable[[bytes], bytes], checkpoint: Path) -> None:
     index = checkpoint / "model.ckpt-5.index"
     index.write_bytes(damage(index.read_bytes()))
     with pytest.raises(CheckpointCorrupt, match=str(checkpoint)):
@@ -88,8 +88,8 @@ def _held(release: str) -> dict[str, Any]:
 
 
 def _train_op() -> Any:
-    """The graph of old/make.py."""
-    v1.set_random_seed(7)  # without one it is an error where operations are to be deterministic
+    """Build the graph of old/make.py."""
+    v1.set_random_seed(7)  # required where operations must be deterministic
     features, labels = tf.ones([4, 3]), tf.ones([4, 1])
     answer = v1.layers.dense(v1.layers.dense(features, 2, name="hidden"), 1, name="answer")
     loss = v1.losses.mean_squared_error(labels, answer)

@@ -1,4 +1,4 @@
-"""Random numbers of a graph are a function of the batch."""
+"""Random numbers of a graph are functions of the batch number."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ DRAWS: dict[str, tuple[Callable[[], Any], float]] = {
     "RandomGamma": (lambda: tf.random.gamma([MANY], tf.constant(3.0)), 3),
     "RandomPoissonV2": (lambda: tf.random.poisson([MANY], tf.constant(4.0)), 4),
 }
-"""Type of the operation -> a draw, and its mean."""
+"""Type of the operation -> function that draws with it, and the mean of its distribution."""
 
 
 @pytest.mark.parametrize("kind", DRAWS)
-def test_a_draw_depends_on_the_batch_and_the_seed_alone(kind: str) -> None:
+def test_a_draw_depends_only_on_the_batch_and_the_seed(kind: str) -> None:
     make, mean = DRAWS[kind]
 
     def draws(seed: int) -> dict[int, Any]:
@@ -48,7 +48,7 @@ def test_a_draw_depends_on_the_batch_and_the_seed_alone(kind: str) -> None:
     assert not np.array_equal(first[0], other[0])
 
 
-def test_initial_values_are_left_alone(graph: Any) -> None:
+def test_random_initial_values_are_not_replaced(graph: Any) -> None:
     variable = v1.get_variable("v", initializer=tf.random.normal([3]))
     (random,) = (op for op in graph.get_operations() if op.type == "RandomStandardNormal")
     consumers = random.outputs[0].consumers()
@@ -56,7 +56,7 @@ def test_initial_values_are_left_alone(graph: Any) -> None:
     assert random.outputs[0].consumers() == consumers
 
 
-def test_names_what_it_cannot_replace(graph: Any) -> None:
+def test_operations_that_cannot_be_replaced_are_named(graph: Any) -> None:
     loop = tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, x + tf.random.normal([])), (0, 0.0))[1]
     function = tf.function(lambda: tf.random.uniform([]), autograph=False)()
     kept = make_stateless([loop.op, function.op], tf.constant(0, tf.int64), 1)

@@ -1,4 +1,4 @@
-"""What a trial may do, and what it is told when it does something else."""
+"""Features of trials, and errors about mistakes in them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def records(size: int = 12) -> Any:
 
 
 class Line(EstimatorTrial):
-    """Three batches of four records."""
+    """Linear model on three batches of four records."""
 
     hooks: ClassVar[list[Any]] = []
     width = 1
@@ -64,7 +64,7 @@ class Line(EstimatorTrial):
 
 
 class Noting(RunHook):
-    """Notes when it is called."""
+    """Hook that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -89,7 +89,7 @@ class Noting(RunHook):
 
 
 class Stopping(v1.train.SessionRunHook):
-    """Asks to stop with the third batch."""
+    """Hook that asks the session to stop after the third batch."""
 
     def begin(self) -> None:
         self.batches = 0
@@ -119,7 +119,7 @@ def test_importing_the_package_imports_no_tensorflow() -> None:
         _ = det_estimator.Nothing
 
 
-def test_hooks_are_told_in_order(make_laboratory: MakeLaboratory) -> None:
+def test_hooks_are_called_in_order(make_laboratory: MakeLaboratory) -> None:
     noting = Noting()
     laboratory = make_laboratory(type("Noted", (Line,), {"hooks": [noting]}))
     trial_id = laboratory.prepare(length={"batches": 2})
@@ -132,7 +132,7 @@ def test_hooks_are_told_in_order(make_laboratory: MakeLaboratory) -> None:
 
 
 def test_a_hook_may_stop_the_trial(make_laboratory: MakeLaboratory) -> None:
-    """The step, of four batches, is finished and reported."""
+    """The current scheduling unit of four batches is finished and reported."""
     laboratory = make_laboratory(type("Stopped", (Line,), {"hooks": [Stopping()]}))
     trial_id = laboratory.prepare(length={"batches": 6})
     laboratory.train(trial_id)
@@ -141,7 +141,7 @@ def test_a_hook_may_stop_the_trial(make_laboratory: MakeLaboratory) -> None:
     assert laboratory.store.run(trial_id, 1).early_exit == EarlyExitReason.USER_REQUESTED_STOP.value
 
 
-def test_exports_load_again(make_laboratory: MakeLaboratory, graph: Any) -> None:
+def test_an_exported_model_can_be_loaded(make_laboratory: MakeLaboratory, graph: Any) -> None:
     laboratory = make_laboratory(Serving)
     trial_id = laboratory.prepare(length={"batches": 2})
     laboratory.train(trial_id)
@@ -160,7 +160,7 @@ def tf_weights(path: Path) -> dict[str, Any]:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def test_only_one_export_is_loaded_by_itself(tmp_path: Path) -> None:
+def test_loading_a_checkpoint_requires_exactly_one_export(tmp_path: Path) -> None:
     with pytest.raises(InvalidTrial, match="found: none"):
         load_estimator_from_checkpoint_path(str(tmp_path))
     for name in ("a", "b"):
@@ -170,7 +170,7 @@ def test_only_one_export_is_loaded_by_itself(tmp_path: Path) -> None:
         load_estimator_from_checkpoint_path(str(tmp_path))
 
 
-def test_a_warm_start_needs_the_weights_and_nothing_else(make_laboratory: MakeLaboratory) -> None:
+def test_a_warm_start_needs_only_the_weights(make_laboratory: MakeLaboratory) -> None:
     class Momentum(Line):
         def model(self, features: Any, labels: Any, mode: str, params: Any) -> Any:
             spec = super().model(features, labels, mode, params)
@@ -189,7 +189,7 @@ def test_a_warm_start_needs_the_weights_and_nothing_else(make_laboratory: MakeLa
         make_laboratory(type("Wide", (Line,), {"width": 2})).train(laboratory.prepare(), latest=uuid)
 
 
-def test_says_what_is_left_out_and_ignored(
+def test_the_log_names_skipped_metrics_and_ignored_settings(
     make_laboratory: MakeLaboratory, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     class Long(Line):
@@ -203,13 +203,13 @@ def test_says_what_is_left_out_and_ignored(
     assert laboratory.checkpoints(trial_id)[-1].steps_completed == 4
     *_, last = laboratory.store.metrics(trial_id, group="validation")
     assert set(last.metrics) == {"error", "loss", "global_step"}
-    assert caplog.text.count("left out: kind") == 1
+    assert caplog.text.count("not reported: kind") == 1
     assert caplog.text.count("max_steps of the TrainSpec is ignored") == 1
     assert {file.parent.name for file in tmp_path.glob("c/**/events*")} >= {"eval"}
 
 
 def test_arrays_are_reported_as_their_means(make_laboratory: MakeLaboratory, caplog: pytest.LogCaptureFixture) -> None:
-    """Tensor summaries of each batch in training, and arrays among the metrics of a validation."""
+    """This holds for tensor summaries in training and for arrays among validation metrics."""
 
     class Arrays(Line):
         def model(self, features: Any, labels: Any, mode: str, params: Any) -> Any:
@@ -259,11 +259,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no wrap_dataset": ({"data": unwrapped}, {}, r"dataset = self\.context\.wrap_dataset\(dataset\)"),
     "tensors": ({"data": tensors}, {}, "the TrainSpec returned a tuple; expected a tf.data.Dataset"),
     "no records": ({"data": empty}, {}, "the training data ended at batch 0"),
-    "a strategy": ({"build_estimator": strategy}, {}, "RunConfig sets train_distribute; leave it out"),
+    "a strategy": ({"build_estimator": strategy}, {}, "RunConfig sets train_distribute; remove it"),
     "the name of an optimizer": (
         {"build_estimator": canned},
         TWICE,
-        "no optimizer went through context.wrap_optimizer",
+        "no optimizer was passed to context.wrap_optimizer",
     ),
     "no spec": (
         {"build_validation_spec": build_validation_spec},
@@ -281,7 +281,7 @@ def test_mistakes_are_explained(make_laboratory: MakeLaboratory, mistake: str) -
         laboratory.train(laboratory.prepare())
 
 
-def test_no_validation_data_is_an_error(make_laboratory: MakeLaboratory) -> None:
+def test_empty_validation_data_is_an_error(make_laboratory: MakeLaboratory) -> None:
     def build(trial: Any) -> Any:
         return tf.estimator.EvalSpec(lambda: empty(trial))
 
@@ -290,7 +290,7 @@ def test_no_validation_data_is_an_error(make_laboratory: MakeLaboratory) -> None
         laboratory.train(laboratory.prepare(length={"batches": 1}))
 
 
-def test_a_context_for_debugging_changes_nothing(context: EstimatorTrialContext, graph: Any) -> None:
+def test_a_context_for_debugging_returns_its_arguments(context: EstimatorTrialContext, graph: Any) -> None:
     dataset, optimizer = records(), v1.train.AdamOptimizer()
     assert context.wrap_dataset(dataset, shard_dataset=False) is dataset
     assert context.wrap_optimizer(optimizer) is optimizer
@@ -319,7 +319,7 @@ def test_a_slot_has_its_own_gpu(
 
 
 @pytest.mark.parametrize(("text", "error"), [("[]", CheckpointCorrupt), ("{", CheckpointCorrupt), ("{}", InvalidTrial)])
-def test_a_state_that_is_something_else(tmp_path: Path, text: str, error: type[Exception]) -> None:
+def test_a_malformed_state_file_is_rejected(tmp_path: Path, text: str, error: type[Exception]) -> None:
     (tmp_path / "estimator_state.json").write_text(text)
     with pytest.raises(error, match="is damaged|has format None"):
         _read_state(tmp_path)

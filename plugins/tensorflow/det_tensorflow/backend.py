@@ -18,9 +18,9 @@ class TensorFlowBackend:
     """Base class for adapters, which make the slots of a trial train together. It implements training on one slot.
 
     ``BackendSpec.adapters["estimator"]`` and ``["keras"]`` name a subclass of this class. Each slot constructs it as
-    ``adapter(context, options)`` before it constructs the trial. All slots call all methods in the same order, in graphs
-    and eagerly, except for `close`. The adapter need not shard data, combine metrics or handle checkpoints: det does
-    that itself. Only the chief writes checkpoints, and every slot restores them.
+    ``adapter(context, options)`` before it constructs the trial. All slots call all methods in the same order, in
+    graphs and eagerly, except for `close`. The adapter need not shard data, combine metrics or handle checkpoints,
+    because det does that itself. Only the chief writes checkpoints, and every slot restores them.
     """
 
     def average(self, gradients: Sequence[Gradient], *, name: str, fp16_compression: bool) -> list[Gradient]:
@@ -43,7 +43,7 @@ class TensorFlowBackend:
         return None if tf.executing_eagerly() else tf.no_op()
 
     def training(self) -> AbstractContextManager[Any]:
-        """Return the context in which det trains. It turns errors that the loss of another slot caused into `PeerLost`."""
+        """Return the context in which det trains. It turns errors that a lost slot caused into `PeerLost`."""
         return nullcontext()
 
     def close(self) -> None:
