@@ -1,4 +1,4 @@
-"""Keras for det: write a `TFKerasTrial`, det trains it. Names are imported, and TensorFlow with them, on first use."""
+"""Training of Keras models with det, as `TFKerasTrial`. TensorFlow is imported on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from det_keras._trial import TFKerasTrial as TFKerasTrial
     from det_keras.callbacks import TFKerasTensorBoard as TFKerasTensorBoard
 
-# Name -> the module that defines it (PEP 562); the block above repeats it for type checkers.
+# Name -> the module that defines it (PEP 562). The block above repeats it for type checkers.
 _EXPORTS = {
     "callbacks": "det_keras.callbacks",
     "InputData": "det_keras._data",
@@ -29,4 +29,4 @@ _EXPORTS = {
 
 __all__ = ["__version__", *sorted(_EXPORTS)]
 
-__getattr__, __dir__ = exports(globals(), _EXPORTS, first="det_tensorflow.required")  # required: says what to install
+__getattr__, __dir__ = exports(globals(), _EXPORTS, first="det_tensorflow.required")  # its error says what to install

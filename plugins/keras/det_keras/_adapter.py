@@ -1,4 +1,4 @@
-"""Between det's loop, which decides when, and a trial, which says what."""
+"""Adapter through which TrialLoop drives a TFKerasTrial."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ _log = logging.getLogger("det.keras")
 
 
 class KerasAdapter(TrialAdapter):
-    """Trains and evaluates one `TFKerasTrial` in this process.
+    """Adapter that trains and evaluates one `TFKerasTrial` in this process.
 
     Args:
-        description: stored with every checkpoint, for `det_keras.load_model_from_checkpoint_path`.
+        trial: the trial to train.
+        context: the context of the trial.
+        description: description of the trial, which every checkpoint stores for
+            `det_keras.load_model_from_checkpoint_path`.
 
     Raises:
         InvalidTrial: the trial is incomplete, or its data cannot be used.
@@ -50,14 +53,14 @@ class KerasAdapter(TrialAdapter):
         self._validation = validation_data(trial.build_validation_data_loader(), context)
         self._callbacks = Callbacks(trial.keras_callbacks(), context, self._training.batches)
         self._states: Any = None
-        """Of the callbacks, from the checkpoint, until training begins."""
+        """States of the callbacks from the checkpoint, until training begins."""
         self._stream = Stream(self._training)
         self._train_batch = _model.prepare(self._model, self._training.start(0).element_spec)
         self._test_batch = self._model.make_test_function(force=True)
         self._epochs = Epochs(self._training.batches)
         self._batch = 0
         self._reported = True
-        """Whether nothing was trained since the last report."""
+        """Whether no batch was trained since the last report."""
         self._generators = Generators(self._model)
         self._seed_slot()
 
@@ -106,7 +109,7 @@ class KerasAdapter(TrialAdapter):
             stop = _never
         self._share_buffers()
         states = self._callbacks.state()
-        # Generators of its own: a run that validates once more, or less, trains the same.
+        # Separate generators, so that the number of validations does not affect training.
         with self._generators.forked(self._seed("validation")), self._noting_errors("validation", self._validation):
             logs = self._evaluate(stop)
             if logs is None:
@@ -132,7 +135,7 @@ class KerasAdapter(TrialAdapter):
         return partial(self._write, state)
 
     def load(self, path: Path, *, batches_trained: int) -> None:
-        if batches_trained == 0:  # another trial's checkpoint
+        if batches_trained == 0:  # checkpoint of another trial
             _load.load_weights(self._model, path)
             return
         state = _checkpoint.read_state(path)
@@ -152,7 +155,7 @@ class KerasAdapter(TrialAdapter):
         self._store_tensorboard()
 
     def _train_next(self) -> Any:
-        """Train a batch; returns its metrics, which may still be on an accelerator."""
+        """Train a batch and return its metrics, which may still be on an accelerator."""
         epoch, number = self._epochs.place(self._batch)
         callbacks = self._callbacks.keras
         if number == 0:
@@ -164,14 +167,14 @@ class KerasAdapter(TrialAdapter):
         return logs
 
     def _settle(self, pending: list[Any], rows: list[dict[str, Any]]) -> None:
-        """Move metrics of the present epoch to the rows, as plain values."""
+        """Move metrics of the current epoch from ``pending`` to ``rows``, as JSON-compatible values."""
         settled = [plain(logs, "train_step") for logs in pending]
         self._epochs.add(settled)
         rows += settled
         pending.clear()
 
     def _evaluate(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
-        """The metrics over the whole set, on all slots; None if this left early."""
+        """Return the metrics over the whole set, the same on all slots, or None if ``stop()`` was true."""
         callbacks, batches, logs = self._callbacks.keras, self._validation.batches, None
         self._model.reset_metrics()
         callbacks.on_test_begin()
@@ -199,12 +202,12 @@ class KerasAdapter(TrialAdapter):
         self._callbacks.workload("on_checkpoint_end", str(path))
 
     def _share_buffers(self) -> None:
-        """Let all slots have the chief's running means and the like, which each keeps by itself while it trains."""
+        """Copy the chief's non-trainable variables, such as running means, to all slots. Each slot updates its own."""
         if self._context.distributed.size > 1 and self._model.non_trainable_variables:
             self._context._backend.broadcast(self._model.non_trainable_variables)
 
     def _seed_slot(self) -> None:
-        """Slots draw different random numbers; the chief those that a single process draws."""
+        """Seed this slot differently from the others. The chief keeps the seed of single-process training."""
         rank = self._context.distributed.rank
         if rank:
             self._generators.seed(self._seed("slot", rank, self._batch))

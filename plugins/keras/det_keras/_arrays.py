@@ -1,4 +1,4 @@
-"""Arrays as datasets, shuffled by a function of (seed, epoch)."""
+"""Datasets made of arrays, in an order that is a function of (seed, epoch)."""
 
 from __future__ import annotations
 
@@ -15,36 +15,44 @@ KINDS = (np.ndarray, tf.Tensor)
 
 @dataclass(frozen=True)
 class Layout:
-    """Which records make up the batches of one slot."""
+    """Assignment of records to the batches of one slot."""
 
     records: int
-    """That are used, of all slots."""
+    """The number of records that are used, over all slots."""
     size: int
-    """Of a batch."""
+    """The number of records in a batch of one slot."""
     rank: int
     slots: int
 
     @classmethod
     def of(cls, records: int, size: int, rank: int, slots: int) -> Layout:
-        """Leave out the last records if not every slot would get one of them."""
+        """Return the layout that drops the last records if they are too few for a batch on every slot."""
         rest = records % (size * slots)
         return cls(records - rest if rest < slots else records, size, rank, slots)
 
     @property
     def batches(self) -> int:
+        """The number of batches per epoch on each slot."""
         return -(-self.records // (self.size * self.slots))
 
     def share(self, order: tf.Tensor) -> tf.data.Dataset:
-        """This slot's batches of record numbers; those of all slots together are batches of the whole order."""
+        """Return this slot's batches of an epoch, as record numbers.
+
+        Together, the batches of all slots with the same number are one batch of the whole order.
+        """
         own = order[: self.records][self.rank :: self.slots]
         return tf.data.Dataset.from_tensor_slices(own).batch(self.size)
 
 
 def tensors(data: Any, name: str) -> Any:
-    """The arrays as tensors, floats in Keras's precision, without parts that are None.
+    """Return arrays as tensors, with floats in Keras's precision and without trailing parts that are None.
+
+    Args:
+        data: an array or a tuple of arrays, which may be nested in lists, tuples and dicts.
+        name: training or validation, for errors.
 
     Raises:
-        InvalidTrial: they are of different lengths, or not all arrays.
+        InvalidTrial: the arrays have different lengths, or something is not an array.
     """
     parts = data if isinstance(data, tuple) else (data,)
     while parts and parts[-1] is None:
@@ -53,14 +61,14 @@ def tensors(data: Any, name: str) -> Any:
     lengths = {one.shape[0] if one.shape.rank else None for one in tf.nest.flatten(converted)}
     if len(lengths) != 1 or None in lengths:
         raise InvalidTrial(
-            f"build_{name}_data_loader() returned arrays of the lengths {sorted(map(str, lengths))}; expected one "
-            "length of them all, as in (x, y)"
+            f"build_{name}_data_loader() returned arrays with lengths {sorted(map(str, lengths))}; expected the same "
+            "length for all, as in (x, y)"
         )
     return converted
 
 
 def endless(arrays: Any, layout: Layout, seed: int | None, first: int) -> tf.data.Dataset:
-    """All epochs from batch ``first`` on; not shuffled if ``seed`` is None."""
+    """Return the batches of all epochs, from batch ``first`` on. They are not shuffled if ``seed`` is None."""
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
         order = tf.range(tf.constant(len(tf.nest.flatten(arrays)[0]), tf.int64))
@@ -74,13 +82,13 @@ def endless(arrays: Any, layout: Layout, seed: int | None, first: int) -> tf.dat
 
 
 def one_pass(arrays: Any, layout: Layout) -> tf.data.Dataset:
-    """This slot's records in their order, all of them."""
+    """Return all of this slot's records once, in order."""
     records = tf.data.Dataset.range(layout.rank, len(tf.nest.flatten(arrays)[0]), layout.slots)
     return _records(arrays, records.batch(layout.size))
 
 
 def standard(value: Any) -> Any:
-    """An array as Keras takes it: floats in its precision."""
+    """Return a NumPy array with floats in Keras's precision."""
     array = np.asarray(value)
     return array.astype(tf.keras.backend.floatx()) if np.issubdtype(array.dtype, np.floating) else array
 

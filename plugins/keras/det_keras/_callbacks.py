@@ -1,4 +1,4 @@
-"""The callbacks of a trial, called as `det_keras.callbacks.Callback` says, and their state."""
+"""Calls and states of a trial's callbacks. `det_keras.callbacks.Callback` documents when they are called."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ _log = logging.getLogger("det.keras")
 _keras = tf.keras.callbacks
 
 _HINTS = {
-    _keras.EarlyStopping: "looks at epochs, which have no validation metrics, and loses its state when the trial is "
-    "resumed; use det_keras.callbacks.EarlyStopping",
-    _keras.ReduceLROnPlateau: "looks at epochs, which have no validation metrics, and loses its state when the trial "
-    "is resumed; use det_keras.callbacks.ReduceLROnPlateau",
+    _keras.EarlyStopping: "checks metrics at epochs, which have no validation metrics, and loses its state when the "
+    "trial is resumed; use det_keras.callbacks.EarlyStopping",
+    _keras.ReduceLROnPlateau: "checks metrics at epochs, which have no validation metrics, and loses its state when "
+    "the trial is resumed; use det_keras.callbacks.ReduceLROnPlateau",
     _keras.ModelCheckpoint: "writes files that det does not store; set min_checkpoint_period in the config instead",
-    _keras.BackupAndRestore: "restores what det restores already; drop it",
+    _keras.BackupAndRestore: "restores what det already restores; remove it",
     _keras.TensorBoard: "writes files that det does not store; use det_keras.callbacks.TensorBoard",
 }
 
 
 class Callbacks:
-    """All of a trial's.
+    """All callbacks of a trial.
 
     Args:
-        given: as from ``keras_callbacks``.
-        batches_per_epoch: for their ``params``.
+        given: the result of ``keras_callbacks``.
+        context: the context of the trial.
+        batches_per_epoch: the number of batches that callbacks find in their ``params``.
 
     Raises:
-        InvalidTrial: one is no callback.
+        InvalidTrial: something in the list is not a callback.
     """
 
     def __init__(self, given: Sequence[Any], context: TFKerasTrialContext, batches_per_epoch: int | None) -> None:
@@ -48,7 +49,7 @@ class Callbacks:
         self._context = context
         verbose = context._fit.verbose if context.distributed.rank == 0 else 0
         params = {"verbose": verbose or 0, "epochs": 1, "steps": batches_per_epoch}
-        # It takes any logs; the list calls nobody for a batch who has nothing to do then.
+        # The list skips callbacks that do not override a method of batches.
         self.keras = _keras.CallbackList([*given], add_progbar=bool(verbose), model=self._model, **params)
         self._given = given
         self._own = [one for one in given if isinstance(one, callbacks.Callback)]
@@ -56,14 +57,14 @@ class Callbacks:
         self._begun = False
 
     def begin(self, states: Any) -> None:
-        """Training begins, with these states from `state`, or None."""
+        """Call ``on_train_begin``, then restore the states from `state`, if there are any."""
         self._begun = True
         self.keras.on_train_begin()
         if states is not None:
             self.load(states)
 
     def end(self) -> None:
-        """Training ends."""
+        """Call ``on_train_end`` if training began."""
         if self._begun:
             self.keras.on_train_end()
 
@@ -73,35 +74,35 @@ class Callbacks:
         return any(getattr(begin, "__module__", "") != _keras.Callback.__module__ for begin in begins)
 
     def workload(self, event: str, *arguments: Any) -> None:
-        """Call an event that Keras does not have."""
+        """Call a method that only `det_keras.callbacks.Callback` has."""
         for one in self._own:
             getattr(one, event)(*arguments)
         self.heed()
 
     def heed(self) -> None:
-        """Ask the trial to end, if a callback wants that."""
+        """Ask the trial to stop if a callback set ``stop_training``."""
         if self._model.stop_training:
             self._context.set_stop_requested(True)
 
     def state(self) -> list[Any]:
-        """In types that JSON has.
+        """Return the states of the callbacks as JSON-compatible values.
 
         Raises:
-            InvalidTrial: a callback's is not.
+            InvalidTrial: the state of a callback is not JSON-compatible.
         """
         return [[type(one).__name__, _copied(one)] for one in self._stateful]
 
     def load(self, states: Sequence[Any]) -> None:
-        """Take back what `state` returned.
+        """Restore the states that `state` returned.
 
         Raises:
-            InvalidTrial: these are states of other callbacks.
+            InvalidTrial: the states belong to other callbacks.
         """
         saved, own = [name for name, _ in states], [type(one).__name__ for one in self._stateful]
         if saved != own:
             raise InvalidTrial(
-                f"the checkpoint has states of the callbacks {saved}, and the trial has {own}; return the same ones "
-                "in their order from keras_callbacks()"
+                f"the checkpoint has states of the callbacks {saved}, but the trial has {own}; return the same "
+                "callbacks in the same order from keras_callbacks()"
             )
         for one, (_, state) in zip(self._stateful, states, strict=True):
             one.load_state(state)
@@ -109,7 +110,7 @@ class Callbacks:
 
 def _check(one: Any) -> None:
     if not isinstance(one, _keras.Callback):
-        raise InvalidTrial(f"keras_callbacks() returned {one!r} among others; expected tf.keras.callbacks.Callback")
+        raise InvalidTrial(f"keras_callbacks() returned a list with {one!r}; expected tf.keras.callbacks.Callback")
     if isinstance(one, (callbacks.Callback, callbacks.TensorBoard)):
         return
     for kind, hint in _HINTS.items():

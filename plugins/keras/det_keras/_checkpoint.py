@@ -1,4 +1,4 @@
-"""The files of a checkpoint: variables as TensorFlow saves them, everything else as JSON."""
+"""Files of a checkpoint. TensorFlow saves the variables, and everything else is JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from det_keras._context import TFKerasTrialContext
 
 FORMAT = 1
 VARIABLES = "keras"
-"""``keras.index`` and ``keras.data-*``: the model, its optimizer, and gradients that wait to be applied."""
+"""Prefix of the files ``keras.index`` and ``keras.data-*``, with the model, its optimizer and aggregated gradients."""
 STATE = "keras.json"
+"""Name of the file with the remaining state."""
 
 
 def write(context: TFKerasTrialContext, state: Mapping[str, Any], path: Path) -> None:
-    """Write everything."""
+    """Write the variables and the state into a checkpoint's directory."""
     model = context._model
     _everything(context).write(str(path / VARIABLES))
     text = json.dumps({"format": FORMAT, "weights": _shapes(model), **state})
@@ -28,48 +29,53 @@ def write(context: TFKerasTrialContext, state: Mapping[str, Any], path: Path) ->
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The JSON of a checkpoint.
+    """Return the state in a checkpoint's directory.
 
     Raises:
-        InvalidTrial: it has none, or a later release wrote it.
+        InvalidTrial: there is none, or a release with another format wrote it.
+        CheckpointCorrupt: the file is damaged.
     """
     file = path / STATE
     if not file.exists():
         found = ", ".join(sorted(one.name for one in path.iterdir())) or "nothing"
-        raise InvalidTrial(f"{path} is no checkpoint of a TFKerasTrial: expected {STATE} in it, and found {found}")
+        raise InvalidTrial(f"{path} is not a checkpoint of a TFKerasTrial: expected {STATE} in it, found {found}")
     state = read_object(file)
     if state.get("format") != FORMAT:
         raise InvalidTrial(
             f"{path} has format {state.get('format')!r:.50}, but this det-keras reads format {FORMAT}; "
-            "pip install -U det-keras"
+            "upgrade: pip install -U det-keras"
         )
     return state
 
 
 def restore(context: TFKerasTrialContext, state: Mapping[str, Any], path: Path) -> None:
-    """Put back what `write` wrote.
+    """Restore the variables that `write` wrote.
 
     Raises:
-        InvalidTrial: the model, the optimizer or the aggregation is another one.
+        InvalidTrial: the model, the optimizer or the aggregation differs.
     """
     _compare(state["weights"], context._model, path)
     _read(_everything(context), path)
 
 
 def restore_weights(model: tf.keras.Model, state: Mapping[str, Any], path: Path) -> None:
-    """Only the weights. Raises as `restore`."""
+    """Restore only the weights.
+
+    Raises:
+        InvalidTrial: the model differs.
+    """
     _compare(state["weights"], model, path)
     _read(tf.train.Checkpoint(weights=list(model.weights)), path)
 
 
 def restore_when_built(model: tf.keras.Model, path: Path) -> None:
-    """The weights of a model that does not have them yet."""
+    """Restore the weights of a model when they are created, since it has none before its first call."""
     tf.train.Checkpoint(model=model).read(str(path / VARIABLES)).expect_partial()
 
 
 def _everything(context: TFKerasTrialContext) -> tf.train.Checkpoint:
     model = context._model
-    # The weights once more, as a list: models whose optimizers differ share that.
+    # The list of weights is saved, too, so that models with different optimizers can be restored from it.
     parts = {"optimizer": model.optimizer, "aggregation": context._exchanges, "weights": list(model.weights)}
     return tf.train.Checkpoint(model=model, **parts)
 
@@ -80,20 +86,22 @@ def _read(parts: tf.train.Checkpoint, path: Path) -> None:
     except (AssertionError, ValueError) as error:
         raise InvalidTrial(
             f"{path} does not fit the trial, whose model, optimizer or optimizations.aggregation_frequency changed; "
-            f"put them back, or start a new trial with its weights: {error}"
+            f"undo the change, or start a new trial with the weights of the checkpoint: {error}"
         ) from error
 
 
 def _compare(saved: Sequence[Any], model: tf.keras.Model, path: Path) -> None:
-    """Names of layers may be counted on in a process; shapes are what has to agree."""
+    """Check that the shapes agree. Names need not, because Keras numbers the layers of a process."""
     own = _shapes(model)
     if len(saved) != len(own):
-        raise InvalidTrial(f"{path} has {len(saved)} weights and the model {len(own)}: {_names(saved)} / {_names(own)}")
+        raise InvalidTrial(
+            f"{path} has {len(saved)} weights, but the model has {len(own)}: {_names(saved)} / {_names(own)}"
+        )
     for (name, shape), (own_name, own_shape) in zip(saved, own, strict=True):
         if shape != own_shape:
             raise InvalidTrial(
-                f"{path} has the weight {name!r} of shape {shape}, and the model {own_name!r} of {own_shape} there; "
-                "build the model that was saved"
+                f"{path} has the weight {name!r} with shape {shape}, but the model has {own_name!r} with shape "
+                f"{own_shape} in its place; build the model that was saved"
             )
 
 

@@ -1,4 +1,4 @@
-"""What a `TFKerasTrial` may ask for and must hand over."""
+"""Context of a TFKerasTrial."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Model = TypeVar("_Model")
 
 @dataclass
 class FitSettings:
-    """Arguments of ``Model.fit``, under their names there; None: not set."""
+    """Settings named like the arguments of ``Model.fit``. None means unset."""
 
     verbose: int | str | None = None
     class_weight: dict[int, float] | None = None
@@ -27,7 +27,7 @@ class FitSettings:
 
 
 class TFKerasTrialContext(TensorFlowTrialContext):
-    """The context of a `TFKerasTrial`."""
+    """Context that a `TFKerasTrial` gets in ``__init__``."""
 
     def __init__(self, **place: Any) -> None:
         super().__init__(**place)
@@ -36,29 +36,33 @@ class TFKerasTrialContext(TensorFlowTrialContext):
         self._fit = FitSettings()
 
     def wrap_model(self, model: _Model) -> _Model:
-        """Hand over the model; returns the same.
+        """Register the model that det trains.
+
+        Returns:
+            The same model.
 
         Raises:
-            InvalidTrial: it is no ``tf.keras.Model``, or the second one.
+            InvalidTrial: the argument is not a ``tf.keras.Model``, or another model was registered before.
         """
         if not isinstance(model, tf.keras.Model):
             raise InvalidTrial(f"wrap_model() got a {type(model).__name__}; expected a tf.keras.Model")
         if self._model not in (None, model):
-            raise InvalidTrial("wrap_model() was called for two models; a TFKerasTrial trains one, so wrap only that")
+            raise InvalidTrial("wrap_model() was called for two models; a TFKerasTrial trains one, so wrap only this")
         self._model = model
         return model
 
     def wrap_dataset(self, dataset: Any, shard: bool = True) -> Any:
-        """Hand over each ``tf.data.Dataset`` right after it is made, before it is shuffled, batched or cached.
+        """Shard a dataset over the slots. Call this right after it is made, before it is shuffled, batched or cached.
 
         Args:
-            shard: whether each slot is to get its part of the records. With False you share them out.
+            dataset: a ``tf.data.Dataset``.
+            shard: False if the dataset already contains only this slot's share.
 
         Returns:
-            The dataset to go on with. Batch it by ``context.get_per_slot_batch_size()``.
+            The dataset to use instead, in batches of ``context.get_per_slot_batch_size()``.
 
         Raises:
-            InvalidTrial: it is no ``tf.data.Dataset``.
+            InvalidTrial: the argument is not a ``tf.data.Dataset``.
         """
         return self._shard(dataset, shard)
 
@@ -72,16 +76,16 @@ class TFKerasTrialContext(TensorFlowTrialContext):
         shuffle: bool | None = None,
         validation_steps: int | None = None,
     ) -> None:
-        """Choose what ``Model.fit`` has arguments for. What is None stays as it was.
+        """Set what ``Model.fit`` has arguments for. Arguments that are None keep their previous values.
 
         Args:
-            verbose: 0 and None are silent; with anything else Keras's progress bar is printed.
-            class_weight: class to the weight of its records in training; targets are classes, or one-hot.
-            workers: how many read a ``Sequence`` ahead. Up to 1, batches are read when they are needed.
-            use_multiprocessing: whether these are processes instead of threads.
-            max_queue_size: batches of a ``Sequence`` that may be read ahead, 10 by default.
-            shuffle: whether arrays and Sequences are shuffled for each epoch, which they are by default.
-            validation_steps: batches per validation on each slot; by default all there are.
+            verbose: whether to print Keras's progress bar. 0 and None are silent.
+            class_weight: weights of records in training, by class. Targets are class numbers or one-hot.
+            workers: the number of workers that read ahead in a ``Sequence``. With 0 or 1, batches are read on demand.
+            use_multiprocessing: whether workers are processes instead of threads.
+            max_queue_size: the number of batches of a ``Sequence`` that may be read ahead, 10 by default.
+            shuffle: whether arrays and Sequences are shuffled for each epoch, True by default.
+            validation_steps: the number of batches per validation on each slot, all by default.
         """
         given = locals()
         for setting in fields(FitSettings):

@@ -1,4 +1,4 @@
-"""Whatever a trial returns as data, made a dataset that begins at any batch."""
+"""Conversion of a trial's data to datasets that can start at any batch."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from det_keras._reading import Reader
 from det_keras._weights import weigh_classes
 
 InputData: TypeAlias = Any
-"""What ``build_training_data_loader`` and ``build_validation_data_loader`` may return.
+"""Data that ``build_training_data_loader`` and ``build_validation_data_loader`` may return.
 
-- A ``tf.data.Dataset`` of batches, from one that ``context.wrap_dataset`` returned. Training repeats it.
-- A tuple ``(x, y)`` or ``(x, y, sample_weight)`` of arrays or tensors; each may be nested in lists, tuples and dicts.
-  det makes batches of ``context.get_per_slot_batch_size()`` records, and shuffles them for training.
-- A ``tf.keras.utils.Sequence``, or a `SequenceAdapter` with one. Slots get different batches of it.
-- A function without arguments that returns an iterable over batches. For training it is called again and again; each
-  slot reads all batches, and trains those that are its own.
-- An iterator over batches, which must be endless: for training only.
+- A ``tf.data.Dataset`` of batches, made from a result of ``context.wrap_dataset``. Training repeats it.
+- A tuple ``(x, y)`` or ``(x, y, sample_weight)`` of arrays or tensors, each possibly nested in lists, tuples and dicts.
+  det shuffles the records for training, and makes batches of ``context.get_per_slot_batch_size()``.
+- A ``tf.keras.utils.Sequence``, or a `SequenceAdapter` with one. Each slot gets different batches.
+- A function without arguments that returns an iterable over batches. Training calls it repeatedly. Each slot reads all
+  batches, and uses every n-th.
+- An endless iterator over batches, for training only.
 """
 
 
 @dataclass(frozen=True)
 class Source:
-    """Batches for one slot."""
+    """Source of one slot's batches."""
 
     start: Callable[[int], tf.data.Dataset]
-    """The dataset that begins with this batch: of one pass, or of all."""
+    """Function that returns the dataset from a given batch on."""
     batches: int | None
-    """In an epoch; None: neither the data nor the config says."""
+    """The number of batches in an epoch, or None if neither the data nor the config defines it."""
     repeats: bool = False
-    """Whether a dataset ends after one pass, to be begun anew by training."""
+    """Whether the dataset is one pass, which training must repeat."""
     length: int | None = None
-    """Batches in such a pass; None: that is seen at its end."""
+    """The number of batches in such a pass, or None if unknown."""
     reader: Reader | None = None
-    """Where batches come from Python."""
+    """Reader of the batches, if Python code yields them."""
 
 
 @dataclass(frozen=True)
 class _Use:
-    """What the data is for, and for whom."""
+    """Purpose of the data, and the slot that reads it."""
 
     training: bool
     rank: int
@@ -58,10 +58,14 @@ class _Use:
 
 
 def training_data(data: InputData, context: TFKerasTrialContext) -> Source:
-    """The batches that this slot trains.
+    """Return the source of the batches that this slot trains on.
+
+    Args:
+        data: the result of ``build_training_data_loader``.
+        context: the context of the trial.
 
     Raises:
-        InvalidTrial: the data is none of `InputData`, or is empty.
+        InvalidTrial: the data is none of `InputData`, or has no batch for some slot.
     """
     source = _source(data, _use(context, training=True))
     if not context._fit.class_weight:
@@ -71,7 +75,15 @@ def training_data(data: InputData, context: TFKerasTrialContext) -> Source:
 
 
 def validation_data(data: InputData, context: TFKerasTrialContext) -> Source:
-    """The batches that this slot validates with. Raises as `training_data`, and if they do not end."""
+    """Return the source of the batches that this slot validates with.
+
+    Args:
+        data: the result of ``build_validation_data_loader``.
+        context: the context of the trial.
+
+    Raises:
+        InvalidTrial: the data is none of `InputData`, is empty or never ends.
+    """
     source, steps = _source(data, _use(context, training=False)), context._fit.validation_steps
     if steps is None:
         return source
@@ -100,7 +112,7 @@ def _source(data: InputData, use: _Use) -> Source:
 def _from_dataset(data: tf.data.Dataset, use: _Use) -> Source:
     if not use.context._datasets:
         raise InvalidTrial(
-            f"build_{_name(use)}_data_loader() returned a dataset that was not wrapped; right after it is made, add: "
+            f"build_{_name(use)}_data_loader() returned a dataset that was not wrapped; right after creating it, add: "
             "dataset = self.context.wrap_dataset(dataset)"
         )
     length = int(data.cardinality())
@@ -110,10 +122,11 @@ def _from_dataset(data: tf.data.Dataset, use: _Use) -> Source:
     if not use.training:
         if endless and use.context._fit.validation_steps is None:
             raise InvalidTrial(
-                "the validation data never ends; drop its repeat(), or call context.configure_fit(validation_steps=...)"
+                "the validation data never ends; remove its repeat(), or call "
+                "context.configure_fit(validation_steps=...)"
             )
         return Source(lambda _: data, known)
-    if use.size > 1 and known is not None:  # a share may have a batch more than another
+    if use.size > 1 and known is not None:  # shares may differ by a batch
         known = min(use.context.distributed.allgather(known))
     batches = known or use.context._batches_per_epoch()
     return Source(lambda batch: data.skip(batch) if batch else data, batches, repeats=not endless, length=known)
@@ -134,7 +147,7 @@ def _from_sequence(data: Any, use: _Use) -> Source:
     fit = use.context._fit
     adapter = data if isinstance(data, _sequences.SequenceAdapter) else _sequences.SequenceAdapter.of(data, fit)
     length = len(adapter.sequence)
-    # A slot without a batch would be waited for in training; in validation it just has nothing to add.
+    # In training, the other slots would wait for one without a batch. In validation, it contributes nothing.
     batches = length // use.size if use.training else len(range(use.rank, length, use.size))
     if not batches and (use.training or not length):
         raise _empty(use)
@@ -167,7 +180,7 @@ def _from_function(data: Callable[[], Any], use: _Use) -> Source:
 def _from_iterator(data: Iterator[Any], use: _Use) -> Source:
     if not use.training:
         raise InvalidTrial(
-            "build_validation_data_loader() returned an iterator, which can be read once only; return the function "
+            "build_validation_data_loader() returned an iterator, which can be read only once; return the function "
             "that makes it, without calling it"
         )
     samples = list(islice(data, 2))
@@ -179,7 +192,7 @@ def _from_iterator(data: Iterator[Any], use: _Use) -> Source:
 def _empty(use: _Use) -> InvalidTrial:
     return InvalidTrial(
         f"build_{_name(use)}_data_loader() returned data without a batch for each of the {use.size} slots; expected at "
-        "least one"
+        "least one per slot"
     )
 
 

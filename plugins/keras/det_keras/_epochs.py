@@ -1,4 +1,4 @@
-"""Where a batch is among the epochs, and the means of an epoch's metrics."""
+"""Position of batches in epochs, and means of an epoch's metrics."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from det_core.trial.averaging import numbers_in
 
 
 class Epochs:
-    """Counts on one slot.
+    """Epochs of one slot.
 
     Args:
-        batches: per epoch; None: all training is one epoch, which does not end.
+        batches: the number of batches per epoch. With None, all training is one endless epoch.
     """
 
     def __init__(self, batches: int | None) -> None:
@@ -21,15 +21,15 @@ class Epochs:
         """Sum and number of values of each metric in the current epoch."""
 
     def place(self, batch: int) -> tuple[int, int]:
-        """The epoch of a batch, and its number within it."""
+        """Return the epoch of a batch, and the number of the batch within the epoch."""
         return divmod(batch, self._batches) if self._batches else (0, batch)
 
     def ends(self, trained: int) -> bool:
-        """Whether the last of so many batches ends its epoch."""
+        """Return whether an epoch ends after ``trained`` batches."""
         return self.place(trained)[1] == 0
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take note of metrics of batches of the present epoch."""
+        """Add the metrics of batches to the sums of the current epoch."""
         for row in rows:
             for name, value in row.items():
                 if numbers := numbers_in(value):
@@ -38,15 +38,15 @@ class Epochs:
                     total[1] += len(numbers)
 
     def end(self) -> dict[str, float]:
-        """The means over the epoch; the next one begins."""
+        """Return the means over the epoch, and begin the next one."""
         means = {name: total / count for name, (total, count) in self._sums.items()}
         self._sums = {}
         return means
 
     def state(self) -> dict[str, Any]:
-        """The sums, in types that JSON has."""
+        """Return the sums as JSON-compatible values."""
         return {name: list(total) for name, total in self._sums.items()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` returned."""
+        """Restore the sums that `state` returned."""
         self._sums = dict(state)

@@ -1,4 +1,4 @@
-"""A model with the weights of a checkpoint, to predict with."""
+"""Loading of models from checkpoints, outside of trials."""
 
 from __future__ import annotations
 
@@ -22,25 +22,30 @@ def load_model_from_checkpoint_path(
     *,
     trust: bool = False,
 ) -> tf.keras.Model:
-    """The compiled model of a trial, as its ``build_model`` makes it, with the weights of a checkpoint.
+    """Build the model of a trial with ``build_model``, and load the weights of a checkpoint into it.
 
-    A model that has no weights before its first call gets them then.
+    A model that has no weights before its first call loads them then.
 
     Args:
-        path: the directory of a checkpoint, as ``det checkpoint download`` makes it.
-        tags: not used; existing scripts pass it.
-        trial_class: the trial's class. None: the one in the checkpoint's ``code/`` if it has that, else the one that
-            imports here under the name that it had in training. Directories above the checkpoint are not searched.
+        path: the directory of a checkpoint, for example from ``det checkpoint download``.
+        tags: ignored; existing scripts pass it.
+        trial_class: the trial's class. By default, the class comes from the checkpoint's ``code/`` if that exists, else
+            it is imported by the name that it had in training. Directories above the checkpoint are not searched.
         trust: whether to run the checkpoint's ``code/``, and to import the class from any directory.
+
+    Returns:
+        The model, as ``build_model`` compiled it.
 
     Raises:
         CheckpointNotFound: there is no checkpoint at ``path``.
         UntrustedCheckpoint: the checkpoint would run code.
-        InvalidTrial: the class is not found, or its model is another one than the checkpoint's.
+        InvalidTrial: the class is not found, or its model differs from that of the checkpoint.
     """
     directory = Path(path)
     if not directory.is_dir():
-        raise CheckpointNotFound(f"{path} is no directory; expected that of a checkpoint: det checkpoint download UUID")
+        raise CheckpointNotFound(
+            f"{path} is not a directory; expected the directory of a checkpoint: det checkpoint download UUID"
+        )
     description = origin.read(directory)
     trial_class = trial_class or origin.find_class(
         directory,
@@ -57,10 +62,11 @@ def load_model_from_checkpoint_path(
 
 
 def load_weights(model: tf.keras.Model, path: Path) -> None:
-    """Put the weights of a checkpoint of ours or of the original's into a model, and nothing else.
+    """Load only the weights of a checkpoint, saved by det or the original system, into a model.
 
     Raises:
-        InvalidTrial: the model is another one than the checkpoint's.
+        InvalidTrial: the model differs from that of the checkpoint.
+        CheckpointCorrupt: a file is damaged.
     """
     if _old.is_old(path):
         _old.load_weights(path, model)

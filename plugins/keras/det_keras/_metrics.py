@@ -1,4 +1,4 @@
-"""From what Keras returns to plain values, and from the slots' metrics to those of all."""
+"""Conversion of Keras's metrics to JSON-compatible values, and their reduction over slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def plain(logs: Any, step: str) -> dict[str, Any]:
     """Return the metrics of a step as JSON-compatible values. Tensors become numbers, text and nested lists.
 
     Raises:
-        InvalidTrial: it is no dict of metrics, or has a value that is no metric.
+        InvalidTrial: the step returned something else than a dict of metrics.
     """
     if not isinstance(logs, dict):
         raise InvalidTrial(f"{step}() of the model returned {logs!r}; expected a dict of metric names to tensors")
@@ -26,9 +26,9 @@ def plain(logs: Any, step: str) -> dict[str, Any]:
 
 
 def reset_each_batch(model: tf.keras.Model) -> None:
-    """Let a step of training return the metrics of its batch, rather than those since an epoch began.
+    """Make training steps return the metrics of their batch, and not the means since the start of the epoch.
 
-    Being part of the step, it is compiled like the rest, whichever step that is.
+    The reset is part of the step, so it is compiled with it.
     """
     step = model.train_step
 
@@ -42,18 +42,20 @@ def reset_each_batch(model: tf.keras.Model) -> None:
 def over_slots(
     model: tf.keras.Model, logs: Mapping[str, Any], batches: int, distributed: DistributedContext
 ) -> dict[str, Any]:
-    """The metrics of a validation over the batches of all slots, which all call this.
+    """Return the metrics of a validation over the batches of all slots. All slots must call this.
 
     Args:
-        logs: those of this slot.
-        batches: of this slot; any number, since the data may not share out evenly.
+        model: the model that was evaluated.
+        logs: the metrics of this slot.
+        batches: the number of batches of this slot, which may differ between slots and may be 0.
+        distributed: the context for communication between the slots.
     """
     if distributed.size == 1:
         return dict(logs)
     states = [[[one.numpy() for one in metric.weights] for metric in model.metrics], dict(logs)]
     others = [state for count, state in distributed.allgather((batches, states)) if count]
     results = _merged(model, others) if batches else {}
-    # A slot without a batch may not even know its metrics.
+    # A slot without a batch may not know the names of the metrics.
     return next(filter(None, distributed.allgather(results)), {})
 
 
@@ -64,7 +66,7 @@ def _merged(model: tf.keras.Model, states: Sequence[Any]) -> dict[str, Any]:
             variable.assign(value)
         metric.merge_state(others)
     known = plain(model.get_metrics_result(), "get_metrics_result")
-    # Values that a user's step returned, and that belong to no metric, are averaged over the slots.
+    # Values from the user's own step that belong to no metric object are averaged over the slots.
     return {name: known.get(name, value) for name, value in unite([logs for _, logs in states]).items()}
 
 
@@ -81,7 +83,7 @@ def _array(value: Sequence[Any]) -> Any:
 
 
 class _Peer(SimpleNamespace):
-    """A metric of another slot, as ``merge_state`` looks at it."""
+    """Stand-in for a metric of another slot, with the attributes that ``merge_state`` reads."""
 
     @classmethod
     def of(cls, metric: tf.keras.metrics.Metric, weights: Sequence[Any]) -> _Peer:
@@ -103,4 +105,4 @@ def _plain(name: str, value: Any) -> Any:
         return [_plain(name, one) for one in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise InvalidTrial(f"the metric {name!r} is {value!r}; expected a number or text, or a tensor of them")
+    raise InvalidTrial(f"the metric {name!r} is {value!r}; expected a number, text, or a tensor of these")

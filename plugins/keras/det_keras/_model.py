@@ -1,4 +1,4 @@
-"""A trial's model, checked, and with all its variables before they are restored."""
+"""Validation of a trial's model, and creation of all its variables before a restore."""
 
 from __future__ import annotations
 
@@ -16,40 +16,43 @@ _log = logging.getLogger("det.keras")
 
 
 def check(returned: Any, context: TFKerasTrialContext) -> tf.keras.Model:
-    """The model that ``build_model`` returned.
+    """Return the model that ``build_model`` returned, if it is valid.
 
     Raises:
-        InvalidTrial: it, or its optimizer, was not handed over, or it is not compiled.
+        InvalidTrial: the model or its optimizer was not wrapped, or the model is not compiled.
     """
     model = context._model
     if model is None or returned is not model:
         raise InvalidTrial(
-            "build_model() returned what was not wrapped; before it compiles the model, add: "
+            "build_model() returned a model that was not wrapped; before compiling it, add: "
             "model = self.context.wrap_model(model)"
         )
     if getattr(model, "optimizer", None) is None:
         raise InvalidTrial("build_model() returned a model that is not compiled; add: model.compile(optimizer, loss)")
     _check_optimizer(model.optimizer, context)
     if model._steps_per_execution is not None and int(model._steps_per_execution) != 1:
-        _log.warning("steps_per_execution is %d, and 1 is used: batches are counted", int(model._steps_per_execution))
+        _log.warning(
+            "steps_per_execution is %d, but det uses 1, because it counts batches", int(model._steps_per_execution)
+        )
         model._steps_per_execution.assign(1)
     model.autotune_steps_per_execution = False
     return model
 
 
 def prepare(model: tf.keras.Model, spec: Any) -> Any:
-    """Make all variables that training will have.
+    """Create all variables that training uses.
 
     Args:
-        spec: of a batch.
+        model: the model to train.
+        spec: the type and shape of a batch.
 
     Returns:
-        The function that trains a batch of an iterator.
+        The function that trains the next batch of an iterator.
     """
     _metrics.reset_each_batch(model)
     step = model.make_train_function(force=True)
     if hasattr(step, "get_concrete_function"):
-        step.get_concrete_function(tf.data.IteratorSpec(spec))  # tracing makes them; nothing is computed
+        step.get_concrete_function(tf.data.IteratorSpec(spec))  # tracing creates them without training
         return step
     if not model.built:
         x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(spec)
@@ -59,7 +62,7 @@ def prepare(model: tf.keras.Model, spec: Any) -> Any:
 
 
 def _update(model: tf.keras.Model) -> None:
-    """Traced only, for the variables of the optimizer and of what adds up gradients."""
+    """Update with gradients of zero. This is only traced, to create the variables of optimizer and aggregation."""
     model.optimizer.apply_gradients([(tf.zeros_like(one), one) for one in model.trainable_variables])
 
 
@@ -68,7 +71,7 @@ def _check_optimizer(optimizer: Any, context: TFKerasTrialContext) -> None:
     if not exchanges(optimizer) and (aggregation > 1 or slots > 1):
         why = f"optimizations.aggregation_frequency is {aggregation}" if slots == 1 else f"there are {slots} slots"
         raise InvalidTrial(
-            f"{why}, and the model was compiled with an optimizer that was not wrapped; before compile(), add: "
+            f"{why}, but the model was compiled with an optimizer that was not wrapped; before compile(), add: "
             "optimizer = self.context.wrap_optimizer(tf.keras.optimizers.Adam())"
         )
 

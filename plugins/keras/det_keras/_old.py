@@ -1,4 +1,4 @@
-"""Checkpoints that releases 0.17 to 0.20 of the original saved: their weights are as ``model.save_weights`` writes."""
+"""Checkpoints that releases 0.17 to 0.20 of the original system saved with ``model.save_weights``."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _WEIGHTS = "determined-keras-model-weights"
 
 
 def is_old(path: Path) -> bool:
-    """Whether the original saved this directory."""
+    """Return whether the original system saved this checkpoint."""
     return (path / f"{_WEIGHTS}.index").is_file()
 
 
 def load_weights(path: Path, model: tf.keras.Model) -> None:
-    """Put the weights back, and nothing else. A model that is not built takes its own as it is built.
+    """Load only the weights into a model. A model that is not built yet loads them when it is.
 
     Raises:
-        InvalidTrial: the model has weights that were not saved, or of other shapes.
+        InvalidTrial: the model has weights that were not saved, or that have other shapes.
         CheckpointCorrupt: a file is damaged.
     """
-    # Keras would also restore the model's optimizer, and refuse if that is of another kind than the saved one.
+    # Keras would also restore the optimizer, and fail if its class differs from the saved one.
     parts = {
         name: part
         for name, part in tf.train.TrackableView(model).children(model).items()
@@ -35,12 +35,12 @@ def load_weights(path: Path, model: tf.keras.Model) -> None:
         try:
             status = tf.train.Checkpoint(**parts).read(str(path / _WEIGHTS)).expect_partial()
         except ValueError as error:
-            raise InvalidTrial(f"{path} was saved of another model than the trial's: {error}") from error
-    # TensorFlow's own check would also look for generators of random numbers, which the original did not save.
+            raise InvalidTrial(f"{path} was saved from another model than the trial's: {error}") from error
+    # TensorFlow's own check also requires random generators, which the original system did not save.
     found = {id(one) for one in status._checkpoint.object_by_proto_id.values()}
     missing = [weight.name for weight in (model.weights if model.built else ()) if id(weight) not in found]
     if missing:
         raise InvalidTrial(
-            f"{path} was saved of another model than the trial's: it has no {', '.join(missing)}; "
-            "build_model() must make the model as it was"
+            f"{path} was saved from another model than the trial's: it has no {', '.join(missing)}; "
+            "build_model() must return the model that was saved"
         )

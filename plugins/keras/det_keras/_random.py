@@ -1,4 +1,4 @@
-"""The random number generators of a model, of TensorFlow and of Python, taken together."""
+"""Random number generators of a model, TensorFlow, NumPy and Python."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from det_core.trial.generators import derive_seed
 
 
 def seed_all(seed: int) -> None:
-    """Seed everything, and let Keras's layers draw from generators whose state can be saved."""
+    """Seed all generators, and make Keras's layers use generators whose state can be saved."""
     tf.keras.backend.experimental.enable_tf_random_generator()
     tf.keras.utils.set_random_seed(seed)
 
 
 class Generators:
-    """All of them in a process whose model is built.
+    """All random number generators in a process.
 
-    What TensorFlow draws by ``tf.random.uniform`` and the like inside of a compiled step is not among them: its state
-    is out of reach.
+    This excludes ``tf.random.uniform`` and similar functions inside a compiled step, whose state cannot be saved.
+
+    Args:
+        model: the model, which must be built.
     """
 
     def __init__(self, model: tf.keras.Model) -> None:
         self._of_model = list(_generators(model))
 
     def state(self) -> dict[str, Any]:
-        """In types that JSON has."""
+        """Return the states of the generators as JSON-compatible values."""
         version, words, gauss = eager.context()._rng.getstate()
         return {
             **generators.rng_state(),
@@ -40,10 +42,10 @@ class Generators:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state` returned.
+        """Restore the states that `state` returned.
 
         Raises:
-            ValueError: the model has other generators.
+            ValueError: the model has a different number of generators.
         """
         generators.set_rng_state(state)
         version, words, gauss = state["tensorflow"]
@@ -52,19 +54,19 @@ class Generators:
             one.reset(own)
 
     def seed(self, seed: int) -> None:
-        """Begin all of them anew."""
+        """Seed all generators."""
         generators.seed_all(seed)
         eager.context()._rng = random.Random(seed)  # noqa: S311
         for index, one in enumerate(self._of_model):
             one.reset_from_seed(derive_seed(seed, index))
 
     def forked(self, seed: int) -> AbstractContextManager[None]:
-        """Run a block on generators seeded so; afterwards they go on as if it had not been."""
+        """Return a context in which all generators use this seed. Their previous state is restored at its end."""
         return generators.forking(self.state, self.seed, self.load)(seed)
 
 
 def _generators(model: tf.keras.Model) -> Iterator[tf.random.Generator]:
-    """Those of layers, which Keras keeps out of checkpoints, and those that users made attributes."""
+    """Yield the generators of layers, which Keras does not save in checkpoints, and those in users' attributes."""
     for module in (model, *model.submodules):
         for value in vars(module).values():
             found = getattr(value, "_generator", value) if hasattr(value, "_rng_type") else value

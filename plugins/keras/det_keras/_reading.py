@@ -1,4 +1,4 @@
-"""Batches that come from Python code, as a dataset."""
+"""Datasets of batches that Python code yields."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from det_keras._arrays import standard
 
 
 class Reader:
-    """Makes datasets of iterators over batches ``x``, ``(x, y)`` or ``(x, y, sample_weight)``.
+    """Converter of iterators over batches ``x``, ``(x, y)`` or ``(x, y, sample_weight)`` to datasets.
 
     Args:
-        samples: one batch or two, whose shapes tell those of all: where both agree, except for the first dimension.
+        samples: one or two batches, from which the shapes are inferred. The first dimension is variable, as are others
+            in which the two differ.
 
     Raises:
-        InvalidTrial: there is none.
+        InvalidTrial: there is no batch.
     """
 
     def __init__(self, samples: Sequence[Any]) -> None:
         if not samples:
             raise InvalidTrial("the data has no batch; expected at least one")
         self.error: BaseException | None = None
-        """What the trial's code raised while it was read, which TensorFlow reports as text only."""
+        """Exception of the trial's code while it was read, because TensorFlow reports only its text."""
         batches = [*map(_batch, samples)]
         self._signature = tf.nest.map_structure(_spec, batches[0], batches[-1])
 
     def dataset(self, read: Callable[[], Iterator[Any]]) -> tf.data.Dataset:
-        """The batches of an iterator, which is made when the first one is needed."""
+        """Return a dataset of an iterator's batches. ``read`` is called when the first batch is needed."""
 
         def noting_errors() -> Iterator[Any]:
             try:
@@ -44,8 +45,8 @@ class Reader:
         return tf.data.Dataset.from_generator(noting_errors, output_signature=self._signature)
 
     def skipped(self, batches: Iterator[Any], number: int) -> tf.data.Dataset:
-        """The batches that remain after the first ``number`` were read."""
-        deque(islice(batches, number), maxlen=0)  # now, since it may draw random numbers
+        """Read the first ``number`` batches, and return a dataset of the remaining ones."""
+        deque(islice(batches, number), maxlen=0)  # now, because reading may draw random numbers
         return self.dataset(lambda: batches)
 
 
@@ -57,7 +58,7 @@ def _batch(value: Any) -> Any:
 
 
 def _part(value: Any) -> Any:
-    """Lists of arrays become tuples: a list within a dataset is one tensor."""
+    """Convert lists of arrays to tuples, because a dataset makes one tensor of a list."""
     if isinstance(value, dict):
         return {name: _part(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)) and value and hasattr(value[0], "shape"):
@@ -68,7 +69,7 @@ def _part(value: Any) -> Any:
 def _spec(first: Any, last: Any) -> tf.TensorSpec:
     if first.ndim != last.ndim:
         raise InvalidTrial(
-            f"batches have arrays of shapes {first.shape} and {last.shape}; expected as many dimensions in all"
+            f"batches have arrays of shapes {first.shape} and {last.shape}; expected the same number of dimensions"
         )
     alike = [one if one == other else None for one, other in zip(first.shape, last.shape, strict=True)]
     return tf.TensorSpec([None, *alike[1:]] if alike else [], first.dtype)

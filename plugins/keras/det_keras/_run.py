@@ -1,10 +1,10 @@
-"""Where the worker process hands a trial class over."""
+"""Entry point for training a TFKerasTrial in a worker process."""
 
 from __future__ import annotations
 
 from contextlib import closing
 
-import det_tensorflow.required  # noqa: F401  (first: says what to install)
+import det_tensorflow.required  # noqa: F401  (first, because its error says what to install)
 from det_tensorflow import devices
 from det_tensorflow.backend import backend_of
 
@@ -18,7 +18,11 @@ from det_keras._trial import TFKerasTrial
 
 
 def run_trial(trial_class: type[TFKerasTrial], core_context: Context) -> None:
-    """Train one trial from its latest checkpoint to its end, or until it is asked to leave."""
+    """Train one trial from its latest checkpoint to its end, or until it is preempted.
+
+    Raises:
+        InvalidTrial: the trial is incomplete, or its data cannot be used.
+    """
     seed_all(core_context.trial.trial_seed)
     context = TFKerasTrialContext.from_core(core_context)
     devices.choose(context)

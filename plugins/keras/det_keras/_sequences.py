@@ -1,4 +1,4 @@
-"""Keras Sequences: which batches to read when, and by whom."""
+"""Order and parallel reading of the batches in Keras Sequences."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ _READ_AHEAD = 10
 
 @dataclass(frozen=True)
 class SequenceAdapter:
-    """A Sequence, and who reads it.
+    """Sequence with settings for reading it.
+
+    Numbers that it draws from the generators of Python and NumPy are functions of (seed, epoch, batch), except in
+    threads.
 
     Args:
         sequence: a ``tf.keras.utils.Sequence``. Its ``on_epoch_end`` is called between epochs.
         use_multiprocessing: whether workers are processes instead of threads.
-        workers: how many read ahead. Up to 1, batches are read when they are needed.
-        max_queue_size: batches that may be read ahead, >= 1.
-
-    What it draws from the generators of Python and NumPy is a function of (seed, epoch, batch), except in threads.
+        workers: the number of workers that read ahead. With 0 or 1, batches are read on demand.
+        max_queue_size: the number of batches that may be read ahead, >= 1.
 
     Raises:
-        InvalidTrial: the sequence is none.
+        InvalidTrial: ``sequence`` is not a ``tf.keras.utils.Sequence``.
     """
 
     sequence: Any
@@ -53,22 +54,25 @@ class SequenceAdapter:
 
     @classmethod
     def of(cls, sequence: Any, fit: FitSettings) -> Self:
+        """Return an adapter with the settings of ``context.configure_fit``."""
         return cls(sequence, bool(fit.use_multiprocessing), fit.workers or 0, fit.max_queue_size or _READ_AHEAD)
 
 
 @dataclass(frozen=True)
 class Order:
-    """The batches of one slot, in each epoch."""
+    """Order of one slot's batches in each epoch."""
 
     length: int
-    """Of the sequence."""
+    """The number of batches in the sequence."""
     rank: int
     size: int
     batches: int
+    """The number of batches per epoch on this slot."""
     seed: int | None
-    """None: not shuffled."""
+    """Seed of the shuffle, or None for no shuffle."""
 
     def of(self, epoch: int) -> list[int]:
+        """Return the numbers of this slot's batches in an epoch."""
         numbers = list(range(self.length))
         if self.seed is not None:
             random.Random(derive_seed(self.seed, epoch)).shuffle(numbers)  # noqa: S311
@@ -76,7 +80,15 @@ class Order:
 
 
 def read(adapter: SequenceAdapter, order: Order, first: int, *, endless: bool, seed: int) -> Iterator[Any]:
-    """Batches from number ``first`` on."""
+    """Yield this slot's batches from number ``first`` on.
+
+    Args:
+        adapter: the sequence.
+        order: the order of the batches.
+        first: the number of the first batch to yield, counted over all epochs.
+        endless: whether to continue after the first epoch.
+        seed: the seed of random numbers that the sequence draws.
+    """
     begun, into = divmod(first, order.batches or 1)
     for epoch in range(begun):
         _end_epoch(adapter.sequence, seed, epoch)
@@ -88,7 +100,7 @@ def read(adapter: SequenceAdapter, order: Order, first: int, *, endless: bool, s
 
 
 def _read_epoch(adapter: SequenceAdapter, numbers: list[tuple[int, int, int]]) -> Iterator[Any]:
-    """In epochs of their own, so that ``on_epoch_end`` does not meet a reader."""
+    """Yield batches of one epoch. Workers never read beyond it, so none of them runs during ``on_epoch_end``."""
     if adapter.workers <= 1:
         yield from (_seeded(adapter.sequence, *number) for number in numbers)
         return
@@ -106,7 +118,7 @@ def _read_epoch(adapter: SequenceAdapter, numbers: list[tuple[int, int, int]]) -
 def _executor(adapter: SequenceAdapter) -> Executor:
     if not adapter.use_multiprocessing:
         return ThreadPoolExecutor(adapter.workers, thread_name_prefix="det-sequence")
-    # Forked, as by Keras: sequences hold what cannot be pickled, and the children run no TensorFlow.
+    # Fork, as Keras does, because sequences may not be picklable. The children do not run TensorFlow.
     fork = multiprocessing.get_context("fork")
     return ProcessPoolExecutor(adapter.workers, fork, _inherit, (adapter.sequence,))
 
@@ -124,7 +136,7 @@ def _read_inherited(seed: int, epoch: int, number: int) -> Any:
 
 
 def _read_plainly(sequence: Any, seed: int, epoch: int, number: int) -> Any:
-    """In a thread, which must not seed what others draw from."""
+    """Read a batch in a thread, without seeding the generators that other threads use."""
     return sequence[number]
 
 

@@ -1,4 +1,4 @@
-"""What old trials set in a ``ConfigProto``."""
+"""Settings of a ``ConfigProto``, which trials for TensorFlow 1 return."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ _TAKEN: dict[str, Callable[[Any], None]] = {
 
 
 def apply(config: tf.compat.v1.ConfigProto) -> None:
-    """Set what TensorFlow 2 has a setting for: threads, soft placement, and growth of GPU memory."""
+    """Apply the settings that TensorFlow 2 has, which are threads, soft placement and growth of GPU memory.
+
+    A warning names all others.
+    """
     ignored = []
     for name, value in _set_fields(config):
         try:
             _TAKEN[name](value)
-        except (KeyError, RuntimeError):  # RuntimeError: the trial computed something before
+        except (KeyError, RuntimeError):  # RuntimeError: TensorFlow already ran an operation
             ignored.append(name)
     if ignored:
         _log.warning(
-            "session_config() sets %s, which has no effect; set it by tf.config at the top of the trial's module",
+            "session_config() sets %s, which has no effect; set it with tf.config at the top of the trial's module",
             ", ".join(ignored),
         )
 

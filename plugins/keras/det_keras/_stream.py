@@ -1,4 +1,4 @@
-"""The training data of one slot, pass after pass."""
+"""Stream of one slot's training data."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from det_keras._data import Source
 _log = logging.getLogger("det.keras")
 
 END_OF_DATA = (StopIteration, tf.errors.OutOfRangeError)
-"""Of an iterator, eagerly and in a graph."""
+"""Exceptions at the end of an iterator, in eager mode and in a graph."""
 
 
 class Stream:
-    """Batches without end, and the place among them.
+    """Endless stream of batches, and the position in it.
 
-    Each pass over a ``tf.data.Dataset`` has an iterator of its own, as in ``Model.fit``; how one shuffles depends on
-    how many were made before it. So a place is found again by making as many, and reading the present pass up to there.
-    TensorFlow could save an iterator instead, but what was saved and restored twice shuffles later passes otherwise.
+    Each pass over a ``tf.data.Dataset`` has its own iterator, as in ``Model.fit``. Its shuffle depends on the number of
+    iterators before it. To restore a position, the stream therefore makes the same number of iterators, and reads the
+    last pass up to the position. TensorFlow can save iterators, but one that was saved and restored twice shuffles
+    later passes differently.
     """
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._iterator: Any = None
-        """None: the next batch begins a pass."""
+        """Iterator of the current pass, or None if the next batch begins a pass."""
         self._passes = 0
-        """Made whole."""
+        """The number of complete passes."""
         self._into = 0
-        """Batches of the present pass that were read."""
+        """The number of batches read in the current pass."""
 
     def feed(self, step: Callable[[Any], Any]) -> Any:
-        """Call a step that takes the next batch of the iterator that it is given.
+        """Call a step with an iterator, of which it takes the next batch, and return its result.
 
         Raises:
-            InvalidTrial: there is none.
+            InvalidTrial: the data ended.
         """
         if self._iterator is None:
             self._iterator = iter(self._source.start(0))
@@ -47,8 +48,8 @@ class Stream:
         except END_OF_DATA as error:
             if not (self._source.repeats and self._into):
                 raise InvalidTrial(
-                    f"the training data ended after {self._into} batches; return a function that makes it anew, or a "
-                    "tf.data.Dataset"
+                    f"the training data ended after {self._into} batches; return a function that makes a new iterator, "
+                    "or a tf.data.Dataset"
                 ) from error
             self._end_pass()
             return self.feed(step)
@@ -58,17 +59,17 @@ class Stream:
         return result
 
     def state(self) -> dict[str, int]:
-        """The place, in types that JSON has."""
+        """Return the position as JSON-compatible values."""
         return {"passes": self._passes, "into": self._into}
 
     def load(self, state: Mapping[str, int]) -> None:
-        """Go to a place; what random numbers are drawn on the way are drawn now."""
+        """Go to the position that `state` returned. Any random numbers drawn on the way are drawn in this call."""
         self._passes, self._into = state["passes"], state["into"]
         for _ in range(self._passes):
             iter(self._source.start(0))
         if not self._into:
             return
-        _log.info("going to batch %d of the present pass over the training data", self._into)
+        _log.info("going to batch %d of the current pass over the training data", self._into)
         self._iterator = iter(self._source.start(self._into - 1))
         next(self._iterator, None)
 

@@ -1,4 +1,4 @@
-"""The class that users derive from."""
+"""Base class of trials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from det_keras._data import InputData
 
 
 class TFKerasTrial(Trial):
-    """A Keras model, its data and how to train it::
+    """Base class for trials that train a Keras model::
 
         class MyTrial(TFKerasTrial):
             def build_model(self):
@@ -27,8 +27,8 @@ class TFKerasTrial(Trial):
             def build_validation_data_loader(self):
                 return other_images, other_labels
 
-    Training metrics are those that ``train_step`` returns, of each batch by itself. Validation metrics are those of
-    ``Model.evaluate``, over the whole set, as ``val_loss``, ``val_accuracy`` and so on.
+    Training metrics are the result of ``train_step`` for each single batch. Validation metrics are the result of
+    ``Model.evaluate`` over the whole set, named ``val_loss``, ``val_accuracy`` and so on.
     """
 
     trial_context_class = TFKerasTrialContext
@@ -38,20 +38,20 @@ class TFKerasTrial(Trial):
 
     @abstractmethod
     def build_model(self) -> tf.keras.Model:
-        """The model, handed over to ``context.wrap_model`` and compiled with an optimizer from ``wrap_optimizer``."""
+        """Return the model, passed through ``context.wrap_model`` and compiled with a wrapped optimizer."""
 
     @abstractmethod
     def build_training_data_loader(self) -> InputData:
-        """What to train on. Called once, after `build_model`."""
+        """Return the training data. det calls this once, after `build_model`."""
 
     @abstractmethod
     def build_validation_data_loader(self) -> InputData:
-        """What to validate with, each time all of it. Called once."""
+        """Return the validation data. det calls this once, and every validation uses all of the data."""
 
     def keras_callbacks(self) -> list[tf.keras.callbacks.Callback]:
-        """Callbacks, called as `det_keras.callbacks.Callback` says."""
+        """Return callbacks. `det_keras.callbacks.Callback` documents when they are called."""
         return []
 
     def session_config(self) -> tf.compat.v1.ConfigProto:
-        """Settings of TensorFlow; `det_keras._session` says which ones are taken from here."""
+        """Return settings of TensorFlow. det applies threads, soft placement and growth of GPU memory."""
         return tf.compat.v1.ConfigProto()

@@ -1,4 +1,4 @@
-"""Weights of classes."""
+"""Class weights of training records."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from det_core.errors import InvalidTrial
 
 
 def weigh_classes(class_weight: Mapping[int, float]) -> Callable[..., Any]:
-    """What to map over batches, so that each record weighs what its class does, times its own weight if it has one.
+    """Return a function for ``Dataset.map`` that multiplies the weights of a batch's records by those of their classes.
 
     Raises:
         InvalidTrial: the classes are not 0, 1, 2 and so on.
     """
     if sorted(class_weight) != list(range(len(class_weight))):
-        raise InvalidTrial(f"class_weight is {dict(class_weight)}; expected a weight for each class from 0 on")
+        raise InvalidTrial(f"class_weight is {dict(class_weight)}; expected weights for the classes 0, 1, 2, ...")
     table = tf.constant([class_weight[one] for one in range(len(class_weight))], tf.keras.backend.floatx())
 
     def weigh(*batch: Any) -> Any:
@@ -31,7 +31,7 @@ def weigh_classes(class_weight: Mapping[int, float]) -> Callable[..., Any]:
 
 
 def _classes(y: tf.Tensor) -> tf.Tensor:
-    """Targets are classes, or one-hot along the last dimension."""
+    """Return the class numbers of targets, which may be one-hot along the last dimension."""
     if y.shape.rank is not None and y.shape.rank > 1:
         if y.shape[-1] != 1:
             return tf.argmax(y, axis=-1)

@@ -1,4 +1,4 @@
-"""Callbacks for a `TFKerasTrial`: Keras's own work too, those here know about resuming."""
+"""Callbacks for a `TFKerasTrial` that keep their state when the trial is resumed. Keras's own callbacks work, too."""
 
 from __future__ import annotations
 
@@ -13,89 +13,99 @@ __all__ = ["Callback", "EarlyStopping", "ReduceLROnPlateau", "TFKerasTensorBoard
 
 
 class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Code of yours at certain times. Every slot has its own, and calls it alike.
+    """Base class for callbacks with additional methods for det. Every slot has its own callbacks, and calls them all.
 
     =============================  ==========================================================================
     method                         called
     =============================  ==========================================================================
     ``set_params``, ``set_model``  before training
-    ``on_train_begin(logs)``       when training begins, and again whenever it is resumed; states are loaded then
-    ``on_epoch_begin(epoch)``      before the first batch of an epoch; not again when resumed within it
+    ``on_train_begin(logs)``       when training begins, and whenever it is resumed, before states are loaded
+    ``on_epoch_begin(epoch)``      before the first batch of an epoch, but not when training resumes within it
     ``on_train_batch_begin``       before each batch, with its number within the epoch
-    ``on_train_batch_end``         after it, with its own metrics
-    ``on_epoch_end(epoch, logs)``  after the last batch of an epoch, with the means of its batches; validation
-                                   has times of its own, so there is no ``val_loss``
-    ``on_test_begin(logs)``        before a validation; if a callback of yours has it, a trial that is preempted
-                                   finishes the validation first, so that ``on_test_end`` is called
-    ``on_test_batch_begin, _end``  around each of its batches
-    ``on_test_end(logs)``          after it, with its metrics; not if the validation was interrupted
-    ``on_train_end(logs)``         when this process ends training, well or not
+    ``on_train_batch_end``         after each batch, with the metrics of this batch
+    ``on_epoch_end(epoch, logs)``  after the last batch of an epoch, with the means over its batches; there is no
+                                   ``val_loss``, because validation has its own schedule
+    ``on_test_begin(logs)``        before a validation; if a callback overrides this, a preempted trial first
+                                   finishes the validation, so that ``on_test_end`` is called
+    ``on_test_batch_begin, _end``  before and after each batch of a validation
+    ``on_test_end(logs)``          after a validation, with its metrics, unless it was interrupted
+    ``on_train_end(logs)``         when this process stops training, whether it succeeded or failed
     =============================  ==========================================================================
 
-    An epoch is one pass over the training data, or ``records_per_epoch`` of the config where the length of the data is
-    unknown; without that, all training is epoch 0. ``self.model.stop_training = True`` ends the trial with the next
-    report of training metrics, and a checkpoint.
+    An epoch is one pass over the training data, or ``records_per_epoch`` of the config if the length of the data is
+    unknown. Without either, all training is epoch 0. With ``self.model.stop_training = True``, the trial ends at the
+    next report of training metrics, with a checkpoint.
     """
 
     def on_train_workload_begin(
         self, total_batches_trained: int, batches_requested: int | None, logs: dict[str, Any]
     ) -> None:
-        """Before the first batch after a report of training metrics.
+        """Handle the first batch after a report of training metrics, before it is trained.
 
         Args:
-            batches_requested: until something else happens, such as a report or a validation.
-            logs: empty.
+            total_batches_trained: the number of batches trained so far.
+            batches_requested: the number of batches until the next event, such as a report or a validation.
+            logs: an empty dict.
         """
 
     def on_train_workload_end(self, total_batches_trained: int, logs: dict[str, Any]) -> None:
-        """After a report of training metrics, which are the ``logs``."""
+        """Handle a report of training metrics.
+
+        Args:
+            total_batches_trained: the number of batches trained so far.
+            logs: the reported metrics.
+        """
 
     def on_checkpoint_end(self, checkpoint_dir: str) -> None:
-        """After the files of a checkpoint were written, on the chief; files that you add are stored with them."""
+        """Handle a written checkpoint, on the chief only. Files that you add to the directory are stored with it."""
 
     def get_state(self) -> Any:
-        """What checkpoints are to keep of this callback: numbers, strings, None, and lists and dicts of them."""
+        """Return the state that checkpoints save, made of numbers, strings, None, lists and dicts."""
         return None
 
     def load_state(self, state: Any) -> None:
-        """Take back what `get_state` returned, after ``on_train_begin``."""
+        """Restore the state that `get_state` returned. det calls this after ``on_train_begin``."""
 
 
 class _AtValidations(Callback):
-    """Mixed into a callback of Keras: acts on validations instead of epochs, and keeps its state."""
+    """Mixin that makes a Keras callback act on validations instead of epochs, and keeps its state."""
 
     _kept: tuple[str, ...]
     monitor: str
     _validations = 0
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Nothing: there are no validation metrics then."""
+        """Do nothing, because epochs have no validation metrics."""
 
     def on_test_end(self, logs: Any = None) -> None:
-        """Look at the metric."""
+        """Pass the metrics of a validation to the Keras callback.
+
+        Raises:
+            InvalidTrial: validations do not have the monitored metric.
+        """
         known = {**(logs or {}), **{f"val_{name}": value for name, value in (logs or {}).items()}}
         if self.monitor not in known:
             raise InvalidTrial(
-                f"{type(self).__name__} watches {self.monitor!r}, and validations have {sorted(known)}; pass one of "
+                f"{type(self).__name__} monitors {self.monitor!r}, but validations have {sorted(known)}; pass one of "
                 "these as monitor"
             )
         super().on_epoch_end(self._validations, known)
         self._validations += 1
 
     def get_state(self) -> Any:
-        """As for `Callback`."""
+        """Return the state that checkpoints save."""
         return {name: _plain(getattr(self, name)) for name in ("_validations", *self._kept)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """As for `Callback`."""
+        """Restore the state that `get_state` returned."""
         for name, value in state.items():
             setattr(self, name, value)
 
 
 class EarlyStopping(_AtValidations, tf.keras.callbacks.EarlyStopping):  # type: ignore[misc]
-    """As ``tf.keras.callbacks.EarlyStopping``, at every validation; its ``patience`` counts validations.
+    """``tf.keras.callbacks.EarlyStopping`` that acts on validations. Its ``patience`` counts validations.
 
-    Set ``min_validation_period: {epochs: 1}`` in the config to have one per epoch.
+    Set ``min_validation_period: {epochs: 1}`` in the config for one validation per epoch.
 
     Raises:
         InvalidTrial: ``restore_best_weights`` is set.
@@ -107,13 +117,13 @@ class EarlyStopping(_AtValidations, tf.keras.callbacks.EarlyStopping):  # type: 
         tf.keras.callbacks.EarlyStopping.__init__(self, *args, **kwargs)
         if self.restore_best_weights:
             raise InvalidTrial(
-                "EarlyStopping(restore_best_weights=True) is not needed: the best validation's checkpoint is kept; "
-                "drop it, and take that checkpoint: det checkpoint list"
+                "EarlyStopping(restore_best_weights=True) is not needed, because det keeps the best checkpoint; remove "
+                "the argument, and use that checkpoint: det checkpoint list"
             )
 
 
 class ReduceLROnPlateau(_AtValidations, tf.keras.callbacks.ReduceLROnPlateau):  # type: ignore[misc]
-    """As ``tf.keras.callbacks.ReduceLROnPlateau``, at every validation, which its arguments count."""
+    """``tf.keras.callbacks.ReduceLROnPlateau`` that acts on validations. Its arguments count validations."""
 
     _kept = ("wait", "best", "cooldown_counter")
 
@@ -122,10 +132,10 @@ class ReduceLROnPlateau(_AtValidations, tf.keras.callbacks.ReduceLROnPlateau):  
 
 
 class TensorBoard(tf.keras.callbacks.TensorBoard):  # type: ignore[misc]
-    """As ``tf.keras.callbacks.TensorBoard``, into the directory whose files are stored for the trial's TensorBoard.
+    """``tf.keras.callbacks.TensorBoard`` that writes to the directory whose files det stores for TensorBoard.
 
     Args:
-        args, kwargs: as there; ``log_dir`` is not used.
+        args, kwargs: the arguments of ``tf.keras.callbacks.TensorBoard``. ``log_dir`` is ignored.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

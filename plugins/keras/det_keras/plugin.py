@@ -1,4 +1,4 @@
-"""How det-keras joins det. Light: importing this module does not import TensorFlow."""
+"""Plugin module of det-keras. Importing it does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from det_core.specs import FrameworkSpec
 
 _LOADING = """\
 import tensorflow as tf
-tf.train.Checkpoint(model=model).restore("{path}/keras").expect_partial()  # of a model built as in the trial"""
+tf.train.Checkpoint(model=model).restore("{path}/keras").expect_partial()  # model: built as in the trial"""
 
 
 @det_core.hookimpl

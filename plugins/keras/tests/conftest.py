@@ -1,4 +1,4 @@
-"""Contexts without a record."""
+"""Fixtures for contexts without a tracking store."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CONFIG: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    """As `det_keras._run.run_trial` does."""
+    """Seed all generators, as `det_keras._run.run_trial` does."""
     seed_all(11)
 
 
 @pytest.fixture
 def make_context() -> Callable[..., TFKerasTrialContext]:
-    """Makes a context of a config that differs from a minimal one in the given keys."""
+    """Function that makes a context from a minimal config with the given keys."""
 
     def make(*, distributed: Any = None, seed: int = 11, **keys: Any) -> TFKerasTrialContext:
         return TFKerasTrialContext(

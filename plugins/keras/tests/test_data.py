@@ -1,4 +1,4 @@
-"""Every kind of data is shared out, shuffled by (seed, epoch), and begun at any batch."""
+"""Every kind of data is sharded, shuffled by (seed, epoch), and can start at any batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Make = Callable[..., Any]
 
 
 class Batches(tf.keras.utils.Sequence):  # type: ignore[misc]
-    """Five batches of four; each epoch adds 100, and what is read has noise."""
+    """Five batches of four records. Each epoch adds 100 to them, and each read adds noise to the targets."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -71,7 +71,7 @@ def read(stream: Stream, number: int) -> list[list[float]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.integration
-def test_a_place_is_found_again(make_context: Make, kind: str) -> None:
+def test_a_position_in_the_data_is_restored(make_context: Make, kind: str) -> None:
     stream = begin(make_context, kind)
     expected = read(stream, 13)
     assert sorted(chain(*expected[:5])) == list(range(20))
@@ -89,13 +89,13 @@ def test_slots_share_an_epoch(make_context: Make, kind: str) -> None:
     assert len(records) == len(set(records)) == (8 if kind == "arrays" else 16)
 
 
-def test_batches_of_slots_make_up_the_batches_of_one(make_context: Make) -> None:
+def test_batches_of_two_slots_together_equal_those_of_one(make_context: Make) -> None:
     whole = read(begin(make_context, "arrays"), 5)
     shares = [read(begin(make_context, "arrays", distributed=slot(rank, 2)), 5) for rank in range(2)]
     assert [sorted(a + b) for a, b in zip(*shares, strict=True)] == [sorted(batch) for batch in whole]
 
 
-def test_shuffling(make_context: Make) -> None:
+def test_arrays_are_shuffled_by_seed_and_epoch_unless_shuffle_is_off(make_context: Make) -> None:
     first, second = (lambda both: (both[:5], both[5:]))(read(begin(make_context, "arrays"), 10))
     assert first != second != sorted(second)
     assert read(begin(make_context, "arrays", seed=12), 5) != first
@@ -104,7 +104,7 @@ def test_shuffling(make_context: Make) -> None:
     assert list(chain(*read(Stream(training_data((X[:, None], X), context)), 5))) == list(range(20))
 
 
-def test_what_a_sequence_draws_is_a_function_of_the_batch(make_context: Make) -> None:
+def test_random_numbers_of_a_sequence_are_functions_of_the_batch(make_context: Make) -> None:
     def targets(processes: bool) -> list[Any]:
         context = make_context()
         data = SequenceAdapter(Batches(), use_multiprocessing=processes, workers=2 if processes else 0)
@@ -114,7 +114,7 @@ def test_what_a_sequence_draws_is_a_function_of_the_batch(make_context: Make) ->
     assert targets(False) == targets(True)
 
 
-def test_class_weights(make_context: Make) -> None:
+def test_class_weights_multiply_the_weights_of_records(make_context: Make) -> None:
     context = make_context()
     context.configure_fit(class_weight={0: 1.0, 1: 3.0}, shuffle=False)
     classes, weights = np.arange(4) % 2, np.array([1.0, 1.0, 2.0, 2.0])
@@ -126,7 +126,7 @@ def test_class_weights(make_context: Make) -> None:
     assert next(iter(source.start(0)))[2].numpy().tolist() == [1, 3, 1, 3]
 
 
-def test_validation_is_all_there_is(make_context: Make) -> None:
+def test_validation_uses_all_records_unless_validation_steps_is_set(make_context: Make) -> None:
     for kind, make in KINDS.items():
         parts = []
         for rank in range(2):
@@ -149,13 +149,13 @@ def test_validation_is_all_there_is(make_context: Make) -> None:
         (lambda context: list, "no batch"),
     ],
 )
-def test_what_is_no_data(make_context: Make, data: Callable[[Any], Any], message: str) -> None:
+def test_errors_name_what_is_wrong_with_the_data(make_context: Make, data: Callable[[Any], Any], message: str) -> None:
     context = make_context()
     with pytest.raises(InvalidTrial, match=message):
         training_data(data(context), context)
 
 
-def test_iterators(make_context: Make) -> None:
+def test_iterators_are_for_training_only_and_must_not_end(make_context: Make) -> None:
     context = make_context()
     with pytest.raises(InvalidTrial, match="return the function that makes it"):
         validation_data(function(), context)
@@ -165,7 +165,7 @@ def test_iterators(make_context: Make) -> None:
         stream.feed(next)
 
 
-def test_validation_that_never_ends(make_context: Make) -> None:
+def test_endless_validation_data_is_an_error(make_context: Make) -> None:
     context = make_context()
     with pytest.raises(InvalidTrial, match=r"drop its repeat\(\)"):
         validation_data(KINDS["dataset"](context).repeat(), context)

@@ -1,4 +1,4 @@
-"""Trials of several kinds pass the suite that every framework has to pass."""
+"""Compliance suite for frameworks, with several kinds of trials."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ INPUTS = np.arange(36, dtype=np.float32).reshape(18, 2) / 36
 NUMBERS = np.arange(18, dtype=np.float32)
 
 
-tf.config.experimental.enable_op_determinism()  # here, so that processes of the suite's do it, too
+tf.config.experimental.enable_op_determinism()  # in this module, so that child processes of the suite do it, too
 
 
 class Tells(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Tells the suite how far it is."""
+    """Callback that reports its position to the suite."""
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         reached("training")
@@ -32,7 +32,7 @@ class Tells(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class Wanders(callbacks.Callback):
-    """Changes the learning rate at random, more with every epoch and validation."""
+    """Callback that changes the learning rate and a bias at random, more with every epoch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Wanders(callbacks.Callback):
 
 
 class Tiny(tf.keras.Sequential):  # type: ignore[misc]
-    """Its metrics tell which records a batch had."""
+    """Model whose metrics show the records of a batch."""
 
     def train_step(self, data: Any) -> Any:
         _, y = data
@@ -61,7 +61,7 @@ class Tiny(tf.keras.Sequential):  # type: ignore[misc]
 
 
 class FromDataset(TFKerasTrial):
-    """Batches of four, five per epoch, with noise that the data draws."""
+    """Batches of four, five per epoch, with noise from the input pipeline."""
 
     def build_model(self) -> tf.keras.Model:
         layers = tf.keras.layers
@@ -90,7 +90,7 @@ class FromDataset(TFKerasTrial):
 
 
 class FromArrays(FromDataset):
-    """Eagerly, with gradients of two batches, another optimizer, and a model that is built by its first batch."""
+    """Eager training with aggregated gradients, a legacy optimizer, and a model that its first batch builds."""
 
     def build_model(self) -> tf.keras.Model:
         layers = tf.keras.layers

@@ -1,4 +1,4 @@
-"""Checkpoints that releases 0.17 to 0.20 of the original saved (see old/make.py)."""
+"""Checkpoints that releases 0.17 to 0.20 of the original system saved (see old/make.py)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ WEIGHTS = "determined-keras-model-weights"
 ours = pytest.mark.parametrize("release", RELEASES)
 
 
-def test_every_line_of_releases_is_there() -> None:
+def test_there_is_a_checkpoint_of_every_minor_release() -> None:
     assert {release.rpartition(".")[0] for release in RELEASES} == {"0.17", "0.18", "0.19", "0.20"}
 
 
 @ours
 @pytest.mark.parametrize("adam", [legacy.Adam, optimizers.Adam])
-def test_weights(release: str, adam: Any) -> None:
+def test_weights_are_restored_and_the_optimizer_is_not(release: str, adam: Any) -> None:
     model = _model(adam(0.5))
     assert _old.is_old(OLD / release)
     _old.load_weights(OLD / release, model)
@@ -45,7 +45,7 @@ def test_generators_of_layers_need_not_be_in_a_checkpoint(random_layers: None) -
     assert [value.tolist() for value in model.get_weights()] == _held("0.20.1")["weights"]
 
 
-def test_model_that_is_built_later() -> None:
+def test_a_model_that_is_built_later_gets_the_weights() -> None:
     model = tf.keras.Sequential([layers.Dense(2), layers.BatchNormalization(), layers.Dropout(0.1), layers.Dense(1)])
     _old.load_weights(OLD / "0.19.10", model)
     model(ROWS)
@@ -54,7 +54,7 @@ def test_model_that_is_built_later() -> None:
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    """Without a seed it is an error to draw random numbers where operations are to be deterministic."""
+    """Set a seed, which is required to draw random numbers where operations must be deterministic."""
     tf.keras.utils.set_random_seed(7)
 
 
@@ -70,7 +70,7 @@ def random_layers() -> Iterator[None]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """A copy, to be changed."""
+    """A copy of a checkpoint, which the test may change."""
     return Path(shutil.copytree(OLD / "0.19.10", tmp_path / "checkpoint"))
 
 
@@ -84,7 +84,7 @@ def checkpoint(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_another_model(parts: list[Any], words: str) -> None:
+def test_a_model_that_differs_is_rejected(parts: list[Any], words: str) -> None:
     parts[-1]._name = "last"
     with pytest.raises(InvalidTrial, match=rf"another model than the trial's.*{words}"):
         _old.load_weights(OLD / "0.19.10", tf.keras.Sequential(parts))
@@ -92,13 +92,13 @@ def test_another_model(parts: list[Any], words: str) -> None:
 
 @pytest.mark.parametrize("damage", [lambda content: content[:90], lambda content: content[::-1]], ids=["cut", "odd"])
 @pytest.mark.parametrize("name", [f"{WEIGHTS}.index", f"{WEIGHTS}.data-00000-of-00001"])
-def test_damaged_file(name: str, damage: Callable[[bytes], bytes], checkpoint: Path) -> None:
+def test_a_damaged_file_is_reported(name: str, damage: Callable[[bytes], bytes], checkpoint: Path) -> None:
     (checkpoint / name).write_bytes(damage((checkpoint / name).read_bytes()))
     with pytest.raises(CheckpointCorrupt, match=str(checkpoint)):
         _old.load_weights(checkpoint, _model())
 
 
-def test_missing_file(checkpoint: Path) -> None:
+def test_a_missing_file_is_reported(checkpoint: Path) -> None:
     data = checkpoint / f"{WEIGHTS}.data-00000-of-00001"
     data.unlink()
     with pytest.raises(CheckpointCorrupt, match=data.name):
@@ -111,7 +111,7 @@ def _held(release: str) -> dict[str, Any]:
 
 
 def _model(optimizer: Any = None) -> tf.keras.Model:
-    """The model of old/make.py."""
+    """Build the model of old/make.py."""
     first, last = layers.Dense(2, input_shape=(3,)), layers.Dense(1)
     model = tf.keras.Sequential([first, layers.BatchNormalization(), layers.Dropout(0.1), last])
     model.compile(optimizer or optimizers.Adam(), "mse", run_eagerly=True)

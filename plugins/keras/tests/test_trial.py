@@ -1,4 +1,4 @@
-"""What one process does with a trial: metrics, callbacks, errors, loading."""
+"""Metrics, callbacks, errors and loading of trials in one process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Make = Callable[..., Any]
 
 
 class Trial(TFKerasTrial):
-    """Five batches of four; what varies from test to test are attributes."""
+    """Trial with five batches of four. Its attributes vary from test to test."""
 
     optimizer: Any = "sgd"
     compiled = True
@@ -75,14 +75,14 @@ def never() -> bool:
     return False
 
 
-def test_metrics_are_those_of_keras(make_context: Make) -> None:
+def test_metrics_equal_those_of_keras(make_context: Make) -> None:
     adapter = begin(context_of_fixed_order(make_context))
     model = adapter._model
     alone = model.evaluate(X[:4], Y[:4, None], sample_weight=WEIGHTS[:4], verbose=0, return_dict=True)
     first, second = adapter.train(2, never)
     assert first == pytest.approx(alone, rel=1e-5)
     alone = model.evaluate(X[4:8], Y[4:8, None], sample_weight=WEIGHTS[4:8], verbose=0, return_dict=True)
-    assert second["loss"] == pytest.approx(alone["loss"], rel=0.05), "each batch's own"
+    assert second["loss"] == pytest.approx(alone["loss"], rel=0.05), "metrics of this batch only"
     validated = adapter.validate(never)
     evaluated = model.evaluate(X, Y[:, None], sample_weight=WEIGHTS, batch_size=4, verbose=0, return_dict=True)
     assert validated == {f"val_{name}": value for name, value in evaluated.items()}
@@ -94,12 +94,12 @@ def context_of_fixed_order(make_context: Make) -> TFKerasTrialContext:
     return context
 
 
-def test_metrics_of_slots_become_those_of_the_whole_set(make_context: Make) -> None:
+def test_metrics_of_slots_are_merged_into_those_of_the_whole_set(make_context: Make) -> None:
     model = Trial(make_context()).build_model()
     whole = model.evaluate(X, Y[:, None], sample_weight=WEIGHTS, batch_size=4, verbose=0, return_dict=True)
 
     def share(part: slice, others: list[Any]) -> tuple[Any, dict[str, Any]]:
-        """What this slot sends, and the metrics with what others sent."""
+        """Return what this slot sends, and the merged metrics."""
         sent: list[Any] = []
 
         def allgather(own: Any) -> list[Any]:
@@ -119,7 +119,7 @@ def test_metrics_of_slots_become_those_of_the_whole_set(make_context: Make) -> N
 
 
 class Arrays(tf.keras.Sequential):  # type: ignore[misc]
-    """Its steps return arrays, variables and text."""
+    """Model whose steps return arrays, variables and text."""
 
     def train_step(self, data: Any) -> Any:
         x, *_ = data
@@ -138,7 +138,7 @@ class Arrays(tf.keras.Sequential):  # type: ignore[misc]
 
 @pytest.mark.parametrize("eagerly", [False, True])
 def test_metrics_may_be_arrays_and_text(make_context: Make, eagerly: bool) -> None:
-    """Callbacks get means over the batches and elements of an epoch, and NumPy's arrays of a validation."""
+    """Callbacks get means over the batches and elements of an epoch, and NumPy arrays from a validation."""
     context, notes = context_of_fixed_order(make_context), Notes()
     notes.on_test_end = lambda logs: vars(notes).update(test=logs)  # type: ignore[method-assign, assignment]
 
@@ -160,8 +160,8 @@ def test_metrics_may_be_arrays_and_text(make_context: Make, eagerly: bool) -> No
     assert notes.test["two"] == metrics["val_two"]
 
 
-def test_two_slots_are_one_trial(make_context: Make, tmp_path: Path) -> None:
-    """Without a backend, which would exchange gradients: what det exchanges by itself."""
+def test_two_slots_share_metrics_and_checkpoints(make_context: Make, tmp_path: Path) -> None:
+    """No backend exchanges gradients here. The test checks what det itself exchanges."""
     weights = [np.array([[1.0], [-0.5]]), np.array([0.1])]
 
     def slot(rank: int) -> Any:
@@ -186,7 +186,7 @@ def test_two_slots_are_one_trial(make_context: Make, tmp_path: Path) -> None:
 
 
 class Notes(callbacks.Callback):
-    """Writes down what is called."""
+    """Callback that records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -241,7 +241,7 @@ def test_callbacks_are_called_in_order(make_context: Make, tmp_path: Path) -> No
 
 
 def test_weights_that_a_callback_exchanges_for_a_validation_are_in_no_checkpoint(make_context: Make) -> None:
-    """T1 for Keras: a stop during the validation waits for ``on_test_end``, which puts them back."""
+    """T1 for Keras: a stop during the validation waits for ``on_test_end``, which restores the weights."""
 
     class Averages(tf.keras.callbacks.Callback):  # type: ignore[misc]
         def on_test_begin(self, logs: Any = None) -> None:
@@ -263,7 +263,7 @@ def test_weights_that_a_callback_exchanges_for_a_validation_are_in_no_checkpoint
     assert adapter.validate(lambda: True) is None
 
 
-def test_plateaus_and_stopping_are_resumed(make_context: Make, tmp_path: Path) -> None:
+def test_plateau_and_early_stopping_callbacks_are_resumed(make_context: Make, tmp_path: Path) -> None:
     def make() -> tuple[Any, Any, KerasAdapter]:
         stopping = callbacks.EarlyStopping(monitor="val_auc", mode="max", patience=3)
         slower = callbacks.ReduceLROnPlateau(monitor="loss", min_delta=1e9, factor=0.5, patience=2)
@@ -288,7 +288,7 @@ def test_plateaus_and_stopping_are_resumed(make_context: Make, tmp_path: Path) -
 
 
 def test_loss_scales_are_resumed(make_context: Make, tmp_path: Path) -> None:
-    """In mid-aggregation, and on the way to the next larger scale."""
+    """The checkpoint is between two updates of aggregated gradients, and between two increases of the scale."""
 
     def make() -> KerasAdapter:
         context = make_context(optimizations={"aggregation_frequency": 2})
@@ -308,8 +308,8 @@ def test_loss_scales_are_resumed(make_context: Make, tmp_path: Path) -> None:
         assert np.array_equal(mine, theirs)
 
 
-def test_a_callback_that_wants_to_stop_stops_the_trial_after_the_step(make_context: Make) -> None:
-    """Even if the request is withdrawn at the next batch, because Keras itself would have stopped by then."""
+def test_a_callback_that_sets_stop_training_stops_the_trial_after_the_step(make_context: Make) -> None:
+    """This holds even if the next batch resets it, because Keras itself would have stopped by then."""
     stops = tf.keras.callbacks.LambdaCallback()
     stops.on_train_batch_end = lambda batch, logs=None: setattr(stops.model, "stop_training", batch == 1)
     context = make_context()
@@ -326,12 +326,14 @@ def test_a_callback_that_wants_to_stop_stops_the_trial_after_the_step(make_conte
         ({"build_model": lambda: tf.keras.Sequential()}, {}, r"self\.context\.wrap_model\(model\)"),
     ],
 )
-def test_what_is_missing_is_named(make_context: Make, attributes: Any, config: Any, message: str) -> None:
+def test_errors_name_the_missing_call(make_context: Make, attributes: Any, config: Any, message: str) -> None:
     with pytest.raises(InvalidTrial, match=message):
         begin(make_context(**config), **attributes)
 
 
-def test_notices(make_context: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_name_ignored_settings_and_unsuitable_callbacks(
+    make_context: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     early = tf.keras.callbacks.EarlyStopping()
     begin(make_context(), callbacks=(early,))
     apply(tf.compat.v1.ConfigProto(allow_soft_placement=True, log_device_placement=True))
@@ -340,20 +342,20 @@ def test_notices(make_context: Make, caplog: pytest.LogCaptureFixture) -> None:
     assert "allow_soft_placement" not in warnings[1]
 
 
-def test_another_model_is_refused(make_context: Make, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_model_is_rejected(make_context: Make, tmp_path: Path) -> None:
     begin(make_context()).snapshot()(tmp_path)
     other = begin(make_context(), optimizer=tf.keras.optimizers.Adam())
     with pytest.raises(InvalidTrial, match="does not fit the trial"):
         other.load(tmp_path, batches_trained=1)
     other.load(tmp_path, batches_trained=0)  # the weights fit
     other._model.add(tf.keras.layers.Dense(1))
-    with pytest.raises(InvalidTrial, match="2 weights and the model 4"):
+    with pytest.raises(InvalidTrial, match="2 weights, but the model has 4"):
         other.load(tmp_path, batches_trained=0)
     with pytest.raises(InvalidTrial, match=r"expected keras\.json"):
         other.load(tmp_path.parent, batches_trained=1)
 
 
-def test_what_is_raised_where_data_is_read_is_raised(make_context: Make) -> None:
+def test_exceptions_of_a_sequence_reach_the_caller(make_context: Make) -> None:
     class Broken(tf.keras.utils.Sequence):  # type: ignore[misc]
         def __len__(self) -> int:
             return 6
@@ -382,7 +384,7 @@ def test_the_example_trains() -> None:
     assert metrics["val_accuracy"] > 0.85
 
 
-def test_the_snippets_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_snippets_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     trial, loading, plainly = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     namespace: dict[str, Any] = {}
@@ -425,7 +427,7 @@ class Held(TFKerasTrial):
 
 
 def test_the_code_of_a_checkpoint_runs_if_it_is_trusted(make_context: Make, tmp_path: Path) -> None:
-    """The model is the one that the code beside the weights builds."""
+    """The code next to the weights builds the model."""
     begin(make_context()).snapshot()(tmp_path)
     origin.write({"trial_cls_spec": "held_def:Held", "hparams": {"width": 2}}, tmp_path)
     with pytest.raises(InvalidTrial, match=r"of the trial 'held_def:Held', which cannot be imported.*trial_class=MyTr"):
@@ -440,7 +442,7 @@ def test_the_code_of_a_checkpoint_runs_if_it_is_trusted(make_context: Make, tmp_
     assert not {"held_def", "held_size"} & sys.modules.keys()
 
 
-def test_public_names() -> None:
+def test_public_names_can_be_imported_and_are_listed() -> None:
     assert dir(det_keras) == sorted(det_keras.__all__)
     for name in det_keras.__all__:
         assert getattr(det_keras, name) is not None
@@ -450,7 +452,7 @@ def test_public_names() -> None:
 
 
 class Old(TFKerasTrial):
-    """The model of old/make.py."""
+    """Trial with the model of old/make.py."""
 
     def build_model(self) -> tf.keras.Model:
         layers = tf.keras.layers
@@ -466,7 +468,7 @@ class Old(TFKerasTrial):
     build_validation_data_loader = build_training_data_loader
 
 
-def test_weights_of_the_originals_checkpoints(make_context: Make) -> None:
+def test_weights_of_the_original_systems_checkpoints_are_loaded(make_context: Make) -> None:
     path = Path(__file__).parent / "old" / "0.19.10"
     context = make_context()
     adapter = KerasAdapter(Old(context), context)
@@ -478,7 +480,7 @@ def test_weights_of_the_originals_checkpoints(make_context: Make) -> None:
 
 
 @pytest.mark.parametrize(("text", "error"), [("[]", CheckpointCorrupt), ("{", CheckpointCorrupt), ("{}", InvalidTrial)])
-def test_a_state_that_is_something_else(tmp_path: Path, text: str, error: type[Exception]) -> None:
+def test_a_malformed_state_file_is_rejected(tmp_path: Path, text: str, error: type[Exception]) -> None:
     (tmp_path / "keras.json").write_text(text)
     with pytest.raises(error, match=str(tmp_path)):
         read_state(tmp_path)

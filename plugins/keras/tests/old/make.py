@@ -1,22 +1,22 @@
 """Make a checkpoint with an old release of the original system: ``python make.py RELEASE DIRECTORY``.
 
-Run it once per release with a Python that has a TensorFlow of that time and the release's dependencies (the release
-itself is installed, without dependencies, into a temporary directory). The checkpoints beside this file were made so,
-all with Python 3.7.16:
+Run it once per release, with a Python that has a TensorFlow of that time and the dependencies of the release. The
+release itself is installed into a temporary directory, without dependencies. The checkpoints next to this file were
+made this way, all with Python 3.7.16:
 
     release           TensorFlow   numpy    h5py
     0.17.15           1.15.5       1.18.5   2.10.0
     0.18.4            2.4.4        1.19.5   2.10.0
     0.19.10, 0.20.1   2.8.4        1.21.6   3.8.0
 
-The release trains five batches, validates twice and saves with its own code, in its local test mode. What is not as on
-a cluster:
+The release trains five batches, validates twice and saves with its own code, in its local test mode. Two things differ
+from a cluster:
 
-- Other workloads stand in place of those that the test mode has.
-- A release writes ``workload_sequencer.pkl`` only beside a master. The state of its sequencer is filled in here; the
-  class, its pickling and the file are theirs.
+- Other workloads replace those of the test mode.
+- A release writes ``workload_sequencer.pkl`` only when it has a master. This script fills in the state of its
+  sequencer. The class, its pickling and the file are those of the release.
 
-Kept are the files that det reads, and ``expected.json``: what the trial held in memory as it was saved.
+The script keeps the files that det reads, and ``expected.json``, the state of the trial in memory when it was saved.
 """
 
 import json
@@ -85,7 +85,7 @@ def make_trial():
 
         def keras_callbacks(self):
             stops = keras.callbacks.EarlyStopping("val_loss", patience=9, restore_best_weights=True)
-            # No loss is so much smaller: the second validation halves the learning rate.
+            # No loss improves by 1e9, so the second validation halves the learning rate.
             halves = keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=1e9)
             return [Counter(), stops, halves]
 
@@ -94,7 +94,7 @@ def make_trial():
 
 
 def note_what_is_saved(controller_class):
-    """Write ``expected.json`` after each save, while the generators are as they were saved."""
+    """Write ``expected.json`` after each save, before any random numbers are drawn."""
     import numpy as np
     import tensorflow as tf
 
@@ -125,7 +125,7 @@ def fill_in_sequencer(controller):
 
 
 def train(trial_class):
-    """Local test mode: what ``create(local=True, test=True)`` calls, with other workloads."""
+    """Run the local test mode, as ``create(local=True, test=True)`` does, with other workloads."""
     from determined import workload
     from determined.experimental import _native
 
