@@ -1,4 +1,4 @@
-"""Several slots by Horovod. Nothing to import: configs say ``distributed: {backend: horovod}``."""
+"""Distributed training with Horovod. Configs select it with ``distributed: {backend: horovod}``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Workers that meet at Horovod's rendezvous, on one host or several.
+"""Launch of Horovod's workers on one host or several.
 
-Horovod's own `horovodrun` is not used. It reaches other hosts by ssh; it puts the whole environment, with its secrets,
-on command lines that everybody on the host can read; it chooses its ports itself; and its prefix tells no rank to det.
-What it does besides for one job without elastic hosts is little: `det_horovod._launcher`, once on every node.
+det does not use `horovodrun`, because it needs ssh, puts the whole environment with its secrets on command lines that
+all users of a host can read, chooses its own ports, and prefixes log lines in a form that has no rank for det. For jobs
+that are not elastic, it does little else. `det_horovod._launcher` does that on every node.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ _INTERFACES = ("HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME")
 
 
 class Horovod(Backend):
-    """Starts one launcher on each node; the first node's also serves the rendezvous, at the place's port."""
+    """Backend that starts one launcher on each node. That of the first node serves the rendezvous at the place's port.
+
+    Args:
+        options: empty, because Horovod's settings are in the config's ``optimizations``.
+    """
 
     def __init__(self, options: BaseModel) -> None:
-        """There are none: what Horovod can be told is in the config's ``optimizations``."""
+        pass
 
     def start(self, place: Place, worker: Sequence[str]) -> Start:
         if find_spec("horovod") is None:
@@ -51,6 +55,6 @@ class Horovod(Backend):
             return Ranks(**{name: int(os.environ[variable]) for name, variable in names.items()})
         except (KeyError, ValueError) as error:
             raise LaunchError(
-                f"this process is no worker of Horovod: {error} of {', '.join(names.values())} is not set to a number; "
+                f"this process is not a Horovod worker: {error} of {', '.join(names.values())} is not set to a number; "
                 "start it with: python -m det_core.launch horovod --slots 2 -- script.py"
             ) from error

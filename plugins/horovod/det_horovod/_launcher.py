@@ -1,4 +1,7 @@
-"""Starts the workers of one node: ``python -m det_horovod._launcher WORKER [ARGUMENT...]``, as `Horovod.start` says."""
+"""Launcher of one node's workers.
+
+`Horovod.start` runs it as ``python -m det_horovod._launcher WORKER [ARGUMENT...]``, with settings in the environment.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,16 @@ from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPSer
 from det_core.errors import LaunchError
 
 _SECONDS_TO_LEAVE = 5.0
-"""For the other workers, once one failed; then they are killed."""
+"""Time that the other workers have to exit after one failed, before they are killed."""
 _SECONDS_TO_COME = 600.0
-"""For the first node, until it serves the rendezvous."""
+"""Time that the first node has to start the rendezvous."""
 _TICK = 0.05
 
 Worker = subprocess.Popen[bytes]
 
 
 def main(command: Sequence[str]) -> int:
-    """Start the workers and wait for them; the exit code."""
+    """Start the workers, wait for them, and return the exit code."""
     names = ("CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE", "GLOO_RENDEZVOUS_PORT")
     node, nodes, slots, port = (int(os.environ[f"HOROVOD_{name}"]) for name in names)
     address = (os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], port)
@@ -41,7 +44,7 @@ def main(command: Sequence[str]) -> int:
 
 @contextmanager
 def _rendezvous(address: tuple[str, int], nodes: int, slots: int) -> Iterator[None]:
-    """Serve the rendezvous at this address only, because any client can read and change its content."""
+    """Serve the rendezvous only at this address, because any client can read and change its content."""
     try:
         server = RendezvousHTTPServer(address, RendezvousHandler, 0)
     except OSError as error:
@@ -50,7 +53,7 @@ def _rendezvous(address: tuple[str, int], nodes: int, slots: int) -> Iterator[No
             "another port with --port"
         ) from error
     hosts = [HostInfo(_name(node), slots) for node in range(nodes)]
-    server.init(get_host_assignments(hosts, nodes * slots))  # so that it forgets addresses once they are known
+    server.init(get_host_assignments(hosts, nodes * slots))  # so that it removes addresses after all ranks read them
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield
@@ -61,7 +64,7 @@ def _rendezvous(address: tuple[str, int], nodes: int, slots: int) -> Iterator[No
 
 @contextmanager
 def _reached(address: tuple[str, int]) -> Iterator[None]:
-    """Wait until the first node serves the rendezvous; workers themselves would try for a second only."""
+    """Wait until the first node serves the rendezvous, because workers themselves try for only a second."""
     deadline = time.monotonic() + _SECONDS_TO_COME
     while True:
         try:
@@ -69,8 +72,8 @@ def _reached(address: tuple[str, int]) -> Iterator[None]:
         except OSError as error:
             if time.monotonic() > deadline:
                 raise LaunchError(
-                    f"nobody answered at {address[0]}, port {address[1]} within {_SECONDS_TO_COME:.0f} s ({error}); "
-                    "start the first node, and see that its port is open to this one"
+                    f"no answer from {address[0]}, port {address[1]} within {_SECONDS_TO_COME:.0f} s ({error}); "
+                    "start the first node, and check that this node can connect to the port"
                 ) from error
             time.sleep(0.2)
         else:
@@ -90,21 +93,21 @@ def _run(command: Sequence[str], node: int, slots: int) -> int:
             relays.append(threading.Thread(target=_relay, args=(rank, source, target), daemon=True))
             relays[-1].start()
     code = _wait(workers)
-    deadline = time.monotonic() + 1.0  # a process that a worker left behind keeps its streams open
+    deadline = time.monotonic() + 1.0  # an orphan of a worker may keep its streams open
     for relay in relays:
         relay.join(max(0.0, deadline - time.monotonic()))
     return code
 
 
 def _relay(rank: int, source: BinaryIO, target: BinaryIO) -> None:
-    """Pass lines on, each with its rank before it, and at once."""
+    """Pass on each line immediately, prefixed with its rank."""
     for line in source:
         target.write(b"[rank=%d] %s\n" % (rank, line.rstrip(b"\n")))
         target.flush()
 
 
 def _wait(workers: Sequence[Worker]) -> int:
-    """Until all have ended; the code of the first that failed, after which the others are ended."""
+    """Wait for all workers, and return 0 or the exit code of the first that failed. End the others after a failure."""
     while True:
         codes = [worker.poll() for worker in workers]
         if failed := [code for code in codes if code]:
@@ -128,7 +131,7 @@ def _end(workers: Sequence[Worker]) -> None:
 
 
 def _name(node: int) -> str:
-    """Of a node towards Horovod, where host names might be equal."""
+    """Return a node's name for Horovod, because host names may not be unique."""
     return f"node-{node}"
 
 

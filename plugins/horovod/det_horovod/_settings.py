@@ -1,4 +1,4 @@
-"""How Horovod begins and ends in a worker, for every framework."""
+"""Initialization and shutdown of Horovod in a worker, for all frameworks."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SECONDS_TO_LEAVE = 5.0
 
 
 def environment(config: ExperimentConfig, timeout: float | None) -> Mapping[str, str]:
-    """What Horovod reads when it begins.
+    """Return the environment variables that configure Horovod.
 
     Args:
-        config: whose ``optimizations`` it follows.
-        timeout: seconds to wait for a slot that does not answer; None = forever.
+        config: the experiment config, of which ``optimizations`` is used.
+        timeout: seconds to wait for a slot that does not answer, or None to wait forever.
     """
     optimizations = config.optimizations
     values = {
         "HOROVOD_FUSION_THRESHOLD": optimizations.tensor_fusion_threshold << 20,
         "HOROVOD_CYCLE_TIME": optimizations.tensor_fusion_cycle_time,
-        "HOROVOD_DISABLE_GROUP_FUSION": 1,  # so that a group is added up in the same order at all times
+        "HOROVOD_DISABLE_GROUP_FUSION": 1,  # so that the order of sums within a group is fixed
         "HOROVOD_AUTOTUNE": int(optimizations.auto_tune_tensor_fusion),
         "HOROVOD_GLOO_TIMEOUT_SECONDS": math.ceil(timeout) if timeout else _FOREVER,
     }
@@ -37,16 +37,18 @@ def environment(config: ExperimentConfig, timeout: float | None) -> Mapping[str,
 
 
 def begin(hvd: Any, config: ExperimentConfig, distributed: DistributedContext) -> bool:
-    """Initialize Horovod unless the script has; variables that are set in the environment stay as they are.
+    """Initialize Horovod unless the script already has. Variables that are set in the environment take precedence.
 
     Args:
         hvd: the module, such as ``horovod.torch``.
+        config: the experiment config.
+        distributed: det's ranks.
 
     Returns:
-        Whether it was not yet initialized.
+        Whether this call initialized it.
 
     Raises:
-        LaunchError: it knows of other ranks than det.
+        LaunchError: Horovod's ranks differ from det's.
     """
     begins = not hvd.is_initialized()
     if begins:
@@ -56,14 +58,14 @@ def begin(hvd: Any, config: ExperimentConfig, distributed: DistributedContext) -
     found, expected = (hvd.rank(), hvd.size()), (distributed.rank, distributed.size)
     if found != expected:
         raise LaunchError(
-            f"for Horovod this is rank {found[0]} of {found[1]}, for det rank {expected[0]} of {expected[1]}; start "
-            "the workers with: python -m det_core.launch horovod --slots 2 -- script.py"
+            f"this process is rank {found[0]} of {found[1]} for Horovod, but rank {expected[0]} of {expected[1]} for "
+            "det; start the workers with: python -m det_core.launch horovod --slots 2 -- script.py"
         )
     return begins
 
 
 def end(hvd: Any) -> None:
-    """Shut down. This waits for the other slots, but not for long, since they may be gone or stuck."""
+    """Shut Horovod down. The wait for the other slots is limited, because they may be gone or stuck."""
     ending = threading.Thread(target=hvd.shutdown, daemon=True)
     ending.start()
     ending.join(_SECONDS_TO_LEAVE)
@@ -71,10 +73,10 @@ def end(hvd: Any) -> None:
 
 @contextmanager
 def losing_peers(error: type[Exception], mark: str = "") -> Iterator[None]:
-    """Errors of this class whose text has ``mark`` become `PeerLost`: Horovod could not go on."""
+    """Turn errors of this class whose text contains ``mark`` into `PeerLost`."""
     try:
         yield
     except error as raised:
         if mark not in str(raised):
             raise
-        raise PeerLost(f"Horovod cannot go on with the other slots: {raised}") from raised
+        raise PeerLost(f"Horovod cannot continue with the other slots: {raised}") from raised

@@ -1,4 +1,4 @@
-"""Trials in TensorFlow, Estimators and Keras models alike, whose slots average gradients by Horovod."""
+"""Adapter of Horovod to trials in TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from det_horovod import _settings
 _EXCHANGED = (tf.float16, tf.float32, tf.float64)
 """Types of gradients that Horovod averages."""
 _MARK = "Horovod"
-"""Begins the names of operations, so that it is in the text of their errors."""
+"""Prefix of the names of operations, which makes their errors recognizable."""
 
 
 class HorovodTensorFlow(TensorFlowBackend):
-    """Dense gradients travel in groups, sparse ones are gathered.
+    """Adapter that averages dense gradients in groups and gathers sparse ones.
 
-    Slots find each other's tensors by the names of operations. They are chosen here: TensorFlow's own would differ as
-    soon as the graph of one slot has something more, such as what writes summaries.
+    Slots match tensors by the names of operations, which are chosen here. TensorFlow's own names would differ if the
+    graph of one slot has additional operations, such as those that write summaries.
     """
 
     def __init__(self, context: TensorFlowTrialContext, options: BaseModel) -> None:
@@ -69,10 +69,10 @@ class HorovodTensorFlow(TensorFlowBackend):
 
 
 def _groups(gradients: Sequence[Gradient], limit: int) -> list[list[int]]:
-    """The places of dense gradients that travel as one: neighbours of one type, up to ``limit`` bytes.
+    """Return the indices of dense gradients, in groups of adjacent ones with the same type and up to ``limit`` bytes.
 
-    Several groups let one travel while the next is computed. Without any it would be left to chance what Horovod puts
-    together, and so in which order it adds up.
+    With several groups, one is exchanged while the next is computed. Without groups, timing would decide which
+    gradients Horovod fuses, and thus the order of sums.
     """
     groups: list[list[int]] = []
     kind, room = None, 0
@@ -96,12 +96,15 @@ def _gather(slices: tf.IndexedSlices, name: str, compression: Any) -> tf.Indexed
 
 
 def _opaque(tensor: tf.Tensor) -> tf.Tensor:
-    """The same, but nothing to compute before a graph runs: constants would be exchanged then, by some slots only."""
+    """Return the tensor in a form that graph optimization cannot fold.
+
+    An exchange of a constant would otherwise run before the graph does, and only on some slots.
+    """
     return tensor if tf.executing_eagerly() else tf.compat.v1.placeholder_with_default(tensor, tensor.shape)
 
 
 def _take_over(variable: Any, name: str) -> Any:
-    """The operation that makes it the chief's; it travels as bytes, since Horovod does not know all types."""
+    """Return the operation that assigns the chief's value, sent as bytes because Horovod does not support all types."""
     own = tf.convert_to_tensor(variable)
     sent = own if own.dtype == tf.bool else tf.bitcast(own, tf.uint8)
     received = hvd.broadcast(sent, 0, name=name, ignore_name_scope=True)

@@ -1,4 +1,4 @@
-"""A `PyTorchTrial` whose slots average gradients by Horovod."""
+"""Adapter of Horovod to PyTorchTrial."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _losing_peers = partial(_settings.losing_peers, HorovodInternalError)
 
 
 class HorovodTorch(TorchBackend):
-    """Models and optimizers stay as the trial made them; each optimizer's gradients go through an `_Exchange`."""
+    """Adapter that averages each optimizer's gradients in an `_Exchange`, without replacing models or optimizers."""
 
     def __init__(self, context: PyTorchTrialContext, options: BaseModel) -> None:
         self._owns = _settings.begin(hvd, context.config, context.distributed)
         self._models: list[torch.nn.Module] = []
         self._optimizers: list[tuple[torch.optim.Optimizer, Any]] = []
-        """With the compression of each."""
+        """Optimizers and the compression of each."""
         self._exchanges: dict[torch.optim.Optimizer, _Exchange] = {}
         self._exchanging = True
 
@@ -65,13 +65,13 @@ class HorovodTorch(TorchBackend):
         with _losing_peers():
             run()
             if self._exchanging:
-                # Of all optimizers: this pass may have added to gradients that others step, or the trial zeroes.
+                # For all optimizers, because this pass may have added to gradients that others use or the trial zeroes.
                 for exchange in self._exchanges.values():
                     exchange.end_pass()
 
     def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any], *, clips: bool) -> None:
         with _losing_peers():
-            self._exchanges[optimizer].finish()  # there is something left if this batch had no backward pass
+            self._exchanges[optimizer].finish()  # needed if this batch had no backward pass
         self._exchanges[optimizer].check(optimizer)
         run()
 
@@ -91,17 +91,19 @@ class HorovodTorch(TorchBackend):
 
 
 class _Exchange:
-    """The gradients of one optimizer, averaged while a backward pass goes on.
+    """Averaging of one optimizer's gradients during backward passes.
 
-    ``hvd.DistributedOptimizer`` does it, around an optimizer that never steps: it would make the trial's own again from
-    its parameter groups alone, and refuse to set gradients to zero at times when that is right.
+    This uses ``hvd.DistributedOptimizer`` around an optimizer that never steps. Around the trial's own optimizer, it
+    would rebuild it from its parameter groups alone, and sometimes refuse a valid ``zero_grad``.
 
     Args:
-        names: of the models' parameters.
-        compression: of ``hvd.Compression``.
+        name: the unique name of the optimizer, the same on all slots.
+        optimizer: the trial's optimizer.
+        names: the names of the models' parameters.
+        compression: an attribute of ``hvd.Compression``.
 
     Raises:
-        InvalidTrial: some gradients would be of a type that Horovod does not average.
+        InvalidTrial: a parameter has a type whose gradients Horovod does not average.
     """
 
     def __init__(
@@ -116,36 +118,36 @@ class _Exchange:
         self._horovod = hvd.DistributedOptimizer(never_steps, named, compression)
 
     def switch(self, *, on: bool) -> None:
-        """Off: backward passes add up gradients of this slot."""
+        """Turn the exchange on or off. While it is off, backward passes aggregate gradients on this slot."""
         self._horovod.set_backward_passes_per_step(1 if on else sys.maxsize)
 
     def begin(self) -> None:
-        """Gradients from a checkpoint are this slot's, as if a backward pass without exchange had just made them."""
+        """Treat gradients from a checkpoint as if a backward pass without exchange had computed them on this slot."""
         self._horovod._handles.update({weight: (None, None) for weight in self._names if weight.grad is not None})
 
     def end_pass(self) -> None:
-        """`finish` if the backward pass began something; what was only added up before stays for a later one."""
+        """Call `finish` if the backward pass started an exchange. Otherwise, aggregated gradients wait for another."""
         if any(handle is not None for handle, _ in self._horovod._handles.values()):
             self.finish()
 
     def finish(self) -> None:
-        """Wait for all that was begun, and exchange what was only added up before; nothing if there is neither."""
-        if not self._horovod._handles:  # or zeros would be sent for all parameters
+        """Wait for all started exchanges, and exchange gradients that were only aggregated before, if there are any."""
+        if not self._horovod._handles:  # otherwise zeros would be sent for all parameters
             return
         frozen = [weight for weight in self._weights if weight.grad is None and not weight.requires_grad]
         self._horovod.synchronize()
         for weight in frozen:
-            weight.grad = None  # Horovod made zeros, with which momentum and decay would move it
+            weight.grad = None  # Horovod set zeros, with which momentum and weight decay would change it
 
     def check(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raise InvalidTrial if a gradient is this slot's alone: steps with it would let slots drift apart."""
+        """Raise InvalidTrial if a gradient was not exchanged, because a step with it would make slots diverge."""
         for group in optimizer.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None and weight not in self._names:
                     raise InvalidTrial(
-                        f"a parameter of shape {tuple(weight.shape)} was added to its optimizer, or required no "
-                        "gradient, when wrap_optimizer() was called, so its gradients are not exchanged; "
-                        "add it before, and freeze it afterwards"
+                        f"the gradients of a parameter of shape {tuple(weight.shape)} are not exchanged, because it "
+                        "was not in its optimizer, or required no gradient, when wrap_optimizer() was called; add it "
+                        "before, and freeze it afterwards"
                     )
 
     def _check_types(self) -> None:
@@ -158,7 +160,7 @@ class _Exchange:
 
 
 def _broadcast(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Make them the chief's, as bytes, since Horovod does not know all types."""
+    """Set tensors to the chief's values, sent as bytes because Horovod does not support all types."""
     whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items() if tensor.numel()}
     with _losing_peers():
         hvd.broadcast_parameters({name: one.reshape(-1).view(torch.uint8) for name, one in whole.items()}, root_rank=0)

@@ -1,7 +1,7 @@
-"""Builds Horovod for the frameworks of this environment and installs it: ``python -m det_horovod.build``.
+"""Build Horovod for the installed frameworks, and install it, with ``python -m det_horovod.build``.
 
-Horovod has no wheels, and its newest release does not compile as it is against today's PyTorch, whose headers need a
-newer C++ than the one it requests. A wrapper around the compiler selects that version. `PATCHES` corrects errors in
+Horovod has no wheels, and its newest release does not compile unchanged against current PyTorch, whose headers need a
+newer C++ standard than Horovod requests. A wrapper around the compiler selects that standard. `PATCHES` fixes errors in
 Horovod's source. The wheel is kept, and rebuilt only for other patches or other versions of the libraries that it was
 compiled against.
 """
@@ -29,26 +29,26 @@ import psutil
 
 VERSION = "0.28.1"
 FRAMEWORKS = {"torch": "PYTORCH", "tensorflow": "TENSORFLOW"}
-"""Module -> its name in Horovod's build."""
+"""Module -> name of the framework in Horovod's build settings."""
 PATCHES = (
-    # The context of a process set would listen at the address that the host's own name resolves to, often loopback.
+    # Without this, a process set listens at the address to which the host's own name resolves, often loopback.
     (
         "horovod/common/gloo/gloo_context.cc",
         "assert(global_context.IsEnabled());",
         "assert(global_context.IsEnabled());\n  gloo_iface_ = global_context.gloo_iface_;",
     ),
 )
-"""File in Horovod's source, text that occurs once in it, and its replacement."""
+"""Files in Horovod's source, each with a text that occurs once in it and its replacement."""
 
 _SETTINGS = {"HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1", "HOROVOD_WITHOUT_MXNET": "1"}
 _TOOLS = ("cmake", "make", "g++")
 _BACKEND = ("setuptools>=70.1", "packaging")
-"""What builds the wheel. It is not installed here, where it might be another version than others need."""
+"""Packages that build the wheel. They are not installed in this environment, which may need other versions."""
 _COMPILER = """#!/bin/bash
 set -- "${@/#-std=c++14/-std=c++20}"
 exec %s "${@/#-std=gnu++14/-std=c++20}" -g0
 """
-"""Horovod asks for symbols for debuggers, too, which would be two fifths of the work."""
+"""Wrapper around the compiler. It also turns off debug symbols, which would take two fifths of the time."""
 _MEMORY_OF_A_COMPILER = 2 << 30
 _PERCENT = re.compile(r"\[ *(\d+)%\]")
 _SECONDS_TO_BUILD = 3600.0
@@ -57,14 +57,14 @@ _LAST_LINES = 30
 
 
 class BuildError(Exception):
-    """What is missing, or went wrong, and what to do."""
+    """Error about a missing requirement or a failed command, with advice."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Build or find the wheel, and install it; the exit code."""
+    """Install Horovod, which is built if necessary, and return the exit code."""
     parser = argparse.ArgumentParser("python -m det_horovod.build", description="Build and install Horovod.")
     kept = platformdirs.user_cache_path("det") / "wheels"
-    parser.add_argument("--wheels", type=Path, default=kept, metavar="DIR", help=f"keeps what was built ({kept})")
+    parser.add_argument("--wheels", type=Path, default=kept, metavar="DIR", help=f"where to keep wheels ({kept})")
     try:
         provide(parser.parse_args(argv).wheels.absolute())
     except BuildError as error:
@@ -74,10 +74,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def provide(wheels: Path) -> None:
-    """Install Horovod for this environment, built unless ``wheels`` has it.
+    """Install Horovod in this environment.
+
+    Args:
+        wheels: the directory that keeps wheels. Horovod is built if it has none that fits.
 
     Raises:
-        BuildError: it cannot be built, or does not work.
+        BuildError: Horovod cannot be built, or does not work.
     """
     frameworks = versions()
     directory = wheels / key(frameworks)
@@ -91,43 +94,41 @@ def provide(wheels: Path) -> None:
             _run([sys.executable, "-c", program], limit=_SECONDS_TO_INSTALL)
         except BuildError as error:
             raise BuildError(
-                f"{error}\nhorovod.{module} does not work; to build it again, remove {directory}"
+                f"{error}\nhorovod.{module} does not work; to build it again, remove {directory} and repeat"
             ) from error
     _say(f"Horovod {VERSION} works with {', '.join(frameworks)}")
 
 
 def versions() -> dict[str, str]:
-    """The frameworks that are installed, and their versions.
+    """Return the installed frameworks and their versions.
 
     Raises:
-        BuildError: there is none.
+        BuildError: no framework is installed.
     """
     distributions = importlib.metadata.packages_distributions()
     found = {
         module: importlib.metadata.version(distributions[module][0]) for module in FRAMEWORKS if module in distributions
     }
     if not found:
-        raise BuildError("neither PyTorch nor TensorFlow is installed here; install what you train with, then repeat")
+        raise BuildError("neither PyTorch nor TensorFlow is installed here; install your framework and repeat")
     return found
 
 
 def key(frameworks: Mapping[str, str]) -> str:
-    """Names a directory of wheels by all that they depend on."""
+    """Return the name of the directory for wheels, which contains everything that they depend on."""
     parts = [f"horovod-{VERSION}", sys.implementation.cache_tag, *(f"{name}-{of}" for name, of in frameworks.items())]
     settings = json.dumps([_settings(frameworks), PATCHES], sort_keys=True).encode()
     return "-".join([*parts, hashlib.sha256(settings).hexdigest()[:8]])
 
 
 def build(directory: Path, frameworks: Mapping[str, str]) -> Path:
-    """Compile; the wheel in ``directory``, beside the log.
+    """Build the wheel in ``directory``, with a log next to it, and return its path.
 
     Raises:
-        BuildError: a tool is missing, or it failed.
+        BuildError: a tool is missing, or the build failed.
     """
     if missing := [tool for tool in _TOOLS if shutil.which(tool, path=_path()) is None]:
-        raise BuildError(
-            f"there is no {' and no '.join(missing)} here; on Debian or Ubuntu: apt-get install -y cmake make g++"
-        )
+        raise BuildError(f"missing tools: {', '.join(missing)}; on Debian or Ubuntu: apt-get install -y cmake make g++")
     directory.mkdir(parents=True, exist_ok=True)
     jobs = max(1, min(len(os.sched_getaffinity(0)), psutil.virtual_memory().available // _MEMORY_OF_A_COMPILER))
     _say(f"building Horovod {VERSION} for {', '.join(frameworks)} with {jobs} jobs, which takes minutes")
@@ -171,7 +172,7 @@ def unpack(directory: Path) -> Path:
 
 
 def _tools(scratch: Path) -> dict[str, str]:
-    """Provide what builds; the environment that leads there."""
+    """Install the build tools in ``scratch``, and return the environment that selects them."""
     compiler, packages = scratch / "g++", scratch / "packages"
     compiler.write_text(_COMPILER % os.environ.get("CXX", "g++"))
     compiler.chmod(0o755)
@@ -180,12 +181,12 @@ def _tools(scratch: Path) -> dict[str, str]:
         "CXX": str(compiler),
         "PATH": _path(),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH")])),
-        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # CMake 4 has forgotten what older ones would do
+        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # CMake 4 dropped older policies, which Horovod requests
     }
 
 
 def _settings(frameworks: Mapping[str, str]) -> dict[str, str]:
-    """Horovod's, of which users may set others, such as HOROVOD_GPU_OPERATIONS."""
+    """Return the settings of Horovod's build. Users may add others, such as HOROVOD_GPU_OPERATIONS."""
     choices = {
         f"HOROVOD_WITH{'' if module in frameworks else 'OUT'}_{name}": "1" for module, name in FRAMEWORKS.items()
     }
@@ -197,7 +198,7 @@ def _settings(frameworks: Mapping[str, str]) -> dict[str, str]:
 
 
 def _path() -> str:
-    """Where tools are found, those of this environment first."""
+    """Return the search path for tools, with those of this environment first."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
@@ -208,10 +209,10 @@ def _pip(*arguments: str, limit: float, env: Mapping[str, str] | None = None, lo
 def _run(
     command: Sequence[str], *, limit: float, env: Mapping[str, str] | None = None, log: Path | None = None
 ) -> None:
-    """Run to the end, with the percentages that it prints as progress.
+    """Run a command to its end, and print the percentages in its output as progress.
 
     Raises:
-        BuildError: it failed or took longer than ``limit`` seconds; has the last lines that it printed.
+        BuildError: it failed or took longer than ``limit`` seconds. The message has the last lines of its output.
     """
     lines: list[str] = []
     environment = {**os.environ, **(env or {})}
@@ -230,7 +231,7 @@ def _run(
     if log:
         log.write_text("".join(lines))
     if code:
-        kept = f"; all of its output is in {log}" if log else ""
+        kept = f"; its whole output is in {log}" if log else ""
         last = "".join(lines[-_LAST_LINES:])
         raise BuildError(f"{last}\n{' '.join(command[:5])} ... failed with {code} within {limit:.0f} s{kept}")
 
@@ -249,5 +250,5 @@ def _say(what: object) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that compilers end, too
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that compilers are killed, too
     sys.exit(main(sys.argv[1:]))

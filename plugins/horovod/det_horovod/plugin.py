@@ -1,4 +1,4 @@
-"""How det-horovod joins det. Light: importing this module imports neither Horovod nor a framework."""
+"""Plugin module of det-horovod. Importing it imports neither Horovod nor a framework."""
 
 from __future__ import annotations
 

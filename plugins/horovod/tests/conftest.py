@@ -1,4 +1,4 @@
-"""Horovod, where it is built."""
+"""Fixture for tests that need Horovod."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from det_core.testing._lacking import lacking
 
 @pytest.fixture(scope="session")
 def horovod() -> None:
-    """For tests whose processes need it."""
+    """Skip the test, or fail it where everything must be installed, if Horovod is not installed."""
     if find_spec("horovod") is None:
         lacking("Horovod is not installed; build it: python -m det_horovod.build")

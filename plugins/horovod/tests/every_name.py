@@ -1,4 +1,4 @@
-"""An Estimator that uses everything which its trial's class, context and hooks offer, and notes what it is told."""
+"""Estimator trial that uses the whole interface of its class, context and hooks, and takes notes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from det_estimator import EstimatorTrial, EstimatorTrialContext, MetricReducer, 
 v1 = tf.compat.v1
 VALIDATION = np.arange(11, dtype=np.float32)[:, None]
 STOP_AT = 3
-"""The batch with which the last slot's hook asks to stop, in the first run."""
+"""The batch after which the last slot's hook asks to stop, in the first run."""
 
 
 class Trial(EstimatorTrial):
-    """Fits a line."""
+    """Linear regression."""
 
     def __init__(self, context: EstimatorTrialContext) -> None:
         super().__init__(context)
         ranks = context.distributed
         Path(context.get_tensorboard_path(), "mine.txt").write_text(f"of rank {ranks.rank}")
-        told = {
+        values = {
             "ranks": [ranks.get_rank(), ranks.get_local_rank(), ranks.get_size(), ranks.get_num_agents()],
             "gathered": [ranks.gather(ranks.rank), ranks.gather_local(ranks.rank)],
             "allgathered": [ranks.allgather(ranks.rank), ranks.allgather_local(ranks.rank)],
@@ -35,7 +35,7 @@ class Trial(EstimatorTrial):
             "ids": [context.get_experiment_id(), context.get_trial_id()],
             "stop requested": context.get_stop_requested(),
         }
-        note(context, told)
+        note(context, values)
 
     def build_estimator(self) -> Any:
         return tf.estimator.Estimator(self.model)
@@ -81,7 +81,7 @@ class Trial(EstimatorTrial):
 
 
 class Hook(RunHook):
-    """Notes its calls, and asks to stop once."""
+    """Hook that records its calls, and asks to stop once."""
 
     def __init__(self, context: EstimatorTrialContext) -> None:
         self._context = context
@@ -109,7 +109,7 @@ class Hook(RunHook):
 
 
 class Mean(MetricReducer):
-    """Of the first of two tensors."""
+    """Mean of the first of two tensors."""
 
     def __init__(self) -> None:
         self.sum, self.count = 0.0, 0
@@ -126,16 +126,16 @@ class Mean(MetricReducer):
 
 
 def in_order(batches: list[Any]) -> int:
-    """Whether batches are in the order of the data: how many are where they belong."""
+    """Return the number of batches that are in the order of the data."""
     return sum(int(batch["x"].item()) == place for place, batch in enumerate(batches))
 
 
-def note(context: EstimatorTrialContext, told: Any) -> None:
-    """Add a line to those of this slot."""
+def note(context: EstimatorTrialContext, value: Any) -> None:
+    """Add a line to the notes of this slot."""
     with notes(Path(os.environ["DET_HOME"]), context.distributed.rank).open("a") as file:
-        print(json.dumps(told), file=file)
+        print(json.dumps(value), file=file)
 
 
 def notes(directory: Path, rank: int) -> Path:
-    """The file of one slot."""
+    """Return the file with the notes of a slot."""
     return directory / f"notes-{rank}"

@@ -1,4 +1,4 @@
-"""Run on two slots: what the adapter does to gradients and variables, eagerly, in functions and in sessions."""
+"""Check on two slots how the adapter handles gradients and variables, eagerly, in functions and in sessions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ CONFIG = {
 TAKEN = SimpleNamespace(config=parse_config(CONFIG), distributed=backends.meet())
 RANK = TAKEN.distributed.rank
 FINE = 1 + 2.0**-12
-"""float16 has no such number."""
+"""A number that float16 cannot represent."""
 LARGE = 200_000
-"""Numbers, of which two gradients are more than travel together."""
+"""Size of a gradient, of which two exceed the limit of a group."""
 MADE = [((), "float32"), ((LARGE,), "float32"), ((2, 1), "float64"), ((LARGE,), "float32"), ((), "float16")]
 
 
@@ -49,13 +49,13 @@ def in_a_session(run: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def chiefs_own_operations() -> None:
-    """Because of which TensorFlow gives other names to what follows."""
+    """Add operations on the chief only, which change TensorFlow's names of later operations."""
     if RANK == 0:
         tf.cond(v1.placeholder_with_default(True, []), lambda: tf.ones([]), lambda: tf.zeros([]))
 
 
 def once() -> tf.Tensor:
-    """1, which no compiler knows: operations on constants would be run by it, or two of them made one."""
+    """Return 1 in a form that graph optimization cannot fold or merge with another."""
     return tf.random.uniform([], 1.0, 1.0)
 
 
@@ -66,7 +66,7 @@ def average(*gradients: Any, name: str = "optimizer0", fp16: bool = False) -> li
 
 
 def slices(*rows: int, value: float = 1.0) -> tf.IndexedSlices:
-    """Of a batch: nothing of it is known beforehand."""
+    """Return the sparse gradient of a batch, whose size and content are unknown before the graph runs."""
     size = len(rows) * tf.cast(once(), tf.int32)
     indices = tf.gather(tf.constant([*rows, 0], tf.int64), tf.range(size))
     return tf.IndexedSlices(tf.fill([size, 2], value), indices, tf.constant([4, 2], tf.int64))
@@ -92,7 +92,7 @@ def sparse_gradients_are_gathered(mode: Mode) -> None:
     assert last[:, 1].tolist() == [1, 0, 0, 0], "one slot has no rows"
 
 
-def gradients_travel_as_float16_if_they_may(mode: Mode) -> None:
+def gradients_are_sent_as_float16_only_with_compression(mode: Mode) -> None:
     def run() -> Any:
         own = FINE * once(), slices(0, value=FINE)
         return [*average(*own, name="fine"), *average(*own, name="rounded", fp16=True)]
@@ -117,7 +117,7 @@ def wrapped(place: int, optimizer: Any, aggregation: int = 2) -> Any:
 
 
 def step(optimizers: list[Any], weights: list[Any]) -> list[Any]:
-    """One batch of all at once; every second is exchanged, in a branch of each."""
+    """Train a batch with all optimizers. Every second batch is exchanged, in a branch of each optimizer."""
     gradients = [once() * (-1 - RANK), once() * (-2 - 2 * RANK)]
     return [optimizer.apply_gradients([pair]) for optimizer, *pair in zip(optimizers, gradients, weights, strict=True)]
 
@@ -143,7 +143,7 @@ def optimizers_exchange_in_branches_of_a_session() -> None:
 
 
 def slots_agree_whether_gradients_are_finite(kind: Any, aggregation: int) -> None:
-    """Every second batch is of one slot infinite."""
+    """Gradients of one slot are infinite in every second batch."""
     weight = tf.Variable(0.0)
     optimizer = tf.keras.mixed_precision.LossScaleOptimizer(wrapped(0, kind(1.0), aggregation), initial_scale=8)
     assert exchanges(optimizer)
@@ -158,7 +158,7 @@ def slots_agree_whether_gradients_are_finite(kind: Any, aggregation: int) -> Non
     assert (float(weight), float(optimizer.loss_scale)) == (3.0, 2.0)
 
 
-def everything_becomes_the_chiefs() -> None:
+def variables_become_those_of_the_chief() -> None:
     kinds = [tf.float32, tf.bfloat16, tf.complex64, tf.int64, tf.bool, tf.uint32]
     expected = [np.full([2, 3], 1, kind.as_numpy_dtype) for kind in kinds]
     first = [tf.cast(tf.fill([2, 3], 1 - RANK), kind) for kind in kinds]
@@ -179,7 +179,7 @@ def fails() -> None:
     raise RuntimeError("an error of another kind")
 
 
-def a_slot_that_leaves_is_missed(first: HorovodTensorFlow) -> None:
+def a_slot_that_exits_is_an_error_on_the_others(first: HorovodTensorFlow) -> None:
     if RANK == 0:
         with pytest.raises(PeerLost, match="shut down"), first.training():
             in_a_session(lambda: average(once()))()
@@ -197,15 +197,15 @@ if __name__ == "__main__":
     for mode in (eagerly, tf.function, in_a_session):
         gradients_are_averaged(mode)
         sparse_gradients_are_gathered(mode)
-        gradients_travel_as_float16_if_they_may(mode)
+        gradients_are_sent_as_float16_only_with_compression(mode)
         bfloat16_needs_compression(mode)
     optimizers_exchange_in_branches_of_a_function()
     optimizers_exchange_in_branches_of_a_session()
     for kind in (tf.keras.optimizers.SGD, tf.keras.optimizers.legacy.SGD):
         for aggregation in (1, 2):
             slots_agree_whether_gradients_are_finite(kind, aggregation)
-    everything_becomes_the_chiefs()
+    variables_become_those_of_the_chief()
     v1.disable_control_flow_v2()  # as Estimators do
     optimizers_exchange_in_branches_of_a_session()
-    a_slot_that_leaves_is_missed(first)
-    print(f"rank {RANK} is content")
+    a_slot_that_exits_is_an_error_on_the_others(first)
+    print(f"rank {RANK} passed")

@@ -1,4 +1,4 @@
-"""Run on two slots: what the adapter does with gradients that the suite does not look at."""
+"""Check on two slots how the adapter handles gradients in cases that the suite does not cover."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RANK = TAKEN.distributed.rank
 
 
 class Optimizer(torch.optim.SGD):
-    """Cannot be made again from parameter groups alone."""
+    """Optimizer that cannot be rebuilt from its parameter groups alone."""
 
     def __init__(self, weights: Any, rate: float) -> None:
         super().__init__(weights, lr=rate)
@@ -61,16 +61,16 @@ def gradient(weight: nn.Parameter) -> float | None:
     return None if weight.grad is None else weight.grad.to_dense()[0].mean().item()
 
 
-def horovod_is_told_and_tells_ranks() -> None:
+def horovod_gets_the_settings_and_knows_its_ranks() -> None:
     assert os.environ["HOROVOD_FUSION_THRESHOLD"] == str(2 << 20)
-    assert os.environ["HOROVOD_CYCLE_TIME"] == "2", "what the environment has stays"
+    assert os.environ["HOROVOD_CYCLE_TIME"] == "2", "variables of the environment are kept"
     context = DistributedContext.from_horovod(hvd, chief_ip=os.environ[backends.CHIEF])
     assert (context.rank, context.size, context.local_rank, context.cross_size) == (RANK, 2, RANK, 1)
     assert context.allgather(context.rank) == [0, 1]
     context.close()
 
 
-def several_passes_add_up() -> None:
+def gradients_of_several_passes_add_up() -> None:
     weight = one()
     adapter, optimizer = trained(weight)
     with adapter.batch(updates=True):
@@ -97,7 +97,7 @@ def batches_without_updates_do_not_exchange() -> None:
         backward(adapter, weight * RANK)
     with adapter.batch(updates=True):
         step(adapter, optimizer)
-    assert gradient(weight) == 0.5, "what added up is exchanged although no pass follows"
+    assert gradient(weight) == 0.5, "aggregated gradients are exchanged although no pass follows"
 
 
 def gradients_of_a_checkpoint_are_exchanged() -> None:
@@ -165,7 +165,7 @@ def bfloat16_needs_compression() -> None:
     assert (gradient(weight), weight.grad.dtype) == (0.5, torch.bfloat16)
 
 
-def everything_becomes_the_chiefs() -> None:
+def parameters_and_buffers_become_those_of_the_chief() -> None:
     tensors = [
         torch.full((), RANK), torch.full((2, 3), RANK, dtype=torch.bfloat16).t(), torch.tensor([RANK == 0]),
         torch.empty(0), torch.full((3,), complex(RANK, 1)),
@@ -181,7 +181,7 @@ def everything_becomes_the_chiefs() -> None:
     assert all(torch.equal(tensor.to(wanted.dtype), wanted) for tensor, wanted in zip(tensors, expected, strict=True))
 
 
-def a_slot_that_leaves_is_missed(first: HorovodTorch) -> None:
+def a_slot_that_exits_is_an_error_on_the_others(first: HorovodTorch) -> None:
     weight = one()
     adapter, _ = trained(weight)
     if RANK == 0:
@@ -194,8 +194,8 @@ def a_slot_that_leaves_is_missed(first: HorovodTorch) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     first = HorovodTorch(TAKEN, NoOptions())
-    horovod_is_told_and_tells_ranks()
-    several_passes_add_up()
+    horovod_gets_the_settings_and_knows_its_ranks()
+    gradients_of_several_passes_add_up()
     batches_without_updates_do_not_exchange()
     gradients_of_a_checkpoint_are_exchanged()
     slots_may_use_different_weights()
@@ -203,6 +203,6 @@ if __name__ == "__main__":
     weights_may_be_frozen_but_not_be_added()
     sparse_gradients_are_exchanged()
     bfloat16_needs_compression()
-    everything_becomes_the_chiefs()
-    a_slot_that_leaves_is_missed(first)
-    print(f"rank {RANK} is content")
+    parameters_and_buffers_become_those_of_the_chief()
+    a_slot_that_exits_is_an_error_on_the_others(first)
+    print(f"rank {RANK} passed")

@@ -1,4 +1,4 @@
-"""What starts the workers, without starting them, and what Horovod is told."""
+"""Commands and settings for workers, without starting any."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIG = {"entrypoint": "m:T", "searcher": {"name": "single", "metric": "loss", 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """The second of two nodes, on a machine with Horovod."""
+    """The second of two nodes, on a machine with Horovod installed."""
     monkeypatch.setattr(_backend, "find_spec", lambda name: name)
     for name in ("HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME"):
         monkeypatch.delenv(name, raising=False)
@@ -35,7 +35,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 @pytest.mark.integration
-def test_ranks_are_those_that_the_launcher_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_come_from_the_launchers_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in RANKS.items():
         monkeypatch.setenv(name, value)
     expected = Ranks(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2)
@@ -45,7 +45,7 @@ def test_ranks_are_those_that_the_launcher_sets(monkeypatch: pytest.MonkeyPatch)
         Horovod(NoOptions()).ranks()
 
 
-def test_all_nodes_meet_at_the_first(place: Place) -> None:
+def test_all_nodes_use_the_rendezvous_of_the_first(place: Place) -> None:
     start = Horovod(NoOptions()).start(place, WORKER)
     assert list(start.argv) == [sys.executable, "-m", "det_horovod._launcher", *WORKER]
     expected = {"RENDEZVOUS_ADDR": "127.0.0.1", "RENDEZVOUS_PORT": "2345"}
@@ -55,18 +55,18 @@ def test_all_nodes_meet_at_the_first(place: Place) -> None:
     assert {name for name in start.env if start.env[name] != first.env[name]} == {"HOROVOD_CROSS_RANK"}
 
 
-def test_one_node_stays_on_loopback(place: Place) -> None:
+def test_one_node_listens_only_on_loopback(place: Place) -> None:
     start = Horovod(NoOptions()).start(replace(place, hosts=["10.0.0.1"], node=0), WORKER)
     assert (start.env["HOROVOD_GLOO_RENDEZVOUS_ADDR"], start.env["HOROVOD_GLOO_IFACE"]) == ("127.0.0.1", "lo")
 
 
-def test_users_choose_the_interface(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_the_user_choose_the_interface(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_GLOO_IFACE", "ib0")
     start = Horovod(NoOptions()).start(place, WORKER)
     assert (start.env["HOROVOD_GLOO_IFACE"], start.env["NCCL_SOCKET_IFNAME"]) == ("ib0", "lo")
 
 
-def test_a_host_without_a_way_to_it_is_named(place: Place) -> None:
+def test_an_unreachable_host_is_named(place: Place) -> None:
     with pytest.raises(LaunchError, match="cannot reach the host no.such.host.invalid"):
         Horovod(NoOptions()).start(replace(place, hosts=["no.such.host.invalid", "127.0.0.1"]), WORKER)
 
@@ -88,5 +88,5 @@ def test_without_horovod_the_error_says_how_to_build_it(place: Place, monkeypatc
     ],
 )
 def test_the_config_tunes_horovod(optimizations: Any, timeout: float | None, expected: dict[str, int]) -> None:
-    told = environment(parse_config({**CONFIG, "optimizations": optimizations}), timeout)
-    assert {f"HOROVOD_{name}": str(value) for name, value in expected.items()}.items() <= told.items()
+    variables = environment(parse_config({**CONFIG, "optimizations": optimizations}), timeout)
+    assert {f"HOROVOD_{name}": str(value) for name, value in expected.items()}.items() <= variables.items()

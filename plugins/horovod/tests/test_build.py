@@ -1,4 +1,4 @@
-"""The script that builds Horovod, without building it."""
+"""The build script for Horovod, without a build."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pack(directory: Path, *texts: str) -> None:
-    """Leave a source archive of Horovod in the directory, whose patched files have these texts."""
+    """Create a source archive of Horovod in the directory, whose patched files have these texts."""
     source = directory / "horovod-0.28.1"
     for name, _, _ in build.PATCHES:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def pack(directory: Path, *texts: str) -> None:
 
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What would be run. Instead, nothing is, except that the download leaves the source and the build a wheel."""
+    """Commands that the script would run. Instead, the download creates a source archive and the build a wheel."""
     seen: list[Any] = []
 
     def run(command: list[str], **options: Any) -> None:
@@ -53,7 +53,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-def test_it_builds_once_and_installs_what_it_has(commands: list[Any], tmp_path: Path) -> None:
+def test_horovod_is_built_once_and_then_installed_from_the_wheel(commands: list[Any], tmp_path: Path) -> None:
     assert build.main(["--wheels", str(tmp_path)]) == 0
     _, (downloading, _), (building, options), (installing, _), *tries = commands
     assert {"download", "--no-binary=horovod", "--no-build-isolation", "horovod==0.28.1"} <= set(downloading)
@@ -71,7 +71,7 @@ def test_it_builds_once_and_installs_what_it_has(commands: list[Any], tmp_path: 
     assert len(commands) == 3
 
 
-def test_a_wheel_is_for_what_it_was_built_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directory_of_a_wheel_depends_on_versions_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {build.key(FRAMEWORKS), build.key({"torch": "2.13.0+cpu"}), build.key({**FRAMEWORKS, "torch": "2.14.0"})}
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
     keys.add(build.key(FRAMEWORKS))
@@ -79,7 +79,7 @@ def test_a_wheel_is_for_what_it_was_built_with(monkeypatch: pytest.MonkeyPatch) 
     assert all(f"horovod-0.28.1-{sys.implementation.cache_tag}-torch-2.1" in key for key in keys)
 
 
-def test_a_wheel_is_for_the_patches_that_it_was_built_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directory_of_a_wheel_depends_on_the_patches(monkeypatch: pytest.MonkeyPatch) -> None:
     key = build.key(FRAMEWORKS)
     monkeypatch.setattr(build, "PATCHES", ())
     assert build.key(FRAMEWORKS) != key
@@ -91,7 +91,7 @@ def test_the_source_is_patched(tmp_path: Path) -> None:
     assert (build.unpack(tmp_path) / name).read_text() == f"before\n{new}\nafter"
 
 
-def test_a_source_that_the_patches_do_not_fit_is_refused(tmp_path: Path) -> None:
+def test_a_source_that_the_patches_do_not_fit_is_an_error(tmp_path: Path) -> None:
     pack(tmp_path, "something else")
     with pytest.raises(build.BuildError, match=r"gloo_context\.cc of horovod-0\.28\.1\.tar\.gz has .* 0 times"):
         build.unpack(tmp_path)
@@ -109,11 +109,11 @@ def test_missing_tools_are_named(
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda tool, path: None if tool != "make" else tool)
     assert build.main(["--wheels", str(tmp_path)]) == 1
-    assert "there is no cmake and no g++ here" in capsys.readouterr().err
+    assert "missing tools: cmake, g++; " in capsys.readouterr().err
     assert not commands
 
 
-def test_the_compiler_gets_the_newer_standard(tmp_path: Path) -> None:
+def test_the_wrapper_makes_the_compiler_use_the_newer_standard(tmp_path: Path) -> None:
     wrapper = tmp_path / "g++"
     wrapper.write_text(build._COMPILER % "echo")
     wrapper.chmod(0o755)
@@ -122,7 +122,9 @@ def test_the_compiler_gets_the_newer_standard(tmp_path: Path) -> None:
     assert printed == "-std=c++20 -std=c++20 -std=c++11 -DNAME=a b x-std=c++14.cc -g0\n"
 
 
-def test_a_failure_tells_the_last_lines_and_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_commands_have_the_last_lines_and_the_path_of_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     program = "print('[ 52%] Building'); print('[ 53%] Building'); print('no such header'); raise SystemExit(3)"
     with pytest.raises(build.BuildError, match=r"(?s)no such header.*failed with 3.*build\.log"):
         build._run([sys.executable, "-c", program], limit=60, log=tmp_path / "build.log")
@@ -130,6 +132,6 @@ def test_a_failure_tells_the_last_lines_and_the_log(tmp_path: Path, capsys: pyte
     assert capsys.readouterr().err == "det_horovod.build: 52 %\n"
 
 
-def test_what_takes_too_long_is_ended() -> None:
+def test_a_command_that_takes_too_long_is_killed() -> None:
     with pytest.raises(build.BuildError, match="within 1 s"):
         build._run([sys.executable, "-c", "import time; time.sleep(60)"], limit=1)

@@ -1,4 +1,4 @@
-"""What trials of Estimators may use means the same on one slot and on two."""
+"""The interface of Estimator trials behaves the same on one slot and on two."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ CONFIG = {
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 2])
-def test_every_name(slots: int, horovod: None, tmp_path: Path) -> None:
-    """One run that a slot's hook ends, and one that goes on to the end."""
+def test_every_name_of_the_interface_works(slots: int, horovod: None, tmp_path: Path) -> None:
+    """A hook of one slot stops the first run, and the second run continues to the end."""
     with open_store(f"sqlite:///{tmp_path / 'det.db'}") as store:
         job = Job(store, tmp_path, CONFIG, code=Path(__file__).parent, weights=read_weights, limit=200)
         home = tmp_path / str(job.trial_id)
 
         def run() -> list[list[Any]]:
-            """The notes of every slot."""
+            """Train, and return the notes of every slot."""
             (job.start_alone() if slots == 1 else job.start(slots)).ended()
             return [notes(home, rank) for rank in range(slots)]
 
@@ -54,12 +54,12 @@ def test_every_name(slots: int, horovod: None, tmp_path: Path) -> None:
         metrics = job.metrics("validation")
         uuids = [checkpoint.uuid for checkpoint in job.checkpoints()]
 
-    stopped = 4  # where the step ends in which a hook asks to stop
+    stopped = 4  # end of the scheduling unit in which a hook asks to stop
     saved = [["saved", str(step)] for step in (4, 8) if step > stopped]
     everyone = list(range(slots))
     for rank in everyone:
-        (told, *calls), (_, *later) = first[rank], second[rank]
-        assert told == {
+        (values, *calls), (_, *later) = first[rank], second[rank]
+        assert values == {
             "ranks": [rank, rank, slots, 1],
             "gathered": [everyone if rank == 0 else None] * 2,
             "allgathered": [everyone] * 2,
@@ -87,7 +87,7 @@ def test_every_name(slots: int, horovod: None, tmp_path: Path) -> None:
 
 
 def notes(home: Path, rank: int) -> list[Any]:
-    """What a slot wrote down, which is removed."""
+    """Return the notes of a slot, and remove their file."""
     file = home / f"notes-{rank}"
     lines = file.read_text().splitlines()
     file.unlink()
@@ -95,7 +95,7 @@ def notes(home: Path, rank: int) -> list[Any]:
 
 
 def served(path: Path, fed: Any) -> Any:
-    """What the SavedModel of a checkpoint says."""
+    """Return the prediction of a checkpoint's SavedModel."""
     with tf.Graph().as_default(), v1.Session() as session:
         (predict,) = load_estimator_from_checkpoint_path(str(path)).signatures.values()
         guess = predict(tf.constant(fed))["guess"]
@@ -104,7 +104,7 @@ def served(path: Path, fed: Any) -> Any:
 
 
 def example(value: float) -> bytes:
-    """A record as it is in files."""
+    """Return a serialized record, as in files."""
     feature = tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
     serialized: bytes = tf.train.Example(features=tf.train.Features(feature={"x": feature})).SerializeToString()
     return serialized

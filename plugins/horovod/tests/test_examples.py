@@ -1,4 +1,4 @@
-"""The examples in TensorFlow train on two slots as ``det run distributed.yaml`` runs them, some batches long."""
+"""The TensorFlow examples train for a few batches on two slots, as with ``det run distributed.yaml``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite for adapters to Estimators and Keras."""
+"""Compliance suite for adapters to Estimators and Keras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite for adapters to `PyTorchTrial`."""
+"""Compliance suite for adapters to `PyTorchTrial`."""
 
 from __future__ import annotations
 

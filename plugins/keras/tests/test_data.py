@@ -167,5 +167,5 @@ def test_iterators_are_for_training_only_and_must_not_end(make_context: Make) ->
 
 def test_endless_validation_data_is_an_error(make_context: Make) -> None:
     context = make_context()
-    with pytest.raises(InvalidTrial, match=r"drop its repeat\(\)"):
+    with pytest.raises(InvalidTrial, match=r"remove its repeat\(\)"):
         validation_data(KINDS["dataset"](context).repeat(), context)
