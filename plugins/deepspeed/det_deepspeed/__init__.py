@@ -1,4 +1,4 @@
-"""Several slots by DeepSpeed. Nothing to import: configs say ``distributed: {backend: deepspeed}``."""
+"""Distributed training with DeepSpeed. Configs select it with ``distributed: {backend: deepspeed}``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adapter to `PyTorchTrial`."""
+"""Adapter of DeepSpeed to PyTorchTrial."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def adapter(context: PyTorchTrialContext, options: Options) -> Engines:
-    """Made on each slot, before the trial."""
-    # When it is imported DeepSpeed decides for a device by itself; det's is known only here.
+    """Import DeepSpeed and return the adapter. Each slot calls this before it constructs the trial."""
+    # DeepSpeed chooses its device on import, and det's device is known only here.
     os.environ.setdefault("DS_ACCELERATOR", context.device.type)
     from deepspeed import ops
 
     from det_deepspeed._engines import Engines
 
-    # It would be compiled at the first start, and whoever is killed meanwhile leaves a lock that all others wait for.
+    # It would be compiled at the first start, and a worker killed meanwhile would leave a lock that blocks all others.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    # DeepSpeed calls them, so their reader could do nothing about it.
+    # DeepSpeed itself calls these functions, so users cannot fix the warnings.
     warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
     return Engines(context, options)

@@ -1,4 +1,4 @@
-"""What DeepSpeed is configured with: the user's config, completed by what det decides."""
+"""DeepSpeed's config, made of the user's settings and those of the experiment."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _AUTO = (None, "auto")
 
 
 def read(options: Options) -> dict[str, Any]:
-    """The user's config, merged.
+    """Return ``ds_config``, with ``overwrites`` merged into it.
 
     Raises:
-        InvalidExperimentException: its file is missing, or is no JSON object.
+        InvalidExperimentException: the file of ``ds_config`` is missing, or is not a JSON object.
     """
     given = options.ds_config
     return merged(_loaded(given) if isinstance(given, Path) else given, options.overwrites)
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Both; of a key that both have, blocks are merged in turn, and any other value is that of ``over``."""
+    """Return ``base`` with ``over`` merged into it. Blocks are merged recursively, and other values are replaced."""
     result = dict(base)
     for key, value in over.items():
         both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
@@ -35,17 +35,18 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def completed(
     config: Mapping[str, Any], *, per_slot: int, slots: int, aggregation: int, compression: bool, device: str
 ) -> dict[str, Any]:
-    """The config of an engine.
+    """Return the complete config of an engine.
 
     Args:
-        config: the user's.
-        per_slot: records per batch on each slot, >= 1.
-        aggregation: batches per step of an optimizer, >= 1.
+        config: the user's config, from `read`.
+        per_slot: the number of records per batch on each slot, >= 1.
+        slots: the number of slots, >= 1.
+        aggregation: the number of batches per step of an optimizer, >= 1.
         compression: whether gradients may be exchanged as float16.
-        device: the type of torch device that it trains on.
+        device: the type of the torch device.
 
     Raises:
-        InvalidExperimentException: the config contradicts that, or asks for what cannot be had here.
+        InvalidExperimentException: the config contradicts these values, or sets something that is not supported.
     """
     decided = {
         "train_micro_batch_size_per_gpu": per_slot,
@@ -58,13 +59,13 @@ def completed(
         if applies(config, aggregation, device):
             raise InvalidExperimentException(problem)
     return {
-        "zero_allow_untested_optimizer": True,  # it is the one that the trial chose
+        "zero_allow_untested_optimizer": True,  # because the trial chooses the optimizer
         "zero_force_ds_cpu_optimizer": False,
-        "gradient_clipping": 0.0,  # where DeepSpeed's default is 1
+        "gradient_clipping": 0.0,  # DeepSpeed's default is 1
         **({"communication_data_type": "fp16"} if compression else {}),
         **config,
         **decided,
-        # det says when optimizers step, and divides what they add up.
+        # det decides when optimizers step, and divides aggregated gradients.
         "managed_gradient_accumulation": False,
         "gradient_accumulation_steps": 1,
         "train_batch_size": per_slot * slots,
@@ -72,7 +73,7 @@ def completed(
 
 
 def stage(config: Mapping[str, Any]) -> int:
-    """Of ZeRO, 0 to 3."""
+    """Return the stage of ZeRO, 0 to 3."""
     return int(_block(config, "zero_optimization").get("stage", 0))
 
 
@@ -81,11 +82,11 @@ def _loaded(path: Path) -> dict[str, Any]:
         loaded = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidExperimentException(
-            f"distributed.ds_config: {path} cannot be read: {error}; expected a JSON file, its path relative to the "
+            f"distributed.ds_config: {path} cannot be read: {error}; expected the path of a JSON file, relative to the "
             "experiment's directory"
         ) from error
     if not isinstance(loaded, dict):
-        raise InvalidExperimentException(f"distributed.ds_config: {path} holds {loaded!r}; expected a JSON object")
+        raise InvalidExperimentException(f"distributed.ds_config: {path} contains {loaded!r}; expected a JSON object")
     return loaded
 
 
@@ -93,7 +94,7 @@ def _check_sizes(config: Mapping[str, Any], decided: Mapping[str, int]) -> None:
     for key, expected in decided.items():
         if config.get(key) not in (*_AUTO, expected):
             raise InvalidExperimentException(
-                f"ds_config has {key}: {config[key]}, but the experiment makes it {expected} by the hyperparameter "
+                f"ds_config has {key}: {config[key]}, but the experiment sets it to {expected} by the hyperparameter "
                 "global_batch_size, resources.slots_per_trial and optimizations.aggregation_frequency; change these, "
                 f"and remove {key} from ds_config or set it to auto"
             )
@@ -105,8 +106,8 @@ def _check_auto(config: Mapping[str, Any], decided: Mapping[str, int], place: st
             _check_auto(value, {}, f"{place}{key}.")
         elif value == "auto" and key not in decided:
             raise InvalidExperimentException(
-                f"ds_config has {place}{key}: auto, which nothing fills in here; write a value, or remove it to have "
-                f"DeepSpeed's default (auto is for {', '.join(decided) or 'the sizes of batches'})"
+                f"ds_config has {place}{key}: auto, but det does not fill it in; set a value, or remove the key to use "
+                f"DeepSpeed's default (auto is for {', '.join(decided) or 'batch sizes'})"
             )
 
 
@@ -117,7 +118,7 @@ def _block(config: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
 
 
 def enabled(config: Mapping[str, Any], *names: str) -> bool:
-    """Whether one of these blocks is."""
+    """Return whether at least one of these blocks is enabled."""
     return any(_block(config, name).get("enabled") for name in names)
 
 
@@ -133,7 +134,7 @@ def _keeps_gradients_elsewhere(config: Mapping[str, Any]) -> bool:
 _PROBLEMS: tuple[tuple[Callable[[Mapping[str, Any], int, str], bool], str], ...] = (
     (
         lambda config, _, __: stage(config) == 0 and enabled(config, "fp16", "bf16"),
-        "ds_config enables fp16 or bf16 at ZeRO stage 0, where DeepSpeed's float32 weights cannot be saved; "
+        "ds_config enables fp16 or bf16 at ZeRO stage 0, where det cannot save DeepSpeed's float32 weights; "
         "set zero_optimization: {stage: 1}",
     ),
     (
@@ -142,20 +143,20 @@ _PROBLEMS: tuple[tuple[Callable[[Mapping[str, Any], int, str], bool], str], ...]
     ),
     (
         lambda config, _, __: _block(config, "torch_autocast").get("dtype") in ("float16", "fp16", "half"),
-        "ds_config has torch_autocast in float16, which needs scaled losses; set its dtype to bfloat16",
+        "ds_config has torch_autocast with float16, which needs loss scaling; set its dtype to bfloat16",
     ),
     (
         lambda config, _, __: stage(config) == 1 and bool(_block(config, "data_types").get("grad_accum_dtype")),
-        "ds_config has data_types.grad_accum_dtype, which det serves from ZeRO stage 2 on; "
+        "ds_config has data_types.grad_accum_dtype, which det supports from ZeRO stage 2 on; "
         "set zero_optimization: {stage: 2}",
     ),
     (
         lambda config, _, __: _offloads(config, "nvme"),
-        "ds_config offloads the optimizer to nvme, from where det cannot save it; set offload_optimizer: {device: cpu}",
+        "ds_config offloads the optimizer to nvme, where det cannot save it; set offload_optimizer: {device: cpu}",
     ),
     (
         lambda config, aggregation, _: aggregation > 1 and _keeps_gradients_elsewhere(config),
-        "optimizations.aggregation_frequency is more than 1, and ds_config has fp16, offload_optimizer or "
-        "data_types.grad_accum_dtype: the gradients could not be saved amid an aggregation; remove one of the two",
+        "optimizations.aggregation_frequency is more than 1, but with fp16, offload_optimizer or "
+        "data_types.grad_accum_dtype in ds_config, det cannot save gradients during an aggregation; remove either",
     ),
 )

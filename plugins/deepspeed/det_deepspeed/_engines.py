@@ -1,4 +1,4 @@
-"""A `PyTorchTrial` on DeepSpeed's engines, one for each of its optimizers."""
+"""Adapter that trains a PyTorchTrial with one DeepSpeed engine per optimizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from det_deepspeed._part import Part
 
 
 class Front(torch.nn.Module):
-    """What the trial calls: the model, and once there is an engine, the model through it."""
+    """Module that the trial calls. It calls the model directly, or through its engine once there is one."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -32,7 +32,12 @@ class Front(torch.nn.Module):
 
 
 class Engines(TorchBackend):
-    """ZeRO over the process group of torch.distributed, which it makes unless the script has."""
+    """Adapter for ZeRO over the process group of torch.distributed, which it creates if necessary.
+
+    Args:
+        context: the context of the trial.
+        options: the options of the backend.
+    """
 
     sharded = True
 
@@ -66,7 +71,9 @@ class Engines(TorchBackend):
         self._check()
         fronts = [self._front_of(optimizer) for optimizer in context.optimizers]
         if len(set(fronts)) < len(fronts):
-            raise InvalidTrial("two wrapped optimizers train the same wrapped model; DeepSpeed needs one of all of it")
+            raise InvalidTrial(
+                "two wrapped optimizers train the same wrapped model; DeepSpeed needs one optimizer per model"
+            )
         for front, optimizer in zip(fronts, context.optimizers, strict=True):
             front.part = self._parts[optimizer] = Part(front.module, optimizer, config)
 
@@ -95,8 +102,8 @@ class Engines(TorchBackend):
     def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any], *, clips: bool) -> None:
         if clips:
             raise InvalidTrial(
-                "step_optimizer() was given clip_grads, but under DeepSpeed no slot has whole gradients to clip; "
-                "drop it, and set gradient_clipping in ds_config to the largest norm"
+                "step_optimizer() was given clip_grads, but with DeepSpeed no slot has whole gradients to clip; "
+                "remove it, and set gradient_clipping in ds_config to the maximum norm"
             )
         self._parts[optimizer].step(self._context._divisors[optimizer])
 
@@ -124,16 +131,16 @@ class Engines(TorchBackend):
         scaler, reduced = self._context._scaler is not None, _config.enabled(self._config, "bf16", "fp16")
         if scaler or (self._context._amp and reduced):
             raise InvalidExperimentException(
-                "optimizations.mixed_precision (or use_amp(), or wrap_scaler()) and DeepSpeed both drive mixed "
-                "precision; drop it, and enable bf16 or fp16 in ds_config"
+                "optimizations.mixed_precision (or use_amp(), or wrap_scaler()) cannot be combined with DeepSpeed's "
+                "mixed precision; remove it, and enable bf16 or fp16 in ds_config"
             )
         if self._scaling and len(self._context.optimizers) > 1:
-            raise InvalidTrial("fp16 in ds_config scales the loss of one optimizer, and the trial has more; use bf16")
+            raise InvalidTrial("fp16 in ds_config supports only one optimizer, but the trial has several; use bf16")
         own = [name for name in ("optimizer", "scheduler") if self._config.get(name)]
         if own and self._context.lr_schedulers:
             raise InvalidTrial(
-                f"the trial wraps a learning rate scheduler, and ds_config has its own {' and '.join(own)}; "
-                "drop the one or the other"
+                f"the trial wraps a learning rate scheduler, but ds_config has its own {' and '.join(own)}; "
+                "remove either"
             )
 
     def _front_of(self, optimizer: torch.optim.Optimizer) -> Front:
@@ -142,6 +149,6 @@ class Engines(TorchBackend):
         if len(fronts) != 1:
             raise InvalidTrial(
                 f"a wrapped {type(optimizer).__name__} trains parameters of {len(fronts)} wrapped models; "
-                "DeepSpeed needs an optimizer of its own for each model that is trained"
+                "with DeepSpeed, each optimizer must train exactly one wrapped model"
             )
         return fronts[0]

@@ -1,4 +1,4 @@
-"""Where DeepSpeed keeps gradients between two steps of an optimizer, as if each slot had them whole."""
+"""Access to the gradients that DeepSpeed keeps between two steps of an optimizer, at every stage of ZeRO."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Whole: TypeAlias = Mapping[torch.nn.Parameter, torch.Tensor]
 
 
 class Gradients(ABC):
-    """Of one engine. All slots must call all methods alike.
+    """Base class for the aggregated gradients of one engine. All slots must call all methods in the same order.
 
     Args:
-        optimizer: the engine's, around the one that steps.
-        parameters: those that it trains.
+        optimizer: the engine's optimizer, which wraps the one that steps.
+        parameters: the parameters that it trains.
     """
 
     def __init__(self, optimizer: Any, parameters: Sequence[torch.nn.Parameter]) -> None:
@@ -26,23 +26,26 @@ class Gradients(ABC):
 
     @abstractmethod
     def means(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
-        """What has added up since the last step, as the mean over the slots; nothing right after one."""
+        """Yield each parameter and its gradients since the last step, averaged over the slots.
+
+        Nothing is yielded right after a step.
+        """
 
     @abstractmethod
     def put(self, gradients: Whole) -> None:
-        """Let this have added up: the means, or what `own` returned here."""
+        """Set the aggregated gradients. These are means over the slots, or the result of `own` on this slot."""
 
     @abstractmethod
     def divide(self, divisor: int) -> None:
-        """Divide what has added up."""
+        """Divide the aggregated gradients."""
 
     def own(self) -> dict[torch.nn.Parameter, torch.Tensor]:
-        """What has added up on this slot alone, where slots exchange nothing before they step."""
+        """Return this slot's gradients, if slots do not exchange any before a step. Otherwise, return nothing."""
         return {}
 
 
 class OfEachSlot(Gradients):
-    """Stages 0 and 1."""
+    """Gradients at stages 0 and 1. Each slot has its own gradients of all parameters."""
 
     def means(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
         yield from ((parameter, mean_of_slots(gradient)) for parameter, gradient in self.own().items())
@@ -59,7 +62,7 @@ class OfEachSlot(Gradients):
 
 
 class InPartitions(Gradients):
-    """Stage 2: each slot has the mean of some, and of two of them it may be a part."""
+    """Gradients at stage 2. Each slot has averages for some parameters, of which the first and last may be partial."""
 
     def means(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
         if all(kept is None for kept in self._optimizer.all_grad_tensors.values()):
@@ -89,7 +92,7 @@ class InPartitions(Gradients):
 
 
 class InPieces(Gradients):
-    """Stage 3: each slot has a piece of the mean of each."""
+    """Gradients at stage 3. Each slot has a piece of every parameter's average."""
 
     def means(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
         if self._optimizer.micro_step_id or self._optimizer._epilogue_ran_this_backward:
@@ -98,7 +101,7 @@ class InPieces(Gradients):
     def put(self, gradients: Whole) -> None:
         for parameter, gradient in gradients.items():
             safe_set_local_grad(parameter, own_piece(parameter, gradient.to(parameter.device)))
-        self._optimizer.micro_step_id = int(bool(gradients))  # whether the next ones are added
+        self._optimizer.micro_step_id = int(bool(gradients))  # whether later gradients are added to these
 
     def divide(self, divisor: int) -> None:
         for parameter in self._parameters:
@@ -109,14 +112,14 @@ BY_STAGE: dict[int, type[Gradients]] = {0: OfEachSlot, 1: OfEachSlot, 2: InParti
 
 
 def mean_of_slots(tensor: torch.Tensor) -> torch.Tensor:
-    """Of one that each slot has its own of, the same on all."""
+    """Return the mean of a tensor over the slots, the same on all slots."""
     mean = tensor / dist.get_world_size()
     dist.all_reduce(mean)
     return mean
 
 
 def own_piece(parameter: Any, value: torch.Tensor) -> torch.Tensor:
-    """At stage 3: this slot's part of a tensor like the parameter, the last one padded."""
+    """Return this slot's piece of a tensor with the shape of the parameter, at stage 3. The last piece is padded."""
     size = parameter.ds_tensor.numel()
     piece = torch.zeros(size, dtype=value.dtype, device=value.device)
     own = value.flatten()[dist.get_rank() * size :][:size]
@@ -130,7 +133,7 @@ def _divide(gradients: Collection[torch.Tensor], divisor: int) -> None:
 
 
 def _alone(parameter: Any, gradient: torch.Tensor | None) -> torch.Tensor:
-    """At stage 2: a gradient where it is this slot's, zero elsewhere."""
+    """Return a gradient where this slot has it, and zeros elsewhere, at stage 2."""
     alone = torch.zeros_like(parameter, requires_grad=False)
     if gradient is not None:
         address = parameter._hp_mapping.lp_fragment_address

@@ -1,4 +1,4 @@
-"""The config block."""
+"""Config block of the backend."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Options(BaseModel):
-    """``backend: deepspeed``."""
+    """Options of the backend ``deepspeed``, in the config's block ``distributed``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     ds_config: Path | dict[str, Any] = Field(default_factory=dict)
-    """DeepSpeed's own config: a JSON file, relative to the experiment's directory, or the same as a block."""
+    """DeepSpeed's own config, as the path of a JSON file relative to the experiment's directory, or as a block."""
     overwrites: dict[str, Any] = Field(default_factory=dict)
-    """Merged over ``ds_config``: a block into the block of its name, anything else in place of what is there."""
+    """Block merged into ``ds_config``. Nested blocks are merged recursively, and other values are replaced."""

@@ -1,4 +1,4 @@
-"""One engine of DeepSpeed: an optimizer, and the model that it trains."""
+"""One engine of DeepSpeed, with an optimizer and the model that it trains."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")
 
 
 class Part:
-    """What DeepSpeed keeps in pieces, on all slots, as if each slot had it whole.
+    """Engine of DeepSpeed, with access to the whole of its weights and states, which it shards over the slots.
 
-    All slots must call all methods alike.
+    All slots must call all methods in the same order.
 
     Args:
-        model: on its device; it is made the chief's.
-        optimizer: over parameters of the model. Unless the config has an optimizer, it is the one that steps.
-        config: the engine's, complete.
+        model: the model, on its device. Its weights are set to those of the chief.
+        optimizer: an optimizer of the model's parameters. It is used unless the config has an optimizer.
+        config: the complete config of the engine, from `_config.completed`.
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, config: Mapping[str, Any]) -> None:
         self.stage = _config.stage(config)
         self.parameters = [weight for group in optimizer.param_groups for weight in group["params"]]
-        """In the order of the optimizer's state."""
+        """The optimizer's parameters, in the order of its state."""
         self._shapes = [weight.shape for weight in self.parameters]
         self.sizes = [len(group["params"]) for group in optimizer.param_groups]
-        """How many of them each group of the optimizer has."""
+        """The number of parameters in each group of the optimizer."""
         groups = [{"params": group["params"]} for group in optimizer.param_groups]
         own = bool(config.get("optimizer"))
         self.engine, *_ = deepspeed.initialize(
@@ -56,21 +56,21 @@ class Part:
         self._trained = [weight for weight in self.parameters if weight.requires_grad]
         self.gradients = BY_STAGE[self.stage](self.engine.optimizer, self._trained)
         if own:
-            optimizer.param_groups = self.optimizer.param_groups  # what the trial reads and sets is what counts
+            optimizer.param_groups = self.optimizer.param_groups  # so that the trial reads and sets these
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's forward pass."""
+        """Run the model's forward pass."""
         with autocast_if_enabled(self.engine):
             return self.engine.module(*args, **kwargs)
 
     @contextmanager
     def backward(self) -> Iterator[None]:
-        """What a backward pass runs in, whether it gets to this model or not."""
+        """Return the context for a backward pass, which may or may not reach this model."""
         if self.stage == 0:
             yield
             return
-        # As Engine.forward() and backward() do, which take one pass forward for each one backward, through this engine
-        # alone: a model may be called twice for one loss, and the losses of adversaries get to each other's models.
+        # This does what Engine.forward() and backward() do. They require one forward pass of only this engine per
+        # backward pass, but a trial may call a model twice for a loss, and the losses in a GAN reach both models.
         engine, optimizer = self.engine, self.engine.optimizer
         optimizer.clear_backward_seen_flag()
         engine._running_engine_backward = True
@@ -86,7 +86,7 @@ class Part:
 
     @contextmanager
     def thawed(self) -> Iterator[None]:
-        """What is saved or restored in; DeepSpeed has nothing of parameters that are frozen at the time."""
+        """Return the context for save and restore, which unfreezes parameters, because DeepSpeed skips frozen ones."""
         frozen = [weight for weight in self._trained if not weight.requires_grad]
         for weight in frozen:
             weight.requires_grad_(True)
@@ -98,7 +98,7 @@ class Part:
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """Have all weights on each slot: some may call the model more often than others."""
+        """Return a context in which each slot has all weights, because slots may call the model differently often."""
         if self.stage < 3:
             yield
             return
@@ -113,13 +113,13 @@ class Part:
             offload.setup_zero_stage3_hooks()
 
     def step(self, divisor: int) -> None:
-        """Step by the mean of the slots' gradients, divided, and set them to zero."""
+        """Step with the mean of the slots' gradients, divided by ``divisor``, and reset them."""
         if divisor > 1:
             self.gradients.divide(divisor)
         self.engine.step()
 
     def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """The whole of it; as float32 if it is trained."""
+        """Return the whole parameter, as float32 if it is trained."""
         if self.stage and self._trains(parameter):
             whole: torch.Tensor = safe_get_full_fp32_param(parameter)
             return whole
@@ -127,7 +127,7 @@ class Part:
             return parameter.detach().clone()
 
     def set_weight(self, parameter: torch.nn.Parameter, value: torch.Tensor) -> None:
-        """`weight` undone."""
+        """Set a parameter to a value that `weight` returned."""
         value = value.to(parameter.device)
         with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0), torch.no_grad():
             parameter.copy_(value)
@@ -138,7 +138,7 @@ class Part:
                 safe_set_full_fp32_param(parameter, value)
 
     def states(self) -> Iterator[tuple[torch.Tensor, dict[str, Any]]]:
-        """What the optimizer keeps of each parameter."""
+        """Yield each parameter and the whole state that the optimizer keeps for it."""
         if self.stage == 0:
             yield from ((weight, dict(state)) for weight, state in self.optimizer.state.items())
             return
@@ -149,7 +149,7 @@ class Part:
             yield parameter, {**kept, **{key: safe_get_full_optimizer_state(parameter, key) for key in whole}}
 
     def set_states(self, states: Mapping[int, Mapping[str, Any]]) -> None:
-        """`states` undone; the keys are places in `parameters`."""
+        """Restore the result of `states`. The keys are indices in `parameters`."""
         if self.stage == 0:
             ours = self.optimizer.state_dict()
             self.optimizer.load_state_dict({**ours, "state": states})
@@ -172,7 +172,7 @@ class Part:
                 self._set_state(self.parameters[number], key, state[key])
 
     def values(self) -> dict[str, Any]:
-        """What else the engine keeps, without tensors."""
+        """Return the remaining state of the engine, which contains no tensors."""
         engine = self.engine
         return {
             **{name: getattr(engine, name) for name in _COUNTS},
@@ -181,7 +181,7 @@ class Part:
         }
 
     def set_values(self, saved: Mapping[str, Any]) -> None:
-        """`values` undone."""
+        """Restore the result of `values`."""
         for name in _COUNTS:
             setattr(self.engine, name, saved[name])
         if scaler := getattr(self.engine.optimizer, "loss_scaler", None):
@@ -193,7 +193,7 @@ class Part:
         return any(parameter is weight for weight in self._trained)
 
     def _pieces(self) -> list[torch.Tensor]:
-        """This slot's own part of each group of parameters, whose state the optimizer keeps."""
+        """Return this slot's part of each parameter group, for which the optimizer keeps a state."""
         if self.stage == 3:
             pieces: list[torch.Tensor] = self.engine.optimizer.fp32_partitioned_groups_flat
             return pieces
@@ -208,13 +208,17 @@ class Part:
 
 
 def _is_like(value: Any, shape: torch.Size) -> bool:
-    """Whether it has a value for each of a parameter; else it is one for all."""
+    """Return whether a state has the shape of its parameter, and not one value for all elements.
+
+    Raises:
+        InvalidTrial: it has another shape.
+    """
     if not isinstance(value, torch.Tensor) or value.ndim == 0 or value.numel() == 1 < shape.numel():
         return False
     if value.shape != shape:
         raise InvalidTrial(
             f"the optimizer keeps a tensor of shape {tuple(value.shape)} for a parameter of shape {tuple(shape)}, "
-            "which ZeRO cannot share out; set zero_optimization: {stage: 0} in ds_config, or take another optimizer"
+            "which ZeRO cannot shard; set zero_optimization: {stage: 0} in ds_config, or use another optimizer"
         )
     return True
 

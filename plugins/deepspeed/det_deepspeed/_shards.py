@@ -1,7 +1,7 @@
-"""Checkpoints in the layout of `det_torch._shards`, which any number of slots reads, with DeepSpeed or without.
+"""Checkpoints in the layout of `det_torch._shards`, readable on any number of slots, with or without DeepSpeed.
 
-Each tensor is put together on all slots, one after another, and written whole by one of them in turn. DeepSpeed's own
-files would fit the same number of slots only, and are pickles that run what they name.
+All slots gather one tensor after another, and take turns to write it. DeepSpeed's own files fit only the same number of
+slots, and are pickles, which can run code.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ from det_deepspeed._gradients import mean_of_slots
 from det_deepspeed._part import Part
 
 _ENGINES = "engines"
-"""Beside ``models`` and ``optimizers``: what each engine keeps without tensors."""
+"""Key, next to ``models`` and ``optimizers``, of each engine's remaining state."""
 
 
 class Model(NamedTuple):
-    """One that the trial wrapped, and what trains it, if anything does."""
+    """Model that the trial wrapped, and its engine, if it has one."""
 
     module: torch.nn.Module
     part: Part | None
 
 
 def save(path: Path, models: Sequence[Model], parts: Sequence[Part]) -> None:
-    """Write this slot's share of models, optimizers, in their order, and gradients."""
+    """Write this slot's share of models, optimizers and gradients into a checkpoint's directory.
+
+    All slots must call this with models and engines in the same order.
+    """
     names = _names(models)
     tensors = _Shared()
     values: dict[str, Any] = {"models": [], "optimizers": [], _ENGINES: [part.values() for part in parts]}
@@ -54,7 +57,19 @@ def save(path: Path, models: Sequence[Model], parts: Sequence[Part]) -> None:
 def restore(
     path: Path, state: Mapping[str, Any], models: Sequence[Model], parts: Sequence[Part], *, continues: bool
 ) -> None:
-    """Read what all slots wrote, or ``state``, if it was saved without sharding."""
+    """Restore models and optimizers from a checkpoint.
+
+    Args:
+        path: the directory of the checkpoint.
+        state: the state of the checkpoint, used if it was saved without shards.
+        models: the models, in the order of `save`.
+        parts: the engines, in the order of `save`.
+        continues: whether the same trial continues. Otherwise, learning rates, other options and gradients are not
+            restored.
+
+    Raises:
+        InvalidTrial: the models or optimizers differ from those of the checkpoint.
+    """
     if (path / SHARDS).is_dir():
         state = unpack(_shards.read(path))
     check_count("models", models, state["models_state_dict"])
@@ -72,7 +87,7 @@ def restore(
 
 
 class _Shared:
-    """Tensors that all slots add in the same order, and of which each keeps its share."""
+    """Collection to which all slots add the same tensors in the same order, and of which each keeps its share."""
 
     def __init__(self) -> None:
         self.own: dict[str, torch.Tensor] = {}
@@ -92,7 +107,7 @@ def _names(models: Sequence[Model]) -> dict[torch.Tensor, str]:
 
 
 def _take_model(model: Model, prefix: str, tensors: _Shared) -> dict[str, Any]:
-    """Share out its state; what is no tensor is returned."""
+    """Add the tensors of a model's state to ``tensors``, and return the rest of it."""
     rest = {}
     for name, value in model.module.state_dict(keep_vars=True).items():
         if isinstance(value, torch.nn.Parameter) and model.part:
@@ -128,7 +143,7 @@ def _put_model(model: Model, saved: Mapping[str, Any]) -> None:
     if wrong := own.keys() ^ saved.keys():
         raise InvalidTrial(
             f"the checkpoint and the model differ in {', '.join(sorted(wrong))}; "
-            "it can only continue with the code that saved it"
+            "it can be continued only with the code that saved it"
         )
     for name, value in own.items():
         if isinstance(value, torch.nn.Parameter):
@@ -163,7 +178,7 @@ def _put_values(path: Path, parts: Sequence[Part]) -> None:
 
 
 def _own_file(path: Path) -> Path:
-    """Gradients as this slot has them, for the same number of slots: another one continues with their mean."""
+    """Return the file with this slot's own gradients, used on the same number of slots. Others use the mean."""
     return path / SHARDS / f"gradients_{dist.get_rank()}_of_{dist.get_world_size()}.pth"
 
 

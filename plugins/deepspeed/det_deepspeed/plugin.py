@@ -1,4 +1,4 @@
-"""How det-deepspeed joins det. Light: importing this module does not import torch."""
+"""Plugin module of det-deepspeed. Importing it does not import torch."""
 
 from __future__ import annotations
 

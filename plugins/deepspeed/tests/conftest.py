@@ -1,4 +1,4 @@
-"""DeepSpeed, where it is installed."""
+"""Fixture for tests that need DeepSpeed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from det_core.testing._lacking import lacking
 
 @pytest.fixture(scope="session")
 def deepspeed() -> None:
-    """For tests whose processes need it."""
+    """Skip the test, or fail it where everything must be installed, if DeepSpeed is not installed."""
     if find_spec("deepspeed") is None:
         lacking("DeepSpeed is not installed; install it: pip install deepspeed")

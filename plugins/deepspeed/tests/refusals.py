@@ -1,4 +1,4 @@
-"""What an adapter refuses, in a process that DeepSpeed's backend started."""
+"""Trials and configs that the adapter rejects, checked in a process that DeepSpeed's backend started."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def clipping(context: PyTorchTrialContext) -> None:
 
 
 def aggregating(context: PyTorchTrialContext) -> None:
-    """T19: as ``init(aggregation_frequency=2)`` sets it inside of an experiment, whose config has 1."""
+    """T19: ``init(aggregation_frequency=2)`` sets it within an experiment, whose config has 1."""
     context._aggregation = 2
 
 
@@ -51,8 +51,8 @@ REFUSALS: list[tuple[Callable[[PyTorchTrialContext], None], dict[str, Any], str]
     (scheduler, {"optimizer": {"type": "Adam"}}, "ds_config has its own optimizer"),
     (clipping, {}, "set gradient_clipping in ds_config"),
     (lambda context: context.experimental.use_amp(), {**ZERO, "bf16": {"enabled": True}}, "enable bf16 or fp16"),
-    (aggregating, {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "could not be saved amid"),
-    (lambda context: None, {"train_batch_size": 7}, "train_batch_size: 7, but the experiment makes it 8"),
+    (aggregating, {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "cannot save gradients during"),
+    (lambda context: None, {"train_batch_size": 7}, "train_batch_size: 7, but the experiment sets it to 8"),
 ]
 
 

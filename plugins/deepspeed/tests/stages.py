@@ -1,6 +1,6 @@
-"""Adversaries trained by DeepSpeed on all slots, in every way of a table, and on one slot as torch trains them.
+"""Check that DeepSpeed trains a GAN on all slots like torch on one slot, in every mode of a table.
 
-Each of them is saved amid an aggregation and continues: exactly as it was, at another stage, and without DeepSpeed.
+Each training is saved in the middle of an aggregation and resumed: exactly, at another stage, and without DeepSpeed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OWN = {"optimizer": {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": True}
 
 @dataclass
 class Way:
-    """A config of DeepSpeed's, how often the optimizers step, and whether one slot would come to the same."""
+    """Mode of training: DeepSpeed's config, the aggregation, and whether results must equal those of one slot."""
 
     stage: int
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -61,7 +61,7 @@ WAYS = {
 
 
 class Trained:
-    """Both models, and what trains them."""
+    """Both models of the GAN and their optimizers, trained with torch on one slot."""
 
     def __init__(self, aggregation: int, dtype: torch.dtype = torch.float32) -> None:
         torch.manual_seed(1)
@@ -118,7 +118,7 @@ class Trained:
 
 
 class Engines(Trained):
-    """On all slots, by DeepSpeed."""
+    """The same GAN, trained with DeepSpeed on all slots."""
 
     def __init__(self, way: Way) -> None:
         super().__init__(way.aggregation, way.dtype)
@@ -174,7 +174,7 @@ def check(way: Way, path: Path) -> None:
 
 
 def check_another_trials(path: Path) -> None:
-    """Its weights and the states of its optimizers are taken over; learning rates and gradients are not."""
+    """Check that a warm start restores weights and optimizer states, but no learning rates and gradients."""
     for way in (WAYS["stage 1"], WAYS["stage 3"]):
         continued, begun = Engines(way).restore(path), Engines(way)
         parts = list(begun.parts.values())
@@ -190,7 +190,7 @@ def check_another_trials(path: Path) -> None:
 
 
 class Evil:
-    """Makes a directory where somebody unpickles it."""
+    """Object that creates a directory when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -200,7 +200,7 @@ class Evil:
 
 
 def check_screening(path: Path) -> None:
-    """Of the only files that det_torch's own tests do not know."""
+    """Check that a pickle with code is rejected in the files that det_torch's own tests do not cover."""
     mark = path / f"rank {dist.get_rank()} was here"
     torch.save(Evil(mark), _shards._own_file(path))
     try:
@@ -217,9 +217,9 @@ def main(directory: Path) -> None:
     dist.init_process_group("gloo")
     for number, (name, way) in enumerate(WAYS.items()):
         check(way, directory / str(number))
-        print(f"{name} is right", flush=True)
+        print(f"{name} passed", flush=True)
     check_another_trials(directory / "1")
-    print("another trial's is right", flush=True)
+    print("another trial's passed", flush=True)
     check_screening(directory / "1")
     refusals.check()
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""The suite for adapters to `PyTorchTrial`, at the stage that has everything in pieces."""
+"""Compliance suite for adapters to `PyTorchTrial`, at stage 3, which shards everything."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ pytestmark = pytest.mark.usefixtures("deepspeed")
 class TestStage3(AdapterCompliance):
     backend = "deepspeed"
     options: ClassVar[dict[str, Any]] = {"ds_config": {"zero_optimization": {"stage": 3}}}
-    clips = False  # by DeepSpeed alone
+    clips = False  # only DeepSpeed itself can clip

@@ -1,4 +1,4 @@
-"""What DeepSpeed is configured with."""
+"""DeepSpeed's config."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_blocks_are_merged_and_anything_else_is_overwritten(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("content", [None, "{", "[1]"])
-def test_a_file_that_is_no_config_is_named(content: str | None, tmp_path: Path) -> None:
+def test_a_file_without_a_json_object_is_named(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "ds.json"
     if content:
         path.write_text(content)
@@ -38,7 +38,7 @@ def test_a_file_that_is_no_config_is_named(content: str | None, tmp_path: Path) 
         read(Options(ds_config=path))
 
 
-def test_sizes_are_dets() -> None:
+def test_batch_sizes_come_from_the_experiment() -> None:
     sizes = {"train_batch_size": 24, "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": 3}
     config = completed({**sizes, "gradient_clipping": 0.5}, **PLACE)
     assert config["train_micro_batch_size_per_gpu"] == 4
@@ -56,7 +56,7 @@ def test_gradients_are_clipped_and_compressed_only_where_asked() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"train_batch_size": 32}, "train_batch_size: 32, but the experiment makes it 24 .*auto"),
+        ({"train_batch_size": 32}, "train_batch_size: 32, but the experiment sets it to 24 .*auto"),
         ({"gradient_accumulation_steps": 1}, "gradient_accumulation_steps: 1, .* 3 "),
         ({"optimizer": {"params": {"lr": "auto"}}}, r"optimizer\.params\.lr: auto"),
         ({"bf16": {"enabled": True}}, "stage 0"),
@@ -67,6 +67,6 @@ def test_gradients_are_clipped_and_compressed_only_where_asked() -> None:
         ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "aggregation_frequency"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_way_out(config: dict[str, Any], said: str) -> None:
+def test_unsupported_settings_are_errors_with_an_alternative(config: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidExperimentException, match=said):
         completed(config, **PLACE)

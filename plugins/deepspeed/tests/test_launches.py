@@ -1,4 +1,4 @@
-"""The suite for backends."""
+"""Compliance suite for backends."""
 
 from __future__ import annotations
 

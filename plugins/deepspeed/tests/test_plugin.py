@@ -1,4 +1,4 @@
-"""How it joins det, without starting anything."""
+"""Registration and options of the plugin, without workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from det_core.config import DistributedConfig
 from det_core.plugins import registry
 
 
-def test_options_are_a_file_or_a_block_and_checked() -> None:
+def test_ds_config_is_a_file_or_a_block_and_other_options_are_errors() -> None:
     block = {"backend": "deepspeed", "ds_config": "ds.json", "overwrites": {"steps_per_print": 5}}
     assert DistributedConfig.model_validate(block).options == Options(
         ds_config=Path("ds.json"), overwrites={"steps_per_print": 5}
@@ -24,12 +24,12 @@ def test_options_are_a_file_or_a_block_and_checked() -> None:
         DistributedConfig.model_validate({"backend": "deepspeed", "zero_stage": 3})
 
 
-def test_the_plugin_is_light() -> None:
+def test_importing_the_plugin_imports_neither_torch_nor_deepspeed() -> None:
     program = "import sys, det_deepspeed.plugin; assert not {'torch', 'deepspeed'} & {*sys.modules}"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
 def test_torchrun_starts_the_workers() -> None:
-    """As for torch_distributed, whose tests are about that."""
+    """The launcher is that of torch_distributed, whose tests cover it."""
     launchers = [registry().load(registry().find("backend", name)) for name in ("deepspeed", "torch_distributed")]
     assert launchers[0] is launchers[1]

@@ -1,4 +1,4 @@
-"""Scripts that DeepSpeed's own launcher started before."""
+"""Scripts written for DeepSpeed's own launcher."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ with core.init(distributed=core.DistributedContext.from_deepspeed()) as context:
     ],
     ids=["det", "compat"],
 )
-def test_the_context_of_deepspeed_is_made(tmp_path: Path, command: list[str]) -> None:
+def test_a_script_can_make_its_context_from_deepspeed(tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, *command],

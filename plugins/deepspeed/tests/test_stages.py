@@ -1,4 +1,4 @@
-"""All ways of DeepSpeed to train, in one start of two slots."""
+"""All stages and modes of DeepSpeed, in one run of two slots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures("deepspeed")]
 
 
-def test_every_stage_trains_what_one_slot_does_and_continues_exactly(tmp_path: Path) -> None:
+def test_every_stage_trains_like_one_slot_and_resumes_exactly(tmp_path: Path) -> None:
     script = Path(__file__).with_name("stages.py")
     done = subprocess.run(
         [sys.executable, "-m", "det_core.launch", "deepspeed", "--slots", "2", "--", str(script), str(tmp_path)],
@@ -23,5 +23,5 @@ def test_every_stage_trains_what_one_slot_does_and_continues_exactly(tmp_path: P
     )
     assert done.returncode == 0, done.stdout + done.stderr
     checked = ("stage 0", "stage 3", "clipped", "another trial's")
-    told = [f"[rank={rank}] {what} is right" for rank in range(2) for what in checked]
-    assert set(told) <= set(done.stdout.splitlines())
+    expected = [f"[rank={rank}] {what} passed" for rank in range(2) for what in checked]
+    assert set(expected) <= set(done.stdout.splitlines())
