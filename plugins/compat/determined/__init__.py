@@ -1,4 +1,4 @@
-"""The old import name of det: every name here is the same object under its new name. docs/migrating.md lists them."""
+"""Old import name of det. Every name is the same object as its new name, which docs/migrating.md lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the modules that the table names, on import (PEP 451, PEP 562)."""
+"""Import of the modules in the table (PEP 451, PEP 562)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from determined._table import GONE, MODULES
 
 
 class _Finder:
-    """Finds the old modules; those in files, such as `determined.launch`, are not its business."""
+    """Finder of the old modules, except for those in files, such as `determined.launch`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -29,21 +29,25 @@ class _Finder:
         return spec_from_file_location(fullname, _table.__file__, loader=cast(Any, self), submodule_search_locations=[])
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """As usual."""
+        """Return None, for the default creation of a module."""
 
     def exec_module(self, module: ModuleType) -> None:
         furnish(vars(module))
 
 
 def install() -> None:
-    """Let old modules be found, after everything that is in a file."""
+    """Install the finder, which is tried after those for files."""
     sys.meta_path.append(_Finder())
 
 
 def furnish(namespace: dict[str, Any]) -> None:
-    """Give a module, by its ``globals()``, the names of its row."""
+    """Add the names in the table to a module.
+
+    Args:
+        namespace: the module's ``globals()``.
+    """
     name = namespace["__name__"]
-    namespace["__doc__"] = namespace["__doc__"] or f"The old name of `{MODULES[name].home or name}`."
+    namespace["__doc__"] = namespace["__doc__"] or f"Old name of `{MODULES[name].home or name}`."
     namespace["__getattr__"] = partial(_get, name, namespace)
     namespace["__dir__"] = partial(_public, name)
 
@@ -56,7 +60,7 @@ def _get(module: str, namespace: dict[str, Any], name: str) -> Any:
         return import_module(path)
     if name == "__all__":
         return _public(module)
-    if name.startswith("__") and name != "__version__":  # requested by tools that inspect every module
+    if name.startswith("__") and name != "__version__":  # looked up by tools that inspect every module
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     home, names = MODULES[module]
     if name in names:
@@ -64,7 +68,7 @@ def _get(module: str, namespace: dict[str, Any], name: str) -> Any:
     elif home and name in _import(home, path).__all__:
         place, attributes = home, name
     else:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}; docs/migrating.md says what moved where")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}; docs/migrating.md lists old and new names")
     value = namespace[name] = attrgetter(attributes)(_import(place, path))
     return value
 

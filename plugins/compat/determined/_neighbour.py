@@ -1,4 +1,4 @@
-"""The distribution that these import names belonged to, in the same place."""
+"""Detection of the original distribution, which has the same import names."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _PATTERNS = {"determined": "determined-*.dist-info", "determined_common": "deter
 
 
 def refuse() -> None:
-    """Raise if it put files into the same packages, of which some are now its own and some ours.
+    """Raise if another distribution has files in these packages.
 
     Raises:
-        ImportError: says what to remove.
+        ImportError: there is one. The message says what to uninstall.
     """
     for package, pattern in _PATTERNS.items():
         for directory in _HERE.glob(pattern):

@@ -1,4 +1,4 @@
-"""Every old module, where its names are now, and what is not supported."""
+"""Tables of old modules, the new places of their names, and unsupported names."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Final, NamedTuple
 
 
 class Module(NamedTuple):
-    """An old module.
+    """Old module.
 
     Attributes:
-        home: the module whose public names it has; empty for a package of modules only.
-        names: what is not in its home under this name, as ``module:attribute``.
+        home: the new module with the same public names, or empty for a package that contains only modules.
+        names: names that are elsewhere, with their places as ``module:attribute``.
     """
 
     home: str
-    names: dict[str, str] = {}  # noqa: RUF012  (nobody changes it)
+    names: dict[str, str] = {}  # noqa: RUF012  (never modified)
 
 
 _SDK = "det_core.experimental"
@@ -68,7 +68,7 @@ _PRIVATE = {
     ),
     "determined_common.experimental": "checkpoint checkpoint._checkpoint determined experiment model trial",
 }
-"""Package -> modules below it whose names documents and pickles spell out; each has those of the package."""
+"""Package -> private modules in it that documents and pickles name. Each has the names of the package."""
 
 MODULES: Final = {
     **_PUBLIC,
@@ -78,34 +78,34 @@ for _module in ("determined._train_context", "determined._trial_context"):
     MODULES[_module] = Module("det_core", {"DistributedContext": "det_core.core:DistributedContext"})
 
 _NO_MASTER = "there is no master; experiments, trials, checkpoints and models are in determined.experimental.client"
-_BY_FACTORY = "contexts come from core.init() and from_config(), which need none of it"
-_CORE_API = "a script on the Core API (determined.core) reports, checkpoints and resumes with any library"
+_BY_FACTORY = "create contexts with core.init() and from_config(), which do not need it"
+_CORE_API = "with any library, a script on the Core API (determined.core) reports, saves checkpoints and resumes"
 
 GONE: Final = {
     "determined._env_context": _BY_FACTORY,
     "determined._train_context.RankInfo": "pass rank, size, local_rank, … to DistributedContext, or use from_horovod",
-    "determined.cli": "the command is det",
+    "determined.cli": "use the command det",
     "determined.common.api": _NO_MASTER,
-    "determined.common.storage.SharedFSStorageManager": "give the directory to core.init(checkpoint_storage=…)",
-    "determined.common.storage.build": "give the block to core.init(checkpoint_storage=…)",
+    "determined.common.storage.SharedFSStorageManager": "pass the directory to core.init(checkpoint_storage=…)",
+    "determined.common.storage.build": "pass the config block to core.init(checkpoint_storage=…)",
     "determined.core._heartbeat": _BY_FACTORY,
     "determined.core._log_shipper": _BY_FACTORY,
-    "determined.deploy": "nothing has to be deployed; det run CONFIG trains here",
-    "determined.estimator._reducer._EstimatorReducerContext": "its methods are those of EstimatorTrialContext",
-    "determined.experimental.core_v2": "call core.init() in a script: recorded under det run, and working without it",
-    "determined.experimental.unmanaged": "call core.init() in a script: recorded under det run, and working without it",
-    "determined.horovod": "import horovod.torch or horovod.tensorflow as hvd; det initialises it",
+    "determined.deploy": "no deployment is needed; det run CONFIG trains on this machine",
+    "determined.estimator._reducer._EstimatorReducerContext": "use EstimatorTrialContext, which has its methods",
+    "determined.experimental.core_v2": "call core.init() in a script, which works with and without det run",
+    "determined.experimental.unmanaged": "call core.init() in a script, which works with and without det run",
+    "determined.horovod": "import horovod.torch or horovod.tensorflow as hvd; det initializes it",
     "determined.keras.DeterminedCallback": f"write a TFKerasTrial; or, {_CORE_API}",
-    "determined.pytorch.CheckpointLoadContext": "PyTorchTrialContext.from_config(config) is a context without training",
+    "determined.pytorch.CheckpointLoadContext": "PyTorchTrialContext.from_config(config) makes one without training",
     "determined.pytorch.ClipGradsL2Norm": "pass clip_grads to context.step_optimizer",
     "determined.pytorch.ClipGradsL2Value": "pass clip_grads to context.step_optimizer",
-    "determined.pytorch.data_length": "it is the length of any tensor of the batch",
+    "determined.pytorch.data_length": "use the length of any tensor in the batch",
     "determined.pytorch.deepspeed": "write a PyTorchTrial and set distributed: {backend: deepspeed}",
     "determined.pytorch.lightning": f"write a PyTorchTrial around the module's steps; or, {_CORE_API}",
-    "determined.searcher": "a search method of your own: searcher: {name: custom}, see docs/search.md",
+    "determined.searcher": "set searcher: {name: custom} to use your own search method, see docs/search.md",
     "determined.tensorboard.base": _BY_FACTORY,
-    "determined.tensorboard.metric_writers.callback": "reported metrics go to TensorBoard by themselves",
-    "determined.tensorboard.metric_writers.tensorflow": "reported metrics go to TensorBoard by themselves",
+    "determined.tensorboard.metric_writers.callback": "reported metrics are written for TensorBoard automatically",
+    "determined.tensorboard.metric_writers.tensorflow": "reported metrics are written for TensorBoard automatically",
     "determined.transformers": _CORE_API,
 }
-"""Old module, or name in one -> what to use instead."""
+"""Old module, or name in one -> advice on what to use instead."""

@@ -1,4 +1,4 @@
-"""What old code reads from `determined.constants`."""
+"""Constants for old code."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ _KEYS = ("searcher", "scheduling_unit", "resources", "optimizations")
 _WHOLE = parse_config({"searcher": DEFAULT_SEARCHER}).dump()
 
 DEFAULT_EXP_CFG = {key: _WHOLE[key] for key in _KEYS}
-"""What `determined.TrialContext.from_config` assumes where the config says nothing."""
+"""Defaults for keys that the config of `determined.TrialContext.from_config` does not contain."""

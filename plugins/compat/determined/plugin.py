@@ -1,4 +1,4 @@
-"""How det-compat joins det: it offers nothing, and reports when another distribution's files are over its own."""
+"""Plugin module of det-compat. It registers nothing, and fails if another distribution overwrites its files."""
 
 from __future__ import annotations
 

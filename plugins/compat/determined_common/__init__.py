@@ -1,4 +1,4 @@
-"""The older import name of the SDK; see `determined`."""
+"""Older import name of the SDK. See `determined`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Experiments as people left them: they run, outlive a crash and load, and know none of the new names.
+"""Old experiments run, resume after a crash and load, without any of the new names.
 
-The directories are not to be touched when det changes. They stand for code that nobody maintains.
+Do not change the directories when det changes. They represent code that nobody maintains.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ DIRECTORIES = Path(__file__).parent / "directories"
 PROGRAMS = Path(sys.executable).parent
 CREATE = (str(PROGRAMS / "det"), "experiment", "create", "const.yaml", ".", "--follow")
 TWO_SLOTS = (*CREATE, "--config", "launcher.slots=2")
-"""A machine without GPUs has as many slots as it is told to have."""
+"""Command with two slots, which a machine without GPUs does not have by default."""
 BACKEND = ("--config", "distributed.backend=torch_distributed")
-"""Which one trains a class is a question where several are installed; an entrypoint that launches names its own."""
+"""Option that chooses a backend, needed where several are installed, except for entrypoints that name their own."""
 
 CRASH = """
 import os, signal
@@ -66,14 +66,16 @@ assert trial.{model}(torch.zeros({shape})).shape == {result}
 
 @dataclass(frozen=True)
 class Old:
+    """Old experiment: how to run it, and how to load its checkpoint."""
+
     load: str
-    """Python that loads what is in the directory ``path``, after `LOAD`."""
+    """Python code that loads the checkpoint in the directory ``path``, run after `LOAD`."""
     modules: tuple[str, ...] = ("torch", "det_torch")
-    """It needs them, besides scikit-learn."""
+    """Modules that it needs, in addition to scikit-learn."""
     command: tuple[str, ...] = CREATE
     trials: int = 1
     note: str = ""
-    """What the user is told about the config."""
+    """Text of a note about the config in the output."""
 
 
 TF = ("tensorflow", "det_tensorflow")
@@ -172,14 +174,16 @@ def _missing(modules: tuple[str, ...]) -> list[str]:
         for name, old in OLD.items()
     ],
 )
-def test_runs_crashes_resumes_and_loads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_experiment_runs_resumes_after_a_crash_and_loads(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old, directory = OLD[name], tmp_path / name
     shutil.copytree(DIRECTORIES / name, directory, ignore=shutil.ignore_patterns("__pycache__"))
     crashed = _crash_after_the_first_checkpoint(tmp_path, monkeypatch)
     monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
 
-    said = _run(old.command, directory)
-    assert old.note in said
+    output = _run(old.command, directory)
+    assert old.note in output
     with open_store() as store:
         (experiment,) = store.experiments()
         _wait_for_the_end(store, experiment)
@@ -193,18 +197,22 @@ def test_runs_crashes_resumes_and_loads(name: str, tmp_path: Path, monkeypatch: 
     _run((sys.executable, "-c", LOAD + old.load, str(experiment.id), str(best.steps_completed)), directory)
 
 
-def test_no_directory_is_left_out() -> None:
+def test_every_directory_is_tested() -> None:
     assert {path.name for path in DIRECTORIES.iterdir()} == OLD.keys()
 
 
-def test_they_only_know_the_old_names() -> None:
+def test_the_directories_use_only_old_names() -> None:
     for file in DIRECTORIES.rglob("*.*"):
         if file.suffix in (".py", ".yaml", ".sh"):
             assert "det_" not in file.read_text(), file
 
 
 def _crash_after_the_first_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Install a plugin that kills the process which saved the first checkpoint; where it notes trial and batch."""
+    """Install a plugin that kills the process that saved the first checkpoint.
+
+    Returns:
+        The file to which it writes the trial and the batch.
+    """
     info = tmp_path / "site" / "det_crash-1.0.dist-info"
     info.mkdir(parents=True)
     info.with_name("det_crash.py").write_text(CRASH)
@@ -224,15 +232,15 @@ def _run(command: tuple[str, ...], directory: Path) -> str:
 
 
 def _wait_for_the_end(store: TrackingStore, experiment: Experiment) -> None:
-    """A script that calls ``create`` leaves it in the background."""
+    """Wait until the experiment is complete, because a script that calls ``create`` returns before."""
     _run((str(PROGRAMS / "det"), "experiment", "wait", str(experiment.id), "--timeout", "240"), Path())
     assert store.experiment(experiment.id).state is State.COMPLETED
 
 
 def _assert_resumed(store: TrackingStore, trial_id: int, saved_at: int) -> None:
-    """What was reported before the crash stands, and the next run reported what comes after the checkpoint only.
+    """Check that reports before the crash are kept, and that the next run only reported batches after the checkpoint.
 
-    A run that starts again at the beginning replaces what an earlier one reported.
+    A run that starts from the beginning replaces the reports of earlier runs.
     """
     reports = list(store.metrics(trial_id))
     before = {report.run_id for report in reports if report.steps_completed < saved_at}

@@ -1,4 +1,4 @@
-"""Every row of docs/migrating.md."""
+"""Every row of docs/migrating.md is correct."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIRECTORIES = Path(__file__).with_name("directories")
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The cells of a section's table, without quotes."""
+    """Return the cells of a section's table, without quotes."""
     _, section = DOCUMENT.read_text().split(f"\n## {heading}", 1)
     lines = re.findall(r"^\| (.*) \|$", section.split("\n## ")[0], re.MULTILINE)
     return [[cell.strip("`") for cell in line.split(" | ")] for line in lines[1:]]
@@ -35,15 +35,15 @@ def test_each_directory_is_listed_once() -> None:
 
 
 @pytest.mark.parametrize(("old", "now"), [row[1:] for row in rows("Names")])
-def test_names(old: str, now: str) -> None:
+def test_old_names_are_the_new_objects(old: str, now: str) -> None:
     skip_without(now)
     theirs, ours = find(old), find(now)
-    assert theirs is ours or set(theirs.__all__) == set(ours.__all__)  # a module is another one of the same names
+    assert theirs is ours or set(theirs.__all__) == set(ours.__all__)  # modules are different objects with equal names
 
 
-@pytest.mark.parametrize(("said", "read"), [row[1:] for row in rows("Configs")])
-def test_configs(said: str, read: str) -> None:
-    one, other = (complete(yaml.safe_load(text)) for text in (said, read))
+@pytest.mark.parametrize(("old", "read"), [row[1:] for row in rows("Configs")])
+def test_old_configs_are_read_as_listed(old: str, read: str) -> None:
+    one, other = (complete(yaml.safe_load(text)) for text in (old, read))
     assert one != other
     assert parse_config(one) == parse_config(other)
 
@@ -55,8 +55,8 @@ def complete(part: dict[str, Any]) -> dict[str, Any]:
     return {"entrypoint": "model_def:Trial", "reproducibility": {"experiment_seed": 1}, **part, "searcher": searcher}
 
 
-@pytest.mark.parametrize(("said", "now"), [row[1:] for row in rows("Entrypoints")])
-def test_entrypoints(said: str, now: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("old", "now"), [row[1:] for row in rows("Entrypoints")])
+def test_old_and_new_entrypoints_start_the_same_workers(old: str, now: str, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[tuple[str, list[str]]] = []
 
     def start(name: str, worker: list[str], *_: Any, **__: Any) -> int:
@@ -65,7 +65,7 @@ def test_entrypoints(said: str, now: str, monkeypatch: pytest.MonkeyPatch) -> No
 
     for module in (_command, launch):
         monkeypatch.setattr(module, "start", start)
-    _, _, program, *arguments = shlex.split(said)
+    _, _, program, *arguments = shlex.split(old)
     _command.run(program.rpartition(".")[2], arguments)
     launch.main(shlex.split(now)[3:])
     one, other = started
@@ -73,5 +73,5 @@ def test_entrypoints(said: str, now: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert one[1][0] == sys.executable
 
 
-def test_what_is_not_supported() -> None:
+def test_unsupported_names_are_those_of_the_table() -> None:
     assert dict(rows("Not supported")) == _table.GONE

@@ -1,4 +1,4 @@
-"""``python3 -m determined.launch.BACKEND``: what it makes of its arguments."""
+"""Arguments of ``python3 -m determined.launch.BACKEND``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ WORKER = [PYTHON, "-m", "det_core.launch.worker"]
         ("--autohorovod --trial model_def:Trial", [*WORKER, "model_def:Trial"]),
     ],
 )
-def test_the_workers_command(argv: str, worker: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_become_the_command_of_the_workers(
+    argv: str, worker: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     started = []
     monkeypatch.setattr(_command, "start", lambda name, worker: started.append((name, worker)) or 0)
     assert _command.run("horovod", argv.split()) == 0
@@ -42,7 +44,7 @@ def test_the_workers_command(argv: str, worker: list[str], monkeypatch: pytest.M
         ("--autohorovod --trial a:B", "unrecognized arguments: --autohorovod"),
     ],
 )
-def test_a_wrong_command_line(argv: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_name_wrong_arguments(argv: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         _command.run("deepspeed", argv.split())
     assert stop.value.code == 2
@@ -51,7 +53,7 @@ def test_a_wrong_command_line(argv: str, words: str, capsys: pytest.CaptureFixtu
 
 @pytest.mark.integration
 @pytest.mark.parametrize("backend", ["torch_distributed", "horovod", "deepspeed"])
-def test_the_programs_run(backend: str) -> None:
+def test_each_program_prints_its_help(backend: str) -> None:
     command = [sys.executable, "-m", f"determined.launch.{backend}", "--help"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0

@@ -1,4 +1,4 @@
-"""Every name that the documents spell out, under its old path."""
+"""Every documented name is importable under its old path."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ DOCUMENTED = {
     "determined.estimator._reducer.MetricReducer": "det_estimator:MetricReducer",
     "determined.estimator.load_estimator_from_checkpoint_path": "det_estimator:load_estimator_from_checkpoint_path",
 }
-"""Old path -> where the object is."""
+"""Old path -> new place of the object."""
 
 TYPES_OF_PRIVATE_ARGUMENTS = (
     "determined._env_context.EnvContext",
@@ -113,11 +113,11 @@ TYPES_OF_PRIVATE_ARGUMENTS = (
     "determined.tensorboard.base.TensorboardManager",
     "determined.tensorboard.metric_writers.callback.BatchMetricWriter",
 )
-"""Documents print them in signatures of objects that people do not make."""
+"""Types that documents show in signatures of objects that users do not construct."""
 
 
 def find(path: str) -> Any:
-    """As ``from a.b import c`` does, for the longest a.b that is a module."""
+    """Return the object at a path, as ``from a.b import c`` does for the longest a.b that is a module."""
     parts = path.split(".")
     for end in range(len(parts) - 1, 0, -1):
         try:
@@ -143,7 +143,7 @@ def test_a_documented_name_is_the_same_object(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", TYPES_OF_PRIVATE_ARGUMENTS)
-def test_what_is_not_supported_says_what_to_use(path: str) -> None:
+def test_errors_of_unsupported_names_say_what_to_use(path: str) -> None:
     with pytest.raises(ImportError, match="is not supported: ....."):
         find(path)
 
@@ -171,8 +171,8 @@ def test_a_module_is_an_attribute_of_its_package() -> None:
 
 
 @pytest.mark.parametrize("name", ["determined", "determined.common.storage", "determined.pytorch"])
-def test_tools_may_ask_every_module_for_what_it_does_not_have(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C9: as ``unittest`` does. A framework that is missing was an ImportError, and another one was imported."""
+def test_tools_may_look_up_dunder_names_that_a_module_does_not_have(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C9: ``unittest`` does this. It caused an ImportError if a framework was missing, and imported it otherwise."""
     module = import_module(name)
     monkeypatch.setitem(sys.modules, "det_torch", None)
     for asked in ("__warningregistry__", "__test__", "__wrapped__"):
@@ -185,7 +185,7 @@ def test_a_star_imports_the_public_names() -> None:
     assert {"init", "Context", "DistributedContext"} < set(names)
 
 
-def test_an_unknown_name() -> None:
+def test_an_unknown_name_is_an_error() -> None:
     import determined.core
 
     with pytest.raises(AttributeError, match="'determined.core' has no attribute 'Foo'; docs/migrating.md"):
@@ -196,7 +196,7 @@ def test_an_unknown_name() -> None:
         import determined.coer
 
 
-def test_a_pickle_that_names_old_modules() -> None:
+def test_a_pickle_that_names_old_modules_can_be_loaded() -> None:
     stream = b"cdetermined.core._preempt\nPreemptMode\n(S'WORKERS_ASK_CHIEF'\ntR."
     assert pickle.loads(stream) is find("determined.core.PreemptMode").WorkersAskChief
 
@@ -215,7 +215,7 @@ def test_importing_determined_imports_no_framework() -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("package", ["torch", "keras", "estimator"])
-def test_a_plugin_that_is_not_installed(package: str) -> None:
+def test_the_error_about_a_missing_plugin_says_what_to_install(package: str) -> None:
     old = {"torch": "pytorch"}.get(package, package)
     trial = {"torch": "PyTorchTrial", "keras": "TFKerasTrial", "estimator": "EstimatorTrial"}[package]
     absent = f"import sys; sys.modules['det_{package}'] = None; "

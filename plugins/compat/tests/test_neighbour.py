@@ -1,4 +1,4 @@
-"""The distribution `determined` in the same environment."""
+"""Conflicts with the distribution `determined` in the same environment."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from det_core.plugins import registry
 pytestmark = pytest.mark.integration
 PACKAGE = Path(determined.__file__).parent
 OTHERS = {report.name for report in registry().reports} - {"det-core", "det-compat"}
-"""Whose frameworks would only be imported."""
+"""Other plugins, disabled because importing their frameworks takes time."""
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A directory of packages with det-compat in it, as a wheel installs it."""
+    """A directory of packages that contains det-compat, as installed from a wheel."""
     shutil.copytree(PACKAGE, tmp_path / "determined", ignore=shutil.ignore_patterns("__pycache__"))
     record(tmp_path, "det_compat-0.1.0", "determined/__init__.py", "determined/plugin.py", "determined/_finder.py")
     (tmp_path / "det_compat-0.1.0.dist-info" / "entry_points.txt").write_text("[det]\ncompat = determined.plugin\n")
@@ -49,7 +49,7 @@ def check(site: Path) -> str:
     return ran.stdout
 
 
-def test_ours_came_last(site: Path) -> None:
+def test_the_conflict_is_reported_if_det_compat_was_installed_last(site: Path) -> None:
     record(site, "determined-0.38.1", "determined/__init__.py", "determined/core/__init__.py", "../../../bin/det")
     ran = python(site, "-c", "import determined")
     assert "ImportError: determined 0.38.1 and det-compat are both installed in" in ran.stderr
@@ -57,13 +57,13 @@ def test_ours_came_last(site: Path) -> None:
     assert "det-compat 0.1.0 (determined.plugin) is broken: ImportError: determined 0.38.1 and" in check(site)
 
 
-def test_theirs_came_last(site: Path) -> None:
+def test_the_conflict_is_reported_if_determined_was_installed_last(site: Path) -> None:
     (site / "determined" / "__init__.py").write_text("")
     record(site, "determined-0.38.1", "determined/__init__.py")
     assert "det-compat 0.1.0 (determined.plugin) is broken: ImportError: determined 0.38.1 and" in check(site)
 
 
-def test_the_command_is_theirs_too(tmp_path: Path) -> None:
+def test_a_conflict_of_the_command_det_is_reported(tmp_path: Path) -> None:
     """Both distributions have a command ``det``, whether det-compat is installed or not."""
     record(tmp_path, "det_core-0.1.0", "../../../bin/det", "det_core/__init__.py")
     (tmp_path / "det_core-0.1.0.dist-info" / "entry_points.txt").write_text("[det]\ncore = det_core.plugins.builtin\n")
@@ -74,14 +74,14 @@ def test_the_command_is_theirs_too(tmp_path: Path) -> None:
     ) in check(tmp_path)
 
 
-def test_an_old_common_package(site: Path) -> None:
+def test_a_conflict_with_determined_common_is_reported(site: Path) -> None:
     record(site, "determined_common-0.12.13", "determined_common/__init__.py")
     ran = python(site, "-c", "import determined")
     assert "ImportError: determined_common 0.12.13 and det-compat are both installed" in ran.stderr
     assert "pip uninstall determined-common" in ran.stderr
 
 
-def test_a_distribution_without_these_files_is_no_harm(site: Path) -> None:
+def test_a_distribution_without_these_files_is_no_conflict(site: Path) -> None:
     record(site, "determined-0.38.1", "determined-0.38.1.dist-info/METADATA")
     ran = python(site, "-c", "import determined.core; print(determined.core.init.__module__)")
     assert ran.stdout == "det_core.core._context\n", ran.stderr

@@ -1,1 +1,1 @@
-"""Programs for entrypoints: ``python3 -m determined.launch.BACKEND``, over `det_core.launch`."""
+"""Programs of old entrypoints, such as ``python3 -m determined.launch.torch_distributed``."""

@@ -1,4 +1,4 @@
-"""The command lines that started the workers of old entrypoints."""
+"""Command line of the programs that old entrypoints run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ def run(backend: str, argv: Sequence[str]) -> int:
     """Start the workers of this node, and wait for them.
 
     Args:
-        backend: what starts them.
-        argv: options of its launcher before a ``--``, then ``--trial MODULE:CLASS``, or a program with its arguments.
+        backend: the name of the backend that starts them.
+        argv: ``--trial MODULE:CLASS``, or a program with its arguments, possibly after a ``--``. Options of the
+            backend's launcher before the ``--`` are an error.
 
     Returns:
         The exit code for this process.
@@ -25,17 +26,17 @@ def run(backend: str, argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         f"python3 -m determined.launch.{backend}",
         usage="%(prog)s [--] (--trial MODULE:CLASS | SCRIPT [ARGUMENT...])",
-        description="Start the workers of this node, as many as the trial has slots here.",
+        description="Start a worker for each slot of the trial on this node.",
     )
-    parser.add_argument("--trial", metavar="MODULE:CLASS", help="the trial class that they train")
-    parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT", help="the program that they run")
+    parser.add_argument("--trial", metavar="MODULE:CLASS", help="the trial class to train")
+    parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT", help="the program to run")
     if backend == "horovod":
-        parser.add_argument("--autohorovod", action="store_true", help="no effect: one slot needs no other command")
+        parser.add_argument("--autohorovod", action="store_true", help="ignored, as one slot works without it")
     overrides, rest = _split(list(argv))
     if overrides:
         parser.error(
-            f"{' '.join(overrides)}: det starts the launcher of {backend} by itself; leave out what comes before --, "
-            f"or use: python3 -m det_core.launch {backend} --option KEY=VALUE -- …"
+            f"{' '.join(overrides)}: det starts the launcher of {backend} itself; remove everything before --, or use: "
+            f"python3 -m det_core.launch {backend} --option KEY=VALUE -- …"
         )
     args = parser.parse_args(rest)
     if bool(args.trial) == bool(args.script):
@@ -44,7 +45,7 @@ def run(backend: str, argv: Sequence[str]) -> int:
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """What comes before a ``--``, and after it. One among the arguments of a program is the program's."""
+    """Split arguments at ``--``, unless it belongs to the arguments of a program."""
     if "--" not in argv or not argv[0].startswith("-"):
         return [], argv
     end = argv.index("--")
