@@ -101,7 +101,7 @@ def relay(rank: int, source: BinaryIO, target: BinaryIO) -> None:
 
 
 def wait(workers: Sequence[subprocess.Popen[bytes]], grace: float) -> int:
-    """Until all have ended; the code of the first that failed, after which the others are ended."""
+    """Wait for all workers, and return 0 or the exit code of the first that failed. End the others after a failure."""
     while True:
         codes = [worker.poll() for worker in workers]
         failed = [code for code in codes if code]

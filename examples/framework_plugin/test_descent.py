@@ -14,7 +14,7 @@ from det_core.testing.framework import FrameworkCompliance, reached
 
 
 class Line(DescentTrial):
-    """Fits a line, with noise."""
+    """Linear regression with noise."""
 
     def build(self, random: Random) -> tuple[list[float], Sequence[int], Sequence[int]]:
         return [random.random(), 0.0], range(18), range(4)
