@@ -94,6 +94,7 @@ class _Shared:
         self._turns = cycle(range(dist.get_world_size()))
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
+        """Add a tensor, and keep it if it is this slot's turn."""
         if next(self._turns) == dist.get_rank():
             self.own[name] = tensor.cpu()
 

@@ -37,6 +37,7 @@ class Specs:
     evaluation: Any
     """The ``EvalSpec``."""
     context: EstimatorTrialContext
+    """The context of the trial."""
 
     @classmethod
     def of(cls, trial: EstimatorTrial, context: EstimatorTrialContext) -> Specs:

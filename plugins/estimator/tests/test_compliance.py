@@ -1,4 +1,4 @@
-"""Compliance suite for frameworks, with a trial whose every state could be lost by a resume."""
+"""Compliance suite for frameworks, with a trial that uses every kind of state that a resume could lose."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class TFKerasTrialContext(TensorFlowTrialContext):
             shard: False if the dataset already contains only this slot's share.
 
         Returns:
-            The dataset to use instead, in batches of ``context.get_per_slot_batch_size()``.
+            The dataset to use instead. Batch it by ``context.get_per_slot_batch_size()``.
 
         Raises:
             InvalidTrial: the argument is not a ``tf.data.Dataset``.

@@ -24,7 +24,7 @@ def check(returned: Any, context: TFKerasTrialContext) -> tf.keras.Model:
     model = context._model
     if model is None or returned is not model:
         raise InvalidTrial(
-            "build_model() returned a model that was not wrapped; before compiling it, add: "
+            "build_model() did not return a wrapped model; before compiling the model, add: "
             "model = self.context.wrap_model(model)"
         )
     if getattr(model, "optimizer", None) is None:

@@ -130,8 +130,8 @@ def exchanges(optimizer: Any) -> bool:
     """Return whether an optimizer passes its gradients through an `Exchange`.
 
     If it is a ``LossScaleOptimizer`` around one that does, make the outer optimizer use the exchange instead. The outer
-    one applies gradients only if all of them are finite. All slots must decide this alike, because each waits for the
-    others in the exchange.
+    one applies gradients only if all of them are finite. All slots must make the same decision, because each waits for
+    the others in the exchange.
     """
     inner = getattr(optimizer, "inner_optimizer", None)
     if isinstance(inner, _Exchanging):
@@ -146,6 +146,11 @@ class _Exchanging:
     _det_exchange: Exchange
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """Apply gradients through the exchange.
+
+        Raises:
+            InvalidTrial: the caller is an optimizer around this one.
+        """
         if kwargs.get("skip_gradients_aggregation") or not kwargs.get("experimental_aggregate_gradients", True):
             raise InvalidTrial(
                 "an optimizer around the one passed to wrap_optimizer(), such as a LossScaleOptimizer, decides on each "

@@ -32,9 +32,9 @@ class Trial(EstimatorTrial):
             optimizer = self.context.wrap_optimizer(v1.train.MomentumOptimizer(0.5, 0.9))
             train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
             return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
-        told = {"labels": labels, "chances": tf.sigmoid(scores)}
+        values = {"labels": labels, "chances": tf.sigmoid(scores)}
         metrics = {"validation_loss": log_loss, "auc": roc_auc_score}
-        ops = {name: self.context.make_metric(told, over_all(of), np.float64) for name, of in metrics.items()}
+        ops = {name: self.context.make_metric(values, over_all(of), np.float64) for name, of in metrics.items()}
         return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=ops)
 
     def build_train_spec(self) -> Any:
