@@ -1,7 +1,7 @@
-"""From an experiment in the record to trained trials: search method, launcher, restarts.
+"""Execution of recorded experiments, with their search method, launcher and restarts.
 
-The runner is a library; the CLI calls it in its own process or detached. All it knows is in the
-record, so another runner can take over after it was killed.
+The runner is a library. The CLI calls it in its own process or starts it as a detached process. Its whole state is in
+the tracking store, so another runner can take over after it was killed.
 """
 
 from __future__ import annotations

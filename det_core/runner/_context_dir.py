@@ -13,20 +13,24 @@ from det_core.core.context_dir import IGNORE_FILE, context_files
 from det_core.errors import DetError
 
 LIMIT = 96 << 20
-"""Bytes of files that a context directory may hold."""
+"""Maximum total size of the files of a context directory in bytes."""
 _ARCHIVE_LIMIT = 2 * LIMIT
 """Maximum size of the uncompressed tar file in bytes, headers included."""
 _YAML = (".yaml", ".yml", ".json")
 
 
 def pack(directory: Path, hide: Callable[[str], str] = str) -> bytes:
-    """Pack the files that `context_files` finds; a link becomes the file that it leads to.
+    """Pack the files that `context_files` finds. Links are replaced by the files that they lead to.
 
     Args:
-        hide: takes the text of each YAML or JSON file, and returns it without secrets.
+        directory: the context directory.
+        hide: function that returns the text of a YAML or JSON file without its secrets.
+
+    Returns:
+        The content of the archive.
 
     Raises:
-        DetError: it is no directory or ``DET_HOME``, or its files exceed the limit.
+        DetError: the directory does not exist or is ``DET_HOME``, or its files exceed the limit.
     """
     if not directory.is_dir():
         raise DetError(f"the context directory {str(directory)!r} does not exist; give the directory with your code")
@@ -35,7 +39,7 @@ def pack(directory: Path, hide: Callable[[str], str] = str) -> bytes:
     if total > LIMIT:
         raise DetError(
             f"the context directory {str(directory)!r} holds {total >> 20} MiB, the limit is {LIMIT >> 20} MiB; "
-            f"name data and outputs in a file {IGNORE_FILE} there"
+            f"list data and outputs in its file {IGNORE_FILE}"
         )
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1, dereference=True) as archive:
@@ -48,8 +52,8 @@ def pack(directory: Path, hide: Callable[[str], str] = str) -> bytes:
         if archive.offset > _ARCHIVE_LIMIT:
             raise DetError(
                 f"the {len(files)} files of the context directory {str(directory)!r} make an archive of "
-                f"{archive.offset >> 20} MiB, the limit is {_ARCHIVE_LIMIT >> 20} MiB; name data and outputs in a file "
-                f"{IGNORE_FILE} there"
+                f"{archive.offset >> 20} MiB, the limit is {_ARCHIVE_LIMIT >> 20} MiB; list data and outputs in its "
+                f"file {IGNORE_FILE}"
             )
     return buffer.getvalue()
 
@@ -62,10 +66,16 @@ def _add_hidden(archive: tarfile.TarFile, path: Path, name: str, hide: Callable[
 
 
 def unpack(content: bytes, directory: Path) -> None:
-    """Unpack an archive into an existing directory. Writes nothing outside of it, and no more than `pack` allows.
+    """Unpack an archive into an existing directory.
+
+    Nothing is written outside of the directory, and no more than `pack` allows.
+
+    Args:
+        content: the content of the archive.
+        directory: the existing directory.
 
     Raises:
-        DetError: the archive was not made by `pack`, or the disk is full.
+        DetError: `pack` has not made the archive, or the disk is full.
     """
     try:
         with gzip.open(io.BytesIO(content)) as stream:

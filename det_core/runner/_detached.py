@@ -1,4 +1,4 @@
-"""A runner in a process of its own, which outlives the terminal."""
+"""Runner in a detached process that outlives the terminal."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from det_core.home import home, private_directory
 from det_core.interfaces.tracking import TrackingStore
 
 FROM_BEGINNING = "--from-beginning"
+"""Command-line option of the detached runner."""
 _PATIENCE = 30.0
+"""Seconds that a new runner may take to acquire the lease of its experiment."""
 
 
 def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: bool = False) -> None:
-    """Start a runner in a new session; returns once it holds the experiment, or has finished.
+    """Start a runner in a new session, and wait until it holds the experiment or has finished.
 
     Args:
+        store: the tracking store of the experiment.
+        experiment_id: the experiment to run.
         from_beginning: as for `ExperimentRunner`.
 
     Raises:
-        LaunchError: it ended with an error before that, or did not get ready in time.
+        LaunchError: the runner failed before that, or was not ready in time.
     """
     directory = private_directory("runners")
     log = directory / f"{experiment_id}-of-{store.cluster_id}.log"
@@ -34,17 +38,17 @@ def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: 
         begin = output.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "det_core.runner", str(experiment_id), *options],
-            cwd=directory,  # -m imports from there; the caller's directory may have a queue.py
-            env={**os.environ, "DET_HOME": str(home())},  # which may be relative
+            cwd=directory,  # -m imports modules from here, and the caller's directory may contain a queue.py
+            env={**os.environ, "DET_HOME": str(home())},  # DET_HOME may be relative
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
     assert process.stdin
-    with suppress(BrokenPipeError), process.stdin as pipe:  # it may have ended; the reason is in its log
-        pipe.write(f"{store.url}\n".encode())  # all users of this host can read arguments
-    threading.Thread(target=process.wait, daemon=True).start()  # no zombie where this process lives on
+    with suppress(BrokenPipeError), process.stdin as pipe:  # the runner has ended, and its log says why
+        pipe.write(f"{store.url}\n".encode())  # not an argument, as all users of the host can read those
+    threading.Thread(target=process.wait, daemon=True).start()  # reap the runner if this process outlives it
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         holder = store.lease_holder(experiment_id)

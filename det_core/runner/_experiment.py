@@ -1,4 +1,4 @@
-"""One experiment: what the search method asks for, done."""
+"""Execution of one experiment."""
 
 from __future__ import annotations
 
@@ -28,10 +28,17 @@ from det_core.tracking.secret_files import fill
 
 
 class ExperimentRunner:
-    """Runs a recorded experiment, or continues one whose runner was stopped or killed.
+    """Runner of a recorded experiment, which may be new, interrupted or killed.
 
     Args:
-        from_beginning: whether trials that have lost all their checkpoints start from the beginning, or wait.
+        store: the tracking store of the experiment.
+        experiment_id: the experiment to run.
+        from_beginning: whether trials that have lost all their checkpoints start from the beginning. By default they
+            wait until the experiment is resumed.
+
+    Raises:
+        DetError: the experiment was recorded by a script.
+        SecretMissing: the config refers to a secret that is not on this host.
     """
 
     def __init__(self, store: TrackingStore, experiment_id: int, *, from_beginning: bool = False) -> None:
@@ -40,27 +47,28 @@ class ExperimentRunner:
         self._experiment = store.experiment(experiment_id)
         if self._experiment.unmanaged:
             raise DetError(f"experiment {experiment_id} was recorded by a script; run that script again instead")
-        fill(self._experiment.config)  # a secret that is missing is told before anything starts
+        fill(self._experiment.config)  # report a missing secret before anything starts
         self._config = parse_config(self._experiment.config)
         self._error: str | None = None
         self._requests = Requests(store, experiment_id)
 
     @property
     def signals(self) -> Sequence[int]:
-        """Signals received during the run. The first asks it to stop, a second SIGINT or SIGTERM kills."""
+        """Numbers of the signals received during the run. The first requests a pause, a second one may kill."""
         return self._requests.came
 
     def run(self, tick: Callable[[], None] = lambda: None) -> State:
-        """Run to the end, or until a request to stop. Blocks.
+        """Run the experiment until it ends or is requested to stop.
 
         Args:
-            tick: called about five times a second from this thread.
+            tick: function called about five times per second from this thread.
 
         Returns:
-            COMPLETED, ERROR, CANCELED, or PAUSED (on request, or because a trial could not be started).
+            COMPLETED, ERROR, CANCELED or PAUSED. The experiment is PAUSED on request, or because a trial could not be
+            started.
 
         Raises:
-            ExperimentBusy: another living runner has the experiment.
+            ExperimentBusy: another living runner holds the experiment.
             StaleRun: another runner has taken over the experiment.
             StoreBusy: the database was unavailable for too long. The experiment can be resumed.
         """
@@ -68,9 +76,7 @@ class ExperimentRunner:
             return State.COMPLETED
         with self._requests.signals(), Lease(self._store, self._experiment.id, State.ACTIVE) as lease:
             state = self._train(lease, tick)
-            if (
-                state is State.COMPLETED
-            ):  # other experiments need all checkpoints to resume, because some may be damaged
+            if state is State.COMPLETED:  # others keep all checkpoints, because the newest may be damaged
                 self._clean_up(lease)
         tick()
         return state
@@ -80,10 +86,10 @@ class ExperimentRunner:
             self._begin()
             state = self._run(lease, tick)
         except (StaleRun, ExperimentBusy):
-            raise  # another runner has the experiment now
+            raise  # another runner holds the experiment now
         except StoreBusy as error:
             raise StoreBusy(
-                f"{error} The experiment stays as it was last recorded; to continue it: "
+                f"{error} The experiment keeps its last recorded state; to continue it: "
                 f"det experiment resume {self._experiment.id}"
             ) from error
         except BaseException as error:
@@ -93,7 +99,7 @@ class ExperimentRunner:
         return self._finish(state, lease)
 
     def _clean_up(self, lease: Lease) -> None:
-        """Remove the checkpoints that the policy does not keep, until a request to stop."""
+        """Remove the checkpoints that the policy does not keep, unless a stop is requested."""
 
         def proceed() -> bool:
             lease.check()
@@ -110,7 +116,7 @@ class ExperimentRunner:
     def _finish(self, state: State, lease: Lease) -> State:
         identity = self._experiment.id
         self._store.set_experiment_state(identity, state, lease=lease.holder, error=self._error)
-        state = self._store.experiment(identity).state  # a request at the last moment may ask for more than to pause
+        state = self._store.experiment(identity).state  # a late request may be stronger than this state
         if state is State.COMPLETED:
             self._store.set_experiment_progress(identity, 1.0, lease=lease.holder)
         emit(events.ExperimentFinished(experiment_id=identity, state=state.value))
@@ -175,7 +181,7 @@ class ExperimentRunner:
         return outcome
 
     def _room(self, launcher: Launcher) -> int | None:
-        """How many trials may train at once; None if the launcher lets the others wait."""
+        """Return how many trials may train at once, or None if the launcher queues the others."""
         resources = self._config.resources
         limits = [limit for limit in (launcher.slots, resources.max_slots) if limit is not None]
         return max(min(limits) // max(resources.slots_per_trial, 1), 1) if limits else None

@@ -26,6 +26,8 @@ class FailureWatch:
     """Detects runs of one trial that fail in the same way before they have trained a batch.
 
     Args:
+        store: the tracking store of the trial.
+        trial_id: the trial to watch.
         is_silent: whether the trial may train without reporting it.
     """
 
@@ -43,7 +45,12 @@ class FailureWatch:
         self._before = self._traces()
 
     def failed_again(self, code: int, error: str) -> bool:
-        """Return whether the last two runs failed in the same way and neither trained a batch."""
+        """Return whether the last two runs failed in the same way and neither trained a batch.
+
+        Args:
+            code: exit code of the run that has just failed, negative for a signal.
+            error: the reason of its failure.
+        """
         silently = self._is_silent and time.monotonic() - self._began > _SILENT_TRAINING
         trained = silently or self._traces() != self._before
         self.has_trained = self.has_trained or trained
@@ -61,7 +68,8 @@ def lasting_cause(code: int, error: str) -> str:
     """Return the error without the parts that differ between runs, or "" if the next start may succeed.
 
     Args:
-        code: exit code of the run; negative = a signal.
+        code: exit code of the run, negative for a signal.
+        error: the reason of its failure.
     """
     is_passing = not 0 < code < _SIGNALED or _PASSING.search(error)
     return "" if is_passing else _VARIES.sub("", error)

@@ -1,4 +1,4 @@
-"""What a launcher has to know about one run of a trial."""
+"""Launch request for one run of a trial."""
 
 from __future__ import annotations
 
@@ -27,7 +27,20 @@ def launch_request(
     context_dir: Path,
     log: Callable[[int | None, str, str], None],
 ) -> LaunchRequest:
-    """The request for a run that starts from the checkpoint ``latest``. Raises as `det_core.launch.backends.choose`."""
+    """Return the launch request for a run of a trial.
+
+    Args:
+        config: the config of the experiment.
+        trial: the trial to run.
+        run: the run to launch.
+        latest: the checkpoint that the run starts from, or None for a start from the beginning.
+        store: the tracking store.
+        context_dir: directory with the unpacked code of the user.
+        log: function that receives the output, as `LaunchRequest.log`.
+
+    Raises:
+        InvalidExperimentException, PluginError: as `det_core.launch.backends.choose`.
+    """
     environment = config.environment.environment_variables.for_device("cuda" if gpus() else "cpu")
     return LaunchRequest(
         name=f"trial-{trial.id}-of-{store.cluster_id}",
@@ -43,7 +56,15 @@ def launch_request(
 def run_info(
     store: TrackingStore, config: Mapping[str, Any], trial: Trial, run: Run, latest: Checkpoint | None
 ) -> dict[str, dict[str, Any]]:
-    """What `LaunchRequest.info` holds for a run that starts from the checkpoint ``latest``: file -> content."""
+    """Return the content of `LaunchRequest.info` for a run, by file name.
+
+    Args:
+        store: the tracking store.
+        config: the config of the experiment, complete and JSON-compatible.
+        trial: the trial to run.
+        run: the run to launch.
+        latest: the checkpoint that the run starts from, or None for a start from the beginning.
+    """
     continues = latest is not None and latest.trial_id == trial.id
     return {
         "cluster.json": {

@@ -1,4 +1,4 @@
-"""The lease: at most one living runner per experiment."""
+"""Lease that admits at most one living runner per experiment."""
 
 from __future__ import annotations
 
@@ -14,22 +14,28 @@ from det_core.interfaces.tracking import State, TrackingStore
 from det_core.launch._processes import has_ended, start_time, this_place
 
 _SECONDS = 30.0
+"""Seconds after which a lease expires unless it is renewed."""
 _RENEW_EVERY = 5.0
+"""Seconds between two renewals."""
 
 
 class Lease:
-    """A runner's hold on an experiment, renewed by a thread of its own from construction to `release`.
+    """Exclusive hold on an experiment, renewed in the background from construction to `release`.
+
+    A holder that died on this host is replaced at once. One on another host is replaced when its lease has expired.
 
     Args:
-        state: of the experiment from now on; None leaves it as it is.
+        store: the tracking store of the experiment.
+        experiment_id: the experiment to hold.
+        state: new state of the experiment, or None to keep its state.
 
     Raises:
-        ExperimentBusy: another living runner has it. One that died on this host is replaced at
-            once; one on another host when its lease runs out.
+        ExperimentBusy: another living runner holds the experiment.
     """
 
     def __init__(self, store: TrackingStore, experiment_id: int, state: State | None = None) -> None:
         self.holder = f"{this_place()}:{os.getpid()}:{start_time(os.getpid())}:{uuid.uuid4().hex[:8]}"
+        """Name of this holder in the tracking store, unique to this object."""
         self._store = store
         self._experiment_id = experiment_id
         self._error: Exception | None = None
@@ -45,7 +51,7 @@ class Lease:
         """Raise the error that prevented renewal of the lease.
 
         Raises:
-            StaleRun: it was lost to another runner.
+            StaleRun: another runner has taken over the lease.
             StoreBusy: the database was unavailable for too long.
         """
         if self._error is not None:

@@ -1,4 +1,4 @@
-"""Lines of output on their way into the record."""
+"""Background writer for the output of workers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from typing_extensions import Self
 from det_core.interfaces.tracking import LogLine, Run, TrackingStore
 
 _EVERY = 0.5
+"""Seconds between two writes to the tracking store."""
 _MOST_LINES = 1000
+"""Number of waiting lines from which `LogWriter.add` blocks."""
 _MOST_CHARACTERS = 1 << 20
+"""Number of waiting characters from which `LogWriter.add` blocks."""
 _TRACEBACK = "Traceback (most recent call last)"
 _CONSEQUENCE = "PeerLost: "
+"""Part of exceptions that follow from the failure of another rank."""
 
 
 class LogWriter:
-    """Background writer for the output of one run. Lines come from any thread and are stored in batches.
+    """Background writer for the output of one run. Lines may come from any thread and are stored in batches.
 
-    Enter it to start the thread that writes. A thread that adds lines faster than they can be stored blocks, and
-    so does the worker whose full pipe that thread reads.
+    Entering the context starts the writer thread. A thread that adds lines faster than they can be stored blocks, and
+    so does the worker whose output pipe that thread reads.
     """
 
     def __init__(self, store: TrackingStore, run: Run) -> None:
@@ -34,7 +38,7 @@ class LogWriter:
         self._last_words = ""
         self._in_traceback: set[int] = set()
         self._raised: dict[int, str] = {}
-        """The latest exception of each rank, in the order of their first ones."""
+        """Latest exception of each rank, in the order in which the ranks first raised one."""
         self._thread = threading.Thread(target=self._write, name="det-log-writer", daemon=True)
 
     def __enter__(self) -> Self:
@@ -51,15 +55,22 @@ class LogWriter:
 
     @property
     def error(self) -> str:
-        """Why the run failed, as far as stderr tells; may be empty.
+        """Reason of the failure according to stderr, or "" if stderr is empty.
 
-        Where several ranks raised, it is the first of them: the others, and what started them, only fail because
-        that one did. Else it is the last line.
+        If ranks raised exceptions, it is that of the first rank, because the failure of the other ranks and of their
+        launcher only follows from it. Otherwise it is the last line.
         """
         causes = (raised for raised in self._raised.values() if _CONSEQUENCE not in raised)
         return next(causes, self._last_words)
 
     def add(self, rank: int | None, stdtype: str, text: str) -> None:
+        """Add a line. Block while too many lines wait to be stored.
+
+        Args:
+            rank: the rank that printed the line, or None if unknown.
+            stdtype: ``"stdout"``, ``"stderr"``, or ``"det"`` for messages of det itself.
+            text: the line without its newline.
+        """
         line = LogLine(
             trial_id=self._run.trial_id,
             run_id=self._run.run_id,
@@ -78,7 +89,7 @@ class LogWriter:
                 self._changed.notify_all()
 
     def check(self) -> None:
-        """Raise the error that prevented lines from being stored, if there was one."""
+        """Raise the error that prevented lines from being stored, if any."""
         if self._failure:
             raise self._failure
 
@@ -94,14 +105,14 @@ class LogWriter:
         while lines := self._take():
             try:
                 self._store.add_logs(lines)
-            except Exception as error:  # noqa: BLE001  (raised in the thread that watches the run)
+            except Exception as error:  # noqa: BLE001  (check raises it in the thread that watches the run)
                 with self._changed:
                     self._failure = error
                     self._changed.notify_all()
                 return
 
     def _take(self) -> list[LogLine]:
-        """Wait for lines, then briefly for more. Return none if no more will come."""
+        """Wait for lines, then briefly for more, and return them. Return none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._closing)
             self._changed.wait_for(lambda: self._closing or not self._has_room, _EVERY)

@@ -1,4 +1,4 @@
-"""The runner's main loop: what the search asks for is trained, and the search hears what came of it."""
+"""Main loop of the runner, which connects a search with its trials."""
 
 from __future__ import annotations
 
@@ -17,17 +17,28 @@ from det_core.search.method import comparable
 
 _TICK = 0.2
 _LOOK_EVERY = 1.0
+"""Seconds between two looks at the progress and the requests in the tracking store."""
 
 _EXITS = {
     Outcome.FAILED: State.ERROR,
     Outcome.STOPPED: State.COMPLETED,
     Outcome.INVALID_HP: State.COMPLETED,
 }
-"""How a trial can end by itself -> its state then."""
+"""State of a trial that ended by itself, by outcome."""
 
 
 class Loop:
-    """Trains until nothing is left to do, or somebody asks to leave."""
+    """Loop that trains the trials of a search and reports their results to it.
+
+    Args:
+        store: the tracking store.
+        experiment_id: the experiment of the search.
+        search: the search, which has begun.
+        trials: the pool that trains its trials.
+        requests: requests to pause or end the experiment.
+        smaller_is_better: whether the search minimizes its metric.
+        lease: the holder of the experiment's lease.
+    """
 
     def __init__(
         self,
@@ -41,7 +52,7 @@ class Loop:
         lease: str,
     ) -> None:
         self.error: str | None = None
-        """Why the first trial failed that did."""
+        """Error of the first trial that failed."""
         self.postponed: str | None = None
         """Reason why a trial could not be started and waits for the experiment to be resumed."""
         self._store = store
@@ -57,7 +68,11 @@ class Loop:
         self._others_ended = False
 
     def run(self, tick: Callable[[], None]) -> None:
-        """Go on to the end. ``tick`` is called about five times a second, and may raise to end it."""
+        """Train until no trial is left, the search is hopeless, or a stop is requested.
+
+        Args:
+            tick: function called about five times per second. An exception that it raises ends the loop.
+        """
         search, trials, requests = self._search, self._trials, self._requests
         while trials or (search.queue and not requests.current and not self.hopeless):
             self._look()
@@ -71,7 +86,10 @@ class Loop:
 
     @property
     def hopeless(self) -> str | None:
-        """Reason why no more trials are started, after two or more failed in the same way and none trained a batch."""
+        """Reason why no more trials are started.
+
+        It is set when two or more trials have failed in the same way and no trial has trained a batch.
+        """
         causes = {lasting_cause(1, error) for error in self._untrained}
         if len(self._untrained) < 2 or len(causes) > 1 or "" in causes or self._others_ended:
             return None
@@ -113,7 +131,7 @@ class Loop:
             emit(events.TrialFinished(experiment_id=trial.experiment_id, trial_id=trial.id, state=trial.state.value))
 
     def _look(self) -> None:
-        """Note the progress, and find the trials that somebody wants to end."""
+        """Record the progress, and look for requests to end single trials."""
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + _LOOK_EVERY

@@ -1,4 +1,4 @@
-"""What a person asks of a running experiment: by signal, or through the record."""
+"""Requests to pause or end a running experiment, made by signal or through the tracking store."""
 
 from __future__ import annotations
 
@@ -12,19 +12,25 @@ from types import FrameType
 from det_core.interfaces.tracking import REQUESTS, State, TrackingStore, stronger
 
 _POLL_EVERY = 1.0
+"""Seconds between two reads of the tracking store."""
 
 
 class Requests:
-    """The strongest request so far: PAUSED, STOPPING_CANCELED or STOPPING_KILLED; None = carry on.
+    """Requests to one runner, of which the strongest counts.
 
     The first SIGINT or SIGTERM requests a pause, the second a kill. SIGHUP only requests a pause, because a closed
     terminal may send it more than once and together with SIGTERM.
+
+    Args:
+        store: the tracking store, which `poll` reads.
+        experiment_id: the experiment of the runner.
     """
 
     def __init__(self, store: TrackingStore, experiment_id: int) -> None:
         self.current: State | None = None
+        """Strongest request so far: PAUSED, STOPPING_CANCELED, STOPPING_KILLED, or None without a request."""
         self.came: list[int] = []
-        """The numbers of the signals that came, oldest first."""
+        """Numbers of the received signals, oldest first."""
         self._store = store
         self._experiment_id = experiment_id
         self._poll_at = 0.0
@@ -49,7 +55,7 @@ class Requests:
                 signal.signal(number, handler)
 
     def poll(self) -> State | None:
-        """Look into the record, at most once a second; the current request."""
+        """Read the tracking store at most once per second, and return the current request."""
         if time.monotonic() >= self._poll_at:
             self._poll_at = time.monotonic() + _POLL_EVERY
             state = self._store.experiment(self._experiment_id).state

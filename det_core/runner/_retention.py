@@ -19,12 +19,16 @@ _UNFINISHED = [state for state in State if state is not State.COMPLETED]
 def clean_up(
     store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig, proceed: Callable[[], bool]
 ) -> None:
-    """Remove the checkpoints that neither the policy nor anybody else keeps.
+    """Remove the `superfluous` checkpoints of an experiment.
 
-    A failure is logged and leaves the checkpoint in place, because it must not cost the results of training.
+    A checkpoint that cannot be removed is logged and left in place, because a failure here must not cost the results
+    of training.
 
     Args:
-        proceed: called before each removal; False stops the clean-up.
+        store: the tracking store.
+        experiment_id: the experiment, which has completed.
+        policy: the numbers of checkpoints to keep.
+        proceed: function called before each removal. The clean-up stops when it returns False.
     """
     for checkpoint in superfluous(store, experiment_id, policy):
         if not proceed():
@@ -38,7 +42,7 @@ def clean_up(
             remove(store, checkpoint)
         except DetError as error:
             _log.warning(
-                "checkpoint %s is not needed any more and could not be removed: %s; to try again: det checkpoint rm %s",
+                "checkpoint %s is no longer needed, but could not be removed: %s; to try again: det checkpoint rm %s",
                 checkpoint.uuid,
                 error,
                 checkpoint.uuid,
@@ -46,7 +50,10 @@ def clean_up(
 
 
 def superfluous(store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig) -> list[Checkpoint]:
-    """Return the complete checkpoints that neither the policy nor anything else keeps, oldest first."""
+    """Return the complete checkpoints that are no longer needed, oldest first.
+
+    The policy, a registered model, an unfinished trial or another experiment may need a checkpoint.
+    """
     complete = store.checkpoints(experiment_id=experiment_id)
     keep = {
         *kept(store.scored_checkpoints(experiment_id), complete, policy),
@@ -59,11 +66,12 @@ def superfluous(store: TrackingStore, experiment_id: int, policy: CheckpointStor
 def kept(
     scored: Iterable[ScoredCheckpoint], complete: Sequence[Checkpoint], policy: CheckpointStorageConfig
 ) -> Iterator[str]:
-    """Yield the uuids that the policy keeps.
+    """Yield the uuids of the checkpoints that the policy keeps.
 
     Args:
-        scored: the best first; those that were not validated count for ``save_trial_latest`` only.
+        scored: the complete checkpoints, best first. Those without a validation count for ``save_trial_latest`` only.
         complete: the same checkpoints, oldest first.
+        policy: the numbers of checkpoints to keep.
     """
     best_first = [one.checkpoint for one in scored if one.value is not None]
     yield from (one.uuid for one in best_first[: policy.save_experiment_best])
@@ -76,7 +84,7 @@ def kept(
 
 
 def _held(store: TrackingStore, experiment_id: int) -> Iterator[str]:
-    """What somebody may go on from: trials that have not completed, and those of other experiments."""
+    """Yield the uuids of the checkpoints that unfinished trials or other experiments may start from."""
     for trial in store.trials(experiment_id, states=_UNFINISHED):
         yield from _latest(store, trial.id)
         yield from filter(None, [trial.source_checkpoint])
@@ -85,7 +93,7 @@ def _held(store: TrackingStore, experiment_id: int) -> Iterator[str]:
 
 
 def warm_starts(store: TrackingStore) -> dict[int, list[str]]:
-    """Return, for each experiment that has not completed, the uuids that its config starts from."""
+    """Return the uuids of the checkpoints that unfinished experiments start from, by experiment id."""
     found: dict[int, list[str]] = {}
     for one in store.experiments(states=_UNFINISHED):
         searcher = one.config.get("searcher") or {}
@@ -99,5 +107,5 @@ def _latest(store: TrackingStore, trial_id: int) -> Sequence[str]:
     """Return the uuid of a trial's latest checkpoint, if the trial exists and has one."""
     try:
         return [checkpoint.uuid for checkpoint in store.checkpoints(trial_id=trial_id)[-1:]]
-    except RecordNotFound:  # its experiment was deleted
+    except RecordNotFound:  # the experiment of the trial was deleted
         return []

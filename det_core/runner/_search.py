@@ -1,4 +1,4 @@
-"""The search of one experiment: its method, and the record from which another runner goes on."""
+"""Search of one experiment, recorded so that another runner can continue it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create,
 from det_core.interfaces.tracking import ENDINGS, NewTrial, SearchEvent, State, TrackingStore, Trial, TrialUpdate
 
 _SNAPSHOT_EVERY = 1000
-"""Events."""
+"""Number of events between two snapshots of the search method."""
 _OUTCOMES = (State.COMPLETED, State.ERROR, State.CANCELED)
-"""What a search came to: the first of these that one of its trials came to."""
+"""Possible outcomes of a search. The first one that is the state of any trial counts."""
 
 
 @dataclass(frozen=True)
 class Happened:
-    """What became of a trial's order to train.
+    """Result of a trial's order to train.
 
     Attributes:
-        event: the name of the `SearchMethod`'s method that hears of it, and its arguments after the request id.
-        state: of the trial, unless the method wants more of it.
+        trial: the trial as it was when it was started.
+        event: the name of the `SearchMethod` method to call, followed by its arguments after the request id.
+        state: the new state of the trial, unless the method orders more training.
     """
 
     trial: Trial
@@ -34,10 +35,17 @@ class Happened:
 
 
 class Search:
-    """Tells the search method what happened, and records that in one step with all that it asks for.
+    """Search that reports events to its method, and records each event together with the method's actions.
+
+    Args:
+        store: the tracking store.
+        experiment_id: the experiment of the search.
+        method: the search method, which is new.
+        seed: the experiment's seed, from which the seeds of the trials are derived.
+        lease: the holder of the experiment's lease.
 
     Attributes:
-        queue: the trials that are to train and wait for their turn, the next one first.
+        queue: the trials that wait for training, next one first.
     """
 
     def __init__(
@@ -55,10 +63,12 @@ class Search:
         self._progress = 0.0
 
     def begin(self) -> None:
-        """Start it, or take it up where the record ends; one that came to nothing but failures starts again.
+        """Start the search, or continue it where its record ends.
+
+        A search whose outcome is ERROR starts from the beginning if no trial of it can continue.
 
         Raises:
-            DetError: the method does not ask for the same as when the record was written.
+            DetError: the method answers the recorded events with other actions than those recorded.
         """
         known = [trial for trial in self._store.trials(self._experiment_id) if trial.request_id >= 0]
         goes_on = any((trial.ordered is not None and trial.run_id) or trial.state in ENDINGS for trial in known)
@@ -78,13 +88,13 @@ class Search:
         self.queue.extend(trial for *_, trial in sorted(waiting, key=lambda one: one[:2]))
 
     def tell(self, happened: Sequence[Happened]) -> list[Trial]:
-        """Tell the method, in that order; what it asks for is in the queue afterwards.
+        """Report results to the method in the given order, and queue the trials that it orders to train.
 
         Returns:
-            The trials that ended by that.
+            The trials that have ended as a consequence.
 
         Raises:
-            DetError: it asks for what cannot be.
+            DetError: the method asks for an impossible action.
         """
         updates = {}
         for one in happened:
@@ -94,14 +104,14 @@ class Search:
         return self._step([(one.event[0], one.trial.request_id, *one.event[1:]) for one in happened], updates)
 
     def leave_out(self, trial_ids: Container[int]) -> None:
-        """Take these trials out of the queue."""
+        """Remove trials from the queue."""
         self.queue = deque(trial for trial in self.queue if trial.id not in trial_ids)
 
     def progress(self, training: Iterable[Trial]) -> float:
-        """How much of the search is done, 0 to 1; never less than it was.
+        """Return the completed share of the search, from 0 to 1. It never decreases.
 
         Args:
-            training: the trials that have not finished their orders, as they are now.
+            training: the current records of the trials that have not finished their orders.
         """
         for trial in training:
             self._lengths[trial.request_id] = max(self._lengths[trial.request_id], _length(trial))
@@ -109,13 +119,14 @@ class Search:
         return self._progress
 
     def cancel(self) -> None:
-        """Note that the trials in the queue will not train, unless somebody resumes the search."""
+        """Record the trials in the queue as canceled. They train if the search is resumed."""
         self._update([replace(_update(trial), state=State.CANCELED) for trial in self.queue])
 
     def finish(self) -> State:
-        """Nothing is left to train: what the search came to.
+        """Record the search as finished when nothing is left to train, and return its outcome.
 
-        ERROR or CANCELED: trials failed, or were ended by a person, and no other one came to an end of its own.
+        Returns:
+            COMPLETED if a trial has completed or there is none, else ERROR if a trial has failed, else CANCELED.
         """
         waiting = [trial for trial in self._trials.values() if not trial.state.final]
         self._update([replace(_update(trial), state=State.COMPLETED) for trial in waiting])
@@ -129,14 +140,14 @@ class Search:
         actions = [_json(action) for action in self._ask(name, *arguments)]
         if actions != recorded.actions:
             raise DetError(
-                f"the search method answers {name}{tuple(arguments)} with {actions}, and the record of experiment "
-                f"{self._experiment_id} has {recorded.actions} as event {recorded.number}; resume it with the code and "
-                "the releases it was begun with, or start a new experiment"
+                f"the search method answers {name}{tuple(arguments)} with {actions}, but event {recorded.number} of "
+                f"experiment {self._experiment_id} was recorded with {recorded.actions}; resume it with the code and "
+                "package versions that it was started with, or start a new experiment"
             )
         self._events += 1
 
     def _step(self, events: Sequence[Sequence[Any]], updates: dict[int, TrialUpdate]) -> list[Trial]:
-        """Tell the method, and record what it asks for; the trials that ended by that."""
+        """Report events to the method, record its actions, and return the trials that have ended."""
         before = self._events
         recorded, ordered = [], []
         for name, *arguments in events:
@@ -161,7 +172,7 @@ class Search:
         return ended
 
     def _note(self, after: Iterable[Trial]) -> list[Trial]:
-        """Remember how trials are now; those that have just ended."""
+        """Take over the new records of trials, and return the trials that have just ended."""
         ended = []
         for trial in after:
             before = self._trials.get(trial.request_id)
@@ -179,6 +190,8 @@ class Search:
         """Turn an action into an update of its trial.
 
         Args:
+            action: the action.
+            updates: the updates so far, by request id. The new one is added.
             event: the event that the method answers with the action.
         """
         now = self._now(action.request_id, updates)
@@ -192,18 +205,19 @@ class Search:
         return _update(self._trials[request_id])
 
     def _problem(self, action: Action, now: TrialUpdate | None) -> str:
+        """Return why the action is impossible, or "" if it is possible."""
         if isinstance(action, Create):
-            return "there is such a trial already" if now else ""
+            return "that trial exists already" if now else ""
         if now is None:
-            return "it has created no such trial"
+            return "it has not created that trial"
         if now.ordered is not None:
-            return "the trial still has an order to train"
+            return "the trial has not finished its previous order"
         if isinstance(action, Close):
             return ""
         if now.state.final:
             return "the trial has ended"
         reached = self._lengths.get(action.request_id, 0)
-        return f"the trial has trained {reached:g}" if action.length and action.length <= reached else ""
+        return f"the trial has already trained {reached:g}" if action.length and action.length <= reached else ""
 
     def _updated(self, action: Action, now: TrialUpdate | None, event: tuple[Any, ...]) -> TrialUpdate:
         if now is None:
@@ -223,20 +237,16 @@ class Search:
         origin = self._trials[action.source].id
         if event[0] == "on_exit" and event[2] == INVALID_HP:
             start = self._trials[event[1]].source_checkpoint
-            if (
-                start and self._store.checkpoint(start).trial_id == origin
-            ):  # later checkpoints of the source belong to the next round
+            if start and self._store.checkpoint(start).trial_id == origin:  # newer ones belong to the next round
                 return start
         checkpoints = self._store.checkpoints(trial_id=origin)
         if not checkpoints:
-            raise DetError(
-                f"the search method asks for {action}, but that source has saved no checkpoint to start from"
-            )
+            raise DetError(f"the search method asks for {action}, but its source trial has not saved any checkpoint")
         return checkpoints[-1].uuid
 
 
 def _update(trial: Trial) -> TrialUpdate:
-    """That changes nothing."""
+    """Return an update that leaves the trial as it is."""
     return TrialUpdate(request_id=trial.request_id, state=trial.state, ordered=trial.ordered)
 
 
@@ -246,11 +256,11 @@ def _outcome(trials: Iterable[Trial]) -> State:
 
 
 def _length(trial: Trial) -> float:
-    """How long it has trained."""
+    """Return the length for which a trial has trained, in the unit of the searcher."""
     return (trial.searcher_length or 0) * (1.0 if trial.ordered is None else trial.progress)
 
 
 def _json(action: Action) -> list[Any]:
-    """As the record gives it back."""
+    """Return an action in the form in which the tracking store returns it."""
     written: list[Any] = to_jsonable_python(plain(action))
     return written

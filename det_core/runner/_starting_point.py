@@ -19,7 +19,7 @@ class StartingPoint:
     """Start of a run at a checkpoint or at the beginning."""
 
     checkpoint: Checkpoint | None
-    """None for a start at the beginning."""
+    """Checkpoint to start from, or None for a start at the beginning."""
     damaged: Sequence[Checkpoint] = ()
     """Newer checkpoints that cannot be restored."""
 
@@ -42,6 +42,10 @@ def starting_point(
     """Choose where the next run of a trial starts.
 
     Args:
+        store: the tracking store.
+        storage: the storage of the experiment's checkpoints.
+        trial: the trial to start.
+        searcher: the searcher section of the config, which may name a checkpoint of another trial.
         from_beginning: whether a trial that has lost all its checkpoints starts from the beginning.
 
     Raises:
@@ -77,7 +81,7 @@ def _newest_intact(store: TrackingStore, storage: StorageManager, known: Sequenc
         passed.append(one.uuid)
     if intact:
         for uuid in passed:
-            store.fail_checkpoint(uuid, _MISSING)  # changes COMPLETED ones only
+            store.fail_checkpoint(uuid, _MISSING)  # changes completed checkpoints only
     damaged = [one for one in map(store.checkpoint, passed) if one.state is CheckpointState.ERROR]
     return StartingPoint(intact, damaged)
 

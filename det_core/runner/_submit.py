@@ -1,4 +1,4 @@
-"""Record a new experiment."""
+"""Submission of new experiments."""
 
 from __future__ import annotations
 
@@ -19,19 +19,29 @@ from det_core.tracking.secret_files import fill, keep, references
 def submit(
     store: TrackingStore, config: ExperimentConfig, context_dir: Path, *, original_config: str = ""
 ) -> Experiment:
-    """Record the experiment with its code, QUEUED, ready for a runner.
+    """Record a new experiment with its code, ready for a runner.
 
-    Secrets of the config go to files under ``DET_HOME``. The record has references in their places: in the config, in
-    its text, and in the YAML files of the context directory, which are often the same text or a variant of it.
+    Secrets of the config are moved to files under ``DET_HOME``. The tracking store has references in their places: in
+    the config, in its text, and in the YAML files of the context directory, which often contain the same text.
+
+    Args:
+        store: the tracking store.
+        config: the config of the experiment.
+        context_dir: directory with the user's code.
+        original_config: text of the config as the user wrote it.
+
+    Returns:
+        The experiment in state QUEUED.
 
     Raises:
         DetError: the context directory is missing, too large, or ``DET_HOME``.
-        InvalidExperimentException: the config asks for what cannot run here, or to start from what is not there.
+        InvalidExperimentException: the config cannot run on this host, or its source checkpoint does not exist.
         SecretMissing: the config was recorded before, and a secret that it refers to is not on this host.
     """
     if config.entrypoint is None:
         raise InvalidExperimentException(
-            "the config has no entrypoint; for example: entrypoint: model_def:MyTrial, or entrypoint: python3 train.py"
+            "the config has no entrypoint; add one, such as entrypoint: model_def:MyTrial or "
+            "entrypoint: python3 train.py"
         )
     backends.choose(config, None, os.environ)
     complete = fill(config.dump())

@@ -1,4 +1,4 @@
-"""One trial: launch it, watch it, start it again, until there is an outcome."""
+"""Execution of one trial, with its restarts."""
 
 from __future__ import annotations
 
@@ -36,14 +36,23 @@ _LAUNCH_TIMEOUT = 60.0
 """Seconds for which a launch is retried."""
 _LAUNCH_EVERY = 1.0
 _PREEMPTION_TIMEOUT = 600.0
-"""Seconds from a request to leave until the trial is killed, unless the config sets preemption_timeout."""
+"""Seconds from a request to stop until the trial is killed, unless the config sets preemption_timeout."""
 _NO_LAUNCH = (LaunchError, PluginError, InvalidExperimentException)
 _NOT_STARTED = (126, 127)
-"""Exit codes of a shell, and of our launcher, whose command could not be started."""
+"""Exit codes with which shells and our launcher report a command that could not be started."""
 
 
 class Outcome(Enum):
-    """How a trial ended."""
+    """Outcome of an order to train a trial.
+
+    Attributes:
+        COMPLETED: the trial has finished its order.
+        STOPPED: the trial has stopped itself early.
+        INVALID_HP: the trial has rejected its hyperparameters.
+        FAILED: the trial has failed and is not restarted.
+        INTERRUPTED: the trial has stopped on request.
+        POSTPONED: the trial could not be started, and waits until the experiment is resumed.
+    """
 
     COMPLETED = "completed"
     STOPPED = "stopped"
@@ -55,12 +64,13 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Ended:
-    """A trial's outcome.
+    """Result of an order to train a trial.
 
     Attributes:
-        metric: the searcher metric if it is COMPLETED; NaN if it reported none.
-        error: the reason if it FAILED, or if it was POSTPONED until the experiment is resumed.
-        trained: whether it is known to have trained a batch, now or earlier.
+        outcome: the outcome.
+        metric: the searcher metric of a COMPLETED trial, or NaN if it has reported none.
+        error: the reason why the trial has FAILED or is POSTPONED.
+        trained: whether the trial is known to have trained a batch, now or earlier.
     """
 
     outcome: Outcome
@@ -71,7 +81,16 @@ class Ended:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRunner:
-    """Runs trials of one experiment, from any thread."""
+    """Runner for the trials of one experiment. It may be used from any thread.
+
+    Args:
+        store: the tracking store.
+        config: the config of the experiment.
+        launcher: the launcher that starts the processes.
+        lease: the holder of the experiment's lease.
+        storage: the storage of the experiment's checkpoints.
+        from_beginning: whether a trial that has lost all its checkpoints starts from the beginning.
+    """
 
     store: TrackingStore
     config: ExperimentConfig
@@ -79,13 +98,13 @@ class TrialRunner:
     lease: str
     storage: StorageManager
     from_beginning: bool
-    """Whether a trial that has lost all its checkpoints starts from the beginning."""
 
     def run(self, trial: Trial, requested: Callable[[], State | None]) -> Ended:
         """Run the trial from its newest intact checkpoint, with up to max_restarts restarts.
 
         Args:
-            requested: what the trial is asked for by now, a key of `REQUESTS`; None lets it train.
+            trial: the trial to run.
+            requested: function that returns the current request, a key of `REQUESTS`, or None to continue training.
         """
         failures = trial.restarts
         watch = FailureWatch(self.store, trial.id, is_silent=is_command(self.config.entrypoint))
@@ -105,14 +124,14 @@ class TrialRunner:
             except _NO_LAUNCH as failure:
                 return Ended(Outcome.FAILED, error=str(failure), trained=watch.has_trained)
             run = self.store.run(trial.id, run.run_id)
-            if run.early_exit == EarlyExitReason.INVALID_HP.value:  # workers that waited for that one may have failed
+            if run.early_exit == EarlyExitReason.INVALID_HP.value:  # workers that waited for it may have failed
                 return Ended(Outcome.INVALID_HP)
             if code == 0 and run.early_exit:
                 return Ended(Outcome.STOPPED)
             if code == 0 and not run.preemption_acknowledged:
                 return Ended(Outcome.COMPLETED, metric=self._searcher_metric(trial))
             if code == 0 or requested():
-                continue  # it left on request, and did not fail
+                continue  # it stopped on request
             if self._was_damaged(start):
                 continue  # the next run starts from an older checkpoint
             failures = self.store.count_restart(trial.id, lease=self.lease)
@@ -136,7 +155,7 @@ class TrialRunner:
         entrypoint = self.config.entrypoint
         command = shlex.join(entrypoint) if isinstance(entrypoint, tuple) else entrypoint
         return (
-            f"the entrypoint {command!r} could not be started (exit code {code}: {error}); programs are looked for in "
+            f"the entrypoint {command!r} could not be started (exit code {code}: {error}); programs are searched in "
             f"{Path(sys.executable).parent} and on PATH, files in the context directory; "
             "a trial class is written as module:Class"
         )
@@ -174,13 +193,13 @@ class TrialRunner:
                 code = self._watch(allocation, logs, requested)
             finally:
                 allocation.close()
-            how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
+            how = f"was terminated by signal {-code}" if code < 0 else f"exited with code {code}"
             logs.add(None, "det", f"{name} {how}")
-            told = [*reasons, logs.error] if code > 0 else []
-            return code, next(filter(None, told), f"the worker {how}")
+            reported = [*reasons, logs.error] if code > 0 else []
+            return code, next(filter(None, reported), f"the worker {how}")
 
     def _unpack_code(self, trial: Trial, ending: ExitStack) -> Path:
-        """Return a directory with the code for this run only, which is removed at the end.
+        """Unpack the code into a directory for this run, which ``ending`` removes, and return it.
 
         It is in ``DET_HOME``, because a cleaner of temporary files could remove code that the run has yet to import.
         """
@@ -192,22 +211,26 @@ class TrialRunner:
         return directory
 
     def _launch(self, request: LaunchRequest, logs: LogWriter, requested: Callable[[], State | None]) -> Allocation:
-        """Start the processes, and retry while a later attempt may succeed. Raises as `Launcher.start`."""
+        """Start the processes, and retry while a later attempt may succeed.
+
+        Raises:
+            LaunchError, LaunchDelayed: as `Launcher.start`.
+        """
         give_up_at = time.monotonic() + _LAUNCH_TIMEOUT
-        told = ""
+        reported = ""
         while True:
             try:
                 return self.launcher.start(request)
             except LaunchDelayed as delay:
                 if requested() or time.monotonic() > give_up_at:
                     raise
-                if str(delay) != told:
-                    told = str(delay)
-                    logs.add(None, "det", f"not started yet, trying again: {told}")
+                if str(delay) != reported:
+                    reported = str(delay)
+                    logs.add(None, "det", f"not started yet, trying again: {reported}")
                 time.sleep(_LAUNCH_EVERY)
 
     def _watch(self, allocation: Allocation, logs: LogWriter, requested: Callable[[], State | None]) -> int:
-        """Wait for the end, passing on requests to leave."""
+        """Wait for the processes, pass requests to stop on to them, and return their exit code."""
         kill_at: float | None = None
         while (code := allocation.wait(_TICK)) is None:
             logs.check()
@@ -221,7 +244,7 @@ class TrialRunner:
         return code
 
     def _searcher_metric(self, trial: Trial) -> float:
-        """What the trial completed its operation with, else its latest validation's."""
+        """Return the metric of the completed searcher operation, else of the latest validation."""
         operation = self.store.searcher_operation(trial.id)
         if operation and operation.metric is not None:
             return operation.metric

@@ -1,4 +1,4 @@
-"""The trials that train now, each watched by a thread of its own."""
+"""Pool of threads in which trials train."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from det_core.runner._requests import Requests
 from det_core.runner._trial import Ended
 
 _MOST = 256
-"""Trials at once where the launcher sets no limit."""
+"""Maximum number of trials at once if the launcher sets no limit."""
 
 Run = Callable[[Trial, Callable[[], State | None]], Ended]
-"""Trains a trial until it ends or is asked to leave."""
+"""Function that trains a trial until it ends or is requested to stop."""
 
 
 class Trials:
-    """Trains up to ``places`` trials at once (None: the launcher queues them). Leaving it kills what still trains."""
+    """Pool of training trials, each in a thread of its own. At the end of the context, it kills those that still train.
+
+    Args:
+        run: function that trains one trial.
+        requests: requests to pause or end the experiment.
+        places: maximum number of trials at once, or None if the launcher queues them.
+    """
 
     def __init__(self, run: Run, requests: Requests, places: int | None) -> None:
         self.asked: dict[int, State] = {}
-        """Trials that somebody asked to end, by id -> how."""
+        """Requests to end single trials, by trial id."""
         self._run = run
         self._requests = requests
         self._places = places or _MOST
@@ -47,14 +53,18 @@ class Trials:
 
     @property
     def full(self) -> bool:
+        """Whether as many trials train as may train at once."""
         return len(self._training) >= self._places
 
     def start(self, trial: Trial) -> None:
-        """Start to train it."""
+        """Start to train a trial in the background."""
         self._training[self._pool.submit(self._run, trial, partial(self._requested, trial.id))] = trial
 
     def wait(self, timeout: float) -> list[tuple[Trial, Ended]]:
-        """Wait up to ``timeout`` seconds for some to end; those that did. Raises what kept one from ending properly."""
+        """Wait up to ``timeout`` seconds until a trial ends, and return the ended trials with their results.
+
+        Errors that ``run`` raises are raised here.
+        """
         done, _ = wait(self._training, timeout, FIRST_COMPLETED)
         ended = [(self._training.pop(future), future.result()) for future in done]
         return sorted(ended, key=lambda one: one[0].id)

@@ -1,4 +1,4 @@
-"""The checkpoint of an earlier trial that the trials of an experiment start from."""
+"""Checkpoint of an earlier trial that the trials of an experiment start from."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ from det_core.errors import InvalidExperimentException, RecordNotFound
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore
 
-_LISTS = "`det checkpoint list` shows what there is"
+_LISTS = "`det checkpoint list` shows the existing ones"
 
 
 def source_checkpoint(store: TrackingStore, searcher: SearcherConfig) -> Checkpoint | None:
-    """What ``source_checkpoint_uuid`` names, or the latest checkpoint of ``source_trial_id``; None without either.
+    """Return the checkpoint that the trials of an experiment start from.
+
+    Args:
+        store: the tracking store.
+        searcher: the searcher section of the config.
+
+    Returns:
+        The checkpoint ``source_checkpoint_uuid``, the latest one of ``source_trial_id``, or None without either key.
 
     Raises:
-        InvalidExperimentException: there is no such checkpoint, or both keys are given.
+        InvalidExperimentException: the checkpoint does not exist or cannot be restored, or both keys are set.
     """
     trial_id, uuid = searcher.source_trial_id, searcher.source_checkpoint_uuid
     if trial_id is not None and uuid is not None:
         raise InvalidExperimentException(
-            "searcher has both source_trial_id and source_checkpoint_uuid; a trial starts from one: remove the other"
+            "searcher has both source_trial_id and source_checkpoint_uuid; remove one of them"
         )
     try:
         if uuid is not None:
@@ -34,8 +41,8 @@ def check_stored(source: Checkpoint, storage: StorageManager) -> None:
     """Raise InvalidExperimentException if the experiment's own storage does not hold the checkpoint."""
     if not storage.list(source.uuid):
         raise InvalidExperimentException(
-            f"checkpoint {source.uuid} of trial {source.trial_id}, to start from, is not in this experiment's "
-            f"checkpoint_storage; give the one of that trial, which has type {source.storage.get('type')!r}; "
+            f"the source checkpoint {source.uuid} of trial {source.trial_id} is not in this experiment's "
+            f"checkpoint_storage; use the storage of that trial, which has type {source.storage.get('type')!r}; "
             f"`det checkpoint describe {source.uuid}` shows it"
         )
 
@@ -43,8 +50,8 @@ def check_stored(source: Checkpoint, storage: StorageManager) -> None:
 def _complete(checkpoint: Checkpoint) -> Checkpoint:
     if checkpoint.state is not CheckpointState.COMPLETED:
         raise InvalidExperimentException(
-            f"searcher.source_checkpoint_uuid: checkpoint {checkpoint.uuid} is {checkpoint.state.value}, and trials "
-            f"start from one that is {CheckpointState.COMPLETED.value}; {_LISTS}"
+            f"searcher.source_checkpoint_uuid: checkpoint {checkpoint.uuid} is {checkpoint.state.value}, but trials "
+            f"can only start from one that is {CheckpointState.COMPLETED.value}; {_LISTS}"
         )
     return checkpoint
 

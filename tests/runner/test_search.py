@@ -111,7 +111,7 @@ def test_another_runner_takes_it_up(search: Any, store: TrackingStore, experimen
 
 def test_another_method_is_not_resumed(search: Any, store: TrackingStore, experiment_id: int) -> None:
     search(FIRST)
-    with pytest.raises(DetError, match=r"start\(\) with .*'Train', 0, 5.* has .*'Train', 0, 4.* as event 0; resume it"):
+    with pytest.raises(DetError, match=r"start\(\) with .*'Train', 0, 5.*event 0 .*'Train', 0, 4.*; resume it"):
         search([Create(0, HPARAMS), Train(0, 5)])
     assert len(store.search_events(experiment_id)) == 1
 
@@ -135,13 +135,13 @@ def test_a_snapshot_shortens_the_replay(
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ([Create(0, {})], "there is such a trial already"),
-        ([Train(5, 4)], "it has created no such trial"),
-        ([Train(1, 8)], "still has an order to train"),
-        ([Close(1)], "still has an order to train"),
+        ([Create(0, {})], "that trial exists already"),
+        ([Train(5, 4)], "it has not created that trial"),
+        ([Train(1, 8)], "has not finished its previous order"),
+        ([Close(1)], "has not finished its previous order"),
         ([Close(0), Train(0, 8)], "the trial has ended"),
-        ([Train(0, 4)], "the trial has trained 4"),
-        ([Create(2, {}, source=0)], "that source has saved no checkpoint to start from"),
+        ([Train(0, 4)], "the trial has already trained 4"),
+        ([Create(2, {}, source=0)], "its source trial has not saved any checkpoint"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_no_trace(

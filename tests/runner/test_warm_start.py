@@ -168,7 +168,10 @@ def test_deleted_checkpoints_are_refused(train: Train, refused: Callable[..., No
     first = train(saves=2)
     uuid = first.checkpoints[-1].uuid
     assert main(["checkpoint", "rm", uuid, "--yes"]) == 0
-    refused(f"checkpoint {uuid} is DELETED, and trials start from one that is COMPLETED", source_checkpoint_uuid=uuid)
+    refused(
+        f"checkpoint {uuid} is DELETED, but trials can only start from one that is COMPLETED",
+        source_checkpoint_uuid=uuid,
+    )
     assert train(source_trial_id=first.trial_id).starts == [[first.checkpoints[0].uuid, 1, 0]]
 
 
@@ -176,7 +179,7 @@ def test_what_is_not_in_the_storage_is_refused(train: Train, refused: Callable[.
     first = train()
     (source,) = first.checkpoints
     elsewhere = {"checkpoint_storage": {"type": "directory", "container_path": str(tmp_path / "elsewhere")}}
-    message = f"{source.uuid} of trial 1, to start from, is not in this experiment's checkpoint_storage; .*'directory'"
+    message = f"{source.uuid} of trial 1 is not in this experiment's checkpoint_storage; .*'directory'"
     refused(message, source_trial_id=first.trial_id, others=elsewhere)
     storage.delete(open_block(source.storage), source.uuid)
     refused(message, source_checkpoint_uuid=source.uuid)
