@@ -1,1 +1,1 @@
-"""Where the processes of a trial start: the local launcher, a backend's workers, and their entry point."""
+"""Local launcher, start of a backend's workers, and the entry point of workers."""

@@ -1,4 +1,4 @@
-"""The agent of one node: it starts the command, passes on its output, and tells it when to leave."""
+"""Agent of one node, which starts the command, forwards its output, and requests its preemption."""
 
 from __future__ import annotations
 
@@ -23,17 +23,22 @@ from det_core.launch._lines import RANK_TEMPLATE, Lines
 from det_core.scratch import scratch_directory
 
 _PATIENCE = 10.0
-"""Seconds for threads to end."""
+"""Seconds to wait for the end of each thread."""
 _CHUNK = 1 << 16
 _LONGEST_PARENT = 60
+"""Maximum length of a path in bytes under which the path of the agent's socket is short enough."""
 
 
 class Agent(Allocation):
-    """Runs the processes of one launch on this node, under a guard that leaves none behind.
+    """Processes of one launch on this node, run by a guard that leaves none of them behind.
 
     Args:
-        lock: a file descriptor that all of them inherit.
-        closed: called once all of it is over.
+        request: the launch request, with the details that the launcher adds.
+        lock: file descriptor that all processes inherit.
+        closed: function called at the end of `close`.
+
+    Raises:
+        OSError: the processes could not be started.
     """
 
     def __init__(self, request: LaunchRequest, *, lock: int, closed: Callable[[], None]) -> None:
@@ -143,5 +148,5 @@ def _short_parent() -> Path:
 
 
 def _tell(client: socket.socket) -> None:
-    with suppress(OSError):  # it has left already
+    with suppress(OSError):  # the client has disconnected
         client.sendall(agent_channel.PREEMPT)

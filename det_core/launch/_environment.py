@@ -1,4 +1,4 @@
-"""The environment variables that tell a command what the info files tell."""
+"""Environment variables with the content of the info files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 _LONGEST = 131_072
-"""Bytes of one environment string with its name and final NUL (execve(2), MAX_ARG_STRLEN)."""
+"""Maximum size of an environment string in bytes, with its name and final NUL (execve(2), MAX_ARG_STRLEN)."""
 
-# File -> variable -> key.
 _VARIABLES = {
     "cluster.json": {
         "DET_CLUSTER_ID": "cluster_id",
@@ -30,10 +29,17 @@ _VARIABLES = {
         "DET_EXPERIMENT_CONFIG": "config",
     },
 }
+"""Key of each variable in its info file, by file and variable."""
 
 
 def variables(info: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Text as it is, everything else as JSON; what has no value is left out."""
+    """Return the environment variables of a command.
+
+    Texts are passed as they are, other values as JSON. Variables without a value are omitted.
+
+    Args:
+        info: the info files, as `LaunchRequest.info`.
+    """
     values = {
         name: info[file][key]
         for file, names in _VARIABLES.items()
@@ -44,5 +50,5 @@ def variables(info: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def too_long(variables: Mapping[str, str]) -> list[str]:
-    """Which of them no process could be started with."""
+    """Return the names of the variables that are too long to start a process with."""
     return [name for name, value in variables.items() if len(f"{name}={value}\0".encode()) > _LONGEST]

@@ -1,13 +1,12 @@
-"""Runs a command so that no process of it stays behind: ``python _guard.py CHANNEL ARGUMENT...``.
+"""Guard process that runs a command and leaves no process of it behind, ``python _guard.py CHANNEL ARGUMENT...``.
 
-The agent starts this file as a script between itself and the command; it imports the standard library
-alone. Launchers such as torchrun put their workers into sessions of their own, where no signal to a
-process group reaches them. So this process adopts every orphan below it (prctl(2),
-PR_SET_CHILD_SUBREAPER), and ends all of them when the command has ended, when the agent says so, or
-soon after the agent is gone. It exits as the command did.
+The agent starts this file as a script between itself and the command, so it only imports the standard library.
+Launchers such as torchrun put their workers into sessions of their own, where signals to a process group do not reach
+them. The guard therefore adopts every orphan below it (prctl(2), PR_SET_CHILD_SUBREAPER). It ends all of them when the
+command has ended, when the agent requests it, or soon after the agent is gone. It exits as the command did.
 
-There are two of these processes, one the child of the other, because either may be killed. The remaining one then
-ends everything at once.
+There are two guard processes, one the child of the other, because either may be killed. The remaining one then ends
+everything at once.
 """
 
 from __future__ import annotations
@@ -24,17 +23,22 @@ from collections import defaultdict
 from pathlib import Path
 
 GRACE = 8.5
-"""Seconds in which the command may end by itself once the agent is gone; workers that know of it take 8."""
+"""Seconds that the command has to end by itself once the agent is gone. Workers that notice the loss take up to 8 s."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""Exit codes when the command could not be started, as a shell's."""
+"""Exit codes for a command that could not be started, the same as in a shell."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-"""A command may signal its own process group, in which this process is too."""
+"""Signals that the guard ignores, because a command may send them to its process group, which includes the guard."""
 
 
 def main(channel: int, argv: list[str]) -> int:
-    """Run the command to its end; its exit code."""
+    """Run the command to its end, and return its exit code.
+
+    Args:
+        channel: file descriptor of the pipe from the agent, as for `_obey`.
+        argv: the command.
+    """
     os.set_inheritable(channel, False)
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -49,7 +53,7 @@ def main(channel: int, argv: list[str]) -> int:
             argv[0], argv, os.environ, setsigdef=[*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ], setsigmask=[]
         )
     except OSError as error:
-        print(f"cannot start {argv[0]!r}: {error.strerror}", file=sys.stderr)  # noqa: T201  (into the trial's log)
+        print(f"cannot start {argv[0]!r}: {error.strerror}", file=sys.stderr)  # noqa: T201  (to the trial's log)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     return _guard(command, from_outer, 0)
 
@@ -58,8 +62,9 @@ def _guard(child: int, channel: int, grace: float) -> int:
     """Wait for the child, end all processes that it left behind, and return its exit code.
 
     Args:
-        channel: ends when the process above this one is gone.
-        grace: seconds in which the child may end by itself after that.
+        child: process id of the child.
+        channel: file descriptor of a pipe that reaches its end when the parent of this process is gone.
+        grace: seconds that the child then has to end by itself.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -72,7 +77,7 @@ def _guard(child: int, channel: int, grace: float) -> int:
 
 
 def _obey(channel: int, grace: float) -> None:
-    """End everything at once if a byte arrives, or after ``grace`` seconds if the stream ends."""
+    """End everything at once when a byte arrives, or ``grace`` seconds after the end of the stream."""
     if not os.read(channel, 1):
         time.sleep(grace)
     while True:
@@ -114,7 +119,7 @@ def _kill_descendants() -> None:
 
 def _die_of(number: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError):  # the action of SIGKILL cannot be set, and need not
+    with contextlib.suppress(OSError):  # SIGKILL has no handler to reset
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

@@ -1,4 +1,4 @@
-"""Starts a command under the guard."""
+"""Command that runs under the guard."""
 
 from __future__ import annotations
 
@@ -13,15 +13,23 @@ from typing import IO
 from det_core.launch import _guard
 
 _PATIENCE = 10.0
-"""Seconds for killed processes to end."""
+"""Seconds to wait for the end of killed processes."""
 
 
 class Guarded:
-    """A command in a session of its own, where a Ctrl-C in the terminal does not reach it; all of it ends with it.
+    """Command in a session of its own, which a Ctrl-C in the terminal does not reach.
+
+    All processes that the command has started end with it.
 
     Args:
-        inherit: file descriptors that all processes keep open; None: those that every child of this process inherits.
-        output: where both of its streams go, as `subprocess.Popen` takes it.
+        argv: the command.
+        env: its whole environment.
+        cwd: its working directory, or None for that of this process.
+        inherit: file descriptors that all processes keep open, or None for all inheritable ones of this process.
+        output: target of stdout and stderr, as for `subprocess.Popen`.
+
+    Raises:
+        OSError: the guard could not be started.
     """
 
     def __init__(
@@ -55,12 +63,12 @@ class Guarded:
 
     @property
     def streams(self) -> list[tuple[str, IO[bytes]]]:
-        """What it prints, if ``output`` is a pipe."""
+        """Names and pipes of the output streams. To be used only if ``output`` is a pipe."""
         assert self._process.stdout and self._process.stderr
         return [("stdout", self._process.stdout), ("stderr", self._process.stderr)]
 
     def wait(self, timeout: float) -> int | None:
-        """Its exit code (negative = a signal), or None if it still runs after that many seconds."""
+        """Return the exit code (negative for a signal), or None if the command still runs after ``timeout`` seconds."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -68,13 +76,13 @@ class Guarded:
 
     def kill(self) -> None:
         """End all processes at once and wait for them, except for those that the kernel cannot end."""
-        with contextlib.suppress(BrokenPipeError):  # it has ended
+        with contextlib.suppress(BrokenPipeError):  # the guard has ended
             os.write(self._to_guard, b"!")
-        if self.wait(_PATIENCE) is None:  # it may be stopped; the inner guard ends all that can be ended
+        if self.wait(_PATIENCE) is None:  # the guard may be stopped, but the inner guard ends all that can be ended
             self._process.kill()
             self.wait(_PATIENCE)
 
     def close(self) -> None:
-        """End what is left."""
+        """End the remaining processes and close the channel to the guard."""
         self.kill()
         os.close(self._to_guard)

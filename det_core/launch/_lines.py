@@ -1,4 +1,4 @@
-"""From the bytes that a process prints to lines of text, and the ranks that printed them."""
+"""Conversion of process output from bytes to lines with ranks."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ import time
 from collections.abc import Callable, Iterator
 
 _LONGEST = 1 << 16
-"""Characters; longer lines are cut."""
+"""Maximum length of a line in characters. Longer lines are split."""
 _BAR_EVERY = 10.0
-"""Seconds between two looks at a line that is overwritten again and again."""
+"""Seconds between two reports of a line that is overwritten repeatedly."""
 _PREFIX = re.compile(r"\[rank=(\d+)\] ?|\[rank(\d+)\]: ?|\[default(\d+)\]:")
-"""Written by our launchers, by torch.distributed around a traceback, and by ``torchrun --tee``."""
+"""Prefixes with a rank, as written by our launchers, by torch.distributed in tracebacks, and by ``torchrun --tee``."""
 
 RANK_TEMPLATE = "[rank=${rank}] "
-"""For torchrun's TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE: its own prefix tells only the local rank."""
+"""Value of TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE for torchrun, whose default prefix has only the local rank."""
 
 
 class Lines:
-    """Cuts one stream into lines of (rank, text); rank None = the line does not say.
+    """Incremental decoder that splits one stream into lines, each with the rank that printed it.
 
-    Of text that carriage returns overwrite, such as a progress bar, the last state counts.
+    The rank is None if the line has no prefix. Of text that carriage returns overwrite, such as a progress bar, only
+    the last state counts.
+
+    Args:
+        clock: function that returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,11 +34,15 @@ class Lines:
         self._looked_at = clock()
         self._rest = ""
         self._continues = False
-        """Whether the beginning of the current line was given away already."""
+        """Whether the beginning of the current line has already been returned."""
         self._rank: int | None = None
 
     def feed(self, data: bytes) -> Iterator[tuple[int | None, str]]:
-        """The lines that are known now; no data = the end of the stream."""
+        """Yield the lines that are complete now, as pairs of rank and text.
+
+        Args:
+            data: the next bytes of the stream, or none at its end.
+        """
         *lines, self._rest = (self._rest + self._decode(data, final=not data)).split("\n")
         for line in lines:
             yield from self._line(line, ends=True)
@@ -55,13 +63,13 @@ class Lines:
             self._rank, line = _split(line)
         text = line.rstrip("\r").rpartition("\r")[2]
         if continues and not text:
-            return  # only the end of what was shown
+            return  # only the end of a line that has been returned
         for start in range(0, len(text) or 1, _LONGEST):
             yield self._rank, text[start : start + _LONGEST]
 
 
 def _split(line: str) -> tuple[int | None, str]:
-    """The rank and the line without its prefixes."""
+    """Return the rank and the line without its prefixes."""
     rank = None
     while match := _PREFIX.match(line):
         rank = rank if rank is not None else int(match[match.lastindex or 0])

@@ -1,4 +1,4 @@
-"""All workers of one node, from their start by the backend to the end of the last."""
+"""Workers of one node, from their start by the backend to the end of the last one."""
 
 from __future__ import annotations
 
@@ -21,19 +21,23 @@ from det_core.launch._threads import threads
 from det_core.scratch import scratch_directory
 
 PATIENCE = 8.0
-"""Seconds from the first worker's failure until the others are killed, unless the backend ends them before."""
+"""Seconds from the failure of the first worker until the others are killed, unless the backend ends them earlier."""
 _TICK = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """This node among those of a trial.
+    """One node of a trial, the one on which this process runs.
 
     Args:
-        hosts: the address of every node; the chief's is first.
-        node: index of this one.
-        slots: workers on each.
-        port: free on the chief's node, as is the one after it; None = found, which takes that there is one node.
+        hosts: addresses of all nodes, starting with that of the chief.
+        node: index of this node.
+        slots: number of workers on each node.
+        port: port that is free on the chief's node, as is the next one. None finds free ports, which requires that
+            there is only one node.
+
+    Raises:
+        LaunchError: an argument is out of range, or several nodes have no common port or key.
     """
 
     hosts: Sequence[str]
@@ -43,33 +47,41 @@ class Node:
 
     def __post_init__(self) -> None:
         if not 0 <= self.node < len(self.hosts):
-            raise LaunchError(f"the node is {self.node}; expected an index of {', '.join(self.hosts)}, from 0")
+            raise LaunchError(
+                f"the index of the node is {self.node}; expected an index into {', '.join(self.hosts)}, from 0"
+            )
         if self.slots < 1:
-            raise LaunchError(f"the slots are {self.slots}; expected 1 or more on each node")
+            raise LaunchError(f"the number of slots is {self.slots}; expected 1 or more on each node")
         if self.port is not None and not 0 < self.port < (1 << 16) - 1:
             raise LaunchError(f"the port is {self.port}; expected 1 to 65534")
         if len(self.hosts) > 1 and self.port is None:
-            raise LaunchError("several nodes must agree on a port; give the same --port P, free on the first of them")
+            raise LaunchError(
+                "several nodes must agree on a port; give the same --port P on each, free on the first node"
+            )
         if len(self.hosts) > 1 and "DET_COMM_KEY" not in os.environ:
             raise LaunchError(
                 "several nodes must share a secret, so that no stranger joins; set DET_COMM_KEY to the same 32 or "
-                "more random characters on each, for example those that `openssl rand -hex 32` prints"
+                "more random characters on each node, for example to the output of `openssl rand -hex 32`"
             )
 
     def run(self, name: str, backend: Backend, worker: Sequence[str], env: Mapping[str, str]) -> int:
         """Start the workers and wait for their end.
 
-        All of them end within 10 s of the failure or death of one that `det_core.launch.worker` runs in, others as
-        soon as the backend's launcher sees it. What this process is ended by ends them all.
+        If a worker that runs `det_core.launch.worker` fails or dies, all workers end within 10 s. If another worker
+        does, they end as soon as the backend's launcher notices. All workers end with this process.
 
         Args:
-            env: what workers shall know besides.
+            name: name of the backend.
+            backend: the backend.
+            worker: command of each worker.
+            env: additional environment variables of the workers.
 
         Returns:
-            0, or an exit code other than 0: where a worker told why it failed, that worker's, which is printed.
+            The exit code, 0 if all workers succeeded. If a worker has left a failure note, it is the code of that
+            worker, whose note is printed.
 
         Raises:
-            LaunchError: they cannot be started.
+            LaunchError: the workers cannot be started.
         """
         with scratch_directory("node") as scratch:
             directory, notes = scratch / "backend", scratch / "verdicts"
@@ -79,7 +91,7 @@ class Node:
                 place = Place(hosts=self.hosts, node=self.node, slots=self.slots, port=port, directory=directory)
                 start = backend.start(place, worker)
             environment = {**self._environment(meeting), _verdict.DIRECTORY: str(notes), backends.NAME: name}
-            # Whoever started this process may wait for the end of all that inherit a lock.
+            # The starter of this process may wait for the end of all processes that inherit its lock.
             command = Guarded(start.argv, {**os.environ, **environment, **env, **start.env}, inherit=None)
             with closing(command):
                 code = _wait(command, notes)
@@ -94,7 +106,7 @@ class Node:
             yield port, meeting
 
     def _environment(self, meeting: int) -> dict[str, str]:
-        """What all workers need, whatever starts them."""
+        """Return the environment variables that the workers of all backends need."""
         return {
             backends.CHIEF: self.hosts[0],
             backends.PORT: str(meeting),

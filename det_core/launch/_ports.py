@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 @contextmanager
 def free_ports(count: int) -> Iterator[list[int]]:
-    """That many free ports, which nobody else gets meanwhile."""
+    """Reserve ``count`` free ports while the block runs."""
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

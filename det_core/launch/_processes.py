@@ -14,10 +14,13 @@ _PROC = Path("/proc")
 
 
 def has_ended(pid: int, start: str = "") -> bool:
-    """Return whether a process is certainly gone. A zombie is; a process that cannot be inspected counts as alive.
+    """Return whether a process is certainly gone.
+
+    A zombie counts as gone, and a process that cannot be inspected counts as alive.
 
     Args:
-        start: its `start_time`, which distinguishes it from a later process with the same id; "" if unknown.
+        pid: id of the process.
+        start: its `start_time`, which distinguishes it from a later process with the same id, or "" if unknown.
     """
     if seen := _look_at(pid):
         is_zombie, started = seen
@@ -25,12 +28,12 @@ def has_ended(pid: int, start: str = "") -> bool:
     try:
         os.kill(pid, 0)
     except OSError as error:
-        return isinstance(error, ProcessLookupError)  # not if it is another user's
+        return isinstance(error, ProcessLookupError)  # a process of another user cannot be signaled
     return False
 
 
 def start_time(pid: int) -> str:
-    """Return a mark of when a process started, or "" if it is gone or cannot be inspected."""
+    """Return a text that identifies the start time of a process, or "" if it is gone or cannot be inspected."""
     seen = _look_at(pid)
     return seen[1] if seen else ""
 
@@ -50,7 +53,7 @@ def this_place() -> str:
 
 
 def end_lock_holders(path: Path) -> None:
-    """Kill the other processes of this user that hold a lock on the file, and all of their children."""
+    """Kill the other processes of this user that hold a lock on the file, and all their descendants."""
     import psutil  # slow to import, and needed only here and outside of Linux
 
     for pid in sorted(_lock_holders(path)):

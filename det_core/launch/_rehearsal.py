@@ -1,4 +1,4 @@
-"""A worker that meets the others and trains nothing; `det doctor` starts some."""
+"""Worker that meets the other workers and trains nothing. `det doctor` starts such workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from det_core.launch import backends
 
 
 def main() -> int:
-    """The chief prints which workers came, and from where."""
+    """Meet the other workers. The chief prints the rank and the host of each."""
     logging.basicConfig(level=logging.INFO)
     workers = backends.meet()
     hosts = workers.allgather((workers.rank, socket.gethostname()))

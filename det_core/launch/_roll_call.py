@@ -15,15 +15,17 @@ _SECONDS: Final = 5.0
 
 @contextmanager
 def naming_stuck_workers(workers: DistributedContext | None, timeout: float | None) -> Iterator[None]:
-    """Follow a `PeerLost` that names no worker by a roll call, and name the worker that does not answer.
+    """Hold a roll call after a `PeerLost` that names no worker, and name the worker that does not answer.
 
-    All workers must enter it in the same order.
+    All workers must enter the context in the same order.
 
     Args:
-        timeout: seconds after which the framework's collectives fail; None = they wait forever, and nothing is done.
+        workers: all workers, or None if there is only one, in which case nothing is done.
+        timeout: seconds after which the framework's collectives fail, or None if they never do, in which case nothing
+            is done.
 
     Raises:
-        PeerLate: a collective failed because of this worker.
+        PeerLate: a collective failed because of the worker that this error names.
     """
     if workers is None or timeout is None:
         yield

@@ -1,4 +1,4 @@
-"""Workers that train at once share the cores of their machine."""
+"""Thread limits for workers that share the cores of a machine."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _VARIABLE = "OMP_NUM_THREADS"
 
 
 def threads(slots: int) -> dict[str, str]:
-    """The variable that limits the threads of each worker, unless it is set already.
+    """Return the environment variable that limits the threads of each worker.
 
-    Threads of OpenMP wait for each other busily, so workers with more of them than there are cores train at a
-    fraction of their speed.
+    A value that is already set is kept. OpenMP threads wait for each other in busy loops, so workers that have more
+    threads than there are cores train at a fraction of their speed.
 
     Args:
-        slots: how many workers there may be on this machine.
+        slots: maximum number of workers on this machine.
     """
     return {_VARIABLE: os.environ.get(_VARIABLE) or str(max(1, len(os.sched_getaffinity(0)) // slots))}

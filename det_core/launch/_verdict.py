@@ -1,4 +1,4 @@
-"""Why workers failed, told past the backend's own launcher, which knows their exit codes at best."""
+"""Failure notes that workers leave in files, because backend launchers report at best their exit codes."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from pathlib import Path
 from det_core.launch._processes import has_ended
 
 DIRECTORY = "DET_VERDICT_DIR"
-"""Environment variable of workers: where those that fail leave a note."""
+"""Environment variable of workers with the directory for failure notes."""
 REASON = "det: the workers failed: "
-"""Begins the line on stderr that tells the verdict."""
+"""Beginning of the line on stderr that reports why the workers failed."""
 
 _CONSEQUENCE = re.compile(r"PeerLost|RankFailed|connection (was )?(reset|closed|refused)|broken pipe", re.IGNORECASE)
-"""How those fail whose peer has failed."""
-_DIED = "the process died without a word: it crashed, or was killed, for example for want of memory (see `dmesg`)"
+"""Errors of workers that fail because another worker has failed."""
+_DIED = (
+    "the process died without an error message; it crashed or was killed, for example for lack of memory (see `dmesg`)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """How one worker failed.
+    """Failure of one worker.
 
     Args:
-        rank: None if it did not get to know.
-        code: what it exits with.
+        rank: rank of the worker, or None if the worker did not know it yet.
+        code: exit code of the worker.
         error: its exception in one line.
-        time: of the host's monotonic clock, in ns.
+        time: time of the failure on the host's monotonic clock, in nanoseconds.
     """
 
     rank: int | None
@@ -44,15 +46,15 @@ class Verdict:
 
 
 def leave(rank: int | None, code: int, error: str) -> None:
-    """Note that this process fails; nothing where nobody would read it."""
+    """Write a failure note for this process, unless nobody would read it."""
     if directory := os.environ.get(DIRECTORY):
-        with suppress(FileNotFoundError):  # a cleaner of temporary files removed it; the exit code has to suffice
+        with suppress(FileNotFoundError):  # removed by a cleaner of temporary files, so the exit code has to suffice
             _write(Path(directory), os.getpid(), rank, code, error)
 
 
 @contextmanager
 def present(rank: int) -> Iterator[None]:
-    """If this process is gone before the end of the block, that is a failure, too."""
+    """Mark this process as present while the block runs, so that its death there counts as a failure."""
     directory = os.environ.get(DIRECTORY)
     if directory is None:
         yield
@@ -66,7 +68,7 @@ def present(rank: int) -> Iterator[None]:
 
 
 def look(directory: Path) -> bool:
-    """Whether a worker has failed. Those that are gone without a word get a note."""
+    """Return whether a worker has failed. Write the failure notes of workers that died without one."""
     for mark in directory.glob("*.present"):
         if has_ended(int(mark.stem)):
             with suppress(FileNotFoundError, ValueError):  # removed since, or not written yet
@@ -76,7 +78,10 @@ def look(directory: Path) -> bool:
 
 
 def read(directory: Path) -> Verdict | None:
-    """The note of the worker that failed first, except because another did; None if there is no note."""
+    """Return the note of the worker that failed first, or None if there is no note.
+
+    Failures that follow from the failure of another worker count only if there are no others.
+    """
     verdicts = [Verdict(**json.loads(path.read_text())) for path in directory.glob("*.json")]
     return min(verdicts, key=lambda one: (bool(_CONSEQUENCE.search(one.error)), one.time), default=None)
 

@@ -1,4 +1,4 @@
-"""Which distributed backend a trial uses, and its halves where they are needed."""
+"""Choice of a trial's distributed backend, and access to the backend from workers."""
 
 from __future__ import annotations
 
@@ -25,29 +25,33 @@ if TYPE_CHECKING:
     from det_core.trial import TrialContext
 
 NAME = "DET_BACKEND"
-"""Environment variable of workers: the name of the backend that started them."""
+"""Environment variable of workers with the name of the backend that started them."""
 OPTIONS = "DET_BACKEND_OPTIONS"
-"""Environment variable of workers that were not started for a trial class: its options, as JSON."""
+"""Environment variable with the options of the backend as JSON, for workers started outside of the runner."""
 CHIEF = "DET_CHIEF_IP"
-"""Environment variable of workers: the address of the chief's host."""
+"""Environment variable of workers with the address of the chief's host."""
 PORT = "INTER_TRAIN_PROCESS_COMM_PORT_1"
-"""Environment variable of workers: where they meet; `DistributedContext.from_torch_distributed` reads it, too."""
+"""Environment variable of workers with the port at which they meet.
+
+`DistributedContext.from_torch_distributed` reads it, too.
+"""
 
 
 def choose(config: ExperimentConfig, framework: str | None, environ: Mapping[str, str]) -> BackendSpec | None:
-    """The backend that starts the workers of a trial.
+    """Choose the backend that starts the workers of a trial.
 
     Args:
-        framework: must be adapted by it; None = not known before the trial is imported.
-        environ: where the choice is made, for the hook ``det_choose_backend``.
+        config: the config of the experiment.
+        framework: the framework that the backend must adapt, or None if it is not known before the trial is imported.
+        environ: the environment variables, which the hook ``det_choose_backend`` receives.
 
     Returns:
-        What ``distributed.backend`` names, else the only one that is installed. None if the entrypoint is a command,
-        which starts its own workers, or the trial has one slot and names no backend.
+        The backend that ``distributed.backend`` names, else the only suitable one that is installed. None if the
+        entrypoint is a command, which starts its own workers, or the trial has one slot and names no backend.
 
     Raises:
-        InvalidExperimentException: none is installed, or several are and nothing says which one is meant.
-        PluginError: there is no plugin of the name.
+        InvalidExperimentException: no suitable backend is installed, or several are and the choice is not clear.
+        PluginError: there is no plugin with the configured name.
     """
     named, slots = config.distributed and config.distributed.backend, config.resources.slots_per_trial
     if named:
@@ -64,28 +68,33 @@ def choose(config: ExperimentConfig, framework: str | None, environ: Mapping[str
     if answer not in suitable:
         raise InvalidExperimentException(
             f"resources.slots_per_trial is {slots}, and several distributed backends are installed: "
-            f"{', '.join(suitable)}; say which one: distributed: {{backend: {next(iter(suitable))}}}"
+            f"{', '.join(suitable)}; choose one of them: distributed: {{backend: {next(iter(suitable))}}}"
         )
     return suitable[answer]
 
 
 def open_backend(name: str, options: BaseModel) -> Backend:
-    """Make the backend with its validated options.
+    """Open a backend.
+
+    Args:
+        name: name of the backend.
+        options: its options, as returned by `parse_options`.
 
     Raises:
-        PluginError: no usable plugin has this name.
+        PluginError: there is no usable plugin with this name.
     """
     return cast("Backend", registry().call_target(_find(name), options))
 
 
 def parse_options(name: str, block: Mapping[str, Any]) -> BaseModel:
-    """The options of a backend, checked by its own model.
+    """Return the options of a backend, validated by the model of the backend.
 
     Args:
-        block: a ``distributed`` block of a config; its ``backend`` may be missing.
+        name: name of the backend.
+        block: the ``distributed`` block of a config, in which ``backend`` may be missing.
 
     Raises:
-        ConfigError: lists what is wrong.
+        ConfigError: options are invalid. The error lists all of them.
     """
     try:
         return DistributedConfig.model_validate({**block, "backend": name}).options
@@ -94,25 +103,29 @@ def parse_options(name: str, block: Mapping[str, Any]) -> BaseModel:
 
 
 def current() -> tuple[str, Backend] | None:
-    """The backend that started this process, and its name; None if none did.
+    """Return the name and the backend that started this process, or None if none did.
 
     Raises:
-        PluginError, ConfigError: as where it was started.
+        PluginError: there is no usable plugin with this name.
+        ConfigError: options of the backend are invalid.
     """
     name = os.environ.get(NAME)
     return (name, open_backend(name, parse_options(name, block()))) if name else None
 
 
 def adapt(framework: str, context: TrialContext, alone: Callable[[], Any]) -> Any:
-    """The adapter of the backend that started this process to a framework, made for one trial.
+    """Make the framework's adapter of the backend that started this process, for one trial.
 
     Args:
-        alone: makes what stands for it where no backend did, for one slot.
+        framework: name of the framework.
+        context: the context of the trial.
+        alone: function that makes the substitute for the adapter if the trial has one slot and no backend.
 
     Raises:
-        LaunchError: there are several slots, and no backend started them.
+        LaunchError: there are several slots, but no backend has started this process.
         InvalidExperimentException: the backend does not adapt this framework.
-        PluginError, ConfigError: it does not load, or its options are wrong.
+        PluginError: the adapter does not load.
+        ConfigError: options of the backend are invalid.
     """
     if context.distributed.size == 1 and NAME not in os.environ:
         return alone()
@@ -120,11 +133,14 @@ def adapt(framework: str, context: TrialContext, alone: Callable[[], Any]) -> An
 
 
 def adapter(framework: str) -> Any:
-    """The current backend's adapter to a framework: the loaded target of its `BackendSpec.adapters`.
+    """Load the framework's adapter of the backend that started this process.
+
+    Args:
+        framework: name of the framework, a key of `BackendSpec.adapters`.
 
     Raises:
         LaunchError: no backend started this process.
-        InvalidExperimentException: it adapts other frameworks; names them.
+        InvalidExperimentException: the backend only adapts other frameworks, which the error lists.
         PluginError: the adapter does not load.
     """
     spec = _find(_started_by())
@@ -132,8 +148,8 @@ def adapter(framework: str) -> Any:
     if target is None:
         adapted = ", ".join(sorted(spec.adapters)) or "no framework"
         raise InvalidExperimentException(
-            f"the distributed backend {spec.name!r} adapts {adapted}, and the trial's framework is {framework!r}; "
-            "choose another with distributed: {backend: ...}, or set resources.slots_per_trial: 1"
+            f"the distributed backend {spec.name!r} adapts {adapted}, but the trial's framework is {framework!r}; "
+            "choose another backend with distributed: {backend: ...}, or set resources.slots_per_trial: 1"
         )
     try:
         found = resolve(target)
@@ -149,10 +165,12 @@ def adapter(framework: str) -> Any:
 
 
 def meet() -> DistributedContext:
-    """Meet the other workers that the current backend started.
+    """Meet the other workers that the current backend has started.
 
     Raises:
         LaunchError: no backend started this process.
+        PluginError: there is no usable plugin for the backend.
+        ConfigError: options of the backend are invalid.
         CommError: as `DistributedContext`.
     """
     name = _started_by()
@@ -170,7 +188,7 @@ def meet() -> DistributedContext:
 
 
 def block() -> Mapping[str, Any]:
-    """The ``distributed`` block that this process was started with."""
+    """Return the ``distributed`` block that this process was started with. It may be empty."""
     if OPTIONS in os.environ:
         return cast("Mapping[str, Any]", json.loads(os.environ[OPTIONS]))
     info = get_cluster_info()
@@ -195,6 +213,6 @@ def _none_installed(slots: int, framework: str | None) -> str:
     suitable = f" that adapts {framework!r}" if framework else ""
     commands = " or ".join(f"pip install {distribution}" for distribution in DISTRIBUTIONS["backend"].values())
     return (
-        f"resources.slots_per_trial is {slots}, and no distributed backend{suitable} is installed; "
+        f"resources.slots_per_trial is {slots}, but no distributed backend{suitable} is installed; "
         f"install one: {commands}; or use 1 slot, or an entrypoint that is a command and starts its own workers"
     )

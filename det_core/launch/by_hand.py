@@ -1,4 +1,4 @@
-"""Starts workers outside of the runner: for ``python -m det_core.launch``, and for entrypoints that start their own."""
+"""Start of workers outside of the runner, by ``python -m det_core.launch`` or an entrypoint of the user."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def start(
     slots: int | None = None,
     port: int | None = None,
 ) -> int:
-    """Start the workers of this node and wait for them; errors are printed. Only in the main thread.
+    """Start the workers of this node, wait for them, and print errors. Must be called in the main thread.
 
-    What is not given is the task's, if this process belongs to one, else this machine.
+    Missing arguments are taken from the task to which this process belongs, or describe this machine alone.
 
     Args:
-        name: of the backend.
-        worker: the command of each worker.
-        options: of the backend, as under ``distributed`` in a config; without any, the config's.
-        hosts: the address of every node; the chief's is first.
-        node: index of this one.
-        slots: workers on each; without a task, as many as this machine has GPUs, or 1.
-        port: free on the first node, as the one after it.
+        name: name of the backend.
+        worker: command of each worker.
+        options: options of the backend, as under ``distributed`` in a config. By default they come from the config.
+        hosts: addresses of all nodes, starting with that of the chief.
+        node: index of this node.
+        slots: number of workers on each node. Without a task, it is the number of GPUs of this machine, or 1.
+        port: port that is free on the first node, as is the next one.
 
     Returns:
         The exit code for this process.
@@ -48,7 +48,9 @@ def start(
         task = get_cluster_info()
         backend = backends.open_backend(name, backends.parse_options(name, options or backends.block()))
         if hosts and node is None:
-            raise LaunchError(f"which node is this? Give its index among {', '.join(hosts)}, from 0, as --node I")
+            raise LaunchError(
+                f"the index of this node is missing; give its position in {', '.join(hosts)}, from 0, as --node I"
+            )
         place = Node(
             hosts=hosts or (task.container_addrs if task else ["127.0.0.1"]),
             node=node if node is not None else task.container_rank if task else 0,

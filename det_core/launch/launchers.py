@@ -1,4 +1,4 @@
-"""From a config to its launcher."""
+"""Selection of the launcher by the config."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from det_core.tracking.secret_files import fill
 
 
 def open_launcher(config: ExperimentConfig) -> Launcher:
-    """The launcher that the config selects.
+    """Open the launcher that the config selects.
 
     Raises:
-        PluginError: it cannot be imported.
+        PluginError: the launcher does not exist or cannot be imported.
+        SecretMissing: a secret of its options is not on this host.
     """
     block = LauncherConfig.model_validate(fill(config.dump()["launcher"]))
     return cast("Launcher", registry().call_target(registry().find("launcher", block.type), block.options))

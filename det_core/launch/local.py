@@ -1,4 +1,4 @@
-"""The local launcher: one node, this machine, its agent in the runner's own process."""
+"""Local launcher, whose only node is this machine and whose agent runs in the process of the runner."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from det_core.launch._threads import threads
 _DEVICES = Path("/dev")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GRACE = 10.0
-"""Seconds in which processes of an earlier run may end by themselves, as they do when their runner is gone."""
+"""Seconds that processes of an earlier run have to end by themselves, as they do when their runner is gone."""
 _PATIENCE = 15.0
-"""Seconds to wait for processes of an earlier run."""
+"""Seconds to wait for the end of processes of an earlier run."""
 _TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 """Error numbers of temporarily exhausted resources."""
 
 
 class LocalConfig(Block):
+    """Options of the local launcher."""
+
     slots: Positive = 1
-    """How many workers this machine can take where it has no GPU."""
+    """Number of workers that this machine can run if it has no GPU."""
 
 
 class LocalLauncher(Launcher):
-    """Starts workers as children of the calling process."""
+    """Launcher that starts workers as children of the calling process."""
 
     def __init__(self, config: LocalConfig) -> None:
         self.slots: int = gpus() or config.slots
@@ -62,18 +64,18 @@ class LocalLauncher(Launcher):
         if count > self.slots:
             more = "" if gpus() else ", or set launcher: {type: local, slots: N}"
             raise LaunchError(
-                f"the trial needs {count} slots and this machine has {self.slots}; "
+                f"the trial needs {count} slots, but this machine has {self.slots}; "
                 f"lower resources.slots_per_trial{more}"
             )
         with self._lock:
             if count > len(self._free):
-                raise LaunchDelayed(f"the trial needs {count} slots and {len(self._free)} of {self.slots} are free")
+                raise LaunchDelayed(f"the trial needs {count} slots, but {len(self._free)} of {self.slots} are free")
             slots = sorted(self._free)[:count]
             self._free.difference_update(slots)
         return slots
 
     def _described(self, request: LaunchRequest, slots: list[int]) -> LaunchRequest:
-        """The request with what only the launcher knows."""
+        """Return the request with the details that only the launcher knows."""
         cluster = {**request.info["cluster.json"], "slot_ids": slots}
         devices = _gpu_ids()
         ours = {_VISIBLE: ",".join(devices[slot] for slot in slots)} if devices else {}
@@ -93,12 +95,12 @@ class LocalLauncher(Launcher):
 
 
 def gpus() -> int:
-    """How many NVIDIA GPUs this process may use, without asking a framework."""
+    """Return the number of NVIDIA GPUs that this process may use, without importing a framework."""
     return len(_gpu_ids())
 
 
 def _gpu_ids() -> list[str]:
-    """As ``CUDA_VISIBLE_DEVICES`` names them: those that it names, if it is set."""
+    """Return the ids of the usable GPUs as in ``CUDA_VISIBLE_DEVICES``, which limits them if it is set."""
     numbers = [path.name.removeprefix("nvidia") for path in _DEVICES.glob("nvidia*")]
     found = sorted((number for number in numbers if number.isdigit()), key=int)
     visible = os.environ.get(_VISIBLE)
@@ -106,10 +108,10 @@ def _gpu_ids() -> list[str]:
 
 
 def _lock(path: Path) -> int:
-    """Lock a file until every process that inherits the descriptor is gone.
+    """Lock a file until all processes that inherit the returned descriptor are gone.
 
     Raises:
-        LaunchDelayed: it is held by processes of another user, or by processes that the kernel cannot end.
+        LaunchDelayed: processes hold the lock that belong to another user or cannot be ended.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -19,8 +19,11 @@ _ANY_PORT = 9
 def listening_address(place: Place) -> str:
     """Return the address at which this node listens for the others, or loopback if it is the only node.
 
-    It is the node's own entry in ``place.hosts``. If that entry resolves to loopback on the node itself, as a host's
+    This is the node's own entry in ``place.hosts``. If that entry resolves to loopback on the node itself, as a host's
     own name does on Debian, it is the address from which the node reaches the others.
+
+    Args:
+        place: the nodes of the trial, and the index of this node.
 
     Raises:
         LaunchError: there is no route to the other nodes.
@@ -35,7 +38,11 @@ def listening_address(place: Place) -> str:
 
 
 def interface_variables(names: Iterable[str], address: str) -> dict[str, str]:
-    """Return environment variables that name the interface of ``address``. Variables that are set stay as they are.
+    """Return environment variables that name the interface of ``address``. Variables that are set keep their values.
+
+    Args:
+        names: names of the variables.
+        address: an address of this machine.
 
     Raises:
         LaunchError: no interface has the address.
@@ -60,7 +67,7 @@ def _addresses(host: str) -> list[str]:
     try:
         return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     except OSError:
-        return []  # only the others may know the name
+        return []  # the name may be known to the other nodes only
 
 
 def _is_loopback(address: str) -> bool:
@@ -82,4 +89,6 @@ def _interface(address: str, variable: str) -> str:
     for name, addresses in psutil.net_if_addrs().items():
         if wanted in [one.address for one in addresses]:
             return name
-    raise LaunchError(f"no network interface has the address {address}; name the one to use in {variable}")
+    raise LaunchError(
+        f"no network interface has the address {address}; set {variable} to the name of the interface to use"
+    )

@@ -1,4 +1,4 @@
-"""The worker's entry point: ``python -m det_core.launch.worker [MODULE:CLASS]``, started in the context directory."""
+"""Entry point of workers, ``python -m det_core.launch.worker [MODULE:CLASS]``, run in the context directory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from det_core.plugins import registry
 from det_core.trial import framework_of, load_trial_class
 
 _HOPELESS = (ConfigError, InvalidExperimentException, InvalidTrial, PluginError)
-"""What another start would only meet again."""
+"""Errors that every restart would meet again."""
 
 
 def main(entrypoint: str | None = None) -> int:
-    """Train the trial that the cluster info describes; the process's exit code.
+    """Train the trial that the cluster info describes, and return the exit code of this process.
 
     Args:
-        entrypoint: the trial class, where that of the config is a command that starts this.
+        entrypoint: the trial class as MODULE:CLASS. It must be given if the config's entrypoint is a command.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     rank = None
@@ -33,7 +33,7 @@ def main(entrypoint: str | None = None) -> int:
             return 1  # the process that started the workers prints the reason
         rank = distributed.rank if distributed else None
         if rank:
-            logging.getLogger("det").setLevel(logging.WARNING)  # the chief speaks for all
+            logging.getLogger("det").setLevel(logging.WARNING)  # the chief logs for all workers
         with _verdict.present(rank or 0), core.init(distributed=distributed) as context:
             timeout = backends.block().get("timeout") if distributed else None
             trial_class = load_trial_class(entrypoint or str(context.config.entrypoint), context.config.script)

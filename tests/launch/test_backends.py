@@ -131,7 +131,7 @@ def test_an_adapter_is_loaded_or_says_what_there_is(install: Install, monkeypatc
         backends.adapter("toy")
     monkeypatch.setenv(backends.NAME, "one")
     assert backends.adapter("toy").__name__ == "join"
-    with pytest.raises(InvalidExperimentException, match="adapts broken, toy, and the trial's framework is 'keras'"):
+    with pytest.raises(InvalidExperimentException, match="adapts broken, toy, but the trial's framework is 'keras'"):
         backends.adapter("keras")
     with pytest.raises(PluginError, match="adapter of backend 'one' to 'broken' does not load: no.such:module"):
         backends.adapter("broken")

@@ -76,7 +76,7 @@ def test_launches_at_once_have_different_gpus(tmp_path: Path, monkeypatch: pytes
     launcher = LocalLauncher(LocalConfig())
     assert launcher.slots == 3
     launches = [start(launcher, tmp_path, "first", 2), start(launcher, tmp_path, "second", 1)]
-    with pytest.raises(LaunchDelayed, match="needs 1 slots and 0 of 3 are free"):
+    with pytest.raises(LaunchDelayed, match="needs 1 slots, but 0 of 3 are free"):
         start(launcher, tmp_path, "third", 1)
     for allocation, _ in launches:
         assert allocation.wait(20) == 0
@@ -175,7 +175,7 @@ def threads_of(slots: int, directory: Path, **env: str) -> list[str]:
 
 
 def test_more_than_there_are(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"needs 2 slots and this machine has 1; lower resources.slots_per_trial"):
+    with pytest.raises(LaunchError, match=r"needs 2 slots, but this machine has 1; lower resources.slots_per_trial"):
         start(LocalLauncher(LocalConfig()), tmp_path, "first", 2)
 
 

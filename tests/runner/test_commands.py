@@ -353,7 +353,7 @@ def test_slots_are_the_launchers_business(store: TrackingStore, command: Command
     experiment = command("", resources={"slots_per_trial": 3})
     assert run(store, experiment) is State.ERROR
     error = str(store.experiment(experiment.id).error)
-    assert "needs 3 slots and this machine has" in error
+    assert "needs 3 slots, but this machine has" in error
     assert logs(store, experiment, "det")[1:] == [(0, f"run 1 of trial 1 could not be started: {error}")]
 
 

@@ -230,7 +230,7 @@ def test_one_slot_on_a_backend(store: TrackingStore, on_two_slots: Submit) -> No
 @pytest.mark.usefixtures("only_theirs")
 def test_several_slots_without_a_backend_say_what_to_install(new_experiment: Submit) -> None:
     with pytest.raises(
-        InvalidExperimentException, match="slots_per_trial is 2, and no .* pip install det-torch-distributed"
+        InvalidExperimentException, match="slots_per_trial is 2, but no .* pip install det-torch-distributed"
     ):
         new_experiment(**TWO)
 
