@@ -1,4 +1,4 @@
-"""How the workers of one trial talk: connections, and collectives of bytes over them."""
+"""Communication between the workers of one trial, with connections and collectives of bytes."""
 
 from __future__ import annotations
 

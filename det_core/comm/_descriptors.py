@@ -1,4 +1,4 @@
-"""A forked child drops our sockets: held open there, they would hide the death of this process from its peers."""
+"""Sockets that forked children close, because an open copy would hide the death of this process from its peers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def not_for_children(sock: socket.socket) -> None:
-    """Close the child's copy of ``sock`` in every fork from now on."""
+    """Close the copy of ``sock`` in all children that are forked from now on."""
     _sockets.add(sock)
 
 

@@ -1,4 +1,4 @@
-"""How two workers find out that they belong together, before the first frame."""
+"""Greeting by which two workers verify that they belong to the same job, before the first frame."""
 
 from __future__ import annotations
 
@@ -21,49 +21,62 @@ from det_core.errors import CommError
 
 _log = logging.getLogger("det.core")
 _PATIENCE: Final = 10.0
-"""Time limit of one greeting in seconds, from the connection on."""
+"""Time limit of one greeting in seconds, counted from the connection."""
 _MOST_AT_ONCE: Final = 128
 """Maximum number of greetings at a time. One more ends the oldest. A worker's greeting takes milliseconds."""
 _MOST_LINES: Final = 10
-"""Number of foreign connections that are logged. After these, the 16th, 32nd, 64th, ... are."""
+"""Number of foreign connections that are logged one by one. After these, only the 16th, 32nd, 64th, ... is logged."""
 _SIZE: Final = struct.Struct("!H")
-"""Bytes of a greeting come before it."""
+"""Length of a greeting in bytes, which is sent before it."""
 _RETRY: Final = 0.02
+"""Seconds between two attempts."""
 
 
 class OtherKey(OSError):
-    """The peer has another key, and so trusts another certificate."""
+    """Error of a peer that holds another key, and therefore trusts another certificate."""
 
 
 class Transport(Protocol):
-    """Makes connections to peers that are proven to be ours, or none.
+    """Factory of connections, which are made to authenticated peers only."""
 
-    ``fresh`` is an address to listen at that nobody knows yet, ``address_of`` the one to tell.
-    """
+    def fresh(self) -> Any:
+        """Return a new address to listen at, which nobody else knows."""
 
-    def fresh(self) -> Any: ...
-    def listen(self, address: Any) -> socket.socket: ...
-    def address_of(self, sock: socket.socket) -> Any: ...
-    def accept(self, sock: socket.socket) -> socket.socket: ...
-    def connect(self, address: Any, timeout: float) -> socket.socket: ...
-    def forget(self, address: Any) -> None: ...
+    def listen(self, address: Any) -> socket.socket:
+        """Return a socket that listens at the address."""
+
+    def address_of(self, sock: socket.socket) -> Any:
+        """Return the address at which peers reach a listening socket."""
+
+    def accept(self, sock: socket.socket) -> socket.socket:
+        """Authenticate the peer of an accepted connection, and return the socket to use."""
+
+    def connect(self, address: Any, timeout: float) -> socket.socket:
+        """Connect within ``timeout`` seconds, authenticate the peer, and return the socket."""
+
+    def forget(self, address: Any) -> None:
+        """Clean up the address of a listener that has been closed."""
 
 
 class Listener:
-    """Lets peers in, in the background, until all who are expected are here.
+    """Listener that admits the expected peers in the background.
 
     Args:
-        transport: how.
-        address: where.
+        transport: the transport of the connections.
+        address: the address to listen at.
         me: this worker.
-        job: size and cross_size, about which both sides must agree.
-        expected: who.
+        job: size and cross_size of the job, which must be the same on both sides.
+        expected: roles of the peers to admit.
+
+    Raises:
+        CommError: the address is in use.
     """
 
     def __init__(
         self, transport: Transport, address: Any, me: Peer, job: list[int], expected: Collection[Seat]
     ) -> None:
         self.links: dict[Seat, Link] = {}
+        """Connections to the admitted peers, by role."""
         self.other_key: str | None = None
         """Address of a peer that connected with another key."""
         self._transport, self._address, self._me, self._job = transport, address, me, job
@@ -78,20 +91,21 @@ class Listener:
 
     @property
     def address(self) -> Any:
-        """Where peers come to."""
+        """Address at which peers connect."""
         return self._transport.address_of(self._socket)
 
     @property
     def missing(self) -> list[Seat]:
+        """Roles of the expected peers that have not been admitted yet, in order."""
         return sorted(self._expected - self.links.keys())
 
     def wait(self, seconds: float) -> bool:
-        """Whether all are here within so many seconds."""
+        """Wait up to ``seconds`` seconds for the expected peers, and return whether all of them are connected."""
         with self._changed:
             return self._changed.wait_for(lambda: not self.missing, seconds)
 
     def close(self) -> None:
-        """Let nobody else in."""
+        """Stop listening. Connections that have been admitted stay open."""
         with self._changed:
             if not self._is_open:
                 return
@@ -106,7 +120,7 @@ class Listener:
         while self._socket.fileno() >= 0:
             try:
                 sock, address = self._socket.accept()
-            except OSError:  # it was closed, or whoever came is gone already
+            except OSError:  # the listener was closed, or the peer is already gone
                 time.sleep(_RETRY)
                 continue
             came += 1
@@ -120,7 +134,7 @@ class Listener:
 
     def _begin(self, number: int, sock: socket.socket) -> None:
         """Register a greeting, and end the oldest one if there are too many."""
-        handle = sock.dup()  # TLS takes ``sock`` itself away
+        handle = sock.dup()  # because TLS detaches ``sock`` itself
         with self._changed:
             self._under_way[number] = handle
             if len(self._under_way) <= _MOST_AT_ONCE:
@@ -155,9 +169,9 @@ class Listener:
             count = self._strangers
             if isinstance(error, OtherKey):
                 self.other_key = str(address[0])
-                return  # that may become the error of the whole job
+                return  # reported if the job fails for lack of this peer
         if count <= _MOST_LINES or count.bit_count() == 1:
-            _log.warning("dropped a connection from %s that is not of this job, number %d: %s", who, count, error)
+            _log.warning("dropped a connection from %s that is not of this job (number %d): %s", who, count, error)
 
     def _admit(self, sock: socket.socket, seat: Seat, peer: Peer, job: list[int]) -> None:
         with self._changed:
@@ -172,21 +186,26 @@ class Listener:
         if job != self._job:
             return f"{peer} says that size and cross_size are {job}, {self._me} says {self._job}"
         if seat in self.links:
-            return f"{peer} comes as {seat}, and so did {self.links[seat].peer}; pass another port_offset to each job"
+            return f"{peer} claims to be {seat}, as does {self.links[seat].peer}; pass another port_offset to each job"
         if seat in self._expected and self._is_open:
             return ""
-        return f"{peer} comes as {seat}, whom {self._me} does not expect"
+        return f"{peer} claims to be {seat}, which {self._me} does not expect"
 
 
 def join(transport: Transport, address: Any, me: Peer, job: list[int], seat: Seat, *, seconds: float) -> Link:
     """Connect to a `Listener`.
 
     Args:
-        seconds: how long to try again while nobody is there.
+        transport: the transport of the connection.
+        address: the address of the listener.
+        me: this worker.
+        job: size and cross_size of the job.
+        seat: role of this worker for the listener.
+        seconds: time limit for retries while nobody listens.
 
     Raises:
-        CommError: it refused, or holds another key.
-        OSError: nobody is there.
+        CommError: the listener has refused this worker, or holds another key.
+        OSError: nobody listens at the address.
     """
     end = time.monotonic() + seconds
     while True:

@@ -1,4 +1,4 @@
-"""Gather and broadcast along a tree: each worker has at most one link up, to the one that speaks for it."""
+"""Gather and broadcast along a tree, in which each worker has at most one link up, to its parent."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from det_core.comm._message import DATA, MANY, NUDGE, Message
 from det_core.comm._payload import Payload, Shared, unpack
 
 OPS: Final = ("gather", "allgather", "broadcast", "gather_local", "allgather_local", "broadcast_local")
-"""The collectives by number."""
+"""Names of the collectives, by number."""
 
 LOCAL: Final = 3
-"""Added to a number, it is the same collective among the workers of one machine."""
+"""Offset from the number of a collective to that of the same collective among the workers of one machine."""
 
 _LOOKS: Final = 100
+"""Number of polls without a wait."""
 
 
 def is_local(op: int) -> bool:
-    """Whether the collective is among the workers of one machine; these are counted by themselves."""
+    """Return whether a collective is among the workers of one machine. Its calls are counted separately."""
     return op >= LOCAL
 
 
 @dataclass(slots=True)
 class Call:
-    """One collective, the same at all workers that are in step.
+    """One call of a collective, the same at all workers that are in step.
 
     Attributes:
-        op: which one, an index.
-        seq: how many of its scope (the whole job, or this machine) came before it.
-        idle: called while it waits.
+        op: number of the collective, an index of `OPS`.
+        seq: number of the call in its scope, which is the whole job or this machine.
+        idle: function called during waits.
     """
 
     op: int
@@ -41,7 +42,18 @@ class Call:
     idle: Idle
 
     def receive(self, link: Link, *, ready: bool = False) -> tuple[int, Payload, Sequence[Shared]]:
-        """`DATA` or `MANY`, and what the peer sends in this call; ``ready`` as for `Link.receive`."""
+        """Receive what the peer sends in this call.
+
+        Args:
+            link: the link to the peer.
+            ready: as for `Link.receive`.
+
+        Returns:
+            The kind, which is `DATA` or `MANY`, the payload, and the files that belong to it.
+
+        Raises:
+            Unexpected: the peer is in another call.
+        """
         while True:
             kind, op, seq, payload, files = link.receive(self.idle, ready=ready)
             ready = False
@@ -50,56 +62,62 @@ class Call:
             self.check(link, kind, op, seq)
 
     def check(self, link: Link, kind: int, op: int, seq: int) -> None:
-        """Raise if the peer is in another call. A nudge of an earlier one was answered before it arrived."""
+        """Raise `Unexpected` if the peer is in another call. A nudge of an earlier call is already answered."""
         is_answered = kind == NUDGE and seq < self.seq and is_local(op) == is_local(self.op)
         if (op, seq) != (self.op, self.seq) and not is_answered:
             raise Unexpected(link, op, seq)
 
     def send(self, link: Link, payload: Payload | dict[int, Payload]) -> None:
+        """Send one payload, or the payloads of several workers by number."""
         kind = MANY if isinstance(payload, dict) else DATA
         link.send(Message(kind, self.op, self.seq, payload), self.idle)
 
     def nudge(self, links: Iterable[Link]) -> set[Link]:
-        """Say which call this worker waits in, so that one who waits in another finds out; returns who was told."""
-        told = {link for link in links if link.is_writable()}
-        for link in told:
+        """Report the call in which this worker waits, so that peers in another call notice.
+
+        Returns:
+            The links over which it was reported, which are those without a full buffer.
+        """
+        nudged = {link for link in links if link.is_writable()}
+        for link in nudged:
             link.send(Message(NUDGE, self.op, self.seq), self.idle)
-        return told
+        return nudged
 
 
 class Group:
-    """Collectives of some workers, through the links of this one.
+    """Collectives of a group of workers, through the links of this worker.
 
     Args:
-        up: to the worker that speaks for this one; None at the root.
-        down: to those that this worker speaks for.
+        up: link to the parent, or None at the root.
+        down: links to the children.
     """
 
     def __init__(self, up: Link | None, down: Iterable[Link] = ()) -> None:
         self.up, self.down = up, tuple(down)
         self.neighbours: tuple[Link, ...] = ()
-        """Links besides those of the tree."""
+        """Links that are not part of the tree."""
         self.collectives = self.gather, self.allgather, self.broadcast
 
     @property
     def links(self) -> tuple[Link, ...]:
+        """All links of this worker."""
         return (*self.down, *((self.up,) if self.up else ()), *self.neighbours)
 
     def gather(self, call: Call, data: Payload) -> list[Payload] | None:
-        """Everybody's ``data`` at the root, None elsewhere, once all have called."""
+        """Return the data of all workers at the root and None elsewhere, once all workers have called."""
         raise NotImplementedError
 
     def allgather(self, call: Call, data: Payload) -> list[Payload]:
-        """Everybody's ``data``."""
+        """Return the data of all workers."""
         raise NotImplementedError
 
     def broadcast(self, call: Call, data: Payload) -> Payload:
-        """The root's ``data``."""
+        """Return the data of the root."""
         raise NotImplementedError
 
 
 class Leaf(Group):
-    """A worker that speaks for itself only."""
+    """Group of a worker without children."""
 
     def __init__(self, up: Link) -> None:
         super().__init__(up)
@@ -119,12 +137,12 @@ class Leaf(Group):
 
 
 class Hub(Group):
-    """A worker that speaks for others; the root, or one below it.
+    """Group of a worker with children, which is the root or a worker below it.
 
     Args:
         key: number of this worker in the group.
-        up: None at the root.
-        down: those below, by their numbers.
+        up: link to the parent, or None at the root.
+        down: links to the children, by their numbers.
     """
 
     def __init__(self, key: int, up: Link | None, down: Mapping[int, Link]) -> None:
@@ -157,9 +175,9 @@ class Hub(Group):
         return data
 
     def collect(self, call: Call, data: Payload) -> dict[int, Payload]:
-        """``data`` of this worker and of all below it, in the order of their numbers."""
+        """Return the data of this worker and of all workers below it, ordered by number."""
         collected, waiting, unaware = {self._key: data}, set(self.down), set(self.down)
-        # A watch between two calls may have read what no poll will tell of again.
+        # A watch between two calls may have read data, which no poll will report again.
         ready = [descriptor for descriptor, (_, link) in self._by_descriptor.items() if link.is_ahead()]
         while True:
             for descriptor in ready:
@@ -178,13 +196,13 @@ class Hub(Group):
                 unaware -= call.nudge(waiting & unaware)
 
     def send_down(self, call: Call, payload: Payload | dict[int, Payload]) -> None:
-        """Send one payload, or several workers', to all below."""
+        """Send one payload, or the payloads of several workers by number, to all children."""
         message = Message(DATA, call.op, call.seq, payload)
         for link in self.down:
             link.send(message, call.idle)
 
     def _receive_from_above(self, call: Call, up: Link) -> Payload:
-        # A worker below has nothing to say meanwhile: whatever is readable there is its end, or a mistake.
+        # Children send nothing now, so whatever is readable there is the end of the stream or a mistake.
         while not up.is_readable():
             ready = self._all.poll(1000 * TICK)
             for descriptor, _ in ready:
@@ -198,7 +216,10 @@ class Hub(Group):
 
 
 def _await(poller: select.poll) -> list[int]:
-    """What is ready within a tick. Workers come at nearly the same time, so looking again is cheaper than sleeping."""
+    """Return the descriptors that are ready within a tick.
+
+    Workers call at nearly the same time, so repeated polling is cheaper than sleeping.
+    """
     for _ in range(_LOOKS):
         if ready := poller.poll(0):
             break

@@ -1,4 +1,4 @@
-"""One ordered stream of collectives between all workers of a job."""
+"""Ordered channel of collectives between all workers of a job."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from det_core.comm._ranks import Peer
 from det_core.errors import CommError, OutOfStep, PeerLate, PeerLost
 
 _LAST_WORDS: Final = 1.0
-"""Seconds in which the others are told of an error, and in which the true cause of a broken ring may arrive."""
+"""Time limit in seconds to report an error to the peers, and to receive the true cause of a broken ring."""
 
 
 class Lane:
-    """Collectives of bytes. All workers call the same ones in the same order, one thread at a time.
+    """Channel for collectives of bytes. All workers call the same ones in the same order, one thread at a time.
 
-    After an error the lane is closed, and every later call raises the same.
+    A collective raises `PeerLost` if a worker is lost, `PeerLate` after the timeout, and `OutOfStep` if workers call
+    different collectives. After an error the channel is closed, and every later call raises the same error.
 
     Args:
         me: this worker.
-        everybody: all workers.
-        local: the workers of this machine; None if the lane is for the whole job only.
-        heartbeat: called every second of waiting; raises `PeerLost` when a host fell silent.
-        timeout: seconds to wait for living peers in one call; None = for ever.
+        everybody: the group of all workers.
+        local: the group of the workers of this machine, or None if the channel is for the whole job only.
+        heartbeat: function called every second of waiting. It raises `PeerLost` when a host no longer answers.
+        timeout: seconds to wait for living peers in one call, or None to wait without a limit.
     """
 
     def __init__(
@@ -44,27 +45,35 @@ class Lane:
         self._error: CommError | None = None
 
     def gather(self, data: Payload, *, local: bool = False) -> list[Payload] | None:
-        """The list of everybody's ``data`` at the root, None elsewhere; nobody returns before all have called."""
+        """Return the data of all workers at the root and None elsewhere. No worker returns before all have called.
+
+        Args:
+            data: the data of this worker.
+            local: whether only the workers of this machine take part.
+        """
         gathered: list[Payload] | None = self._run(0, local, data)
         return gathered
 
     def allgather(self, data: Payload, *, local: bool = False) -> list[Payload]:
-        """The list of everybody's ``data``."""
+        """Return the data of all workers, with arguments as for `gather`."""
         gathered: list[Payload] = self._run(1, local, data)
         return gathered
 
     def broadcast(self, data: Payload, *, local: bool = False) -> Payload:
-        """The root's ``data``; the others' is ignored. The root does not wait for them."""
+        """Return the data of the root, with arguments as for `gather`.
+
+        The data of other workers is ignored. The root does not wait for them.
+        """
         payload: Payload = self._run(2, local, data)
         return payload
 
     def watch(self) -> None:
-        """Between two calls: raise if a peer was lost or gave up."""
+        """Raise between two calls if a peer was lost or gave up."""
         self._heartbeat()
         watch(self.everybody.links)
 
     def close(self) -> None:
-        """Leave; those who wait for this worker raise `PeerLost`. Wakes a thread that is in a call."""
+        """Close the channel. Peers that wait for this worker raise `PeerLost`, and a thread in a call wakes up."""
         self._error = self._error or CommError("this context was closed; collectives need an open one")
         for link in self.everybody.links:
             link.close()
@@ -87,7 +96,7 @@ class Lane:
         except CommError as error:
             raise self._give_up(error) from None
         except BaseException as error:
-            self._give_up(PeerLost(f"{self._me} left {OPS[op]}: {error!r}", self._me.rank))
+            self._give_up(PeerLost(f"{self._me} aborted {OPS[op]}: {error!r}", self._me.rank))
             raise
 
     def _idle(self, links: Iterable[Link]) -> None:
@@ -98,18 +107,18 @@ class Lane:
             late = sorted((link.peer for link in links), key=lambda peer: peer.rank)
             raise PeerLate(
                 f"{', '.join(map(str, late))} did not join {OPS[self._op]} within {self._timeout:g} s; pass a longer "
-                "timeout to DistributedContext, or in a config distributed.timeout, if workers may be that late",
+                "timeout to DistributedContext, or set distributed.timeout in the config, if workers may be that late",
                 late[0].rank,
             )
 
     def _slack(self, links: Iterable[Link]) -> float:
-        """Seconds more for those who may themselves wait: they know better who is late, and tell."""
+        """Return extra seconds for peers that may be waiting themselves, because they can report who is late."""
         if not self.everybody.down or not set(links) <= set(self.everybody.down):
             return 4 * TICK
         return 2 * TICK if any(link.is_remote for link in links) else 0.0
 
     def _cause(self, gone: Gone) -> CommError:
-        """What made the connection end: the last word that the peer sent, or its death."""
+        """Return the cause of a lost connection, which is the last error that the peer sent, or else its death."""
         if self._error:
             return self._error
         try:
@@ -120,23 +129,23 @@ class Lane:
                 _listen_for_failure(link for link in self.everybody.links if link is not gone.link)
         except CommError as error:
             return error
-        return PeerLost(f"{gone.link.peer} died or left during {OPS[self._op]}", gone.link.peer.rank)
+        return PeerLost(f"{gone.link.peer} died or disconnected during {OPS[self._op]}", gone.link.peer.rank)
 
     def _out_of_step(self, call: Call, frame: Unexpected) -> OutOfStep:
         return OutOfStep(
-            f"{self._me} is in {OPS[call.op]} (call {call.seq}) and {frame.link.peer} in {OPS[frame.op]} "
+            f"{self._me} is in {OPS[call.op]} (call {call.seq}), but {frame.link.peer} is in {OPS[frame.op]} "
             f"(call {frame.seq}); all workers must call the same collectives in the same order"
         )
 
     def _give_up(self, error: CommError) -> CommError:
-        """Tell everybody, and close."""
+        """Report an error to all peers, close the channel, and return the error."""
         self._error = error
         say_and_close(self.everybody.links, error)
         return error
 
 
 def _listen_for_failure(links: Iterable[Link]) -> None:
-    # A neighbour that only passed on bad news and left is not the one that died.
+    # A neighbour that disconnected after it reported an error is not the one that died.
     whole = [link for link in links if not link.is_receiving]
     end = time.monotonic() + _LAST_WORDS
     while time.monotonic() < end:
@@ -148,17 +157,17 @@ def _listen_for_failure(links: Iterable[Link]) -> None:
 
 
 def watch(links: Iterable[Link]) -> None:
-    """Raise if a peer was lost or gave up. Everything else that it sent stays unread."""
+    """Raise if a peer was lost or gave up. All other frames stay unread."""
     for link in links:
         try:
             if (head := link.peek()) and head[0] == FAIL:
                 link.receive(forbear)
         except Gone:
-            raise PeerLost(f"{link.peer} died or left while all were connecting", link.peer.rank) from None
+            raise PeerLost(f"{link.peer} died or disconnected while workers were connecting", link.peer.rank) from None
 
 
 def say_and_close(links: Iterable[Link], error: CommError) -> None:
-    """Tell the peers why this worker leaves them, unless that takes long."""
+    """Report an error to the peers, unless that takes long, and close the links."""
     end = time.monotonic() + _LAST_WORDS
     for link in links:
         if not link.is_sending and (link.is_writable() or time.monotonic() < end):

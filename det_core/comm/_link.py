@@ -1,4 +1,4 @@
-"""One connection to a peer: an ordered stream of frames."""
+"""Connection to one peer, an ordered stream of frames."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from det_core.comm._ranks import Peer
 from det_core.errors import CommError, OutOfStep, PeerLate, PeerLost
 
 TICK: Final = 1.0
-"""Seconds of waiting for a peer between two looks at everything else."""
+"""Seconds of waiting for a peer between two checks of everything else."""
 
 _TICK: Final = 1000 * TICK
 _PAUSE: Final = 0.01
@@ -32,14 +32,14 @@ _AGAIN: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 Frame: TypeAlias = tuple[int, int, int, Payload, Sequence[Shared]]
-"""Kind, op and seq; the payload, without the parts that came as files; those files, in order."""
+"""Kind, op, seq, the payload without the parts that are files, and these files in order."""
 
 Idle: TypeAlias = "Callable[[Iterable[Link]], None]"
-"""Called every `TICK` of waiting, with the links waited for; raises to end the wait."""
+"""Function called every `TICK` of waiting, with the links waited for. An error that it raises ends the wait."""
 
 
 class Gone(Exception):
-    """The peer closed the connection, or it broke."""
+    """Error for a connection that the peer has closed or that is broken."""
 
     def __init__(self, link: Link) -> None:
         super().__init__(str(link.peer))
@@ -47,7 +47,7 @@ class Gone(Exception):
 
 
 class Unexpected(Exception):
-    """The peer sent a frame of another call."""
+    """Error for a frame of another call."""
 
     def __init__(self, link: Link, op: int, seq: int) -> None:
         super().__init__(str(link.peer))
@@ -55,14 +55,14 @@ class Unexpected(Exception):
 
 
 class Link:
-    """Frames to and from one peer, over a Unix socket or TLS.
+    """Connection that carries frames to and from one peer, over a Unix socket or TLS.
 
-    A link belongs to one thread at a time; where its frames go in one direction only, the threads
-    that close it or ask `is_dead` may be others.
+    A link belongs to one thread at a time. Only if its frames go in one direction, other threads may call `close` and
+    `is_dead`.
 
     Args:
-        sock: connected and authenticated; the link owns it.
-        peer: who is at the other end.
+        sock: connected and authenticated socket, which the link owns from now on.
+        peer: the worker at the other end.
     """
 
     def __init__(self, sock: socket.socket, peer: Peer) -> None:
@@ -71,7 +71,7 @@ class Link:
         self.peer = peer
         self.is_remote = isinstance(sock, ssl.SSLSocket)
         self.is_sending = self.is_receiving = False
-        """In the middle of a frame, after which no other can follow."""
+        """Whether the link is in the middle of a frame. After an error there, no other frame can follow."""
         self._socket = sock
         self._ahead, self._at = b"", 0
         self._files: deque[Shared] = deque()
@@ -80,14 +80,19 @@ class Link:
         self._writable.register(sock, select.POLLOUT)
 
     def fileno(self) -> int:
+        """Return the file descriptor, or -1 after `close`."""
         return self._socket.fileno()
 
     def send(self, message: Message, idle: Idle) -> None:
-        """Send one frame; wait while the peer's buffer is full.
+        """Send one frame, and wait while the buffer of the peer is full.
+
+        Args:
+            message: the frame.
+            idle: function called during waits.
 
         Raises:
-            Gone: there is nobody to read it.
-            Unexpected: the peer does not read, but writes.
+            Gone: the connection is closed or broken.
+            Unexpected: the peer does not read, but has sent a frame itself.
         """
         self.is_sending = True
         if message.small:
@@ -104,11 +109,12 @@ class Link:
         """Wait for the next frame.
 
         Args:
-            ready: a poll has just said that there is something to read.
+            idle: function called during waits.
+            ready: whether a poll has just reported that there is data to read.
 
         Raises:
-            Gone: the peer left, and everything that it had sent was read.
-            CommError: the peer sent its reason for giving up.
+            Gone: the connection is closed or broken, and all that the peer has sent was read.
+            CommError: the peer has given up, for the reason in this error.
         """
         while len(self._ahead) - self._at < HEADER.size:
             self._read_more(idle, ready=ready)
@@ -130,14 +136,14 @@ class Link:
         return kind, op, seq, payload, files
 
     def fail(self, error: CommError, idle: Idle) -> None:
-        """Tell the peer why this side gives up."""
+        """Report to the peer why this worker gives up."""
         self.send(Message(FAIL, 0, 0, _encode_failure(error)), idle)
 
     def peek(self) -> tuple[int, int, int] | None:
-        """Kind, op and seq of the next frame if it is here, else None. It stays here.
+        """Return kind, op and seq of the next frame without consuming it, or None if it has not arrived.
 
         Raises:
-            Gone: the peer left, and everything that it had sent was read.
+            Gone: the connection is closed or broken, and all that the peer has sent was read.
         """
         while len(self._ahead) - self._at < HEADER.size:
             if not self.is_readable():
@@ -147,39 +153,39 @@ class Link:
         return kind, op, seq
 
     def is_ahead(self) -> bool:
-        """Whether a part of a frame was read from the socket already, so that a poll need not tell of it."""
+        """Return whether part of a frame has been read from the socket already, so that a poll does not report it."""
         return len(self._ahead) > self._at or self._has_decrypted()
 
     def is_readable(self) -> bool:
-        """Whether a part of a frame or the end of the stream is here."""
+        """Return whether part of a frame or the end of the stream can be read."""
         return self.is_ahead() or self._is(select.POLLIN)
 
     def is_writable(self) -> bool:
-        """Whether a small frame can be sent without a wait."""
+        """Return whether a small frame can be sent without a wait."""
         return self._is(select.POLLOUT)
 
     def is_dead(self) -> bool:
-        """Whether the kernel found the peer's host silent. Consumes nothing, and works from any thread."""
+        """Return whether the host of the peer no longer answers the kernel. Any thread may call this."""
         if not self.is_remote or self.fileno() < 0 or not hasattr(socket, "TCP_INFO"):
             return False
         return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSED
 
     def local_address(self) -> str:
-        """The address of this host from which the peer was reached."""
+        """Return the address of this host from which the peer was reached."""
         return str(self._socket.getsockname()[0])
 
     def close(self) -> None:
-        """Leave. A thread that waits in this link wakes up."""
+        """Close the connection. A thread that waits in this link wakes up."""
         with suppress(OSError):
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # past SSLSocket's, which drops state in use
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not that of SSLSocket, which drops state in use
         self._socket.close()
         self._files.clear()
 
     def _is(self, event: int) -> bool:
         descriptor = self._socket.fileno()
         if descriptor < 0:
-            return True  # closed, which the next use will find
-        poller = select.poll()  # not one of ours, in which another thread may wait
+            return True  # closed, which the next use notices
+        poller = select.poll()  # a new one, because another thread may wait in ours
         poller.register(descriptor, event)
         return bool(poller.poll(0))
 
@@ -273,7 +279,7 @@ class Link:
 
 
 def forbear(links: Iterable[Link]) -> None:
-    """An `Idle` for what is here already."""
+    """Raise `Gone`, as the `Idle` of reads and writes that must not wait."""
     raise Gone(next(iter(links)))
 
 

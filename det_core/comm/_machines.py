@@ -15,22 +15,22 @@ from det_core.comm._message import FAIL
 from det_core.comm._payload import Buffer, Payload, pack, unpack, view
 
 _FITS_BUFFERS: Final = 1 << 14
-"""Bytes that TCP takes in without a reader, so that all machines may send before they receive."""
+"""Number of bytes that TCP buffers without a reader, so that all machines may send before they receive."""
 
 
 class Machines(Hub):
-    """All workers' collectives, in the first worker of one of several machines.
+    """Collectives of all workers, in the first worker of one of several machines.
 
-    An allgather goes around a ring: each machine passes on what it got, so that every payload crosses the link of
-    every machine at most once in and once out.
+    An allgather goes around a ring. Each machine forwards what it has received, so that every payload enters and
+    leaves every machine at most once.
 
     Args:
         key: rank of this worker.
-        up: to the chief; None in the chief.
-        here: the workers of this machine, by rank.
-        others: in the chief, the first workers of the other machines, by rank.
-        left: from the previous machine; only received from.
-        right: to the next machine; only sent to.
+        up: link to the chief, or None in the chief.
+        here: links to the other workers of this machine, by rank.
+        others: links to the first workers of the other machines by rank, in the chief only.
+        left: link from the previous machine, which is only read from.
+        right: link to the next machine, which is only written to.
         count: number of machines.
     """
 
@@ -51,7 +51,7 @@ class Machines(Hub):
         self._here, self._others = Hub(key, None, here), others
 
     def allgather(self, call: Call, data: Payload) -> list[Payload]:
-        """Everybody's ``data``."""
+        """Return the data of all workers."""
         collected = self._here.collect(call, data)
         payload: Buffer = pack(collected)
         watching = self._idle(call)
@@ -66,7 +66,7 @@ class Machines(Hub):
         if len(payload) <= _FITS_BUFFERS:
             call.send(self._right, payload)
             return view(replace(call, idle=watching).receive(self._left)[1])
-        sent = _in_thread(lambda: call.send(self._right, payload))  # it must not watch: links belong to one thread
+        sent = _in_thread(lambda: call.send(self._right, payload))  # no watching, as links belong to one thread
 
         def idle(links: Iterable[Link]) -> None:
             watching(links)
@@ -83,14 +83,17 @@ class Machines(Hub):
                 return received
 
     def _idle(self, call: Call) -> Idle:
-        """Out of step, the machines of a ring would wait for each other for ever: so look at the tree as well."""
+        """Return a function for waits that also checks the tree.
+
+        Without it, machines that are out of step would wait for each other in the ring forever.
+        """
         unaware = set(self._others.values())
 
         def idle(links: Iterable[Link]) -> None:
             nonlocal unaware
             call.idle(links)
             unaware -= call.nudge(unaware)
-            with suppress(Gone):  # the chief may have finished before the last payload came here
+            with suppress(Gone):  # the chief may have finished before the last payload arrived here
                 while self.up and (head := self.up.peek()):
                     kind, op, seq = head
                     if kind != FAIL:
@@ -109,7 +112,7 @@ def _in_thread(work: Callable[[], None]) -> Future[None]:
         try:
             work()
             future.set_result(None)
-        except BaseException as error:  # noqa: BLE001  # raised where the result is asked for
+        except BaseException as error:  # noqa: BLE001  # raised by Future.result
             future.set_exception(error)
 
     threading.Thread(target=run, name="det-ring", daemon=True).start()

@@ -1,4 +1,4 @@
-"""All connections of one worker to the others."""
+"""Connections of one worker to all others."""
 
 from __future__ import annotations
 
@@ -24,30 +24,34 @@ from det_core.comm._unix import Unix, meeting_place
 from det_core.errors import CommError, PeerLost
 
 _MEETING: Final = 600.0
+"""Seconds for the meeting if there is no other time limit."""
 _GRACE: Final = 5.0
 """Seconds after the time limit in which workers that know who is missing inform the others.
 
-It is also the time limit after a worker with another key has connected."""
+It is also the time limit after a worker with another key has connected.
+"""
 
 
 class Mesh:
-    """The workers of a job, connected.
+    """Connections between the workers of a job, as seen by one worker.
 
-    They meet at places that all know: the workers of a machine at a Unix socket, the machines at the chief's TCP
-    port (with ``force_tcp`` everybody). The connections of this meeting, the control lane, carry the addresses for all
-    others, then notices, and show when a host falls silent.
+    Workers meet at addresses that all of them know. The workers of a machine meet at a Unix socket, and the machines
+    at the chief's TCP port, where all workers meet with ``force_tcp``. The connections of this meeting form the
+    control channel. It carries the addresses for all other connections, then notices, and shows when a host no longer
+    answers.
 
     Args:
-        ranks: this worker; ``size`` is more than 1.
-        chief_ip: where the chief's machine is reached.
-        port: of the chief.
-        force_tcp: no Unix sockets.
-        timeout: seconds for the meeting, and to wait for a living peer in a collective; None = 600, and for ever.
+        ranks: place of this worker in the job, whose size is more than 1.
+        chief_ip: address of the chief's machine.
+        port: TCP port of the chief.
+        force_tcp: whether workers of the same machine use TCP instead of Unix sockets.
+        timeout: seconds for the meeting, and to wait for living peers in a collective. None means 600 s for the
+            meeting and no limit for collectives.
 
     Raises:
-        PeerLost: somebody did not come.
-        CommError: somebody else came, or the port is taken.
-        ValueError: TCP is needed and there is no good DET_COMM_KEY.
+        PeerLost: a worker did not connect in time.
+        CommError: a worker has another size, key or job, or the port is in use.
+        ValueError: TCP is needed, and DET_COMM_KEY is missing or too short.
     """
 
     def __init__(self, ranks: Ranks, *, chief_ip: str, port: int, force_tcp: bool, timeout: float | None) -> None:
@@ -73,10 +77,15 @@ class Mesh:
         self.notices = Notices(self._control.everybody)
 
     def open_lane(self, parent: Lane, timeout: float | None) -> Lane:
-        """Open one more ordered stream of collectives. All workers do so in step, as a call of ``parent``.
+        """Open another channel. All workers must do so in step, as in a collective of ``parent``.
 
         Args:
-            timeout: as of `Lane`.
+            parent: the open channel that carries the new addresses.
+            timeout: as for `Lane`.
+
+        Raises:
+            PeerLost: a worker was lost.
+            CommError: workers share a rank, or ``parent`` has failed.
         """
         ranks, plan = self._ranks, star(self._ranks, ring=True)
         with ExitStack() as stack:
@@ -86,10 +95,10 @@ class Mesh:
             }
             addresses = {door: listener.address for door, listener in listeners.items()}
             mine = json.dumps([ranks.cross_rank, ranks.local_rank, addresses]).encode()
-            told = [json.loads(bytes(view(each))) for each in parent.allgather(mine)]
-            if len(told) != ranks.size:
-                raise CommError(f"of {ranks.size} workers only {len(told)} have a rank of their own")
-            hosts = {machine: (rank, doors) for rank, (machine, local, doors) in enumerate(told) if local == 0}
+            gathered = [json.loads(bytes(view(each))) for each in parent.allgather(mine)]
+            if len(gathered) != ranks.size:
+                raise CommError(f"of {ranks.size} workers only {len(gathered)} have a rank of their own")
+            hosts = {machine: (rank, doors) for rank, (machine, local, doors) in enumerate(gathered) if local == 0}
             places = [(hosts[way.machine][1][way.door], hosts[way.machine][0]) for way in plan.ways]
             links = self._connect(plan, places, list(listeners.values()), 0.0, parent.watch)
         everybody = _everybody(ranks, plan, links)
@@ -98,7 +107,7 @@ class Mesh:
         return Lane(self._me, everybody, local, heartbeat=self._check_hosts, timeout=timeout)
 
     def close(self) -> None:
-        """Leave the first lane and the control lane; lanes opened since have owners of their own."""
+        """Close the first channel and the control channel. Channels from `open_lane` are closed by their owners."""
         self.lane.close()
         self._control.close()
 
@@ -127,12 +136,14 @@ class Mesh:
         seconds: float,
         watch_others: Callable[[], None],
     ) -> dict[Seat, Link]:
-        """Go where the plan says, and wait for those who come here.
+        """Connect to peers as the plan says, and wait for the peers that connect here.
 
         Args:
-            places: address of each way of the plan, and the rank that listens there.
-            seconds: how long to wait for somebody to listen there.
-            watch_others: raises when somebody who should come is lost.
+            plan: the connections to make.
+            places: address of each outgoing connection of the plan, and the rank that listens there.
+            listeners: the listeners for incoming connections.
+            seconds: time limit for retries while nobody listens there.
+            watch_others: function that raises if an expected peer is lost.
         """
         links: dict[Seat, Link] = {}
         try:
@@ -140,7 +151,9 @@ class Mesh:
                 links[way.seat] = self._go(way, address, rank, seconds)
             self._wait(listeners, links, watch_others)
         except BaseException as error:
-            reason = error if isinstance(error, CommError) else PeerLost(f"{self._me} left: {error!r}", self._me.rank)
+            reason = (
+                error if isinstance(error, CommError) else PeerLost(f"{self._me} aborted: {error!r}", self._me.rank)
+            )
             for listener in listeners:
                 listener.close()
             say_and_close(_all(links, listeners).values(), reason)
@@ -170,7 +183,7 @@ class Mesh:
                         if listener.other_key
                         else "were they started, with the same ports and job environment?"
                     )
-                    raise PeerLost(f"{names} did not come within {end - began:.3g} s; {cause}", lowest)
+                    raise PeerLost(f"{names} did not connect within {end - began:.3g} s; {cause}", lowest)
 
     def _check_hosts(self) -> None:
         for link in self._control.everybody.links:
@@ -183,7 +196,7 @@ def _all(links: dict[Seat, Link], listeners: list[Listener]) -> dict[Seat, Link]
 
 
 def _everybody(ranks: Ranks, plan: Plan, links: dict[Seat, Link]) -> Group:
-    """The collectives of all workers over the links of a plan."""
+    """Return the group of all workers over the links of a plan."""
     went = {way.seat.role: links[way.seat] for way in plan.ways}
     came = [(seat.role, links[seat]) for seats in plan.doors.values() for seat in seats]
     up = went.get("local") or went.get("machine") or went.get("rank")

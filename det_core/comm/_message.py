@@ -1,4 +1,4 @@
-"""What goes over a link."""
+"""Frames that are sent over a link."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Final
 from det_core.comm._payload import SMALL, Buffer, Payload, Shared, pack, pack_rest, shared, view
 
 DATA, MANY, NUDGE, FAIL, NOTICE = range(5)
-"""Kinds of frames: a payload, several (see `pack`), "I wait for you in this call", an error for all, a text."""
+"""Kinds of frames, which carry a payload, several (see `pack`), the call in which a peer waits, an error, or a text."""
 
 HEADER: Final = struct.Struct("!BBH4xQQ")
-"""Kind, op of the call, number of files that come along, seq of the call, bytes that follow."""
+"""Kind, op of the call, number of attached files, seq of the call, and number of bytes that follow."""
 
 MOST_FILES: Final = 16
-"""In one frame; the kernel bounds how many a user may have under way (unix(7), ETOOMANYREFS)."""
+"""Maximum number of files in one frame. The kernel limits the files of a user in transit (unix(7), ETOOMANYREFS)."""
 
 
 class Message:
-    """One frame, built once, to be sent to any number of peers.
+    """Frame that is built once and can be sent to any number of peers.
 
     Args:
-        kind: of the frame.
-        op: which collective, an index.
-        seq: which call of it.
-        payload: one, or several workers' by their numbers.
+        kind: kind of the frame.
+        op: number of the collective.
+        seq: number of the call.
+        payload: one payload, or the payloads of several workers by number.
     """
 
     def __init__(self, kind: int, op: int, seq: int, payload: Payload | dict[int, Payload] = b"") -> None:
         self._head, self._payload = (kind, op, seq), payload
         self.small: bytes | None = None
-        """The whole frame, if that is little."""
+        """Whole frame, or None if it is large."""
         if isinstance(payload, dict) and sum(map(len, payload.values())) <= SMALL:
             payload = pack(payload)
         if not isinstance(payload, dict) and len(payload) <= SMALL:
@@ -39,13 +39,13 @@ class Message:
 
     @functools.cached_property
     def copied(self) -> tuple[bytes, Buffer]:
-        """The frame, in two parts, for a peer on another host."""
+        """Frame for a peer on another host, in two parts."""
         data = pack(self._payload) if isinstance(self._payload, dict) else view(self._payload)
         return self._header(0, len(data)), data
 
     @functools.cached_property
     def shared(self) -> tuple[bytes, list[Shared]]:
-        """The frame for a peer on this host: some bytes, and files with the rest."""
+        """Frame for a peer on this host, as bytes and as files with the rest."""
         if not isinstance(self._payload, dict):
             return self._header(1, 0), [shared(self._payload)]
         entries = {key: shared(entry) if len(entry) > SMALL else entry for key, entry in self._payload.items()}

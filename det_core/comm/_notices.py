@@ -1,4 +1,4 @@
-"""Short texts from any worker to the chief, at any time, beside the collectives."""
+"""Short texts that workers send to the chief at any time, independently of collectives."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from det_core.errors import CommError, PeerLost
 
 
 class Notices:
-    """Passes notices up the tree. A worker with others below it listens to them in a thread.
+    """Notices on their way up the tree. A worker with children reads theirs in a thread.
 
     Args:
-        group: used for nothing else from now on.
+        group: the group of all workers, whose links must not be used for anything else from now on.
     """
 
     def __init__(self, group: Group) -> None:
@@ -28,10 +28,11 @@ class Notices:
             self._start()
 
     def send(self, text: str) -> None:
-        """Let the chief know. On the chief itself the listeners are called at once.
+        """Send a notice to the chief. On the chief itself, call its callbacks at once.
 
         Raises:
-            PeerLost: there is nobody to hear it.
+            PeerLost: the parent of this worker is gone.
+            CommError: the parent of this worker does not read notices.
         """
         up = self._group.up
         if up is None:
@@ -42,10 +43,13 @@ class Notices:
             try:
                 up.send(Message(NOTICE, 0, 0, text.encode()), _hurry)
             except Gone:
-                raise PeerLost(f"{up.peer} is gone and cannot hear {text!r}", up.peer.rank) from None
+                raise PeerLost(f"{up.peer} is gone and cannot receive the notice {text!r}", up.peer.rank) from None
 
     def listen(self, callback: Callable[[str], None]) -> None:
-        """On the chief: call back with every notice, those sent before included, from another thread."""
+        """Register a callback on the chief.
+
+        It is called in a thread with each notice of the other workers, including earlier ones.
+        """
         self._callbacks.append(callback)
         if len(self._callbacks) == 1 and self._group.down:
             self._start()
@@ -67,7 +71,7 @@ class Notices:
                     poller.unregister(descriptor)
                     del links[descriptor]
                 except CommError:
-                    return  # those who should hear are gone, which the next collective will say
+                    return  # the parent is gone, which the next collective will report
             ready = []
 
     def _pass_on(self, link: Link) -> None:
@@ -78,8 +82,8 @@ class Notices:
 
 
 def _be_patient(links: Iterable[Link]) -> None:
-    """The rest of a text follows at once."""
+    """Do nothing, because the rest of a text follows at once."""
 
 
 def _hurry(links: Iterable[Link]) -> None:
-    raise CommError(f"{next(iter(links)).peer} does not take notices")
+    raise CommError(f"{next(iter(links)).peer} does not read notices")

@@ -1,4 +1,4 @@
-"""What workers tell each other: objects as bytes, the large ones in memory that both sides see."""
+"""Conversion of objects to bytes, in memory shared by both sides if they are large."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Buffer: TypeAlias = "bytes | memoryview"
 Payload: TypeAlias = "Buffer | Shared"
 
 SMALL: Final = 1 << 15
-"""Bytes up to which a payload is copied into the connection rather than shared."""
+"""Maximum size in bytes of payloads that are copied into the connection rather than shared."""
 
 CAN_SHARE: Final = hasattr(os, "memfd_create")
 """Whether this system has anonymous files."""
@@ -23,9 +23,12 @@ _MAP: Final = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 
 
 class Shared:
-    """A payload in an anonymous file, which goes to peers of this host without a copy.
+    """Payload in an anonymous file, which peers on this host receive without a copy.
 
-    The file lives as long as anybody holds a descriptor or a view of it.
+    The file exists as long as any process holds a descriptor or a view of it.
+
+    Args:
+        descriptor: the file descriptor, which the payload owns from now on.
     """
 
     __slots__ = ("descriptor",)
@@ -35,6 +38,7 @@ class Shared:
 
     @classmethod
     def write(cls, parts: Iterable[Buffer]) -> Shared:
+        """Write the parts of a payload to a new file."""
         payload = cls(os.memfd_create("det"))
         for part in parts:
             rest = memoryview(part)
@@ -43,6 +47,7 @@ class Shared:
         return payload
 
     def view(self) -> memoryview:
+        """Map the file into memory, read-only."""
         return memoryview(mmap.mmap(self.descriptor, 0, _MAP, mmap.PROT_READ))
 
     def __len__(self) -> int:
@@ -53,12 +58,12 @@ class Shared:
 
 
 def view(payload: Payload) -> Buffer:
-    """Its bytes, in the memory of this process."""
+    """Return the bytes of a payload in the memory of this process."""
     return payload.view() if isinstance(payload, Shared) else payload
 
 
 def shared(payload: Payload) -> Shared:
-    """The same payload in an anonymous file."""
+    """Return a payload in an anonymous file."""
     return payload if isinstance(payload, Shared) else Shared.write([payload])
 
 
@@ -76,13 +81,13 @@ _local: Final = _Pickler()
 
 
 def dumps(stuff: Any) -> Payload:
-    """Pickle an object, in pieces, so that large bytes and arrays are not copied into one more buffer."""
-    pickler, pieces = _local.pickler, _local.pieces  # made once: that costs more than to pickle most objects
+    """Pickle an object. Large bytes and arrays are not copied into an additional buffer."""
+    pickler, pieces = _local.pickler, _local.pieces  # reused, because a new pickler costs more than most objects
     try:
         pickler.dump(stuff)
         return pieces[0] if len(pieces) == 1 else _join([_raw(piece) for piece in pieces])
     finally:
-        pickler.clear_memo()  # it kept alive what the pieces are views of
+        pickler.clear_memo()  # the memo keeps alive the objects that the pieces are views of
         pieces.clear()
 
 
@@ -95,12 +100,12 @@ def _join(parts: list[Buffer]) -> Payload:
 
 
 def loads(payload: Payload) -> Any:
-    """Unpickle what a peer pickled: a process of this user, or a holder of the key."""
+    """Unpickle the payload of a peer. A peer is trusted, because it is a process of this user or holds the key."""
     return pickle.loads(payload if type(payload) is bytes else view(payload))  # noqa: S301
 
 
 def loads_all(payloads: Iterable[Payload], mine: int, own: Any) -> list[Any]:
-    """Unpickle everybody's; at index ``mine`` comes ``own``."""
+    """Unpickle the payloads of all workers, except that at index ``mine``, which is replaced by ``own``."""
     return [
         own if index == mine else pickle.loads(payload if type(payload) is bytes else view(payload))  # noqa: S301
         for index, payload in enumerate(payloads)
@@ -108,20 +113,25 @@ def loads_all(payloads: Iterable[Payload], mine: int, own: Any) -> list[Any]:
 
 
 def pack(entries: Mapping[int, Payload]) -> bytes:
-    """Several workers' payloads as one."""
+    """Pack the payloads of several workers into one."""
     large = {key: pickle.PickleBuffer(view(entry)) for key, entry in entries.items() if type(entry) is not bytes}
     return pickle.dumps({**entries, **large}, _PROTOCOL)
 
 
 def pack_rest(entries: Mapping[int, Payload]) -> tuple[bytes, list[Shared]]:
-    """Several workers' payloads as one, without those that are shared; and these."""
+    """Pack the payloads of several workers into one without the shared ones, and return these separately in order."""
     files = [entry for entry in entries.values() if isinstance(entry, Shared)]
     rest = {key: None if isinstance(entry, Shared) else entry for key, entry in entries.items()}
     return pickle.dumps(rest, _PROTOCOL), files
 
 
 def unpack(payload: Payload, files: Sequence[Shared] = ()) -> dict[int, Payload]:
-    """What was packed, in the same order; ``files`` are those that `pack_rest` left out."""
+    """Unpack payloads in their original order.
+
+    Args:
+        payload: the result of `pack` or `pack_rest`.
+        files: the shared payloads that `pack_rest` has returned separately.
+    """
     entries: dict[int, Any] = loads(payload)
     if files:
         left_out = iter(files)

@@ -1,4 +1,4 @@
-"""Who connects to whom."""
+"""Plan of the connections between workers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from det_core.comm._ranks import Ranks
 
 
 class Seat(NamedTuple):
-    """What a worker is to the one that lets it in: its ``local`` worker, ``machine`` or ``rank`` of that number, or
-    the neighbour in the ``ring`` of machines.
+    """Role in which a worker connects to a peer.
+
+    Attributes:
+        role: ``local`` for a worker of the same machine, ``machine`` for the first worker of another machine, ``rank``
+            for any worker, or ``ring`` for the previous machine in the ring.
+        number: number of the worker or machine among those with this role.
     """
 
     role: str
@@ -21,7 +25,13 @@ class Seat(NamedTuple):
 
 
 class Way(NamedTuple):
-    """To which door a worker goes, of which machine's first worker, and as whom."""
+    """Outgoing connection of a worker.
+
+    Attributes:
+        door: name of the transport, ``local`` or ``machines``.
+        machine: number of the machine whose first worker listens.
+        seat: role of the connecting worker.
+    """
 
     door: str
     machine: int
@@ -30,11 +40,11 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What one worker does to be connected.
+    """Connections of one worker.
 
     Attributes:
-        doors: whom it lets in, by door.
-        ways: where it goes.
+        doors: roles of the peers that connect to this worker, by transport.
+        ways: connections that this worker makes.
     """
 
     doors: dict[str, list[Seat]]
@@ -42,7 +52,14 @@ class Plan:
 
 
 def star(ranks: Ranks, *, ring: bool) -> Plan:
-    """The workers of a machine to their first; the first of each machine to the chief, and around in a ring."""
+    """Plan the connections of a worker in a star.
+
+    The workers of a machine connect to its first worker, and the first workers of the machines to the chief.
+
+    Args:
+        ranks: place of the worker in the job.
+        ring: whether the first workers of the machines also connect to each other in a ring.
+    """
     if not ranks.is_hub:
         return Plan({}, [Way("local", ranks.cross_rank, Seat("local", ranks.local_rank))])
     is_chief, machines = ranks.rank == 0, ranks.cross_size
@@ -56,17 +73,22 @@ def star(ranks: Ranks, *, ring: bool) -> Plan:
 
 
 def flat(ranks: Ranks) -> Plan:
-    """Everybody to the chief."""
+    """Plan the connections of a worker if all workers connect to the chief."""
     if ranks.rank == 0:
         return Plan({"machines": [Seat("rank", rank) for rank in range(1, ranks.size)]}, [])
     return Plan({}, [Way("machines", 0, Seat("rank", ranks.rank))])
 
 
 def describe(seats: list[Seat], ranks: Ranks) -> tuple[str, int]:
-    """Names of workers that did not come to the one of ``ranks``, and the lowest rank among them."""
+    """Return the names of missing workers, and the lowest rank among them.
+
+    Args:
+        seats: the roles that are missing, at least one.
+        ranks: place in the job of the worker to which they should have connected.
+    """
     first = {"rank": 0, "local": ranks.rank, "machine": 0, "ring": 0}
     step = {"rank": 1, "local": 1, "machine": ranks.local_size, "ring": ranks.local_size}
-    # Nobody told their ranks; launchers number workers machine by machine.
+    # The ranks of missing workers are unknown, but launchers number workers machine by machine.
     missing = sorted((first[seat.role] + step[seat.role] * seat.number, seat) for seat in seats)
     names = [f"rank {rank}" if seat.role == "rank" else f"rank {rank} ({seat})" for rank, seat in missing]
     return ", ".join(names), missing[0][0]

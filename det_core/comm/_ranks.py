@@ -1,4 +1,4 @@
-"""Who the workers of a job are."""
+"""Ranks and names of the workers of a job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ranks:
-    """The place of one worker in its job.
+    """Place of one worker in its job.
+
+    Args:
+        rank: index of the worker in the job, from 0.
+        size: number of workers in the job.
+        local_rank: index of the worker on its machine, from 0.
+        local_size: number of workers on its machine.
+        cross_rank: index of its machine, from 0.
+        cross_size: number of machines.
 
     Raises:
         ValueError: the six numbers contradict each other.
@@ -44,13 +52,20 @@ class Ranks:
 
     @property
     def is_hub(self) -> bool:
-        """Whether this worker speaks for its machine."""
+        """Whether this worker is the first one of its machine and connects it to the others."""
         return self.local_rank == 0
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A worker as others name it."""
+    """Name of a worker for messages.
+
+    Attributes:
+        rank: index of the worker in the job.
+        local_rank: index of the worker on its machine.
+        pid: process id of the worker.
+        host: host name of its machine.
+    """
 
     rank: int
     local_rank: int
@@ -59,6 +74,7 @@ class Peer:
 
     @classmethod
     def myself(cls, ranks: Ranks) -> Peer:
+        """Return the name of the worker in this process."""
         return cls(ranks.rank, ranks.local_rank, os.getpid(), socket.gethostname())
 
     def __str__(self) -> str:

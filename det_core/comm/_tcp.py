@@ -14,19 +14,22 @@ from det_core.errors import CommError
 
 _BACKLOG: Final = 1024
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
-"""A silent host is dead after 30 s. Kernels answer, so a busy or stopped process is not silent."""
+"""Socket options after which a silent host counts as dead after 30 s.
+
+Kernels answer, so a busy or stopped process is not silent.
+"""
 _UNANSWERED: Final = 30_000
-"""Milliseconds after which sent data that nobody acknowledged end a connection."""
+"""Milliseconds after which a connection ends if sent data is not acknowledged."""
 
 
 class Tcp:
     """Connections to peers that hold the same DET_COMM_KEY.
 
     Args:
-        here: the address under which peers reach this host, told to them.
-        bind: the address to listen at; empty = all of this host's.
-        carries_payloads: where False, also data in flight do not delay the finding that a host is silent. That
-            limit would end connections to a peer that does not read for 30 s, so payloads go without.
+        here: address at which peers reach this host, which is sent to them.
+        bind: address to listen at, or "" for all addresses of this host.
+        carries_payloads: whether payloads are sent. If False, a silent host is noticed even while data is in flight.
+            This time limit would also end connections to a peer that does not read for 30 s.
 
     Raises:
         ValueError: the key is missing or too short.
@@ -38,16 +41,18 @@ class Tcp:
         self._carries_payloads = carries_payloads
 
     def fresh(self) -> tuple[str, int]:
+        """Return this host's address with port 0, for which the kernel chooses a free port."""
         return self._here, 0
 
     def address_of(self, sock: socket.socket) -> tuple[str, int]:
+        """Return the address and the port at which peers reach a listening socket."""
         return self._here, sock.getsockname()[1]
 
     def listen(self, address: tuple[str, int]) -> socket.socket:
         """Listen at the port of ``address``.
 
         Raises:
-            CommError: it is taken.
+            CommError: the port is in use, or the address does not belong to this host.
         """
         host, port = self._bind, address[1]
         everywhere = not host and socket.has_dualstack_ipv6()
@@ -64,7 +69,8 @@ class Tcp:
         """Return the connection of a peer that authenticated within the socket's time limit.
 
         Raises:
-            OtherKey: the peer trusts another certificate than this job's.
+            OtherKey: the peer holds another key.
+            OSError: the peer did not authenticate.
         """
         self._prepare(sock)
         try:
@@ -75,6 +81,12 @@ class Tcp:
             raise
 
     def connect(self, address: tuple[str, int], timeout: float) -> ssl.SSLSocket:
+        """Connect to a peer, with a time limit of ``timeout`` seconds for each step.
+
+        Raises:
+            CommError: the peer holds another key.
+            OSError: the peer could not be reached.
+        """
         with contextlib.ExitStack() as undo:
             sock = undo.enter_context(socket.create_connection(address, timeout))
             self._prepare(sock)
@@ -88,7 +100,7 @@ class Tcp:
         return secure
 
     def forget(self, address: tuple[str, int]) -> None:
-        """Nothing is left of a closed TCP listener."""
+        """Do nothing, because a closed TCP listener leaves nothing behind."""
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""Authentication and encryption between hosts: whoever holds DET_COMM_KEY can prove it, and nobody else."""
+"""Encryption between hosts, and authentication of the processes that hold DET_COMM_KEY."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ import tempfile
 from typing import Final
 
 KEY: Final = "DET_COMM_KEY"
+"""Environment variable with the secret that the workers of a job share."""
 _SHORTEST: Final = 32
+"""Minimum length of the key in characters."""
 _HINT: Final = "make one with `python3 -c 'import secrets; print(secrets.token_hex(32))'` and set it for all workers"
 
 
 def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The two sides' settings: TLS 1.3 in which both show one certificate, made from the key, and trust no other.
+    """Return the TLS settings of both sides.
+
+    With these, both sides use TLS 1.3, show the same certificate, which is derived from the key, and trust no other.
 
     Returns:
-        For the side that listens, and for the side that connects.
+        The settings of the side that listens, and of the side that connects.
 
     Raises:
         ValueError: DET_COMM_KEY is missing or too short.
     """
     key = os.environ.get(KEY)
     if not key:
-        raise ValueError(f"workers that talk over TCP need the environment variable {KEY}: {_HINT}")
+        raise ValueError(f"workers that communicate over TCP need the environment variable {KEY}: {_HINT}")
     if len(key) < _SHORTEST:
         raise ValueError(f"{KEY} has {len(key)} characters; expected {_SHORTEST} or more: {_HINT}")
     certificate, private = _identity(key)
@@ -35,7 +39,7 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 def _context(certificate: bytes, private: bytes, *, server: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # the key is the name
+    context.check_hostname = False  # the certificate stands for the key, not for a host
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=certificate.decode())
     with tempfile.NamedTemporaryFile() as file:  # mode 0600; ssl reads certificates from files only
@@ -43,13 +47,13 @@ def _context(certificate: bytes, private: bytes, *, server: bool) -> ssl.SSLCont
         file.flush()
         context.load_cert_chain(file.name)
     if server:
-        context.num_tickets = 0  # nobody resumes, and unread tickets would turn a close into a reset
+        context.num_tickets = 0  # sessions are not resumed, and unread tickets would turn a close into a reset
     return context
 
 
 @functools.cache
 def _identity(key: str) -> tuple[bytes, bytes]:
-    """Certificate and private key in PEM, the same for the same key."""
+    """Return certificate and private key in PEM, which are the same for the same key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -27,26 +27,29 @@ _IDENTITY: Final = (
     "TORCHELASTIC_RESTART_COUNT",
     "HOROVOD_GLOO_RENDEZVOUS_PORT",
 )
-"""Environment variables in which two jobs on one host differ."""
+"""Environment variables that differ between two jobs on one host."""
 _LOCKED: Final = 60.0
+"""Seconds to wait for the lock of the directory."""
 _LONGEST: Final = 60
-"""Bytes of the directory's parent, so that a socket's name has room (unix(7): 108 in all, macOS 104)."""
+"""Maximum length of the parent directory in bytes, so that a socket's name has room (108 in all, 104 on macOS)."""
 
 
 class Unix:
-    """Connections within this host. The peer is one of ours if it runs as this user."""
+    """Connections within this host, to processes of the same user."""
 
     def fresh(self) -> str:
+        """Return a new path to listen at."""
         return str(_directory() / uuid.uuid4().hex[:24])
 
     def address_of(self, sock: socket.socket) -> str:
+        """Return the path of a listening socket."""
         return str(sock.getsockname())
 
     def listen(self, path: str) -> socket.socket:
-        """Listen at ``path``, in place of what the dead left there.
+        """Listen at ``path``, in place of a socket that a dead process has left there.
 
         Raises:
-            CommError: somebody living listens there, or the directory is not ours alone.
+            CommError: a living process listens there, or other users can access the directory.
         """
         with _private_directory(Path(path).parent), contextlib.ExitStack() as undo:
             if _is_alive(path):
@@ -62,12 +65,21 @@ class Unix:
         return sock
 
     def accept(self, sock: socket.socket) -> socket.socket:
-        """The same connection, of a peer that is one of ours."""
+        """Return the connection of a peer that runs as this user.
+
+        Raises:
+            PermissionError: the peer runs as another user.
+        """
         if (uid := _peer_uid(sock)) != os.getuid():
             raise PermissionError(f"the peer is user {uid}, this is user {os.getuid()}")
         return sock
 
     def connect(self, path: str, timeout: float) -> socket.socket:
+        """Connect to the peer that listens at ``path``, with a time limit of ``timeout`` seconds.
+
+        Raises:
+            OSError: no process of this user listens there.
+        """
         with contextlib.ExitStack() as undo:
             sock = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             sock.settimeout(timeout)
@@ -77,12 +89,12 @@ class Unix:
         return sock
 
     def forget(self, path: str) -> None:
-        """Nobody else shall come to ``path``."""
+        """Remove the socket at ``path``, so that nobody else connects."""
         Path(path).unlink(missing_ok=True)
 
 
 def meeting_place(port: int, cross_rank: int) -> str:
-    """Where the workers of this job and machine meet; each of them knows it without a word."""
+    """Return the path at which the workers of this job and machine meet. All of them compute the same one."""
     identity = repr([port, cross_rank, *map(os.environ.get, _IDENTITY)])
     return str(_directory() / hashlib.sha256(identity.encode()).hexdigest()[:24])
 
@@ -94,7 +106,7 @@ def _directory() -> Path:
 
 @contextlib.contextmanager
 def _private_directory(directory: Path) -> Iterator[None]:
-    """A directory that is ours alone, with our other processes locked out meanwhile."""
+    """Create a directory that only this user can access, and lock it while the block runs."""
     directory.mkdir(mode=0o700, exist_ok=True)
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -105,7 +117,7 @@ def _private_directory(directory: Path) -> Iterator[None]:
         if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
             raise CommError(
                 f"{directory} belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):o}; expected "
-                f"user {os.getuid()} and mode 700: correct it, or set TMPDIR to a directory of yours"
+                f"user {os.getuid()} and mode 700; correct it, or set TMPDIR to a directory of yours"
             )
         _lock(descriptor, directory)
         yield
@@ -121,8 +133,8 @@ def _lock(descriptor: int, directory: Path) -> None:
         except BlockingIOError as error:
             if time.monotonic() > end:
                 raise CommError(
-                    f"{directory} has been locked for {_LOCKED:g} s, which takes a moment as a rule; "
-                    f"a stopped process may hold it: see fuser -v {directory}"
+                    f"{directory} has been locked for {_LOCKED:g} s; "
+                    f"a stopped process may hold the lock, find it with: fuser -v {directory}"
                 ) from error
             time.sleep(0.005)
 
@@ -134,7 +146,7 @@ def _is_alive(path: str) -> bool:
 
 def _peer_uid(sock: socket.socket) -> int:
     if not hasattr(socket, "SO_PEERCRED"):
-        return os.getuid()  # the directory's mode alone protects
+        return os.getuid()  # only the mode of the directory protects
     credentials = struct.Struct("3i")
     _, uid, _ = credentials.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))
     return int(uid)

@@ -37,7 +37,7 @@ def test_a_worker_that_leaves_is_lost_to_all(machines: tuple[int, ...], name: st
         context.allgather(None)
         if context.rank == context.size - 1:
             return
-        with pytest.raises(PeerLost, match=rf"rank {context.size - 1} \(pid {os.getpid()} on .*left during") as lost:
+        with pytest.raises(PeerLost, match=rf"rank {context.size - 1} \(pid {os.getpid()} on .*disconnected") as lost:
             while True:
                 getattr(context, name)(None)
                 context.allgather(None)
@@ -224,7 +224,7 @@ def test_an_interrupt_is_told_to_the_others() -> None:
     assert ended[1].out == "KeyboardInterrupt \n"
     for each in (ended[0], ended[2]):
         assert each.out.startswith("PeerLost rank 1 (pid"), each
-        assert "left allgather: KeyboardInterrupt()" in each.out
+        assert "aborted allgather: KeyboardInterrupt()" in each.out
 
 
 @pytest.mark.integration

@@ -42,7 +42,7 @@ def test_a_missing_worker_is_named_to_all() -> None:
         error = future.exception()
         assert isinstance(error, PeerLost)
         assert error.rank == 2
-        assert "rank 2 (local 2) did not come within 0.5 s" in str(error)
+        assert "rank 2 (local 2) did not connect within 0.5 s" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_the_same_rank_twice_is_refused() -> None:
     ranks = job.layout(3)
     futures = job.outcomes([ranks[0], ranks[1], ranks[1]], allgather, timeout=1.5)
     found = [str(future.exception()) for future in futures]
-    assert sum("comes as local 1, and so did rank 1" in text for text in found) == 1
-    assert sum("rank 2 (local 2) did not come" in text for text in found) == 2
+    assert sum("claims to be local 1, as does rank 1" in text for text in found) == 1
+    assert sum("rank 2 (local 2) did not connect" in text for text in found) == 2
 
 
 def test_another_size_is_refused() -> None:
@@ -273,7 +273,7 @@ def test_another_key_is_refused_before_anything_is_read() -> None:
     chief, worker = job.run(job.layout(1, 1), body, job.free_port())
     assert worker.startswith("CommError the process that listens at")
     assert "has another DET_COMM_KEY" in worker
-    assert chief.startswith("PeerLost rank 1 (machine 1) did not come within 2 s")
+    assert chief.startswith("PeerLost rank 1 (machine 1) did not connect within 2 s")
 
 
 @pytest.mark.integration
