@@ -1,1 +1,1 @@
-"""Search methods: which trials exist and how long each trains."""
+"""Search methods, which decide which trials exist and how long each one trains."""

@@ -1,6 +1,7 @@
-"""The process of a user's search method: ``python -m det_core.search._custom_process FD module:Class``.
+"""Process of a user's search method, ``python -m det_core.search._custom_process FD module:Class``.
 
-Every line that comes is the name of a method and its arguments, every line that goes what it returned or raised.
+Each line that it reads is the name of a method with its arguments as JSON. Each line that it writes is the result or
+the error of that call.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from det_core.interfaces.search_method import Action, SearchMethod, plain
 
 
 def main(descriptor: int, target: str) -> None:
-    """Answer until the parent is gone."""
+    """Answer calls until the parent is gone.
+
+    Args:
+        descriptor: file descriptor of the socket to the parent.
+        target: the search method as module:Class.
+    """
     stream = socket.socket(fileno=descriptor).makefile("rwb")
     questions: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(stream, questions.put), daemon=True).start()
@@ -30,7 +36,7 @@ def main(descriptor: int, target: str) -> None:
         try:
             reply = {"result": answer(name, arguments)}
             line = json.dumps(reply)
-        except Exception:  # noqa: BLE001  (a stranger's code; the parent raises it)
+        except Exception:  # noqa: BLE001  (code of the user, whose error the parent raises)
             line = json.dumps({"error": traceback.format_exc()})
         stream.write(line.encode() + b"\n")
         stream.flush()
@@ -63,7 +69,7 @@ def _load(target: str) -> Callable[..., SearchMethod]:
     for name in path.split("."):
         found = getattr(found, name)
     if not (isinstance(found, type) and issubclass(found, SearchMethod)):
-        raise TypeError(f"searcher.method {target} is {found!r}; expected a class of det_core's SearchMethod")
+        raise TypeError(f"searcher.method {target} is {found!r}; expected a subclass of det_core's SearchMethod")
     return found
 
 

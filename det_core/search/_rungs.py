@@ -1,4 +1,4 @@
-"""Asynchronous successive halving, one bracket of it: trials climb rungs, and the best of each go on.
+"""One bracket of asynchronous successive halving, in which the best trials of each rung are promoted to the next one.
 
 After Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020 (arXiv 1810.05934).
 """
@@ -11,22 +11,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Entry = tuple[float, int, int]
-"""(metric, how many results the rung had before, trial): the best first, of equals the earlier."""
+"""Metric, number of earlier results of the rung, and trial. They sort by metric, and equal metrics by time."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Which of the ``n`` results of a rung go on to the next one.
+    """Rule for the promotion of trials, which promotes the best ``floor(n / divisor)`` of the ``n`` results of a rung.
 
     Args:
-        least: the best ``floor(n / divisor)``, but at least so many.
-        patient: whether a result that does not go on waits until others make it one of the best.
+        least: minimum number of promoted results.
+        patient: whether a result that is not promoted waits until further results make it one of the best.
     """
 
     least: int
     patient: bool
 
     def going_on(self, results: int, divisor: float) -> int:
+        """Return how many of a number of results are promoted."""
         return max(int(results / divisor), self.least)
 
 
@@ -36,13 +37,14 @@ STOP_ONCE = Rule(least=1, patient=False)
 
 @dataclass
 class Rung:
-    """The results at one length.
+    """Results at one length.
 
     Attributes:
-        training: trials on their way to this rung.
-        seen: results that ever came.
-        waiting: results that may still go on.
-        settled: results of trials that went on or were closed.
+        length: length at which trials are validated, in the unit of the searcher.
+        training: number of trials that train for this rung.
+        seen: number of results ever reported.
+        waiting: results that may still be promoted.
+        settled: results of trials that were promoted or closed.
     """
 
     length: int
@@ -52,33 +54,43 @@ class Rung:
     settled: list[Entry] = field(default_factory=list)
 
     def candidate(self, rule: Rule, divisor: float) -> Entry | None:
-        """The result that goes on next."""
+        """Return the result to promote next, or None."""
         if not self.waiting:
             return None
         best, results = self.waiting[0], len(self.waiting) + len(self.settled)
         return best if bisect(self.settled, best) < rule.going_on(results, divisor) else None
 
     def add(self, metric: float, trial: int) -> None:
+        """Add the result of a trial that has trained for this rung."""
         self.training -= 1
         insort(self.waiting, (metric, self.seen, trial))
         self.seen += 1
 
     def settle(self, entries: Sequence[Entry]) -> None:
+        """Mark the best waiting results as settled."""
         for entry in entries:
             insort(self.settled, entry)
         self.waiting = self.waiting[len(entries) :]
 
     def remove(self, trial: int) -> None:
+        """Remove the result of a trial."""
         self.waiting = [entry for entry in self.waiting if entry[2] != trial]
         self.settled = [entry for entry in self.settled if entry[2] != trial]
 
 
 class Bracket:
-    """The rungs of a number of trials, and who has reached which.
+    """Rungs with their trials.
+
+    Args:
+        lengths: lengths of the rungs, in increasing order.
+        trials: number of trials.
+        divisor: share of results that are promoted is 1 / divisor.
+        rule: the rule of promotion.
 
     Attributes:
-        trials: how many it is for; the more of them, the more go up.
-        left: how many of them it may still create.
+        rungs: the rungs, lowest first.
+        trials: number of trials.
+        left: number of trials that may still be created.
     """
 
     def __init__(self, lengths: Iterable[int], trials: int, divisor: float, rule: Rule) -> None:
@@ -86,25 +98,25 @@ class Bracket:
         self.trials = self.left = trials
         self._divisor, self._rule = divisor, rule
         self._at: dict[int, int] = {}
-        """Trial -> the rung that it trains for, or has reached."""
+        """Index of the rung that each trial trains for or has reached."""
         self._reached: dict[int, int] = {}
-        """Trial -> the length of the highest rung that it has reached."""
+        """Length of the highest rung that each trial has reached."""
 
     @property
     def expected(self) -> list[int]:
-        """How many trials reach each rung, if none is displaced by a better one that comes later."""
+        """Number of trials that reach each rung if no later result is better than a promoted one."""
         counts = [self.trials]
         for _ in self.rungs[1:]:
             counts.append(self._rule.going_on(counts[-1], self._divisor))
         return counts
 
     def enter(self, trial: int) -> int:
-        """A new trial: the length to train."""
+        """Add a new trial, and return the length to train."""
         self.left -= 1
         return self._climb(trial, 0)
 
     def promote(self) -> tuple[int, int] | None:
-        """The next trial to go on, and the length to train; the highest first."""
+        """Promote a trial, and return it with the length to train, or None. Higher rungs come first."""
         for place in range(len(self.rungs) - 2, -1, -1):
             if entry := self.rungs[place].candidate(self._rule, self._divisor):
                 self.rungs[place].settle([entry])
@@ -112,20 +124,20 @@ class Bracket:
         return None
 
     def report(self, trial: int, metric: float) -> None:
-        """The trial has come to the end of its rung."""
+        """Record the result of a trial that has trained for its rung."""
         rung = self.rungs[self._at[trial]]
         rung.add(metric, trial)
         self._reached[trial] = rung.length
 
     def replace(self, trial: int) -> None:
-        """Forget the results of a trial that trains, and let another one take its place."""
+        """Forget a trial that is in training, and let another one take its place."""
         self.rungs[self._at[trial]].training -= 1
         for rung in self.rungs:
             rung.remove(trial)
         self.left += 1
 
     def close(self) -> Iterator[int]:
-        """The trials that will not go on; each is told once."""
+        """Yield the trials that will not be promoted, each once."""
         *lower, top = self.rungs
         closed = list(top.waiting)
         top.settle(closed)
@@ -138,7 +150,11 @@ class Bracket:
         return (trial for _, _, trial in closed)
 
     def work(self, lengths: Mapping[int, float]) -> tuple[float, int]:
-        """What was trained of what is expected, and what is expected, in the unit of the lengths."""
+        """Return the length trained so far and the expected length, both summed over all trials.
+
+        Args:
+            lengths: the current length of each trial, in the unit of the searcher.
+        """
         trained = [max(reached, lengths.get(trial, 0)) for trial, reached in self._reached.items()]
         done, expected, below = 0.0, 0, 0
         for rung, count in zip(self.rungs, self.expected, strict=True):
@@ -149,13 +165,13 @@ class Bracket:
         return done, expected
 
     def state(self) -> dict[str, Any]:
-        """Everything that events change, in types that JSON has."""
+        """Return everything that events change, as JSON-compatible values."""
         rungs = [[rung.training, rung.seen, list(rung.waiting), list(rung.settled)] for rung in self.rungs]
         trials = [[trial, place, self._reached[trial]] for trial, place in self._at.items()]
         return {"left": self.left, "rungs": rungs, "trials": trials}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state` returned."""
+        """Restore what `state` has returned."""
         self.left = state["left"]
         for rung, (training, seen, waiting, settled) in zip(self.rungs, state["rungs"], strict=True):
             rung.training, rung.seen = training, seen

@@ -1,4 +1,4 @@
-"""Asynchronous successive halving: in one bracket, or in several with more and less patience."""
+"""Asynchronous successive halving in one bracket, or in several that differ in how early they stop trials."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from det_core.search.sampling import REPLACED_PER_TRIAL, Sampler
 
 
 class HalvingConfig(Block):
-    """What both methods take.
-
-    ``budget`` is what release 0.12 had instead of ``max_trials``: how long all trials train together.
-    """
+    """Options of both methods."""
 
     max_length: PositiveLength
+    """Length of the last rung."""
     max_trials: Positive | None = None
+    """Number of trials of the search."""
     budget: PositiveLength | None = None
+    """Total length of all trials. Release 0.12 had it instead of ``max_trials``."""
     divisor: Annotated[Number, Field(gt=1)] = 4.0
+    """Factor between the lengths of two rungs. Of the results of a rung, 1 / divisor are promoted."""
     max_concurrent_trials: Count = 16
-    """0 = as many as it takes for one trial to reach the top of each bracket."""
+    """Maximum number of trials at once. With 0, one trial can reach the last rung of each bracket."""
     stop_once: Flag = False
-    """Stop a trial for good at the first rung where it is not among the best; do not wait for others."""
+    """Whether a trial ends at the first rung where it is not among the best, without waiting for other results."""
 
     @model_validator(mode="after")
     def _says_how_many(self) -> Self:
@@ -45,17 +46,17 @@ class HalvingConfig(Block):
 
     @abstractmethod
     def rungs(self, max_trials: int) -> list[int]:
-        """How many rungs each bracket has, the most first."""
+        """Return the number of rungs of each bracket, in decreasing order."""
 
     def trials(self) -> int:
-        """How many trials there are in all: given, or as many as the budget is for."""
+        """Return the number of trials of the search, which is either given or follows from the budget."""
         if self.max_trials or not self.budget:
             return self.max_trials or 0
         budget = self.budget.value
         return max(bisect(range(1, budget + 1), budget, key=self._work), 1)
 
     def brackets(self, max_trials: int) -> list[Bracket]:
-        """The brackets for that number of trials in all."""
+        """Return the brackets for a number of trials in all."""
         rungs = self.rungs(max_trials)
         rule = STOP_ONCE if self.stop_once else PROMOTION
         return [
@@ -64,22 +65,29 @@ class HalvingConfig(Block):
         ]
 
     def _work(self, max_trials: int) -> int:
-        """How long that number of trials is expected to train together."""
+        """Return the expected total length of a number of trials."""
         return sum(bracket.work({})[1] for bracket in self.brackets(max_trials))
 
 
 class AsyncHalvingConfig(HalvingConfig):
+    """Options of asynchronous halving in one bracket."""
+
     num_rungs: Positive
+    """Number of rungs."""
 
     def rungs(self, max_trials: int) -> list[int]:
         return [self.num_rungs]
 
 
 class AdaptiveAshaConfig(HalvingConfig):
+    """Options of asynchronous halving in several brackets."""
+
     mode: Literal["standard", "aggressive", "conservative"] = "standard"
+    """Number of brackets. An aggressive search has one, which stops trials early. A conservative one has the most."""
     max_rungs: Positive = 5
+    """Maximum number of rungs of a bracket."""
     bracket_rungs: tuple[Positive, ...] = ()
-    """How many rungs each bracket has, instead of what mode and max_rungs say."""
+    """Number of rungs of each bracket, which overrides mode and max_rungs."""
 
     def rungs(self, max_trials: int) -> list[int]:
         if self.bracket_rungs:
@@ -89,11 +97,11 @@ class AdaptiveAshaConfig(HalvingConfig):
 
 
 class AsyncHalvingSearch(SearchMethod):
-    """Trials climb the rungs of their bracket; whenever one ends, its slot goes to the next in line.
+    """Search in which trials are promoted from rung to rung of their bracket.
 
-    That is the best trial that may go on, else a new one, of the same bracket, else of the others. A trial that
-    failed counts as the worst, and fails again wherever it goes on; one whose hyperparameters cannot work is
-    forgotten and replaced.
+    Whenever a trial ends, its slot goes to the best trial that can be promoted, else to a new one. Those of the same
+    bracket come first. A trial that has failed counts as the worst, and fails again wherever it is promoted. A trial
+    with invalid hyperparameters is forgotten and replaced.
     """
 
     def __init__(self, config: HalvingConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
@@ -108,7 +116,7 @@ class AsyncHalvingSearch(SearchMethod):
         )
         self._at_once = sum(self._shares)
         self._bracket_of: list[int] = []
-        """Of each trial."""
+        """Index of the bracket of each trial."""
         self._training: set[int] = set()
         self._failed: set[int] = set()
         self._replaced = 0
@@ -142,7 +150,7 @@ class AsyncHalvingSearch(SearchMethod):
             return 1.0
         work = [bracket.work(lengths) for bracket in self.brackets]
         share = sum(done for done, _ in work) / sum(expected for _, expected in work)
-        return min(share, 0.99)  # more trials may go up than expected
+        return min(share, 0.99)  # more trials may be promoted than expected
 
     def outline(self) -> Sequence[str]:
         return [
@@ -168,7 +176,7 @@ class AsyncHalvingSearch(SearchMethod):
             bracket.restore(one)
 
     def _fill(self, first: int) -> Iterator[Action]:
-        """Work for the free slots, of that bracket if it has any."""
+        """Yield actions for the free slots, first of the bracket with the index ``first``."""
         order = [*range(first, len(self.brackets)), *range(first)]
         while len(self._training) < self._at_once:
             work = next(filter(None, map(self._work, order)), None)
@@ -177,7 +185,7 @@ class AsyncHalvingSearch(SearchMethod):
             yield from work
 
     def _work(self, index: int) -> Sequence[Action]:
-        """One trial of the bracket that goes on or begins; none if it has neither."""
+        """Return actions for one trial of the bracket that is promoted or new, or none if it has neither."""
         bracket = self.brackets[index]
         while promoted := bracket.promote():
             request_id, length = promoted

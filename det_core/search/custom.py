@@ -1,4 +1,4 @@
-"""A search method of the user's own, ``searcher: {name: custom, method: "module:Class"}``, in a process of its own."""
+"""Search method of the user, configured as ``searcher.method``, which runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from det_core.errors import DetError
 from det_core.interfaces.search_method import Action, Close, Create, SearchMethod, Train
 
 PATIENCE = 60.0
-"""Seconds in which the method has to answer, or to be imported and constructed."""
+"""Time limit in seconds of each call, and of the import and construction of the method."""
 _ACTIONS: dict[str, Callable[..., Action]] = {action.__name__: action for action in (Create, Train, Close)}
 
 
 class CustomConfig(Block):
+    """Options of a custom search."""
+
     method: Annotated[str, Field(pattern=r"^[\w.]+:[\w.]+$")]
-    """``module:Class`` in the context directory: a `det_core.interfaces.search_method.SearchMethod`."""
+    """``module:Class`` in the context directory, a subclass of `det_core.interfaces.search_method.SearchMethod`."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """What it is constructed with."""
+    """First argument of the constructor of that class."""
     unit: Unit | None = None
-    """Of the lengths that it asks for."""
+    """Unit of the lengths that the method uses."""
 
 
 class CustomSearch(SearchMethod):
-    """Passes events to the user's method and actions back; its state is the events so far."""
+    """Proxy of the user's method, which runs in a child process. Its state is the list of events so far."""
 
     def __init__(self, config: CustomConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
         self._config = config
@@ -80,12 +82,12 @@ class CustomSearch(SearchMethod):
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         if self._child is None:
-            raise RuntimeError("a search method has to be opened before its first event")
+            raise RuntimeError("a search method must be opened before its first event")
         return self._child.ask(name, *arguments)
 
 
 class _Child:
-    """The process in which the method lives; it ends with this one, whatever ends that."""
+    """Process that runs the method. It ends with this process, whatever the cause."""
 
     def __init__(self, method: str, context_dir: Path) -> None:
         self._method = method
@@ -94,19 +96,23 @@ class _Child:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "det_core.search._custom_process", str(theirs.fileno()), method],
-                cwd=context_dir,  # where -m looks first
+                cwd=context_dir,  # -m imports modules from here
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # what it prints must not be taken for the output of a command
+                stdout=2,  # its output must not mix with the output of a det command
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # a Ctrl-C in the terminal is for the runner, which goes on asking
+                start_new_session=True,  # a Ctrl-C must only reach the runner, which still calls the method
             )
         self._socket, self._stream = ours, ours.makefile("rwb")
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """Call a method of it.
+        """Call a method of the search method, and return its result.
+
+        Args:
+            name: name of the method.
+            arguments: its arguments, JSON-compatible.
 
         Raises:
-            DetError: it raised, which shows its traceback; it took too long, or its process ended.
+            DetError: the call took too long, ended the process, or raised an error, whose traceback is shown.
         """
         try:
             self._stream.write(json.dumps([name, *arguments]).encode() + b"\n")
@@ -124,11 +130,11 @@ class _Child:
         return answer["result"]
 
     def end(self) -> None:
-        """Kill it, with what it has started."""
+        """Kill the process and all processes that it has started."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        with suppress(OSError):  # a question that was never taken
+        with suppress(OSError):  # a call that was never read
             self._stream.close()
         self._socket.close()
 

@@ -1,4 +1,4 @@
-"""Trials that know nothing of each other: one, random ones, or the points of a grid."""
+"""Searches with independent trials, which are a single one, random ones, or the points of a grid."""
 
 from __future__ import annotations
 
@@ -22,38 +22,49 @@ from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create,
 from det_core.search.sampling import REPLACED_PER_TRIAL, Sampler
 
 MAX_GRID = 2000
-"""Points that a grid may have."""
+"""Maximum number of points of a grid."""
 
 
 class SingleConfig(Block):
+    """Options of a single trial."""
+
     max_length: PositiveLength | None = None
+    """Length of each trial. Only a command may do without it, and then decides itself when to stop."""
 
 
 class RandomConfig(SingleConfig):
+    """Options of a random search."""
+
     max_trials: Positive
+    """Number of trials."""
     max_concurrent_trials: Count = 16
-    """0 = all at once."""
+    """Maximum number of trials at once, or 0 for no limit."""
 
 
 class GridConfig(SingleConfig):
+    """Options of a grid search."""
+
     max_concurrent_trials: Count = 16
-    """0 = all at once."""
+    """Maximum number of trials at once, or 0 for no limit."""
 
     def check_hyperparameters(self, hyperparameters: Mapping[str, Any]) -> None:
-        """Refuse what has no grid, or one that is too big."""
+        """Raise an error of pydantic if the hyperparameters have no grid, or a grid with too many points."""
         if (size := math.prod(grid_axes(hyperparameters).values())) > MAX_GRID:
             raise PydanticCustomError(
                 "grid",
-                "expected at most {limit} points and the grid has {size}; lower a count, or search at `name: random`",
+                "expected at most {limit} points, but the grid has {size}; lower a count, or use `name: random`",
                 {"limit": MAX_GRID, "size": size},
             )
 
 
 class IndependentSearch(SearchMethod):
-    """Trains ``total`` trials to ``max_length``, ``at_once`` of them at a time (0 = all).
+    """Search that trains each of its trials to ``max_length``.
 
     Args:
-        hparams: the hyperparameters of trial 0, 1, 2, ...
+        config: options with ``max_length``.
+        hparams: function that returns the hyperparameters of trial 0, 1, 2, ...
+        total: number of trials.
+        at_once: maximum number of trials at once, or 0 for no limit.
     """
 
     def __init__(
@@ -98,16 +109,16 @@ class IndependentSearch(SearchMethod):
 
 
 class SingleSearch(IndependentSearch):
-    """One trial, with hyperparameters sampled from the experiment's seed."""
+    """Search with one trial, whose hyperparameters are sampled from the experiment's seed."""
 
     def __init__(self, config: SingleConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
-        # As a script that runs by itself, and `TrialContext.from_config`, sample theirs.
+        # The same sampling as in `TrialContext.from_config` and in scripts without a runner.
         sampled = sample_hyperparameters(hyperparameters, random.Random(seed))  # noqa: S311
         super().__init__(config, lambda _: sampled, total=1, at_once=1)
 
 
 class RandomSearch(IndependentSearch):
-    """``max_trials`` random trials; one whose hyperparameters cannot work is replaced and does not count."""
+    """Search with ``max_trials`` random trials. A trial with invalid hyperparameters is replaced and does not count."""
 
     def __init__(self, config: RandomConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
         sampler = Sampler(hyperparameters, seed)
@@ -121,7 +132,7 @@ class RandomSearch(IndependentSearch):
 
 
 class GridSearch(IndependentSearch):
-    """Every point of the grid; the last first, as old experiments did."""
+    """Search with a trial for every point of the grid, last point first, as in old experiments."""
 
     def __init__(self, config: GridConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
         points = grid_points(hyperparameters)[::-1]

@@ -1,4 +1,4 @@
-"""From a config to its search method."""
+"""Selection of the search method by the config."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from det_core.plugins import registry
 
 @contextmanager
 def open_method(config: ExperimentConfig, context_dir: Path) -> Iterator[SearchMethod]:
-    """The search method that the config selects, before its `start`; closed in the end.
+    """Open the search method that the config selects, and close it at the end of the block.
+
+    Args:
+        config: the config of the experiment.
+        context_dir: directory with the user's code.
 
     Raises:
-        PluginError: it cannot be imported.
-        DetError: a method of the user's own does not start.
+        PluginError: the method does not exist or cannot be imported.
+        DetError: a custom method does not start.
     """
     block = config.searcher
     spec, seed = registry().find("search_method", block.name), config.reproducibility.experiment_seed
@@ -32,7 +36,12 @@ def open_method(config: ExperimentConfig, context_dir: Path) -> Iterator[SearchM
 
 
 def comparable(metric: float | None, *, smaller_is_better: bool) -> float:
-    """A searcher metric as search methods get it: finite, and smaller is better."""
+    """Return a searcher metric in the form that search methods expect, which is finite and smaller for better results.
+
+    Args:
+        metric: the metric, or None if it was not reported.
+        smaller_is_better: whether smaller values are better.
+    """
     if metric is None or not math.isfinite(metric):
         return WORST
     return metric if smaller_is_better else -metric

@@ -1,4 +1,4 @@
-"""Population based training: after every round the worst trials give way to variations of the best.
+"""Population based training, in which variations of the best trials replace the worst ones after every round.
 
 After Jaderberg et al., "Population Based Training of Neural Networks" (arXiv 1711.09846).
 """
@@ -18,46 +18,60 @@ _Fraction = Annotated[Number, Field(ge=0, le=1)]
 
 
 class ReplaceFunction(Block):
+    """Options for the replacement of trials."""
+
     truncate_fraction: Annotated[Number, Field(ge=0, le=0.5)]
+    """Fraction of the population that is replaced after each round."""
 
 
 class ExploreFunction(Block):
+    """Options for the variation of hyperparameters."""
+
     resample_probability: _Fraction
+    """Probability that a hyperparameter is sampled anew."""
     perturb_factor: _Fraction
+    """Other numbers are multiplied by 1 plus or minus this factor."""
 
 
 class PbtConfig(Block):
+    """Options of population based training."""
+
     population_size: Positive
+    """Number of trials per round."""
     num_rounds: Positive
+    """Number of rounds."""
     length_per_round: PositiveLength
+    """Length for which each trial trains per round."""
     replace_function: ReplaceFunction
+    """Replacement of trials after each round."""
     explore_function: ExploreFunction
+    """Variation of the hyperparameters of new trials."""
 
     @property
     def unit(self) -> Any:
-        """Of the lengths that trials train."""
+        """Unit of the lengths of trials."""
         return self.length_per_round.unit
 
 
 class PbtSearch(SearchMethod):
-    """A population that trains round by round.
+    """Search with a population of trials that trains in rounds.
 
-    A trial that failed counts as the worst until it gives way. A new one whose hyperparameters cannot work is replaced
-    by another variation of the same trial.
+    A trial that has failed counts as the worst until it is replaced. A new trial with invalid hyperparameters is
+    replaced by another variation of the same trial.
     """
 
     def __init__(self, config: PbtConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
         self._config, self._space, self._seed = config, hyperparameters, seed
         self._sampled = Sampler(hyperparameters, seed)
         self._origins: list[int | None] = []
-        """Of each trial: the one that it varies."""
+        """For each trial, the trial that it is a variation of."""
         self._hparams: list[Mapping[str, Any]] = []
-        """Of each trial; they follow from the origins."""
+        """For each trial, its hyperparameters, which follow from the origins."""
         self._rounds: list[int] = []
-        """Of each trial: how many it has trained."""
+        """For each trial, the number of rounds that it has trained."""
         self._population: list[int] = []
         self._results: dict[int, float] = {}
-        """Of this round."""
+        """Metrics of this round, by trial."""
         self._failed: set[int] = set()
         self._round = 0
         self._replaced = 0
@@ -87,7 +101,7 @@ class PbtSearch(SearchMethod):
 
     def outline(self) -> Sequence[str]:
         gone = self._truncated
-        return [f"{self._config.num_rounds} rounds; after each but the last, the worst {gone} give way to new ones"]
+        return [f"{self._config.num_rounds} rounds; after each but the last, new trials replace the worst {gone}"]
 
     def state(self) -> Any:
         return {
@@ -129,7 +143,7 @@ class PbtSearch(SearchMethod):
         training = [trial for trial in self._population if trial not in self._failed]
         yield from (Close(trial) for trial in gone if trial not in self._failed)
         if self._population:
-            # The new ones first: they start from the checkpoints that their origins have now.
+            # New trials come first, because they start from the current checkpoints of their origins.
             for place in range(len(gone)):
                 yield from self._create(ranked[place] if ranked[place] not in self._failed else None)
         yield from map(self._train, training)
@@ -146,7 +160,7 @@ class PbtSearch(SearchMethod):
         return Train(request_id, (self._rounds[request_id] + 1) * self._config.length_per_round.value)
 
     def _vary(self, origin: int | None) -> Mapping[str, Any]:
-        """The hyperparameters of the next trial."""
+        """Return the hyperparameters of the next trial."""
         request_id = len(self._hparams)
         if origin is None:
             return self._sampled(request_id)

@@ -1,4 +1,4 @@
-"""The random choices of a search, each a function of the experiment's seed and a trial's number alone."""
+"""Random choices of a search, which depend only on the experiment's seed and the number of the trial."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from typing import Any
 from det_core.config import sample_hyperparameters
 
 REPLACED_PER_TRIAL = 10
-"""Trials with hyperparameters that cannot work are replaced, at most so many for each that was wanted: searches end."""
+"""Maximum number of replacements for invalid hyperparameters, per trial of the search, so that searches end."""
 
 
 def generator(seed: int, *parts: int | str) -> random.Random:
-    """A random number generator that depends on all the parts and on nothing else."""
+    """Return a random number generator that depends only on the seed and the parts."""
     return random.Random(repr((seed, *parts)))  # noqa: S311
 
 
 class Sampler:
-    """Random hyperparameters of trial 0, 1, 2, ..., whatever the order in which they are asked for."""
+    """Sampler of the hyperparameters of trial 0, 1, 2, ..., which do not depend on the order of the calls.
+
+    Args:
+        space: the hyperparameters section of the config.
+        seed: the experiment's seed.
+    """
 
     def __init__(self, space: Mapping[str, Any], seed: int) -> None:
         self._space, self._seed = space, seed
 
     def __call__(self, request_id: int) -> dict[str, Any]:
+        """Return the hyperparameters of a trial."""
         return sample_hyperparameters(self._space, generator(self._seed, request_id))

@@ -1,4 +1,4 @@
-"""A search played through without training anything."""
+"""Simulation of a search without training."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from det_core.interfaces.search_method import Action, Create, SearchMethod, Trai
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trial came to at the end of an order to train.
+    """Outcome of a simulated order to train.
 
     Attributes:
-        seconds: how long it took.
-        metric: finite, smaller is better.
-        exit: the reason why the trial ended by itself instead, or "".
+        seconds: duration of the training.
+        metric: the searcher metric, which is finite and smaller for better results.
+        exit: the reason why the trial ended by itself, or "" if it has finished the order.
     """
 
     seconds: float
@@ -28,11 +28,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Result:
-    """An order to train that was carried out.
+    """Order to train that has ended in a simulation.
 
     Attributes:
-        time: the second of the simulation.
-        at_once: how many were under way.
+        time: end of the order in simulated seconds.
+        at_once: number of trials that were training.
+        request_id: number of the trial.
+        length: length that was ordered.
+        outcome: the outcome.
     """
 
     time: float
@@ -43,11 +46,20 @@ class Result:
 
 
 Training = Callable[[int, Mapping[str, Any], int, int | None], Outcome]
-"""(trial, hyperparameters, length trained before, length to train to) -> what comes of it."""
+"""Function of trial, hyperparameters, current length and ordered length that returns the outcome."""
 
 
 def simulate(method: SearchMethod, train: Training, slots: int) -> Iterator[Result]:
-    """Carry out what the method asks for, ``slots`` trials at a time, and tell it the outcomes."""
+    """Run a search method against simulated trials.
+
+    Args:
+        method: the search method, which has been opened.
+        train: function that simulates the training of a trial.
+        slots: maximum number of trials at once.
+
+    Yields:
+        The orders to train in the order in which they end.
+    """
     hparams: dict[int, Mapping[str, Any]] = {}
     trained: dict[int, int] = {}
     waiting: deque[Train] = deque()

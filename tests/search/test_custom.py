@@ -137,7 +137,7 @@ def test_whatever_it_does_is_one_error(new_method: Open, capfd: Any) -> None:
 def test_what_is_no_search_method(new_method: Open) -> None:
     with pytest.raises(DetError, match="has no attribute 'Nothing'"):
         new_method("mine:Nothing")
-    with pytest.raises(DetError, match="expected a class of det_core's SearchMethod"):
+    with pytest.raises(DetError, match="expected a subclass of det_core's SearchMethod"):
         new_method("mine:random.Random")
 
 

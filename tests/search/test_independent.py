@@ -109,7 +109,7 @@ NO_GRID = [
     ({"a": {"b": {"type": "double", "minval": 0, "maxval": 1}}}, "hyperparameters.a.b: expected a `count`"),
     (
         {name: {"type": "int", "minval": 1, "maxval": 99, "count": 50} for name in "ab"},
-        "expected at most 2000 points and the grid has 2500",
+        "expected at most 2000 points, but the grid has 2500",
     ),
 ]
 
