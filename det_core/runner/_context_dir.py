@@ -75,7 +75,7 @@ def unpack(content: bytes, directory: Path) -> None:
         directory: the existing directory.
 
     Raises:
-        DetError: `pack` has not made the archive, or the disk is full.
+        DetError: the archive was not made by `pack`, or the disk is full.
     """
     try:
         with gzip.open(io.BytesIO(content)) as stream:

@@ -12,9 +12,9 @@ from det_core.interfaces.tracking import LogLine, Run, TrackingStore
 _EVERY = 0.5
 """Seconds between two writes to the tracking store."""
 _MOST_LINES = 1000
-"""Number of waiting lines from which `LogWriter.add` blocks."""
+"""Maximum number of waiting lines, beyond which `LogWriter.add` blocks."""
 _MOST_CHARACTERS = 1 << 20
-"""Number of waiting characters from which `LogWriter.add` blocks."""
+"""Maximum number of waiting characters, beyond which `LogWriter.add` blocks."""
 _TRACEBACK = "Traceback (most recent call last)"
 _CONSEQUENCE = "PeerLost: "
 """Part of exceptions that follow from the failure of another rank."""
@@ -112,7 +112,7 @@ class LogWriter:
                 return
 
     def _take(self) -> list[LogLine]:
-        """Wait for lines, then briefly for more, and return them. Return none at the end."""
+        """Wait for lines, then briefly for more, and return them. Return an empty list at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._closing)
             self._changed.wait_for(lambda: self._closing or not self._has_room, _EVERY)

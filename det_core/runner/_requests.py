@@ -16,7 +16,7 @@ _POLL_EVERY = 1.0
 
 
 class Requests:
-    """Requests to one runner, of which the strongest counts.
+    """Requests to a runner. The strongest one counts.
 
     The first SIGINT or SIGTERM requests a pause, the second a kill. SIGHUP only requests a pause, because a closed
     terminal may send it more than once and together with SIGTERM.

@@ -65,7 +65,7 @@ class Search:
     def begin(self) -> None:
         """Start the search, or continue it where its record ends.
 
-        A search whose outcome is ERROR starts from the beginning if no trial of it can continue.
+        A search whose outcome is ERROR starts from the beginning if none of its trials can continue.
 
         Raises:
             DetError: the method answers the recorded events with other actions than those recorded.

@@ -155,7 +155,7 @@ class TrialRunner:
         entrypoint = self.config.entrypoint
         command = shlex.join(entrypoint) if isinstance(entrypoint, tuple) else entrypoint
         return (
-            f"the entrypoint {command!r} could not be started (exit code {code}: {error}); programs are searched in "
+            f"the entrypoint {command!r} could not be started (exit code {code}: {error}); programs are looked up in "
             f"{Path(sys.executable).parent} and on PATH, files in the context directory; "
             "a trial class is written as module:Class"
         )

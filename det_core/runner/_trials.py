@@ -53,7 +53,7 @@ class Trials:
 
     @property
     def full(self) -> bool:
-        """Whether as many trials train as may train at once."""
+        """Whether no further trial can start now."""
         return len(self._training) >= self._places
 
     def start(self, trial: Trial) -> None:
