@@ -1,4 +1,4 @@
-"""Which backend starts a trial, and what its workers find."""
+"""Choice of the backend of a trial, and what its workers use of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Install = Callable[..., None]
 
 
 class Recorder(Backend):
-    """Keeps the options that it is opened with."""
+    """Backend that keeps its options."""
 
     def __init__(self, options: BaseModel) -> None:
         self.options = options
@@ -35,7 +35,7 @@ class Recorder(Backend):
 
 
 class Plugin:
-    """A distribution of its own."""
+    """Plugin in a distribution of its own."""
 
     def __init__(self, *specs: BackendSpec, answer: str | None = None) -> None:
         self._specs, self._answer = specs, answer
@@ -84,18 +84,18 @@ def chosen(settings: Any, framework: str | None = None, **environ: str) -> str |
     "settings",
     [{"slots": 1}, {"slots": 0}, {"slots": 2, "entrypoint": "python3 train.py"}, {"slots": 1, "distributed": {}}],
 )
-def test_none_where_none_is_needed(install: Install, settings: dict[str, Any]) -> None:
+def test_one_slot_or_a_command_needs_no_backend(install: Install, settings: dict[str, Any]) -> None:
     install(backend("one"))
     assert chosen(config(**settings)) is None
 
 
-def test_the_one_that_the_config_names(install: Install) -> None:
+def test_the_config_names_the_backend(install: Install) -> None:
     install(backend("one"), backend("two"))
     assert chosen(config(distributed={"backend": "two"})) == "two"
     assert chosen(config(slots=1, distributed={"backend": "two"})) == "two"
 
 
-def test_the_only_one_that_is_installed(install: Install) -> None:
+def test_the_only_installed_backend_is_chosen(install: Install) -> None:
     install(backend("one", toy="m:A"))
     assert chosen(config(distributed={"timeout": 5})) == "one"
     assert chosen(config(), "toy") == "one"
@@ -103,12 +103,12 @@ def test_the_only_one_that_is_installed(install: Install) -> None:
         chosen(config(), "keras")
 
 
-def test_the_only_one_that_adapts_the_framework(install: Install) -> None:
+def test_the_only_backend_that_adapts_the_framework_is_chosen(install: Install) -> None:
     install(backend("one", toy="m:A"), backend("two", keras="m:A"))
     assert chosen(config(), "keras") == "two"
 
 
-def test_several_are_a_question(install: Install) -> None:
+def test_several_backends_require_a_choice(install: Install) -> None:
     install(backend("one"), backend("two"), answer="THEIR_BACKEND")
     with pytest.raises(InvalidExperimentException, match=r"installed: one, two; .* distributed: \{backend: one\}"):
         chosen(config())
@@ -116,7 +116,7 @@ def test_several_are_a_question(install: Install) -> None:
 
 
 @pytest.mark.usefixtures("only_det_core")
-def test_none_installed_names_the_commands() -> None:
+def test_a_missing_backend_is_reported_with_the_commands_to_install_one() -> None:
     with pytest.raises(
         InvalidExperimentException, match="pip install det-torch-distributed or pip install det-horovod"
     ):
@@ -125,7 +125,7 @@ def test_none_installed_names_the_commands() -> None:
         config(distributed={"backend": "deepspeed"})
 
 
-def test_an_adapter_is_loaded_or_says_what_there_is(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_is_loaded_or_the_error_lists_the_others(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install(backend("one", toy="os.path:join", broken="no.such:module"))
     with pytest.raises(LaunchError, match=r"not started by a distributed backend.*python -m det_core\.launch"):
         backends.adapter("toy")
@@ -137,7 +137,7 @@ def test_an_adapter_is_loaded_or_says_what_there_is(install: Install, monkeypatc
         backends.adapter("broken")
 
 
-def test_options_come_from_the_environment(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_options_of_a_backend_come_from_the_environment(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     assert backends.current() is None
     install(replace(backend("one"), config_model="det_core.launch.local:LocalConfig"))
     monkeypatch.setenv(backends.NAME, "one")

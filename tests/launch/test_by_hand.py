@@ -1,4 +1,4 @@
-"""``python -m det_core.launch``: what it asks for, and the errors of whoever starts it."""
+"""Command line ``python -m det_core.launch``, and the errors of its users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Start = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
-    """Run it with the ring installed; a script is given as text."""
+    """Run the command with the ring backend installed, and a script given as text."""
     info = tmp_path / "site" / "det_ring-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-ring\nVersion: 1.0\n")
@@ -60,14 +60,14 @@ NODES = ("--hosts=127.0.0.1,127.0.0.2",)
         (("ring", *NODES, "--node=0", "--port=1"), "set DET_COMM_KEY to the same"),
     ],
 )
-def test_a_wrong_command_line_is_told(start: Start, arguments: tuple[str, ...], words: str) -> None:
+def test_a_wrong_command_line_is_reported(start: Start, arguments: tuple[str, ...], words: str) -> None:
     ran = start(*arguments)
     assert ran.returncode != 0
     assert words in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
-def test_threads_are_shared_among_workers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_shared_among_workers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     ran = start("ring", "--slots=2", script="import os; print(os.environ['OMP_NUM_THREADS'])")
     expected = max(1, len(os.sched_getaffinity(0)) // 2)
@@ -85,14 +85,14 @@ time.sleep(1000)
 """
 
 
-def test_a_worker_that_told_why_it_failed_is_believed(start: Start) -> None:
+def test_the_failure_note_of_a_worker_is_reported(start: Start) -> None:
     ran = start("ring", "--slots=2", script=FAILS.format(then="sys.exit(1)"))
     assert ran.returncode == 78
     assert ran.stderr.splitlines()[-1] == "det: the workers failed: rank 1: InvalidTrial: no such thing"
 
 
 @pytest.mark.slow
-def test_a_launcher_that_waits_on_is_ended_in_time(start: Start) -> None:
+def test_a_launcher_that_does_not_end_is_killed_in_time(start: Start) -> None:
     began = time.monotonic()
     ran = start("ring", "--slots=2", script=FAILS.format(then="pass"))
     assert ran.returncode == 78
@@ -100,7 +100,7 @@ def test_a_launcher_that_waits_on_is_ended_in_time(start: Start) -> None:
 
 
 def test_nodes_with_different_keys_end_with_one_line_each(start: Start) -> None:
-    """In seconds, although workers wait for each other for ten minutes."""
+    """They end in seconds, although workers wait for each other for ten minutes."""
     script = "import sys; from det_core.launch import worker; sys.exit(worker.main('m:T'))"
     with free_ports(2) as (port, _):
         pass
@@ -117,7 +117,7 @@ def test_nodes_with_different_keys_end_with_one_line_each(start: Start) -> None:
         assert ran.returncode == 1
 
 
-def test_ports_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_ports_are_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
     with free_ports(2) as (one, other), socket.socket() as taken:
         assert one != other
         with pytest.raises(OSError, match="in use"):

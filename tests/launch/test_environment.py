@@ -9,7 +9,7 @@ import sys
 from det_core.launch._environment import too_long, variables
 
 
-def test_text_stays_as_it_is_and_the_rest_is_json() -> None:
+def test_texts_are_passed_as_they_are_and_other_values_as_json() -> None:
     info = {
         "cluster.json": {"cluster_id": "local", "slot_ids": [0, 1], "latest_checkpoint": None, "session_token": "x"},
         "trial.json": {"trial_id": 3, "hparams": {"lr": 0.1}, "steps_completed": 0},
@@ -23,7 +23,7 @@ def test_text_stays_as_it_is_and_the_rest_is_json() -> None:
     }
 
 
-def test_what_is_not_too_long_can_really_be_passed() -> None:
+def test_the_longest_variable_can_be_passed() -> None:
     fits = {"NAME": "é" * ((131_072 - len("NAME=\0")) // 2)}
     assert too_long(fits) == []
     subprocess.run([sys.executable, "-c", ""], env=fits, check=True, timeout=30)

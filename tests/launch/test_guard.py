@@ -1,4 +1,4 @@
-"""The guard between the agent and a command, in real processes."""
+"""Guard between the agent and a command, in real processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STRAY = "setsid sleep 1000 & echo $!; "
 
 
 class Guarded:
-    """A command under the guard, with our end of its channel."""
+    """Command under the guard, with the agent's end of the channel."""
 
     def __init__(self, *argv: str) -> None:
         for_guard, self.channel = os.pipe()
@@ -76,7 +76,7 @@ def guarded() -> Iterator[Callable[..., Guarded]]:
 @pytest.mark.parametrize(
     ("command", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", -15), ("kill -9 $$", -9)]
 )
-def test_it_ends_as_the_command_does(guarded: Callable[..., Guarded], command: str, code: int) -> None:
+def test_the_guard_exits_as_the_command_does(guarded: Callable[..., Guarded], command: str, code: int) -> None:
     assert guarded("/bin/sh", "-c", command).end() == (code, "", "")
 
 
@@ -90,7 +90,7 @@ def test_output_and_signals_are_those_of_the_command(guarded: Callable[..., Guar
 @pytest.mark.parametrize(
     ("program", "code", "words"), [("no-such-program", 127, "No such file"), ("/etc/passwd", 126, "Permission denied")]
 )
-def test_a_command_that_cannot_start_is_told(
+def test_a_command_that_cannot_start_is_reported(
     guarded: Callable[..., Guarded], program: str, code: int, words: str
 ) -> None:
     found, _, err = guarded(program, "argument").end()
@@ -98,14 +98,14 @@ def test_a_command_that_cannot_start_is_told(
     assert f"cannot start {program!r}: {words}" in err
 
 
-def test_nothing_is_left_behind_when_the_command_ends(guarded: Callable[..., Guarded]) -> None:
+def test_no_process_is_left_behind_when_the_command_ends(guarded: Callable[..., Guarded]) -> None:
     one = guarded("/bin/sh", "-c", f"{STRAY} exit 3")
     stray = int(one.first_line())
     assert one.end()[0] == 3
     assert not is_alive(stray)
 
 
-def test_it_ends_everything_at_once_when_told_to(guarded: Callable[..., Guarded]) -> None:
+def test_the_guard_ends_everything_at_once_on_request(guarded: Callable[..., Guarded]) -> None:
     one = guarded("/bin/sh", "-c", f"trap '' TERM; {STRAY} sleep 1000")
     stray = int(one.first_line())
     began = time.monotonic()
@@ -115,7 +115,7 @@ def test_it_ends_everything_at_once_when_told_to(guarded: Callable[..., Guarded]
     assert not is_alive(stray)
 
 
-def test_it_survives_a_command_that_signals_its_group(guarded: Callable[..., Guarded]) -> None:
+def test_the_guard_survives_a_command_that_signals_its_group(guarded: Callable[..., Guarded]) -> None:
     assert guarded("/bin/sh", "-c", "trap 'exit 4' TERM; kill -TERM 0; sleep 5").end()[0] == 4
 
 
@@ -130,14 +130,14 @@ def test_the_command_has_a_little_time_when_the_agent_is_gone(guarded: Callable[
     assert not is_alive(stray)
 
 
-def test_a_command_that_ends_in_that_time_ends_by_itself(guarded: Callable[..., Guarded]) -> None:
+def test_a_command_may_end_by_itself_when_the_agent_is_gone(guarded: Callable[..., Guarded]) -> None:
     one = guarded("/bin/sh", "-c", "echo started; sleep 1; exit 5")
     assert one.first_line() == "started"
     one.hang_up()
     assert one.end()[0] == 5
 
 
-def test_orphans_are_buried_meanwhile(guarded: Callable[..., Guarded]) -> None:
+def test_orphans_are_reaped_while_the_command_runs(guarded: Callable[..., Guarded]) -> None:
     # Each subshell leaves an orphan that ends at once; zombies would stay children of the guard.
     one = guarded("/bin/sh", "-c", "for i in 1 2 3 4 5; do (true & true); done; sleep 0.5; echo done; sleep 5")
     assert one.first_line() == "done"
@@ -154,7 +154,7 @@ def test_the_guard_that_is_left_ends_everything(guarded: Callable[..., Guarded],
     assert one.end()[0] == -9
 
 
-def test_a_machine_that_lists_no_processes_ends_the_group() -> None:
+def test_the_group_is_killed_where_processes_cannot_be_listed() -> None:
     hidden = ["unshare", "--mount", "/bin/sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
     if subprocess.run([*hidden, "true"], capture_output=True).returncode:
         pytest.skip("hiding /proc needs root")

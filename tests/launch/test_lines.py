@@ -1,4 +1,4 @@
-"""What becomes of the bytes that a process prints."""
+"""Splitting of process output into lines with ranks."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def lines(*chunks: bytes) -> list[tuple[int | None, str]]:
         ((), []),
     ],
 )
-def test_lines(chunks: tuple[bytes, ...], expected: list[tuple[int | None, str]]) -> None:
+def test_bytes_become_lines_with_ranks(chunks: tuple[bytes, ...], expected: list[tuple[int | None, str]]) -> None:
     assert lines(*chunks) == expected
 
 
 @pytest.mark.parametrize("chunk", [1000, 1 << 16, 1 << 20])
-def test_a_long_line_is_cut_and_keeps_its_rank(chunk: int) -> None:
+def test_a_long_line_is_split_and_keeps_its_rank(chunk: int) -> None:
     text = "é" * 200_000
     data = f"[rank=1] {text}\nshort\n".encode()
     found = lines(*(data[start : start + chunk] for start in range(0, len(data), chunk)))
@@ -56,7 +56,7 @@ def test_a_long_line_is_cut_and_keeps_its_rank(chunk: int) -> None:
     assert max(len(piece) for _, piece in pieces) <= 1 << 16 or chunk > 1 << 16
 
 
-def test_a_progress_bar_shows_now_and_then_and_at_its_end() -> None:
+def test_a_progress_bar_is_returned_at_intervals_and_at_its_end() -> None:
     clock = Clock()
     stream = Lines(clock)
     found = []
@@ -67,7 +67,7 @@ def test_a_progress_bar_shows_now_and_then_and_at_its_end() -> None:
     assert found == [(None, "19%"), (None, "39%"), (None, "59%"), (None, "79%"), (None, "99%"), (None, "100%")]
 
 
-def test_a_bar_that_ends_right_after_it_was_shown_leaves_no_empty_line() -> None:
+def test_a_bar_that_ends_right_after_an_interval_leaves_no_empty_line() -> None:
     clock = Clock()
     stream = Lines(clock)
     clock.now = 11

@@ -1,4 +1,4 @@
-"""Which slots the local launcher gives to whom."""
+"""Slots and processes of the local launcher."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def short_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ("visible", "expected"),
     [(None, ["0", "1", "2", "10"]), ("2,10", ["2", "10"]), ("", []), ("-1", []), ("GPU-a", ["GPU-a"])],
 )
-def test_the_gpus_that_may_be_used(visible: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_visible_gpus_are_used(visible: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert local._gpu_ids() == expected
@@ -55,7 +55,7 @@ DEVICES = "os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ['DET_SLOT_IDS']"
 def start(
     launcher: LocalLauncher, directory: Path, name: str, slots: int, asked: str = DEVICES, **env: str
 ) -> tuple[Allocation, list[str]]:
-    """A launch, and what its process says."""
+    """Start a launch, and return it with the output of its process."""
     said: list[str] = []
     request = LaunchRequest(
         name=name,
@@ -71,7 +71,7 @@ def start(
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("four_gpus", "det_home")
-def test_launches_at_once_have_different_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_launches_have_different_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2,10")
     launcher = LocalLauncher(LocalConfig())
     assert launcher.slots == 3
@@ -159,14 +159,14 @@ def test_trials_at_once_share_the_cores(
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("det_home")
-def test_the_number_of_threads_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_of_threads_set_by_the_user_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert threads_of(2, tmp_path) == ["7"]
     assert threads_of(2, tmp_path, OMP_NUM_THREADS="6") == ["6"]
 
 
 def threads_of(slots: int, directory: Path, **env: str) -> list[str]:
-    """What one of so many workers is told."""
+    """Return the number of threads that a worker among several gets."""
     launcher = LocalLauncher(LocalConfig(slots=slots))
     allocation, said = start(launcher, directory, "one", 1, "os.environ.get('OMP_NUM_THREADS')", **env)
     with closing(allocation):
@@ -174,7 +174,7 @@ def threads_of(slots: int, directory: Path, **env: str) -> list[str]:
     return said
 
 
-def test_more_than_there_are(tmp_path: Path) -> None:
+def test_more_slots_than_exist_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"needs 2 slots, but this machine has 1; lower resources.slots_per_trial"):
         start(LocalLauncher(LocalConfig()), tmp_path, "first", 2)
 

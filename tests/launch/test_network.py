@@ -44,7 +44,7 @@ def test_a_name_that_means_another_address_here_is_not_used(name: str, monkeypat
 
 
 @pytest.mark.usefixtures("route")
-def test_the_named_address_wins_over_that_of_the_route(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_named_address_is_preferred_to_that_of_the_route(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "_is_ours", lambda address: True)
     assert network.listening_address(place("10.213.79.5", "10.213.79.2")) == "10.213.79.5"
 
@@ -54,7 +54,7 @@ def test_a_host_without_a_route_is_named() -> None:
         network.listening_address(place("no.such.host.invalid", "127.0.0.1", node=1))
 
 
-def test_the_interface_is_that_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interface_has_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHOSEN", "ib0")
     monkeypatch.delenv("FREE", raising=False)
     assert network.interface_variables(["CHOSEN", "FREE"], "127.0.1.1") == {"CHOSEN": "ib0", "FREE": "lo"}

@@ -17,7 +17,7 @@ from ..waiting import wait_for
 pytestmark = pytest.mark.integration
 
 
-def test_a_living_process_a_zombie_and_a_dead_one() -> None:
+def test_a_zombie_counts_as_ended_and_a_living_process_does_not() -> None:
     assert int(start_time(os.getpid())) > 0
     assert not has_ended(os.getpid())
     child = subprocess.Popen(["true"])
@@ -28,7 +28,7 @@ def test_a_living_process_a_zombie_and_a_dead_one() -> None:
     assert start_time(child.pid) == ""
 
 
-def test_a_later_process_with_the_same_id() -> None:
+def test_a_later_process_with_the_same_id_is_another_one() -> None:
     assert not has_ended(os.getpid(), start_time(os.getpid()))
     assert has_ended(os.getpid(), "1")
 
@@ -47,7 +47,7 @@ def test_nobody_counts_as_dead_where_proc_cannot_be_read() -> None:
     assert (ran.stdout.strip(), ran.stderr) == ("[False, '', True]", "")
 
 
-def test_those_that_hold_a_lock_are_ended_with_all_they_started(tmp_path: Path) -> None:
+def test_lock_holders_are_ended_with_all_that_they_started(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     holder = subprocess.Popen(["flock", path, "sh", "-c", "sleep 1000 9>&- & echo $!; wait"], stdout=subprocess.PIPE)
     waiting = subprocess.Popen(["flock", path, "true"])

@@ -54,7 +54,7 @@ def context_dir(tmp_path: Path) -> Path:
 
 
 def start_runner(store: TrackingStore, experiment_id: int) -> subprocess.Popen[bytes]:
-    """A runner as a child process, as `start_detached` starts it."""
+    """Start a runner as a child process, as `start_detached` does."""
     runner = subprocess.Popen(
         [sys.executable, "-m", "det_core.runner", str(experiment_id)], stdin=subprocess.PIPE, bufsize=0
     )
@@ -65,13 +65,13 @@ def start_runner(store: TrackingStore, experiment_id: int) -> subprocess.Popen[b
 
 
 def keep_all() -> dict[str, Any]:
-    """The default storage, with a policy that removes nothing."""
+    """Return the default storage with a policy that removes nothing."""
     return {**default_storage(), "save_trial_latest": 1000}
 
 
 @pytest.fixture
 def new_experiment(store: TrackingStore, context_dir: Path) -> Submit:
-    """Submit a trial class, given as the body of ``class T(ToyTrial)``, with config keys changed at will."""
+    """Submit a trial class, given as the body of ``class T(ToyTrial)``, with changed config keys."""
 
     def new(body: str = "pass", **changes: Any) -> Experiment:
         lines = "".join(f"    {line}\n" for line in body.splitlines())

@@ -1,4 +1,4 @@
-"""Searches whose runner and trials are killed at random end as those that nobody disturbs."""
+"""Searches whose runner and trials are killed at random."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def on_batch(self, batch):
 
 
 def loss(seed: int, length: int) -> float:
-    """What the toy trial of that seed validates with after so many batches."""
+    """Return the validation loss of the toy trial with a seed after a number of batches."""
     chance, weight = random.Random(seed), 0.0
     for _ in range(length):
         weight += chance.gauss(0, 1)
@@ -66,7 +66,7 @@ def loss(seed: int, length: int) -> float:
 
 
 def undisturbed(method: SearchMethod, seed: int) -> dict[int, int]:
-    """Play the search with one trial at a time: trial -> the length it comes to."""
+    """Play the search with one trial at a time, and return the final length of each trial."""
     orders: deque[Train] = deque()
     trained: dict[int, int] = {}
 
@@ -83,7 +83,7 @@ def undisturbed(method: SearchMethod, seed: int) -> dict[int, int]:
 
 
 def disturb(store: TrackingStore, experiment_id: int, chance: random.Random) -> int:
-    """Run it to its end, killing now the runner, now a worker; how many kills there were."""
+    """Run an experiment to its end, kill its runner and workers at random, and return the number of kills."""
     kills = chance.randint(2, 6)
     killed = 0
     deadline = time.monotonic() + PATIENCE
@@ -121,7 +121,9 @@ def worker_of(runner: int, chance: random.Random) -> int | None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kills_change_nothing(seed: int, store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+def test_killed_searches_end_as_undisturbed_ones(
+    seed: int, store: TrackingStore, new_experiment: Submit, tmp_path: Path
+) -> None:
     name = list(SEARCHES)[seed % len(SEARCHES)]
     searcher = {**SEARCHES[name], "metric": "validation_loss", "max_length": {"batches": LONGEST}}
     place = tmp_path / "notes"

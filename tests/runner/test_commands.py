@@ -1,4 +1,4 @@
-"""Experiments whose entrypoint is a command: scripts on the Core API, as real processes."""
+"""Experiments whose entrypoint is a command that starts scripts on the Core API, as real processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ info = det.get_cluster_info()
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """Where scripts leave notes for the test."""
+    """Directory in which scripts leave notes for the test."""
     directory = tmp_path / "out"
     directory.mkdir()
     return directory
@@ -48,7 +48,7 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def command(store: TrackingStore, context_dir: Path, out: Path) -> Command:
-    """Submit a script, with `HEAD` before it, and an entrypoint that starts it."""
+    """Submit a script that follows `HEAD`, with an entrypoint that starts it."""
 
     def new(script: str, entrypoint: Any = PYTHON, **changes: Any) -> Experiment:
         (context_dir / "train.py").write_text(HEAD + script)
@@ -69,7 +69,7 @@ def run(store: TrackingStore, experiment: Experiment) -> State:
 
 
 def told(store: TrackingStore, experiment: Experiment) -> Any:
-    """What the search method heard at last."""
+    """Return the last event of the search method."""
     return store.search_events(experiment.id)[-1].event
 
 
@@ -111,7 +111,7 @@ def test_a_script_that_uses_no_operations_is_judged_by_its_validation(store: Tra
     assert told(store, experiment) == ["on_validation", 0, None, 0.5]
 
 
-def test_a_script_that_does_not_know_det_at_all(store: TrackingStore, command: Command) -> None:
+def test_a_script_without_det_completes(store: TrackingStore, command: Command) -> None:
     experiment = command("", "echo $COLOR $DET_TRIAL_ID; pwd")
     assert run(store, experiment) is State.COMPLETED
     (_, first), (_, directory) = logs(store, experiment)
@@ -139,7 +139,7 @@ import shutil
 """
 
 
-def test_environment_and_info_files(store: TrackingStore, command: Command, out: Path) -> None:
+def test_a_script_receives_environment_and_info_files(store: TrackingStore, command: Command, out: Path) -> None:
     changes = {
         "hyperparameters": {"lr": 0.1},
         "reproducibility": {"experiment_seed": 7},
@@ -178,7 +178,7 @@ def test_environment_and_info_files(store: TrackingStore, command: Command, out:
     assert python.startswith(here)
 
 
-def test_a_config_too_long_for_the_environment_is_left_out(store: TrackingStore, command: Command, out: Path) -> None:
+def test_a_config_too_long_for_the_environment_is_omitted(store: TrackingStore, command: Command, out: Path) -> None:
     experiment = command(DESCRIBED, data={"much": "x" * 200_000})
     assert run(store, experiment) is State.COMPLETED
     assert "DET_EXPERIMENT_CONFIG" not in json.loads((out / "env.json").read_text())
@@ -237,7 +237,7 @@ def test_a_script_that_fails_twice_before_training_is_not_started_again(store: T
     assert "it failed in the same way twice before its first batch" in logs(store, experiment, "det")[-1][1]
 
 
-def test_what_a_restarted_script_completed_is_not_asked_again(store: TrackingStore, command: Command) -> None:
+def test_a_restarted_script_does_not_repeat_completed_operations(store: TrackingStore, command: Command) -> None:
     script = SEARCHING + "    if info.trial.trial_run_id == 1: raise RuntimeError('after the last operation')"
     experiment = command(script)
     assert run(store, experiment) is State.COMPLETED
@@ -261,7 +261,7 @@ with core.init() as context:
 """
 
 
-def test_pause_and_resume(store: TrackingStore, command: Command) -> None:
+def test_a_paused_script_resumes_from_its_checkpoint(store: TrackingStore, command: Command) -> None:
     experiment = command(COUNTING)
     threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     assert run(store, experiment) is State.PAUSED
@@ -272,7 +272,7 @@ def test_pause_and_resume(store: TrackingStore, command: Command) -> None:
     assert the_trial(store, experiment).restarts == 0
 
 
-def test_pause_after_the_last_operation_does_not_lose_what_follows(
+def test_a_pause_after_the_last_operation_does_not_lose_the_code_that_follows(
     store: TrackingStore, command: Command, out: Path
 ) -> None:
     script = (
@@ -326,13 +326,13 @@ def test_a_pause_while_the_last_operation_finishes_does_not_start_the_trial_agai
     assert list(store.metrics(the_trial(store, experiment).id)) == reported
 
 
-def test_invalid_hyperparameters(store: TrackingStore, command: Command) -> None:
+def test_invalid_hyperparameters_end_a_script(store: TrackingStore, command: Command) -> None:
     experiment = command("with core.init() as context: raise det.InvalidHP('too deep')")
     assert run(store, experiment) is State.COMPLETED
     assert store.run(1, 1).early_exit == "EXITED_REASON_INVALID_HP"
 
 
-def test_output_with_bars_long_lines_and_foreign_bytes(store: TrackingStore, command: Command) -> None:
+def test_output_may_have_bars_long_lines_and_foreign_bytes(store: TrackingStore, command: Command) -> None:
     script = r"""
 import sys
 for percent in range(101):
@@ -406,7 +406,7 @@ def test_no_process_outlives_a_kill(store: TrackingStore, command: Command, out:
 
 
 @pytest.mark.campaign
-def test_a_worker_that_prints_without_end_is_ended_and_fills_no_memory(store: TrackingStore, command: Command) -> None:
+def test_a_worker_that_prints_without_end_is_killed_and_fills_no_memory(store: TrackingStore, command: Command) -> None:
     experiment = command("", entrypoint=["yes", "x" * 1000])
     process = psutil.Process()
     grown: list[int] = []
@@ -436,13 +436,13 @@ def test_no_process_outlives_its_command(store: TrackingStore, command: Command,
 SEVERAL = 'for r in 0 1 2; do RANK=$r python3 train.py 2>&1 | sed -u "s/^/[rank=$r] /" & done; wait'
 
 
-def test_ranks_of_several_processes(store: TrackingStore, command: Command) -> None:
+def test_log_lines_have_the_ranks_of_several_processes(store: TrackingStore, command: Command) -> None:
     experiment = command("print('hello from', os.environ['RANK'])", SEVERAL)
     assert run(store, experiment) is State.COMPLETED
     assert sorted(logs(store, experiment)) == [(rank, f"hello from {rank}") for rank in range(3)]
 
 
-def test_every_process_that_enters_the_context_is_asked_to_leave(
+def test_every_process_that_enters_the_context_is_requested_to_stop(
     store: TrackingStore, command: Command, out: Path
 ) -> None:
     script = """
@@ -480,7 +480,7 @@ def torchrun(command: Command) -> Command:
 
 
 @pytest.mark.slow
-def test_workers_of_torchrun_search_and_leave_together(store: TrackingStore, torchrun: Command, out: Path) -> None:
+def test_workers_of_torchrun_search_and_stop_together(store: TrackingStore, torchrun: Command, out: Path) -> None:
     body = """
     for op in context.searcher.operations():
         if info.trial.trial_run_id == 1:
@@ -509,7 +509,9 @@ def test_workers_of_torchrun_search_and_leave_together(store: TrackingStore, tor
 
 @pytest.mark.slow
 @pytest.mark.parametrize("guilty", [0, 1])
-def test_invalid_hyperparameters_of_one_worker_end_all(store: TrackingStore, torchrun: Command, guilty: int) -> None:
+def test_invalid_hyperparameters_of_one_worker_end_all_workers(
+    store: TrackingStore, torchrun: Command, guilty: int
+) -> None:
     experiment = torchrun(f"    if rank == {guilty}: raise det.InvalidHP('too deep')\n    distributed.allgather(rank)")
     assert run(store, experiment) is State.COMPLETED
     assert store.run(1, 1).early_exit == "EXITED_REASON_INVALID_HP"

@@ -1,4 +1,4 @@
-"""Which files of a context directory are packed, and that they come out as they went in."""
+"""Packing and unpacking of context directories."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def link(path: Path, target: str | Path) -> None:
 
 
 def unpacked(code: Path, tmp_path: Path) -> dict[str, str]:
-    """What is in the copy that a runner would make: name -> text."""
+    """Return the texts of the files that a runner would unpack, by name."""
     copy = tmp_path / "copy"
     copy.mkdir()
     unpack(pack(code), copy)
@@ -113,7 +113,7 @@ def test_secrets_are_hidden_behind_links_too(code: Path, tmp_path: Path) -> None
         ("*\n!*.py\n!b.bin", {"train.py", "data/deep/b.bin"}),
     ],
 )
-def test_what_detignore_names_is_left_out(code: Path, patterns: str, expected: set[str]) -> None:
+def test_files_in_detignore_are_left_out(code: Path, patterns: str, expected: set[str]) -> None:
     for name in ("data/a.bin", "data/deep/b.bin", "keep/.cache/c", "__pycache__/x.pyc", "sub/.git/HEAD", ".venv/x"):
         write(code / name, "")
     (code / ".detignore").write_text(patterns)
@@ -122,7 +122,7 @@ def test_what_detignore_names_is_left_out(code: Path, patterns: str, expected: s
     assert set(names) - {".detignore"} == expected
 
 
-def test_an_ignored_directory_is_not_even_looked_into(code: Path, tmp_path: Path) -> None:
+def test_an_ignored_directory_is_not_read(code: Path, tmp_path: Path) -> None:
     link(code / "data", tmp_path / "data")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "file").touch()
@@ -135,7 +135,7 @@ def test_an_ignored_directory_is_not_even_looked_into(code: Path, tmp_path: Path
     assert seen == [code]
 
 
-def test_the_record_in_the_context_directory_is_left_out(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_det_home_in_the_context_directory_is_left_out(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = code / "out" / "det"
     write(home / "checkpoints" / "uuid" / "weights", "")
     write(home / "det.db", "")
@@ -146,13 +146,13 @@ def test_the_record_in_the_context_directory_is_left_out(code: Path, monkeypatch
     assert list(context_files(code)) == ["out/notes.txt", "train.py"]
 
 
-def test_code_below_the_record_is_taken(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_below_det_home_is_packed(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_HOME", str(code.parent))
     write(code / "sub" / "a.py", "")
     assert list(context_files(code)) == ["sub/a.py", "train.py"]
 
 
-def test_code_among_the_record_is_refused(
+def test_det_home_as_the_context_directory_is_refused(
     store: TrackingStore, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link(tmp_path / "entrance", code)
@@ -221,7 +221,7 @@ def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused(
     assert not list(tmp_path.glob("[b0]*"))
 
 
-def test_names_count_for_the_limit_too(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_names_count_towards_the_limit(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(300):
         write(code / str(number), "")
     monkeypatch.setattr(_context_dir, "_ARCHIVE_LIMIT", 100_000)
@@ -230,10 +230,10 @@ def test_names_count_for_the_limit_too(code: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.integration
-def test_the_record_is_not_read_while_it_is_open(store: TrackingStore, det_home: Path) -> None:
+def test_the_open_database_in_the_context_directory_is_not_read(store: TrackingStore, det_home: Path) -> None:
     write(det_home.parent / "train.py", "train")
     experiment = submit(store, parse_config(CONFIG), det_home.parent)
-    # Who opens and closes the database file drops this process's locks on it, and the next to leave takes its log away.
+    # Closing the database file drops this process's locks on it, and the next client that closes it removes its log.
     leave = "import sys, sqlite3; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM trials'); c.close()"
     subprocess.run([sys.executable, "-c", leave, det_home / "det.db"], check=True)
     assert (det_home / "det.db-wal").exists()

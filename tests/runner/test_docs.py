@@ -1,4 +1,4 @@
-"""docs/search.md: its configs are valid and its method searches."""
+"""Examples of docs/search.md."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_methods_exist(name: str) -> None:
 
 
 @pytest.mark.integration
-def test_a_method_of_ones_own(
+def test_the_custom_method_searches(
     store: TrackingStore, new_experiment: Callable[..., Experiment], context_dir: Path
 ) -> None:
     (context_dir / "until_good.py").write_text(METHOD)

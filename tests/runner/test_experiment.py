@@ -55,7 +55,7 @@ def log_of(store: TrackingStore, experiment: Experiment) -> str:
 
 
 def kill_for_good(pid: int) -> None:
-    """SIGKILL, and wait until it took effect: os.kill returns before the process is gone."""
+    """Send SIGKILL and wait until the process is gone, because os.kill returns earlier."""
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not is_alive(pid))
 
@@ -73,7 +73,7 @@ def test_a_trial_trains_to_its_end(store: TrackingStore, new_experiment: Submit)
     assert store.experiment(experiment.id).progress == 1
 
 
-def test_initial_validation_and_policy_all(store: TrackingStore, new_experiment: Submit) -> None:
+def test_initial_validation_and_checkpoint_policy_all_are_applied(store: TrackingStore, new_experiment: Submit) -> None:
     experiment = new_experiment(
         perform_initial_validation=True, checkpoint_policy="all", min_validation_period={"records": 80}
     )
@@ -125,7 +125,7 @@ def evaluate(self):
 
 
 @pytest.mark.slow
-def test_leaving_in_the_middle_of_every_validation_changes_nothing(
+def test_stopping_in_the_middle_of_every_validation_changes_nothing(
     store: TrackingStore, new_experiment: Submit, tmp_path: Path
 ) -> None:
     settings = {"min_validation_period": {"batches": 20}, "perform_initial_validation": True, "max_restarts": 0}
@@ -139,7 +139,9 @@ def test_leaving_in_the_middle_of_every_validation_changes_nothing(
     assert [c.steps_completed for c in store.checkpoints(trial_id=trials[1].id)] == [20, 40, 50]
 
 
-def test_asked_to_leave_during_set_up(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+def test_a_trial_may_be_requested_to_stop_during_set_up(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path
+) -> None:
     experiment = new_experiment(
         f"""
 def __init__(self, context):
@@ -179,7 +181,7 @@ def test_failures_count_up_to_max_restarts(store: TrackingStore, new_experiment:
         ("def __init__(self, c): c.get_global_batch_size()", {}, "hyperparameters: {global_batch_size: 64}"),
     ],
 )
-def test_a_broken_trial_is_told_in_one_line_and_not_started_again(
+def test_a_broken_trial_is_reported_in_one_line_and_not_restarted(
     store: TrackingStore, new_experiment: Submit, body: str, changes: dict[str, Any], message: str
 ) -> None:
     experiment = new_experiment(body, **changes)
@@ -257,7 +259,7 @@ def test_pause_between_two_reports_and_resume_change_nothing(store: TrackingStor
     assert history(store, again.id) == history(store, the_trial(store, calm).id)
 
 
-def test_a_request_in_the_record_cancels(store: TrackingStore, new_experiment: Submit) -> None:
+def test_a_request_in_the_store_cancels_the_experiment(store: TrackingStore, new_experiment: Submit) -> None:
     experiment = new_experiment(SLOW)
     timer = threading.Timer(1.5, store.set_experiment_state, (experiment.id, State.STOPPING_CANCELED))
     timer.start()
@@ -354,12 +356,14 @@ def test_a_newer_run_shuts_an_older_worker_out(store: TrackingStore, new_experim
     assert store.checkpoints(experiment_id=experiment.id) == []
 
 
-def test_submit_refuses_what_cannot_run(new_experiment: Submit) -> None:
+def test_submit_refuses_configs_that_cannot_run(new_experiment: Submit) -> None:
     with pytest.raises(InvalidExperimentException, match="no entrypoint"):
         new_experiment(entrypoint=None)
 
 
-def test_a_missing_context_directory_is_told(new_experiment: Submit, context_dir: Path, store: TrackingStore) -> None:
+def test_a_missing_context_directory_is_reported(
+    new_experiment: Submit, context_dir: Path, store: TrackingStore
+) -> None:
     config = parse_config(new_experiment().config)
     with pytest.raises(DetError, match="'/nowhere' does not exist"):
         submit(store, config, Path("/nowhere"))
@@ -399,7 +403,7 @@ def det_checkpoint_saved(event): note(event); raise RuntimeError("an observer's 
 
 
 @pytest.mark.parametrize("storage", ["good", "/dev/null/bad"])
-def test_observers_hear_everything_in_order(
+def test_observers_receive_all_events_in_order(
     store: TrackingStore,
     new_experiment: Submit,
     toy_framework: Path,
@@ -477,7 +481,7 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
     assert store.experiment(experiment.id).error is None
 
 
-def test_a_trial_that_leaves_while_it_waits_for_orphans(
+def test_a_trial_that_waits_for_orphans_can_be_stopped(
     store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("det_core.launch.local._PATIENCE", 0.2)

@@ -1,4 +1,4 @@
-"""Who is alive, for the lease."""
+"""Liveness of lease holders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_living_runner_is_not_dead(holder: str) -> None:
     assert not _is_dead(holder)
 
 
-def test_one_that_ended_or_whose_id_is_used_again_is(holder: str) -> None:
+def test_a_runner_that_ended_or_whose_process_id_is_reused_is_dead(holder: str) -> None:
     child = subprocess.Popen(["true"])
     start = start_time(child.pid)
     child.wait()

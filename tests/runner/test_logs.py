@@ -1,4 +1,4 @@
-"""Which of all lines tells why a run failed."""
+"""Storage of log lines, and the line that explains the failure of a run."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def test_lines_that_cannot_be_stored_are_an_error(store: TrackingStore) -> None:
         ([(1, "just words"), (0, "more words")], "more words"),
     ],
 )
-def test_the_error(store: TrackingStore, lines: list[tuple[int | None, str]], error: str) -> None:
+def test_the_error_of_a_run_is_the_first_exception_or_the_last_line(
+    store: TrackingStore, lines: list[tuple[int | None, str]], error: str
+) -> None:
     logs = LogWriter(store, Run(trial_id=1, run_id=1, allocation_id=""))
     for rank, text in lines:
         logs.add(rank, "stderr", text)

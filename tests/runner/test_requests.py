@@ -1,4 +1,4 @@
-"""Requests that signals make."""
+"""Requests made by signals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from det_core.runner._requests import Requests
         ([signal.SIGHUP, signal.SIGINT, signal.SIGINT], State.STOPPING_KILLED),
     ],
 )
-def test_signals(store: TrackingStore, numbers: list[signal.Signals], request_: State) -> None:
+def test_signals_request_a_pause_then_a_kill(
+    store: TrackingStore, numbers: list[signal.Signals], request_: State
+) -> None:
     requests = Requests(store, 1)
     with requests.signals():
         for number in numbers:

@@ -1,4 +1,4 @@
-"""What is left of an experiment's checkpoints when it has ended."""
+"""Retention of checkpoints after an experiment has ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Submit = Callable[..., Experiment]
 
 
 def scored(*values: tuple[str, int, float | None]) -> Sequence[ScoredCheckpoint]:
-    """(uuid, trial, value) in the order of time -> the best first."""
+    """Return checkpoints, best first, from (uuid, trial, value) in order of time."""
     made = [
         ScoredCheckpoint(
             checkpoint=Checkpoint(
@@ -62,7 +62,9 @@ ALL = scored(("a", 1, 3.0), ("b", 1, 1.0), ("c", 2, 2.0), ("d", 1, 2.5), ("e", 2
         (9, 9, 9, "abcdef"),
     ],
 )
-def test_what_the_policy_keeps(experiment_best: int, trial_best: int, trial_latest: int, expected: str) -> None:
+def test_the_policy_keeps_the_best_and_the_latest(
+    experiment_best: int, trial_best: int, trial_latest: int, expected: str
+) -> None:
     policy: Any = SimpleNamespace(
         save_experiment_best=experiment_best, save_trial_best=trial_best, save_trial_latest=trial_latest
     )
@@ -95,7 +97,7 @@ def steps(store: TrackingStore, experiment: Experiment, state: CheckpointState) 
 
 
 @pytest.mark.integration
-def test_files_and_record_agree(trained: Callable[..., Experiment], store: TrackingStore, tmp_path: Path) -> None:
+def test_files_and_store_agree(trained: Callable[..., Experiment], store: TrackingStore, tmp_path: Path) -> None:
     experiment = trained(RISING)
     assert steps(store, experiment, CheckpointState.COMPLETED) == [10, 40]
     assert steps(store, experiment, CheckpointState.DELETED) == [20, 30]
@@ -133,7 +135,7 @@ def test_an_experiment_that_starts_from_a_deleted_trial_keeps_nothing(
 
 
 @pytest.mark.parametrize("key", ["source_trial_id", "source_checkpoint_uuid"])
-def test_what_another_experiment_starts_from_is_not_deleted(
+def test_an_experiment_that_another_one_starts_from_is_not_deleted(
     saved: Callable[..., Experiment], store: TrackingStore, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """R1: the error names the experiment that needs it."""
@@ -227,7 +229,7 @@ def test_nobody_resumes_an_experiment_while_it_is_deleted(
 
 
 @pytest.mark.integration
-def test_what_another_experiment_starts_from_is_kept(
+def test_checkpoints_that_another_experiment_starts_from_are_kept(
     trained: Callable[..., Experiment], store: TrackingStore, new_experiment: Submit, tmp_path: Path
 ) -> None:
     first = trained(RISING, save_trial_latest=4)

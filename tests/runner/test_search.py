@@ -1,4 +1,4 @@
-"""A search and its record, without any process."""
+"""Recorded searches, without any process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST = [Create(0, HPARAMS), Train(0, 4), Create(1, HPARAMS), Train(1, 4)]
 
 
 class Scripted(SearchMethod):
-    """Answers the events with what it was given, one answer after the other."""
+    """Search method that answers its events with the given answers in order."""
 
     def __init__(self, *answers: Sequence[Action]) -> None:
         self.answers = answers
@@ -78,7 +78,7 @@ def test_orders_wait_in_the_queue(search: Any, store: TrackingStore, experiment_
     assert [event.actions[0] for event in store.search_events(experiment_id)] == [["Create", 0, HPARAMS, None]]
 
 
-def test_what_follows_an_event_is_recorded_with_it(search: Any, store: TrackingStore, experiment_id: int) -> None:
+def test_actions_are_recorded_with_their_event(search: Any, store: TrackingStore, experiment_id: int) -> None:
     begun = search(FIRST, [Train(0, 8)], [Close(1), Create(2, HPARAMS)])
     first, second = begun.queue
     begun.queue.clear()
@@ -96,7 +96,7 @@ def test_several_events_are_one_step(search: Any, store: TrackingStore, experime
     assert [event.number for event in store.search_events(experiment_id)] == [0, 1, 2]
 
 
-def test_another_runner_takes_it_up(search: Any, store: TrackingStore, experiment_id: int) -> None:
+def test_another_runner_continues_the_search(search: Any, store: TrackingStore, experiment_id: int) -> None:
     answers = (FIRST, [Train(0, 8)], [])
     begun = search(*answers)
     first, second = begun.queue
@@ -144,7 +144,7 @@ def test_a_snapshot_shortens_the_replay(
         ([Create(2, {}, source=0)], "its source trial has not saved any checkpoint"),
     ],
 )
-def test_what_cannot_be_is_refused_and_leaves_no_trace(
+def test_impossible_actions_are_refused_and_not_recorded(
     search: Any, store: TrackingStore, experiment_id: int, answer: Sequence[Action], problem: str
 ) -> None:
     begun = search(FIRST, answer)
@@ -154,7 +154,9 @@ def test_what_cannot_be_is_refused_and_leaves_no_trace(
     assert states(store, experiment_id) == ["QUEUED", "QUEUED"]
 
 
-def test_a_source_is_its_checkpoint_of_that_moment(search: Any, store: TrackingStore, experiment_id: int) -> None:
+def test_a_source_is_the_latest_checkpoint_at_that_moment(
+    search: Any, store: TrackingStore, experiment_id: int
+) -> None:
     begun = search(FIRST, [Create(2, HPARAMS, source=0), Train(2, 4)])
     first = begun.queue[0]
     run = store.start_run(first.id, allocation_id="a")
@@ -191,7 +193,9 @@ def test_a_replacement_starts_where_the_replaced_trial_started(
     assert begun.queue[-1].source_checkpoint == "round 1"
 
 
-def test_progress_counts_what_trains_and_never_falls(search: Any, store: TrackingStore, experiment_id: int) -> None:
+def test_progress_counts_training_trials_and_never_decreases(
+    search: Any, store: TrackingStore, experiment_id: int
+) -> None:
     begun = search(FIRST, [Train(0, 8)])
     first, second = begun.queue
     run = store.start_run(second.id, allocation_id="a")
@@ -227,7 +231,9 @@ def exited(trial: Trial, state: State = State.ERROR) -> Happened:
         ((State.ERROR, State.PAUSED), State.COMPLETED),
     ],
 )
-def test_what_a_search_comes_to(search: Any, store: TrackingStore, ends: Sequence[State], outcome: State) -> None:
+def test_the_outcome_of_a_search_follows_from_its_trials(
+    search: Any, store: TrackingStore, ends: Sequence[State], outcome: State
+) -> None:
     begun = search(FIRST, [], [])
     begun.tell([exited(trial, state) for trial, state in zip(begun.queue, ends, strict=True)])
     assert begun.finish() is outcome
@@ -287,7 +293,7 @@ def test_a_search_that_begins_again_trains_what_its_method_asks_for(
     assert [trial.id for trial in resumed.queue] == [first.id, second.id]
 
 
-def test_what_waits_is_canceled_and_may_go_on(search: Any, store: TrackingStore, experiment_id: int) -> None:
+def test_queued_trials_are_canceled_and_can_be_resumed(search: Any, store: TrackingStore, experiment_id: int) -> None:
     search(FIRST).cancel()
     assert states(store, experiment_id) == ["CANCELED", "CANCELED"]
     again = search(FIRST)

@@ -1,4 +1,4 @@
-"""Secrets of a config reach the plugin and nobody else: not the record, the logs, other users, or a screen."""
+"""Secrets of a config reach the plugin only, and neither the store, the logs, other users nor a screen."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def secret_files(home: Path) -> list[Path]:
 
 
 def holding(directory: Path) -> list[Path]:
-    """The files under a directory in which a secret can be read."""
+    """Return the files under a directory that contain a secret."""
     files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
     return [path for path in files if any(needle in path.read_bytes() for needle in NEEDLES)]
 
@@ -75,7 +75,7 @@ def leaks(content: object) -> bool:
     return "hunter2" in str(content) or "hunter2" in repr(content)
 
 
-def test_the_record_has_references_and_files_the_secrets(
+def test_the_store_has_references_and_files_have_the_secrets(
     experiment: Experiment, det_home: Path, store: TrackingStore
 ) -> None:
     block = experiment.config["checkpoint_storage"]
@@ -171,7 +171,7 @@ def test_hyperparameters_and_labels_are_shown(new_experiment: Submit, det_home: 
     assert not (det_home / "secrets").exists()
 
 
-def test_what_only_looks_like_a_variable_is_left_alone(new_experiment: Submit, det_home: Path) -> None:
+def test_text_that_looks_like_a_variable_is_left_alone(new_experiment: Submit, det_home: Path) -> None:
     experiment = new_experiment(environment={"environment_variables": ["OMP_NUM_THREADS=1", "MY_API_KEY="]})
     assert experiment.config["environment"]["environment_variables"]["cpu"] == ["OMP_NUM_THREADS=1", "MY_API_KEY="]
     assert not (det_home / "secrets").exists()
@@ -211,7 +211,7 @@ def test_an_optional_secret_may_be_empty(new_experiment: Submit, vault: dict[str
     assert block["secret_key"] == ""
 
 
-def test_a_config_goes_round_and_hides_itself(vault: dict[str, Any]) -> None:
+def test_a_config_survives_a_round_trip_and_hides_its_secrets(vault: dict[str, Any]) -> None:
     config = parse_config(
         {
             "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},

@@ -1,4 +1,4 @@
-"""Trials on several slots, on a backend that is installed as a stranger's."""
+"""Trials on several slots, on a third-party backend."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def on_batch(self, batch):
 
 @pytest.fixture
 def only_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No backend of ours, whether it is installed or not."""
+    """Hide the backends of det, even if they are installed."""
     monkeypatch.setenv("DET_DISABLE_PLUGINS", ",".join(DISTRIBUTIONS["backend"].values()))
     registry.cache_clear()
 
@@ -111,7 +111,7 @@ def test_a_killed_worker_is_the_reason(store: TrackingStore, on_two_slots: Submi
     assert str(store.experiment(experiment.id).error).startswith("rank 1: the process died")
 
 
-def test_what_no_restart_mends_is_not_started_again(store: TrackingStore, on_two_slots: Submit) -> None:
+def test_a_failure_that_no_restart_fixes_is_not_restarted(store: TrackingStore, on_two_slots: Submit) -> None:
     experiment = on_two_slots("pass", entrypoint="model_def:Nothing")
     assert run(store, experiment) is State.ERROR
     assert "has no 'Nothing'" in str(store.experiment(experiment.id).error)
@@ -138,7 +138,7 @@ def test_sigkill_of_one_worker_changes_nothing(
 
 
 @pytest.mark.slow
-def test_all_workers_leave_together(
+def test_all_workers_stop_together(
     store: TrackingStore, new_experiment: Submit, on_two_slots: Submit, tmp_path: Path
 ) -> None:
     slowly = f"    Path({str(tmp_path)!r}, f'at_{{workers.rank}}').touch()\n    time.sleep(0.05)"
@@ -222,7 +222,7 @@ def test_invalid_hyperparameters_of_one_worker_end_the_trial(store: TrackingStor
     assert (trial.run_id, store.run(trial.id, 1).early_exit) == (1, "EXITED_REASON_INVALID_HP")
 
 
-def test_one_slot_on_a_backend(store: TrackingStore, on_two_slots: Submit) -> None:
+def test_one_slot_may_use_a_backend(store: TrackingStore, on_two_slots: Submit) -> None:
     experiment = on_two_slots(AVERAGED, resources={"slots_per_trial": 1}, distributed={"backend": "ring", "grace": 1})
     assert run(store, experiment) is State.COMPLETED
 

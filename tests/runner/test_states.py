@@ -53,15 +53,15 @@ CONFIG = {
     "reproducibility": {"experiment_seed": 7},
 }
 GONE = (StaleRun, ExperimentBusy, RecordNotFound)
-"""Errors of a runner whose experiment is another's, or deleted."""
+"""Errors of a runner whose experiment belongs to another runner or was deleted."""
 
 
 class Turn(Exception):
-    """One turn of the loop is over."""
+    """Signal that one turn of the loop is over."""
 
 
 class Training:
-    """Trials in the place of `det_core.runner._trials.Trials`, which write what workers and their watchers write."""
+    """Substitute for `det_core.runner._trials.Trials` that writes what workers and their watchers write."""
 
     def __init__(self, store: TrackingStore, runner: ExperimentRunner, lease: str) -> None:
         self.asked: dict[int, State] = {}
@@ -111,7 +111,7 @@ class Training:
 
 @dataclass
 class Runner:
-    """A runner in steps: the real search, loop and last words, with trials that end when the test says so."""
+    """Runner that runs step by step, with the real search and loop, and trials that end when the test says so."""
 
     store: TrackingStore
     experiment_id: int
@@ -131,7 +131,7 @@ class Runner:
         self.store.renew_lease(self.experiment_id, self.holder, seconds=600)
 
     def turn(self, *, look: bool) -> State | None:
-        """Go on by one turn of the loop; the last state, once there is one.
+        """Run one turn of the loop, and return the final state once there is one.
 
         Args:
             look: whether a second has passed, after which the loop looks for requests.
@@ -184,18 +184,18 @@ Record = tuple[Experiment, list[Trial]]
 
 
 class States(RuleBasedStateMachine):
-    """Checks each change of a state against what a person was promised."""
+    """State machine that checks each change of a state against the promises to users."""
 
     def __init__(self, store: TrackingStore) -> None:
         super().__init__()
         self.store = store
         self.runners: list[Runner] = []
         self.holder: Runner | None = None
-        """The last to take the lease, until it gives it back."""
+        """Last runner that took the lease, until it gives it back."""
         self.valid = False
-        """Whether the lease has not run out."""
+        """Whether the lease has not expired."""
         self.asked: State | None = None
-        """The strongest request that was accepted since the runner took the lease."""
+        """Strongest request that was accepted since the runner took the lease."""
         self.resumed = False
 
     @initialize()
@@ -210,17 +210,17 @@ class States(RuleBasedStateMachine):
         return runner is self.holder
 
     def by(self, runner: Runner, act: Callable[[], Any]) -> Any:
-        """Let a runner act. One that has lost the experiment changes nothing, and ends when it hears of it."""
+        """Let a runner act. A runner that has lost the experiment changes nothing, and ends when it notices."""
         if self.owns(runner):
             return act()
         try:
             act()
         except GONE:
             runner.alive = False
-        assert self.record() == self.before, "a runner without the lease changed the record"
+        assert self.record() == self.before, "a runner without the lease changed the store"
         return None
 
-    # What persons do
+    # Actions of users
 
     @precondition(lambda self: self.runners)
     @rule(state=st.sampled_from(list(REQUESTS)))
@@ -325,12 +325,12 @@ class States(RuleBasedStateMachine):
         assert state is not State.PAUSED or self.asked not in ENDINGS, f"asked for {self.asked}, it paused"
         self.holder, self.valid, self.asked = None, False, None
 
-    # What becomes of trials
+    # Events of trials
 
     @precondition(lambda self: any(runner.alive and runner.training.waiting for runner in self.runners))
     @rule(runner=st.integers(0, 9), index=st.integers(0, 1), end=st.sampled_from([None, *Outcome]))
     def train(self, runner: int, index: int, end: Outcome | None) -> None:
-        """A trial starts; one that runs reports, and ends."""
+        """Start a trial, or let a running one report and end."""
         one = self.living(runner)
         training = one.training
         idle = [trial for trial in training.waiting.values() if all(trial is not other for other, _ in training.ended)]
@@ -391,7 +391,7 @@ class States(RuleBasedStateMachine):
 
 
 def play(url: str, seed: int, *, examples: int) -> None:
-    """Play that many random games; a failure prints its steps."""
+    """Play a number of random games. A failure prints its steps."""
     options = settings(
         max_examples=examples,
         stateful_step_count=40,

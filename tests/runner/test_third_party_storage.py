@@ -1,4 +1,4 @@
-"""A stranger's storage plugin, installed as a distribution of its own, selected by config and used."""
+"""Third-party storage plugin, installed as a distribution of its own and selected by config."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_checkpoints_are_stored_by_the_plugin_and_resumed_from_it(
 
 
 @pytest.mark.usefixtures("gzip_plugin")
-def test_what_a_killed_run_left_is_removed_by_the_plugin(
+def test_files_left_by_a_killed_run_are_removed_by_the_plugin(
     store: TrackingStore, new_experiment: Callable[..., Experiment], tmp_path: Path
 ) -> None:
     base = tmp_path / "packed"

@@ -63,7 +63,7 @@ def on_batch(self, batch):
 """
 
 
-def test_as_many_as_there_are_slots(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+def test_as_many_trials_train_as_there_are_slots(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
     place = tmp_path / "training"
     place.mkdir()
     first = "self.context.get_trial_seed() == 7"  # it waits until it has company
@@ -118,7 +118,7 @@ def test_a_cleaner_of_temporary_files_takes_no_code_away(
     assert list((tmp_path / "det-home" / "runs").iterdir()) == []
 
 
-def test_some_fail_and_some_are_replaced(store: TrackingStore, new_experiment: Submit) -> None:
+def test_a_search_completes_with_failed_and_replaced_trials(store: TrackingStore, new_experiment: Submit) -> None:
     body = (
         "def on_batch(self, batch):\n"
         "    seed = self.context.get_trial_seed() - 7\n"
@@ -189,7 +189,7 @@ def test_trials_that_fail_alike_beside_one_that_trains_end_nothing(
     assert (states.count(State.ERROR), states.count(State.COMPLETED)) == (4, 1)
 
 
-def test_promoted_trials_go_on_from_their_checkpoints(store: TrackingStore, new_experiment: Submit) -> None:
+def test_promoted_trials_continue_from_their_checkpoints(store: TrackingStore, new_experiment: Submit) -> None:
     halving = {"name": "async_halving", "metric": "validation_loss", "num_rungs": 3, "divisor": 2, "max_trials": 4}
     experiment = new_experiment(
         "def on_batch(self, batch): print('batch', batch, flush=True)",
@@ -227,7 +227,7 @@ def test_children_start_from_their_source(store: TrackingStore, new_experiment: 
     assert child.source_checkpoint in beginning
 
 
-def test_pause_and_resume(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+def test_a_paused_search_resumes(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
     slow = "def on_batch(self, batch):\n    time.sleep(0.05)"
     experiment = new_experiment(slow, **random_search(3, 40))
     threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -255,8 +255,8 @@ def test_a_trial_that_fails_again_and_again_can_be_killed(store: TrackingStore, 
     assert store.trials(experiment.id)[0].state is State.CANCELED
 
 
-def test_a_kill_that_nobody_saw_is_done_by_the_next_runner(store: TrackingStore, new_experiment: Submit) -> None:
-    """R3: and so did the start of a trial that waited."""
+def test_a_kill_that_no_runner_has_seen_is_done_by_the_next_one(store: TrackingStore, new_experiment: Submit) -> None:
+    """R3: the start of a waiting trial overwrote the request."""
     experiment = new_experiment(**random_search(2))
     runner = start_runner(store, experiment.id)
     wait_for(lambda: store.trials(experiment.id))
@@ -271,7 +271,7 @@ def test_a_kill_that_nobody_saw_is_done_by_the_next_runner(store: TrackingStore,
     assert after[0].run_id == runs
 
 
-def test_one_trial_is_killed_and_the_search_goes_on(store: TrackingStore, new_experiment: Submit) -> None:
+def test_the_search_continues_after_a_trial_is_killed(store: TrackingStore, new_experiment: Submit) -> None:
     forever = "def on_batch(self, batch):\n    while self.context.get_trial_seed() == 7: time.sleep(0.05)\n"
     experiment = new_experiment(forever, **random_search(3))
     runner = start_runner(store, experiment.id)

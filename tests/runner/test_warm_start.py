@@ -46,7 +46,7 @@ with core.init() as context:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a finished experiment left, and what its script printed in each run."""
+    """Result of a finished experiment, with the output of its script in each run."""
 
     trial_id: int
     checkpoints: list[Checkpoint]
@@ -58,7 +58,7 @@ Train = Callable[..., Trained]
 
 @pytest.fixture
 def new(store: TrackingStore, context_dir: Path) -> Callable[..., Experiment]:
-    """Submit the script with additional keys of ``searcher``, or others."""
+    """Submit the script with additional config keys, of ``searcher`` or others."""
     (context_dir / "train.py").write_text(SCRIPT)
 
     def new(saves: int = 1, failures: int = 0, others: Any = (), **searcher: Any) -> Experiment:
@@ -77,7 +77,7 @@ def new(store: TrackingStore, context_dir: Path) -> Callable[..., Experiment]:
 
 @pytest.fixture
 def train(store: TrackingStore, new: Callable[..., Experiment]) -> Train:
-    """Submit, run to the end, and tell what came of it."""
+    """Submit an experiment, run it to the end, and return its result."""
 
     def train(*args: Any, **keys: Any) -> Trained:
         experiment = new(*args, **keys)
@@ -89,7 +89,7 @@ def train(store: TrackingStore, new: Callable[..., Experiment]) -> Train:
     return train
 
 
-def test_the_latest_checkpoint_of_a_trial(train: Train) -> None:
+def test_a_trial_starts_from_the_latest_checkpoint_of_another(train: Train) -> None:
     first = train(saves=3)
     assert first.starts == [[None, 0, 0]]
     warm = train(source_trial_id=first.trial_id)
@@ -97,14 +97,14 @@ def test_the_latest_checkpoint_of_a_trial(train: Train) -> None:
     assert [checkpoint.steps_completed for checkpoint in warm.checkpoints] == [1]
 
 
-def test_a_checkpoint_by_its_uuid(train: Train) -> None:
+def test_a_trial_starts_from_a_checkpoint_given_by_uuid(train: Train) -> None:
     first = train(saves=3)
     wanted = first.checkpoints[1].uuid
     assert train(source_checkpoint_uuid=wanted).starts == [[wanted, 2, 0]]
 
 
 @pytest.mark.parametrize("key", ["source_trial_id", "source_checkpoint_uuid"])
-def test_a_restart_goes_on_from_the_own_checkpoint(train: Train, key: str) -> None:
+def test_a_restart_continues_from_the_trials_own_checkpoint(train: Train, key: str) -> None:
     first = train(saves=2)
     source = first.checkpoints[-1].uuid
     warm = train(saves=1, failures=2, **{key: first.trial_id if key == "source_trial_id" else source})
@@ -112,14 +112,14 @@ def test_a_restart_goes_on_from_the_own_checkpoint(train: Train, key: str) -> No
     assert warm.starts == [[source, 2, 0], [own[0], 3, 1], [own[1], 4, 2]]
 
 
-def test_a_restart_without_an_own_checkpoint_starts_there_again(train: Train) -> None:
+def test_a_restart_without_an_own_checkpoint_starts_from_the_source_again(train: Train) -> None:
     first = train(saves=1)
     source = first.checkpoints[-1].uuid
     warm = train(saves=0, failures=1, source_trial_id=first.trial_id)
     assert warm.starts == [[source, 1, 0]] * 2
 
 
-def test_a_trial_class(store: TrackingStore, new_experiment: Submit) -> None:
+def test_a_trial_class_starts_from_another_trial(store: TrackingStore, new_experiment: Submit) -> None:
     first = new_experiment()
     assert ExperimentRunner(store, first.id).run() is State.COMPLETED
     (source,) = store.trials(first.id)
@@ -138,7 +138,7 @@ def test_a_trial_class(store: TrackingStore, new_experiment: Submit) -> None:
 
 @pytest.fixture
 def refused(store: TrackingStore, new: Callable[..., Experiment]) -> Callable[..., None]:
-    """Assert that submission fails with the message, and leaves the record as it is."""
+    """Assert that submission fails with the message, and leaves the store as it is."""
 
     def refused(message: str, **keys: Any) -> None:
         before = store.experiments()
@@ -149,7 +149,7 @@ def refused(store: TrackingStore, new: Callable[..., Experiment]) -> Callable[..
     return refused
 
 
-def test_what_does_not_exist_is_refused(refused: Callable[..., None]) -> None:
+def test_missing_sources_are_refused(refused: Callable[..., None]) -> None:
     for identity in (0, 7):
         refused(rf"source_trial_id: there is no trial {identity} .*`det checkpoint list`", source_trial_id=identity)
     refused(r"source_checkpoint_uuid: there is no checkpoint nonsense ", source_checkpoint_uuid="nonsense")
@@ -175,7 +175,7 @@ def test_deleted_checkpoints_are_refused(train: Train, refused: Callable[..., No
     assert train(source_trial_id=first.trial_id).starts == [[first.checkpoints[0].uuid, 1, 0]]
 
 
-def test_what_is_not_in_the_storage_is_refused(train: Train, refused: Callable[..., None], tmp_path: Path) -> None:
+def test_a_source_in_another_storage_is_refused(train: Train, refused: Callable[..., None], tmp_path: Path) -> None:
     first = train()
     (source,) = first.checkpoints
     elsewhere = {"checkpoint_storage": {"type": "directory", "container_path": str(tmp_path / "elsewhere")}}
@@ -185,7 +185,7 @@ def test_what_is_not_in_the_storage_is_refused(train: Train, refused: Callable[.
     refused(message, source_checkpoint_uuid=source.uuid)
 
 
-def test_a_source_that_is_gone_when_the_trial_starts(
+def test_a_source_that_is_gone_when_the_trial_starts_is_an_error(
     store: TrackingStore, train: Train, new: Callable[..., Experiment]
 ) -> None:
     first = train()
