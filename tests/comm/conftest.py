@@ -1,4 +1,4 @@
-"""Every test is a job of its own."""
+"""Isolation of tests, each of which is a job of its own."""
 
 from __future__ import annotations
 

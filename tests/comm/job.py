@@ -27,7 +27,7 @@ def join(**options):
 
 
 def layout(*machines: int) -> list[dict[str, Any]]:
-    """The ranks of all workers, given how many each machine has."""
+    """Return the ranks of all workers, from the number of workers of each machine."""
     return [
         {
             "rank": sum(machines[:machine]) + local,
@@ -48,14 +48,14 @@ def free_port() -> int:
 
 
 def threads(ranks: Sequence[dict[str, Any]], work: Callable[[DistributedContext], T], **options: Any) -> list[T]:
-    """What ``work`` returns in a thread per worker; each closes its context at the end."""
+    """Run ``work`` in a thread per worker, close its context at the end, and return the results."""
     return [future.result() for future in outcomes(ranks, work, **options)]
 
 
 def outcomes(
     ranks: Sequence[dict[str, Any]], work: Callable[[DistributedContext], T], **options: Any
 ) -> list[Future[T]]:
-    """As `threads`, with errors kept for each worker."""
+    """Run ``work`` as in `threads`, and return the futures, which keep the errors of each worker."""
     options = {"chief_ip": "127.0.0.1", "pub_port": free_port(), **options}
 
     def run(place: dict[str, Any]) -> T:
@@ -71,7 +71,7 @@ def outcomes(
 
 @dataclass(frozen=True)
 class Ended:
-    """How a worker process ended; ``code`` is negative after a signal."""
+    """Result of a worker process, whose ``code`` is negative after a signal."""
 
     code: int
     out: str
@@ -86,7 +86,7 @@ def processes(
     prefix: Callable[[int], list[str]] = lambda machine: [],
     **environ: str,
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """One process per worker, with `HEAD` before ``body``; none is left behind."""
+    """Start a process per worker, which runs `HEAD` and ``body``. No process is left behind."""
     code = HEAD + textwrap.dedent(body)
     workers = [
         subprocess.Popen(
@@ -111,13 +111,13 @@ def processes(
 
 
 def ends(workers: Sequence[subprocess.Popen[str]], timeout: float = 60) -> list[Ended]:
-    """Wait for all workers."""
+    """Wait for all workers, and return their results."""
     outputs = [worker.communicate(timeout=timeout) for worker in workers]
     return [Ended(worker.returncode, *output) for worker, output in zip(workers, outputs, strict=True)]
 
 
 def run(ranks: Sequence[dict[str, Any]], body: str, *arguments: object, **options: Any) -> list[str]:
-    """What each worker printed; all must succeed."""
+    """Return the output of each worker. All workers must succeed."""
     with processes(ranks, body, *arguments, **options) as workers:
         ended = ends(workers)
     assert not any(each.code for each in ended), "\n".join(each.err for each in ended)

@@ -1,4 +1,4 @@
-"""SIGKILL to a random worker at a random moment: all others raise, soon, and say who died."""
+"""SIGKILL to a random worker at a random moment. All others soon raise an error that names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the collectives return, in threads of this process, on one and several simulated machines."""
+"""Results of the collectives, in threads of this process, on one and several simulated machines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def machine_of(context: DistributedContext, ranks: list[dict[str, Any]]) -> list
 
 @LAYOUTS
 @TCP
-def test_all_methods_in_any_order(machines: tuple[int, ...], force_tcp: bool) -> None:
+def test_all_methods_work_in_any_order(machines: tuple[int, ...], force_tcp: bool) -> None:
     ranks = job.layout(*machines)
     everybody = list(range(len(ranks)))
 
@@ -123,7 +123,7 @@ def test_the_chief_may_be_far_ahead(force_tcp: bool) -> None:
     assert job.threads(job.layout(2), work, force_tcp=force_tcp) == [True, True]
 
 
-def test_a_message_sent_before_leaving_arrives() -> None:
+def test_a_message_sent_before_closing_arrives() -> None:
     def work(context: DistributedContext) -> list[int]:
         if context.rank:
             time.sleep(0.3)
@@ -133,7 +133,7 @@ def test_a_message_sent_before_leaving_arrives() -> None:
         assert job.threads(job.layout(3), work, force_tcp=force_tcp) == [list(range(100))] * 3
 
 
-def test_200_megabytes() -> None:
+def test_200_megabytes_arrive() -> None:
     payload = os.urandom(1 << 20) * 200
 
     def work(context: DistributedContext) -> bool:
@@ -221,7 +221,7 @@ def test_notices_reach_the_chief(machines: tuple[int, ...], force_tcp: bool) -> 
     assert others == [set()] * (size - 1)
 
 
-def test_one_process_alone_opens_nothing() -> None:
+def test_a_single_process_opens_no_connection() -> None:
     before, threads = open_files(), threading.active_count()
     (place,) = job.layout(1)
     context = DistributedContext(**place, force_tcp=True)
@@ -237,7 +237,7 @@ def test_one_process_alone_opens_nothing() -> None:
     context.close()
 
 
-def test_nothing_stays_open() -> None:
+def test_no_descriptor_stays_open() -> None:
     before = open_files()
 
     def work(context: DistributedContext) -> None:

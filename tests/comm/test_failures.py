@@ -1,4 +1,4 @@
-"""Workers that die, leave, stop, fork, or do not do what the others do."""
+"""Workers that die, disconnect, stop, fork, or call other collectives than their peers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def errors(futures: list[Future[Any]]) -> list[BaseException]:
 
 @LAYOUTS
 @pytest.mark.parametrize("name", ["gather", "allgather", "broadcast"])
-def test_a_worker_that_leaves_is_lost_to_all(machines: tuple[int, ...], name: str) -> None:
+def test_a_worker_that_disconnects_is_lost_to_all(machines: tuple[int, ...], name: str) -> None:
     def work(context: DistributedContext) -> None:
         context.allgather(None)
         if context.rank == context.size - 1:
@@ -88,7 +88,7 @@ def test_out_of_step_names_both_workers_and_calls() -> None:
         assert "rank 1 (pid" in str(error)
 
 
-def test_one_call_too_many() -> None:
+def test_one_call_too_many_is_an_error() -> None:
     def work(context: DistributedContext) -> None:
         for _ in range(2 + context.rank):
             context.broadcast(1)
@@ -98,7 +98,7 @@ def test_one_call_too_many() -> None:
         assert isinstance(error, OutOfStep)
 
 
-def test_a_timeout_names_who_is_late() -> None:
+def test_a_timeout_names_the_late_worker() -> None:
     def work(context: DistributedContext) -> None:
         context.allgather(1)
         if context.rank == 2:
@@ -137,7 +137,7 @@ def _fail() -> None:
     raise LookupError("cannot be loaded here")
 
 
-def test_what_cannot_be_pickled_raises_where_it_is() -> None:
+def test_an_object_that_cannot_be_pickled_raises_in_its_worker() -> None:
     def work(context: DistributedContext) -> list[Any]:
         if context.rank == 1:
             for method in (context.allgather, context.gather, context.allgather_local, context.gather_local):
@@ -151,7 +151,7 @@ def test_what_cannot_be_pickled_raises_where_it_is() -> None:
     assert job.threads(job.layout(2), work) == [[0, 1]] * 2
 
 
-def test_what_cannot_be_unpickled_raises_where_it_arrives() -> None:
+def test_an_object_that_cannot_be_unpickled_raises_in_the_receiver() -> None:
     def work(context: DistributedContext) -> list[Any]:
         if context.rank == 0:
             context.broadcast(Unloadable())
@@ -201,7 +201,7 @@ def test_a_broken_channel_leaves_the_context_whole() -> None:
 
 
 @pytest.mark.integration
-def test_an_interrupt_is_told_to_the_others() -> None:
+def test_an_interrupt_is_reported_to_the_others() -> None:
     body = """
     context = join()
     context.allgather(None)
@@ -278,7 +278,7 @@ def test_a_forked_child_does_not_hide_its_parents_death() -> None:
 
 
 @pytest.mark.integration
-def test_a_killed_worker_leaves_nothing_behind() -> None:
+def test_a_killed_worker_leaves_no_files_behind() -> None:
     body = """
     context = join()
     context.allgather(bytes(1_000_000))

@@ -1,4 +1,4 @@
-"""Several hosts: network namespaces joined by a bridge, each with an address and a wire of its own."""
+"""Several hosts, simulated by network namespaces that a bridge connects, each with an address of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PORT = 12360  # a namespace has all ports for itself
 
 @dataclass(frozen=True)
 class Hosts:
-    """Machine m is namespace ``{name}-{m}`` with address ``.{m + 1}``."""
+    """Network namespaces of a test, where machine m is ``{name}-{m}`` with address ``.{m + 1}``."""
 
     name: str
     count: int
@@ -40,7 +40,7 @@ class Hosts:
         return ["ip", "netns", "exec", f"{self.name}-{machine}"]
 
     def sent_and_received(self, machine: int) -> int:
-        """Bytes over the wire of a machine so far, seen from the bridge's end."""
+        """Return the bytes sent and received by a machine so far, counted at the bridge."""
         statistics = Path(f"/sys/class/net/{self.name}{machine}/statistics")
         return sum(int((statistics / f"{way}_bytes").read_text()) for way in ("rx", "tx"))
 
@@ -72,7 +72,7 @@ def hosts() -> Iterator[Hosts]:
         yield found
     finally:
         for machine in range(found.count):
-            # Without its wire: what the dead had in flight would keep a namespace, and so the wire, for minutes.
+            # Remove the wire first, because data in flight of dead processes keeps a namespace alive for minutes.
             for name in (["link", "delete", f"{found.name}{machine}"], ["netns", "delete", f"{found.name}-{machine}"]):
                 subprocess.run(["ip", *name], capture_output=True)
         ip("link", "delete", bridge)
@@ -153,7 +153,7 @@ except PeerLost as error:
 
 
 @pytest.mark.slow
-def test_a_host_that_falls_silent_is_lost_after_half_a_minute(hosts: Hosts) -> None:
+def test_a_host_that_does_not_answer_is_lost_after_half_a_minute(hosts: Hosts) -> None:
     calls = {PORT: ("allgather", 100), PORT + 2: ("allgather", 3_000_000), PORT + 4: ("gather", 100)}
     with ExitStack() as stack:
         jobs = {

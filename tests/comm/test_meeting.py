@@ -1,4 +1,4 @@
-"""How workers find each other, and what can be in the way."""
+"""Meeting of the workers of a job, and its obstacles."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ def test_a_missing_worker_or_machine_is_named_to_all(machines: tuple[int, ...], 
         assert error.rank == named, error
 
 
-def test_several_missing_are_all_listed() -> None:
+def test_all_missing_workers_are_listed() -> None:
     (future,) = job.outcomes(job.layout(4)[:1], allgather, timeout=0.3)
     with pytest.raises(PeerLost, match=r"rank 1 \(local 1\), rank 2 \(local 2\), rank 3 \(local 3\)") as lost:
         future.result()
     assert lost.value.rank == 1
 
 
-def test_without_a_chief() -> None:
+def test_a_missing_chief_is_named() -> None:
     (future,) = job.outcomes(job.layout(2)[1:], allgather, timeout=0.3)
     with pytest.raises(PeerLost, match="rank 0 could not be reached .* within 0.3 s") as lost:
         future.result()
     assert lost.value.rank == 0
 
 
-def test_workers_may_come_in_any_order() -> None:
+def test_workers_may_connect_in_any_order() -> None:
     for first in (0, 2):
 
         def work(context: DistributedContext) -> list[Any]:
@@ -97,10 +97,10 @@ def test_workers_may_come_in_any_order() -> None:
 
 @pytest.mark.parametrize("machines", [(3,), (2, 1)])
 @pytest.mark.parametrize("force_tcp", [False, True])
-def test_one_connects_long_after_the_others(
+def test_a_worker_may_connect_long_after_the_others(
     machines: tuple[int, ...], force_tcp: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those who wait look at each other every tick, which must not eat what has arrived early."""
+    """Waiting workers watch each other every tick, which must not consume data that has arrived early."""
     go = Mesh._go
 
     def hesitate(self: Mesh, *arguments: Any) -> Any:
@@ -191,7 +191,7 @@ def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path, monkey
         job.threads(job.layout(2)[:1], allgather, timeout=0.5)
 
 
-def test_a_lock_that_nobody_releases_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_nobody_releases_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_unix, "_directory", lambda: tmp_path / "det")
     monkeypatch.setattr(_unix, "_LOCKED", 0.1)
     (tmp_path / "det").mkdir(mode=0o700)
@@ -223,7 +223,7 @@ def test_the_directory_is_private() -> None:
 
 
 @pytest.mark.parametrize("machines", [(2,), (1, 1)], ids=str)
-def test_the_port_is_taken(machines: tuple[int, ...]) -> None:
+def test_a_port_in_use_is_reported(machines: tuple[int, ...]) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         (future,) = job.outcomes(job.layout(*machines)[:1], allgather, pub_port=port, force_tcp=True, timeout=0.5)
@@ -262,7 +262,7 @@ def test_one_host_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.integration
-def test_another_key_is_refused_before_anything_is_read() -> None:
+def test_another_key_is_refused_before_any_data_is_read() -> None:
     body = """
     os.environ["DET_COMM_KEY"] = ("a" if os.environ["TEST_RANKS"].startswith("{'rank': 0") else "b") * 40
     try:

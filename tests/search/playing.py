@@ -1,4 +1,4 @@
-"""Search methods from configs, and the rules that every sequence of actions keeps."""
+"""Search methods from configs, and the rules for every sequence of actions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def make(name: str, *, hyperparameters: dict[str, Any] | None = None, seed: int 
 
 
 def brief(actions: Sequence[Action]) -> str:
-    """``+2 2:4 -1``: trial 2 is created, trains to 4, trial 1 is closed; ``+3<2``: 3 starts from 2's checkpoint."""
+    """Return actions in short form.
+
+    ``+2 2:4 -1`` creates trial 2, trains it to 4 and closes trial 1. ``+3<2`` starts trial 3 from trial 2's checkpoint.
+    """
 
     def word(action: Action) -> str:
         match action:
@@ -47,7 +50,7 @@ def brief(actions: Sequence[Action]) -> str:
 
 
 class Game:
-    """Plays a search: keeps the rules, and remembers every event."""
+    """Player of a search, which checks the rules and remembers every event."""
 
     def __init__(self, build: Callable[[], SearchMethod]) -> None:
         self._build = build
@@ -78,7 +81,7 @@ class Game:
         self.snapshot = len(self.events), json.dumps(self.method.state())
 
     def crash(self, *, from_snapshot: bool) -> None:
-        """Go on with another object, made from the last snapshot or from nothing, and the events since."""
+        """Continue with a new object, made from the last snapshot or from nothing, and the events since."""
         known, state = self.snapshot if from_snapshot else (0, "")
         self.method = self._build()
         if state:
@@ -106,7 +109,7 @@ class Game:
         self.most_open = max(self.most_open, len(self.open))
 
     def look(self, rng: random.Random) -> None:
-        """Progress never falls, however far the trials have come."""
+        """Check that the progress never decreases, whatever the progress of the trials."""
         for request_id, length in self.open.items():
             if length:
                 self.lengths[request_id] = max(self.lengths.get(request_id, 0), rng.uniform(0, length))
@@ -115,7 +118,7 @@ class Game:
         self.progress = progress
 
     def play(self, rng: random.Random, *, invalid: float, error: float, crash: float) -> None:
-        """Random events to the end."""
+        """Play random events to the end."""
         while self.open:
             request_id = rng.choice(list(self.open))
             chance = rng.random()

@@ -1,4 +1,4 @@
-"""Promotions on recorded results, worked out by hand: divisor 2, rungs at 1, 2 and 4."""
+"""Promotions on recorded results with divisor 2 and rungs at 1, 2 and 4, calculated by hand."""
 
 from __future__ import annotations
 
@@ -76,25 +76,25 @@ def tell(method: SearchMethod, trial: int, length: int, outcome: float | str) ->
 
 
 @pytest.mark.parametrize(("options", "start", "story"), STORIES.values(), ids=STORIES)
-def test_recorded(options: dict[str, Any], start: str, story: Story) -> None:
+def test_the_actions_follow_from_recorded_results(options: dict[str, Any], start: str, story: Story) -> None:
     method = make("async_halving", **{**HALVING, **options})
     assert brief(method.start()) == start
     for trial, length, outcome, actions in story:
         assert tell(method, trial, length, outcome) == actions, (trial, length, outcome)
 
 
-def test_equal_results_go_on_in_the_order_in_which_they_came() -> None:
+def test_equal_results_are_promoted_in_the_order_of_their_reports() -> None:
     method = make("async_halving", **{**HALVING, "max_concurrent_trials": 4})
     method.start()
     assert [tell(method, trial, 1, 0.5) for trial in (2, 0, 3, 1)] == ["+4 4:1", "2:2", "+5 5:1", "0:2"]
 
 
-def test_a_trial_that_is_killed_while_it_waits_fails_where_it_goes_on() -> None:
+def test_a_trial_that_is_killed_while_it_waits_fails_when_it_is_promoted() -> None:
     method = make("async_halving", **HALVING)
     method.start()
     tell(method, 0, 1, 0.1)
     assert tell(method, 0, 1, "error") == ""
-    assert tell(method, 1, 1, 0.2) == "+3 3:1"  # trial 0 would have gone on
+    assert tell(method, 1, 1, 0.2) == "+3 3:1"  # trial 0 would have been promoted
     assert tell(method, 2, 1, 0.9) == "+4 4:1"
     assert tell(method, 3, 1, 0.15) == "3:2"
 
@@ -112,7 +112,7 @@ def test_brackets_start_side_by_side() -> None:
     assert brief(method.start()) == "+0 0:6 +1 1:6 +2 2:6 +3 3:25 +4 4:25"
 
 
-def test_hyperparameters_belong_to_the_trials_number_whatever_came_before() -> None:
+def test_hyperparameters_depend_on_the_trials_number_only() -> None:
     def created(order: list[int]) -> list[Any]:
         method = make("async_halving", **{**HALVING, "max_concurrent_trials": 4})
         actions = [*method.start()]

@@ -1,4 +1,4 @@
-"""Brackets, rungs and trials of asynchronous halving, each worked out by hand."""
+"""Brackets, rungs and trials of asynchronous halving, calculated by hand."""
 
 from __future__ import annotations
 
@@ -80,13 +80,15 @@ def rows(name: str, **options: Any) -> Rows:
 
 
 @pytest.mark.parametrize(("max_length", "max_trials", "options", "expected"), ADAPTIVE)
-def test_adaptive(max_length: int, max_trials: int, options: dict[str, Any], expected: Rows) -> None:
+def test_the_brackets_of_an_adaptive_search(
+    max_length: int, max_trials: int, options: dict[str, Any], expected: Rows
+) -> None:
     assert rows("adaptive_asha", max_length=max_length, max_trials=max_trials, **options) == expected
     assert sum(trials for _, trials in expected) == max_trials
 
 
 @pytest.mark.parametrize(("num_rungs", "max_length", "divisor", "expected"), HALVING)
-def test_halving(num_rungs: int, max_length: int, divisor: float, expected: list[int]) -> None:
+def test_the_rungs_of_a_bracket(num_rungs: int, max_length: int, divisor: float, expected: list[int]) -> None:
     options = {"num_rungs": num_rungs, "max_length": max_length, "divisor": divisor, "max_trials": 9}
     assert rows("async_halving", **options) == [(expected, 9)]
 
@@ -96,7 +98,7 @@ BUDGETS = [(16, 2, 4, 10), (15, 2, 4, 9), (14, 2, 4, 8), (13, 2, 4, 7), (3, 2, 4
 
 
 @pytest.mark.parametrize(("budget", "num_rungs", "max_length", "trials"), BUDGETS)
-def test_budget(budget: int, num_rungs: int, max_length: int, trials: int) -> None:
+def test_a_budget_determines_the_number_of_trials(budget: int, num_rungs: int, max_length: int, trials: int) -> None:
     [(_, found)] = rows("async_halving", budget=budget, num_rungs=num_rungs, max_length=max_length)
     assert found == trials
 

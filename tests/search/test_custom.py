@@ -1,4 +1,4 @@
-"""A user's own search method, in its process."""
+"""Search method of a user, in its own process."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def new_method(tmp_path: Path) -> Iterator[Open]:
         yield new
 
 
-def test_events_and_actions_pass_and_its_state_is_the_events(new_method: Open, capfd: Any) -> None:
+def test_events_and_actions_pass_and_the_state_is_the_events(new_method: Open, capfd: Any) -> None:
     method = new_method()
     first = method.start()
     assert brief(first) == "+0 0:3"
@@ -95,7 +95,7 @@ def test_events_and_actions_pass_and_its_state_is_the_events(new_method: Open, c
     following = method.on_validation(1, 6, 0.3)
     assert again.on_validation(1, 6, 0.3) == following and brief(following) == "-1 +2 2:12"
     assert again.state() == method.state()
-    assert capfd.readouterr().out == ""  # what it prints is no output of a command
+    assert capfd.readouterr().out == ""  # its output is not that of a command
 
 
 # what on_exit returns; words of the error
@@ -109,7 +109,7 @@ BROKEN = [
 ]
 
 
-def test_the_example_of_the_documentation(tmp_path: Path) -> None:
+def test_the_example_of_the_documentation_works(tmp_path: Path) -> None:
     code = inspect.getdoc(SearchMethod).partition("::\n")[2]  # type: ignore[union-attr]
     imports = (
         "import random\nfrom det_core.config import sample_hyperparameters\n"
@@ -125,7 +125,7 @@ def test_the_example_of_the_documentation(tmp_path: Path) -> None:
         assert brief(method.on_validation(2, 100, 0.1)) == "-2"
 
 
-def test_whatever_it_does_is_one_error(new_method: Open, capfd: Any) -> None:
+def test_every_misbehaviour_is_one_error(new_method: Open, capfd: Any) -> None:
     method = new_method()
     for body, words in BROKEN:
         with pytest.raises(DetError, match="the search method mine:Doubling") as caught:
@@ -134,14 +134,14 @@ def test_whatever_it_does_is_one_error(new_method: Open, capfd: Any) -> None:
     assert "Traceback" not in capfd.readouterr().err  # it is in the error, and shown with it
 
 
-def test_what_is_no_search_method(new_method: Open) -> None:
+def test_a_class_that_is_no_search_method_is_refused(new_method: Open) -> None:
     with pytest.raises(DetError, match="has no attribute 'Nothing'"):
         new_method("mine:Nothing")
     with pytest.raises(DetError, match="expected a subclass of det_core's SearchMethod"):
         new_method("mine:random.Random")
 
 
-def test_one_that_takes_too_long_is_an_error_and_ends_with_its_owner(new_method: Open) -> None:
+def test_a_method_that_takes_too_long_is_an_error_and_ends_with_its_owner(new_method: Open) -> None:
     method = new_method()
     pid = int(method.outline()[1])
     assert is_alive(pid)
@@ -163,7 +163,7 @@ method.on_exit(0, "time.sleep(600)")
 """
 
 
-def test_it_ends_when_its_owner_is_killed_however_busy_it_is(tmp_path: Path) -> None:
+def test_a_busy_method_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(METHOD)
     with subprocess.Popen([sys.executable, "-c", OWNER], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout

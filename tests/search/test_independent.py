@@ -1,4 +1,4 @@
-"""Single, random and grid."""
+"""Single, random and grid search."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from det_core.interfaces.search_method import Create
 from .playing import SPACE, Game, brief, make
 
 
-def test_single() -> None:
+def test_a_single_trial_trains_and_closes() -> None:
     method = make("single", max_length={"batches": 10})
     assert brief(method.start()) == "+0 0:10"
     assert method.progress({0: 5}) == 0.5
@@ -27,7 +27,7 @@ def test_a_single_trial_is_not_replaced() -> None:
     assert brief(method.on_exit(0, "invalid_hp")) == ""
 
 
-def test_random_fills_its_slots_and_replaces_what_cannot_work() -> None:
+def test_a_random_search_fills_its_slots_and_replaces_invalid_trials() -> None:
     method = make("random", max_length=10, max_trials=4, max_concurrent_trials=2)
     assert brief(method.start()) == "+0 0:10 +1 1:10"
     assert brief(method.on_validation(1, 10, 0.1)) == "-1 +2 2:10"
@@ -57,7 +57,7 @@ def test_a_trials_hyperparameters_follow_from_seed_and_number() -> None:
     assert created(1, "async_halving", num_rungs=1)[0] == drawn[0]
 
 
-def test_a_command_trains_for_as_long_as_it_likes() -> None:
+def test_a_command_needs_no_max_length() -> None:
     searcher = {"name": "random", "metric": "loss", "max_trials": 1}
     assert parse_config({"entrypoint": "python train.py", "searcher": searcher}).searcher.max_length is None
     with pytest.raises(ConfigError, match="max_length"):
@@ -86,13 +86,13 @@ POINTS: list[tuple[Any, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("hyperparameter", "points"), POINTS, ids=str)
-def test_points(hyperparameter: Any, points: list[Any]) -> None:
+def test_the_points_of_a_grid(hyperparameter: Any, points: list[Any]) -> None:
     found = [point["x"] for point in grid_points({"x": hyperparameter})]
     assert list(map(type, found)) == list(map(type, points))
     assert found == (pytest.approx(points) if isinstance(points[0], float) else points)
 
 
-def test_the_grid_is_taken_from_its_end() -> None:
+def test_a_grid_search_starts_with_the_last_point() -> None:
     space = {
         "b": {"x": {"type": "categorical", "vals": ["p", "q"]}, "fixed": 1},
         "a": {"type": "int", "minval": 1, "maxval": 2, "count": 2},
@@ -115,7 +115,7 @@ NO_GRID = [
 
 
 @pytest.mark.parametrize(("hyperparameters", "words"), NO_GRID)
-def test_what_has_no_grid_is_refused_with_the_config(hyperparameters: Any, words: str) -> None:
+def test_hyperparameters_without_a_grid_are_refused_with_the_config(hyperparameters: Any, words: str) -> None:
     searcher = {"name": "grid", "metric": "loss", "max_length": 10}
     with pytest.raises(ConfigError) as caught:
         parse_config({"entrypoint": "model:Trial", "searcher": searcher, "hyperparameters": hyperparameters})

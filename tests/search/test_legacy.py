@@ -1,4 +1,4 @@
-"""Searchers of old configs, in today's words."""
+"""Translation of the searchers of old configs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ OLD: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("searcher", "meaning", "notices"), OLD, ids=[old["name"] for old, _, _ in OLD])
-def test_old_searchers(searcher: dict[str, Any], meaning: dict[str, Any], notices: list[str]) -> None:
+def test_old_searchers_are_translated(searcher: dict[str, Any], meaning: dict[str, Any], notices: list[str]) -> None:
     config = parse_config({"entrypoint": "model:Trial", "searcher": {"metric": "loss", **searcher}})
     found = config.dump()["searcher"]
     assert {key: found[key] for key in meaning} == meaning

@@ -1,4 +1,4 @@
-"""Population based training, worked out by hand."""
+"""Population based training, calculated by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PBT: dict[str, Any] = {
 }
 
 
-def test_the_worst_give_way_to_the_best() -> None:
+def test_variations_of_the_best_replace_the_worst() -> None:
     method = make("pbt", **PBT)
     assert brief(method.start()) == "+0 0:10 +1 1:10 +2 2:10 +3 3:10"
     assert [brief(method.on_validation(trial, 10, metric)) for trial, metric in ((0, 0.4), (1, 0.1), (2, 0.3))] == [
@@ -39,7 +39,7 @@ def test_the_worst_give_way_to_the_best() -> None:
     assert method.progress({}) == 1
 
 
-def test_a_trial_that_failed_is_the_worst_until_it_gives_way() -> None:
+def test_a_failed_trial_is_the_worst_until_it_is_replaced() -> None:
     method = make("pbt", **PBT)
     method.start()
     method.on_exit(2, "error")
@@ -51,14 +51,14 @@ def test_a_trial_that_failed_is_the_worst_until_it_gives_way() -> None:
     assert brief(method.on_validation(0, 20, 0.2)) == "+5<1 5:10 1:30 0:30 4:20"
 
 
-def test_if_all_fail_new_ones_are_sampled() -> None:
+def test_new_trials_are_sampled_if_all_fail() -> None:
     method = make("pbt", **{**PBT, "population_size": 2, "replace_function": {"truncate_fraction": 0.5}})
     method.start()
     method.on_exit(0, "error")
     assert brief(method.on_exit(1, "error")) == "+2 2:10"
 
 
-def test_hyperparameters_that_cannot_work_are_replaced_in_place() -> None:
+def test_invalid_hyperparameters_are_replaced_in_place() -> None:
     method = make("pbt", **PBT)
     method.start()
     assert brief(method.on_exit(1, "invalid_hp")) == "+4 4:10"
@@ -93,14 +93,14 @@ SCALED: list[tuple[Any, Any, set[Any]]] = [
 
 
 @pytest.mark.parametrize(("hyperparameter", "value", "expected"), SCALED, ids=str)
-def test_perturbed(hyperparameter: Any, value: Any, expected: set[Any]) -> None:
+def test_perturbed_values_stay_in_range(hyperparameter: Any, value: Any, expected: set[Any]) -> None:
     rng = random.Random(0)
     options = {"resample_probability": 0.0, "perturb_factor": 0.5}
     found = {explore_hyperparameters({"x": hyperparameter}, {"x": value}, rng, **options)["x"] for _ in range(50)}
     assert found == expected
 
 
-def test_resampled() -> None:
+def test_resampled_values_cover_the_range() -> None:
     space = {"n": {"x": {"type": "categorical", "vals": list(range(9))}}}
     options = {"resample_probability": 1.0, "perturb_factor": 0.5}
     rng = random.Random(0)

@@ -1,4 +1,4 @@
-"""Random searches with random results, failures and crashes keep every rule."""
+"""Rules for random searches with random results, failures and crashes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH = 40
 
 
 def draw(rng: random.Random) -> dict[str, Any]:
-    """The searcher block of a config."""
+    """Draw the searcher block of a config."""
     name = rng.choice(["single", "random", "grid", "async_halving", "adaptive_asha", "pbt"])
     most, length, at_once = rng.randint(1, 40), rng.choice([1, 2, 7, 16, 100, 1000]), rng.choice([0, 1, 2, 5, 16])
     halving = {
@@ -82,7 +82,7 @@ def check(game: Game, searcher: dict[str, Any]) -> None:
         assert max(lengths, default=0) <= searcher["max_length"]
 
 
-# Every built-in method, restored after every single event, goes on as if nothing had happened.
+# Every built-in method, restored after every event, continues as if it had not been.
 EVERY: list[dict[str, Any]] = [
     {"name": "single", "max_length": 5},
     {"name": "random", "max_length": 5, "max_trials": 9, "max_concurrent_trials": 3},
@@ -102,7 +102,7 @@ EVERY: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("searcher", EVERY, ids=lambda searcher: searcher["name"])
-def test_a_snapshot_of_any_moment_goes_on_alike(searcher: dict[str, Any]) -> None:
+def test_a_method_restored_from_any_snapshot_continues_alike(searcher: dict[str, Any]) -> None:
     build = partial(make, hyperparameters=GRID, **searcher)
     game = Game(build)
     rng = random.Random(3)
