@@ -90,6 +90,9 @@ class Group:
     Args:
         up: link to the parent, or None at the root.
         down: links to the children.
+
+    Attributes:
+        collectives: the three collectives, in the order of `OPS`.
     """
 
     def __init__(self, up: Link | None, down: Iterable[Link] = ()) -> None:

@@ -39,7 +39,11 @@ Idle: TypeAlias = "Callable[[Iterable[Link]], None]"
 
 
 class Gone(Exception):
-    """Error for a connection that the peer has closed or that is broken."""
+    """Error for a connection that the peer has closed or that is broken.
+
+    Attributes:
+        link: the connection.
+    """
 
     def __init__(self, link: Link) -> None:
         super().__init__(str(link.peer))
@@ -47,7 +51,13 @@ class Gone(Exception):
 
 
 class Unexpected(Exception):
-    """Error for a frame of another call."""
+    """Error for a frame of another call.
+
+    Attributes:
+        link: the link that received the frame.
+        op: number of the collective that the peer has called.
+        seq: number of the peer's call.
+    """
 
     def __init__(self, link: Link, op: int, seq: int) -> None:
         super().__init__(str(link.peer))
@@ -63,6 +73,10 @@ class Link:
     Args:
         sock: connected and authenticated socket, which the link owns from now on.
         peer: the worker at the other end.
+
+    Attributes:
+        peer: the worker at the other end.
+        is_remote: whether the connection is encrypted and carries no files, as between hosts.
     """
 
     def __init__(self, sock: socket.socket, peer: Peer) -> None:

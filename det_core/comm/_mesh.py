@@ -48,6 +48,10 @@ class Mesh:
         timeout: seconds for the meeting, and to wait for living peers in a collective. None means 600 s for the
             meeting and no limit for collectives.
 
+    Attributes:
+        lane: the first channel for collectives.
+        notices: texts from workers to the chief.
+
     Raises:
         PeerLost: a worker did not connect in time.
         CommError: a worker has another size, key or job, or the port is in use.

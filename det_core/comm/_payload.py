@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 Buffer: TypeAlias = "bytes | memoryview"
+"""Bytes in the memory of this process."""
+
 Payload: TypeAlias = "Buffer | Shared"
+"""Bytes that one worker sends to others."""
 
 SMALL: Final = 1 << 15
 """Maximum size in bytes of payloads that are copied into the connection rather than shared."""

@@ -13,6 +13,7 @@ from det_core.errors import LaunchError
 from det_core.interfaces.backend import Place
 
 LOOPBACK = "127.0.0.1"
+"""Address at which the only node of a trial listens."""
 _ANY_PORT = 9
 
 

@@ -32,7 +32,9 @@ class Rule:
 
 
 PROMOTION = Rule(least=0, patient=True)
+"""Default rule, under which trials wait until they are promoted or the rung is complete."""
 STOP_ONCE = Rule(least=1, patient=False)
+"""Rule of ``stop_once``, under which a trial is either promoted at once or never."""
 
 
 @dataclass

@@ -102,6 +102,9 @@ class AsyncHalvingSearch(SearchMethod):
     Whenever a trial ends, its slot goes to the best trial that can be promoted, else to a new one. Those of the same
     bracket come first. A trial that has failed counts as the worst, and fails again wherever it is promoted. A trial
     with invalid hyperparameters is forgotten and replaced.
+
+    Attributes:
+        brackets: the brackets, the one with the most rungs first.
     """
 
     def __init__(self, config: HalvingConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
@@ -208,3 +211,4 @@ class AsyncHalvingSearch(SearchMethod):
 
 
 AdaptiveAshaSearch = AsyncHalvingSearch
+"""Search with the brackets of `AdaptiveAshaConfig`."""
