@@ -26,7 +26,7 @@ _PATIENCE = 10.0
 """Seconds to wait for the end of each thread."""
 _CHUNK = 1 << 16
 _LONGEST_PARENT = 60
-"""Maximum length of a path in bytes under which the path of the agent's socket is short enough."""
+"""Maximum length of the parent directory in bytes, so that the path of the agent's socket is short enough."""
 
 
 class Agent(Allocation):

@@ -46,7 +46,7 @@ class Verdict:
 
 
 def leave(rank: int | None, code: int, error: str) -> None:
-    """Write a failure note for this process, unless nobody would read it."""
+    """Write a failure note for this process. Without a directory for notes, do nothing."""
     if directory := os.environ.get(DIRECTORY):
         with suppress(FileNotFoundError):  # removed by a cleaner of temporary files, so the exit code has to suffice
             _write(Path(directory), os.getpid(), rank, code, error)

@@ -16,7 +16,7 @@ Entry = tuple[float, int, int]
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule for the promotion of trials, which promotes the best ``floor(n / divisor)`` of the ``n`` results of a rung.
+    """Rule of promotion. Of the ``n`` results of a rung, the best ``floor(n / divisor)`` are promoted.
 
     Args:
         least: minimum number of promoted results.
@@ -32,7 +32,7 @@ class Rule:
 
 
 PROMOTION = Rule(least=0, patient=True)
-"""Default rule, under which trials wait until they are promoted or the rung is complete."""
+"""Default rule, under which a result waits as long as further results could promote it."""
 STOP_ONCE = Rule(least=1, patient=False)
 """Rule of ``stop_once``, under which a trial is either promoted at once or never."""
 
@@ -86,7 +86,7 @@ class Bracket:
     Args:
         lengths: lengths of the rungs, in increasing order.
         trials: number of trials.
-        divisor: share of results that are promoted is 1 / divisor.
+        divisor: number of results of a rung per promoted one.
         rule: the rule of promotion.
 
     Attributes:
