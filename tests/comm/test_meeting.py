@@ -285,8 +285,8 @@ def test_another_key_ends_both_sides_long_before_the_timeout() -> None:
     except CommError as error:
         print(error)
     """
-    for said in job.run(job.layout(1, 1), body, job.free_port()):
-        assert "has another DET_COMM_KEY; set the same for all workers" in said
+    for output in job.run(job.layout(1, 1), body, job.free_port()):
+        assert "has another DET_COMM_KEY; set the same for all workers" in output
 
 
 def test_a_flood_of_strangers_costs_few_lines_and_threads(caplog: pytest.LogCaptureFixture) -> None:

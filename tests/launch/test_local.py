@@ -56,7 +56,7 @@ def start(
     launcher: LocalLauncher, directory: Path, name: str, slots: int, asked: str = DEVICES, **env: str
 ) -> tuple[Allocation, list[str]]:
     """Start a launch, and return it with the output of its process."""
-    said: list[str] = []
+    output: list[str] = []
     request = LaunchRequest(
         name=name,
         argv=[sys.executable, "-c", f"import os; print({asked})"],
@@ -64,9 +64,9 @@ def start(
         info={"cluster.json": {}},
         env=env,
         slots=slots,
-        log=lambda rank, stdtype, text: said.append(text),
+        log=lambda rank, stdtype, text: output.append(text),
     )
-    return launcher.start(request), said
+    return launcher.start(request), output
 
 
 @pytest.mark.integration
@@ -81,7 +81,7 @@ def test_concurrent_launches_have_different_gpus(tmp_path: Path, monkeypatch: py
     for allocation, _ in launches:
         assert allocation.wait(20) == 0
         allocation.close()
-    assert [said for _, said in launches] == [["1,2 [0, 1]"], ["10 [2]"]]
+    assert [output for _, output in launches] == [["1,2 [0, 1]"], ["10 [2]"]]
     allocation, _ = start(launcher, tmp_path, "third", 3)
     assert allocation.wait(20) == 0
     allocation.close()
@@ -168,10 +168,10 @@ def test_a_number_of_threads_set_by_the_user_is_kept(tmp_path: Path, monkeypatch
 def threads_of(slots: int, directory: Path, **env: str) -> list[str]:
     """Return the number of threads that a worker among several gets."""
     launcher = LocalLauncher(LocalConfig(slots=slots))
-    allocation, said = start(launcher, directory, "one", 1, "os.environ.get('OMP_NUM_THREADS')", **env)
+    allocation, output = start(launcher, directory, "one", 1, "os.environ.get('OMP_NUM_THREADS')", **env)
     with closing(allocation):
         assert allocation.wait(20) == 0
-    return said
+    return output
 
 
 def test_more_slots_than_exist_are_refused(tmp_path: Path) -> None:

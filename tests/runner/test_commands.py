@@ -68,7 +68,7 @@ def run(store: TrackingStore, experiment: Experiment) -> State:
     return ExperimentRunner(store, experiment.id).run()
 
 
-def told(store: TrackingStore, experiment: Experiment) -> Any:
+def last_event(store: TrackingStore, experiment: Experiment) -> Any:
     """Return the last event of the search method."""
     return store.search_events(experiment.id)[-1].event
 
@@ -100,7 +100,7 @@ def test_a_script_searches(store: TrackingStore, command: Command, entrypoint: A
     assert (trial.state, trial.run_id, trial.restarts) == (State.COMPLETED, 1, 0)
     assert store.searcher_operation(trial.id) == SearcherOperationRecord(length=20, completed=True, metric=0.25)
     assert logs(store, experiment) == [(0, "length 20 batches")]
-    assert told(store, experiment) == ["on_validation", 0, 20, 0.25]
+    assert last_event(store, experiment) == ["on_validation", 0, 20, 0.25]
 
 
 def test_a_script_that_uses_no_operations_is_judged_by_its_validation(store: TrackingStore, command: Command) -> None:
@@ -108,7 +108,7 @@ def test_a_script_that_uses_no_operations_is_judged_by_its_validation(store: Tra
     experiment = command(script, searcher={"name": "single", "metric": "loss"})
     assert run(store, experiment) is State.COMPLETED
     assert store.searcher_operation(the_trial(store, experiment).id) is None
-    assert told(store, experiment) == ["on_validation", 0, None, 0.5]
+    assert last_event(store, experiment) == ["on_validation", 0, None, 0.5]
 
 
 def test_a_script_without_det_completes(store: TrackingStore, command: Command) -> None:
@@ -117,7 +117,7 @@ def test_a_script_without_det_completes(store: TrackingStore, command: Command) 
     (_, first), (_, directory) = logs(store, experiment)
     assert first == "red 1"
     assert "det-context-" in directory
-    assert told(store, experiment) == ["on_validation", 0, 20, WORST]
+    assert last_event(store, experiment) == ["on_validation", 0, 20, WORST]
 
 
 def test_operations_without_max_length_say_what_to_add(store: TrackingStore, command: Command) -> None:

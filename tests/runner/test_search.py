@@ -202,8 +202,8 @@ def test_progress_counts_training_trials_and_never_decreases(
     store.set_trial_progress(second.id, run.run_id, 0.5)
     begun.tell([validated(first)])
     method = begun._method
-    for told, shown in [(0.5, 0.5), (0.25, 0.5), (7.0, 1.0)]:
-        method.share = told
+    for progress, shown in [(0.5, 0.5), (0.25, 0.5), (7.0, 1.0)]:
+        method.share = progress
         assert begun.progress(store.trials(experiment_id, ordered=True)) == shown
     assert method.lengths == {0: 4.0, 1: 2.0}
 

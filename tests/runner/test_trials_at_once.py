@@ -42,7 +42,7 @@ def run(store: TrackingStore, experiment: Experiment) -> State:
     return ExperimentRunner(store, experiment.id).run()
 
 
-def told(store: TrackingStore, experiment: Experiment) -> list[Any]:
+def events(store: TrackingStore, experiment: Experiment) -> list[Any]:
     return [event.event for event in store.search_events(experiment.id)]
 
 
@@ -130,7 +130,7 @@ def test_a_search_completes_with_failed_and_replaced_trials(store: TrackingStore
     states = [trial.state for trial in store.trials(experiment.id)]
     assert states == [State.COMPLETED, State.ERROR, State.COMPLETED, State.COMPLETED]
     assert {("on_exit", 0, "invalid_hp"), ("on_exit", 1, "error")} <= {
-        tuple(event) for event in told(store, experiment)
+        tuple(event) for event in events(store, experiment)
     }
     assert store.experiment(experiment.id).error is None
 
@@ -238,7 +238,7 @@ def test_a_paused_search_resumes(store: TrackingStore, new_experiment: Submit, t
     after = store.trials(experiment.id)
     assert [(trial.id, trial.hparams) for trial in after] == [(trial.id, trial.hparams) for trial in trials]
     assert [(trial.state, trial.steps_completed) for trial in after] == [(State.COMPLETED, 40)] * 3
-    assert len(told(store, experiment)) == 4
+    assert len(events(store, experiment)) == 4
 
 
 def test_a_trial_that_fails_again_and_again_can_be_killed(store: TrackingStore, new_experiment: Submit) -> None:
