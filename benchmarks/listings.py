@@ -1,48 +1,66 @@
-"""What it costs to look at a search of 100 trials with 100,000 rows of metrics each, command by command.
+"""What it costs to look at a large tracking store: listings, plots, and the curves of many trials.
 
-python benchmarks/listings.py [TRIALS [ROWS]]
+The store has 10,000 experiments. One has 1,000 trials with 1,000 reports and 10 checkpoints each, one has a trial with
+1,000,000 reports, and one has 40 trials with 2,000 reports each. Commands run on SQLite, in a process that has started
+already; `TrackingStore.curves` also on PostgreSQL, if it is installed. Processor time of SQLite is that of the command;
+for PostgreSQL, whose server is another process, only the time on the clock is compared with the goal.
+
+    python benchmarks/listings.py
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import random
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from det_core.interfaces.tracking import State, Trial
+import sqlalchemy as sa
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from det_core.config import parse_config
+from det_core.interfaces.tracking import State, TrackingStore
 from det_core.tracking import open_store
+from det_core.tracking._schema import checkpoints, experiments, metrics, trials
+from tests.postgresql import BINARIES, running_postgresql
 
-GOAL = 0.2
-"""Seconds that a listing may take."""
-EVERY = 10
-"""Of so many reports one is a validation."""
-CHECKPOINTS = 20
-"""Of each trial."""
-EXPERIMENTS = 1000
-"""Others in the same record."""
+EXPERIMENTS = 10_000
+WIDE, LONG, MANY = (1000, 1000), (1, 1_000_000), (40, 2000)
+"""Trials of an experiment, and reports of each; one report in ten is a validation."""
+CHECKPOINTS = 10
+"""Of each trial of the first experiment."""
+LISTING, PLOT, CURVES = 0.5, 2.0, 0.1
+"""Goals in seconds."""
+ROUNDS = 5
 
 COMMANDS = {
-    "experiment list": True,
-    "experiment list --label 7 --limit 20": True,
-    "experiment describe 1": True,
-    "experiment trials 1 --sort-by best": True,
-    "trial list 1 --state COMPLETED --sort-by latest --limit 10": True,
-    "trial describe {middle}": True,
-    "trial describe {middle} --metrics --group validation --after {almost} --csv": True,
-    "checkpoint list 1 --best --limit 100": True,
-    "checkpoint list": True,
-    "trial describe {middle} --metrics --csv": False,
-    "experiment plot 1 -o {home}/curves.png": False,
+    "experiment list": LISTING,
+    "experiment list --json": LISTING,
+    "experiment list --label 7 --limit 20": LISTING,
+    "experiment describe 1": LISTING,
+    "experiment describe 1 --json": LISTING,
+    "experiment trials 1 --sort-by best": LISTING,
+    "experiment checkpoints 1 --best": LISTING,
+    "trial list 1 --state COMPLETED --sort-by latest --limit 10": LISTING,
+    "trial describe 500": LISTING,
+    "trial describe 1001": LISTING,
+    "trial describe 1001 --metrics --group validation --after 999000 --csv": LISTING,
+    "checkpoint list": LISTING,
+    "checkpoint list 1 --best --limit 100": LISTING,
+    "checkpoint list --trial 500": LISTING,
+    "checkpoint describe 500-10": LISTING,
+    "model list": LISTING,
+    "experiment plot 1 -o {home}/curves.png": PLOT,
+    "experiment plot 1 --metric loss -o {home}/curves.png": PLOT,
+    "experiment plot 2 -o {home}/curves.png": PLOT,
+    "experiment plot 2 --metric loss -o {home}/curves.png": PLOT,
 }
-"""Arguments -> whether it is a listing."""
+"""Arguments -> goal in seconds."""
 
 MEASURE = """
 import io, json, resource, sys, time
@@ -61,84 +79,144 @@ print(json.dumps([min(seconds), min(processor), memory, out.getvalue().count("\\
 """
 
 
-def fill(trials: int, rows: int) -> None:
-    """A record with a finished search, written by hand where `report_metrics` would take an hour."""
-    with open_store() as store:
-        searcher = {"name": "random", "metric": "validation_loss", "smaller_is_better": True}
-        experiment = store.create_experiment(config={"name": "big", "searcher": searcher})
-        made = [store.create_trial(experiment.id, hparams={"lr": 0.1**n, "width": n}, seed=n) for n in range(trials)]
-        for trial in made:
-            store.start_run(trial.id, allocation_id="benchmark")
-        _write(made, rows)
-        for trial in made:
-            for number in range(1, CHECKPOINTS + 1):
-                step = rows // (CHECKPOINTS * EVERY) * number * EVERY
-                resources = {f"part-{part}": 1000 for part in range(10)}
-                uuid = f"{trial.id:08}-{number:04}"
-                store.begin_checkpoint(uuid, trial_id=trial.id, run_id=1, storage={"type": "directory"})
-                store.complete_checkpoint(uuid, run_id=1, steps_completed=step, resources=resources, metadata={})
-            store.set_trial_state(trial.id, State.COMPLETED)
-        store.set_experiment_state(experiment.id, State.COMPLETED)
-        for number in range(EXPERIMENTS):
-            store.create_experiment(config={"name": f"small {number}", "labels": [str(number % 10)]})
-
-
-def _write(trials: list[Trial], rows: int) -> None:
-    """The metrics. Indexes are made afterwards, which takes a third of the time."""
-    connection = sqlite3.connect(Path(os.environ["DET_HOME"], "det.db"), isolation_level=None)
-    indexes = connection.execute(
-        "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'metrics' AND sql IS NOT NULL"
-    ).fetchall()
-    for name, _ in indexes:
-        connection.execute(f"DROP INDEX {name}")
-    for trial in trials:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("UPDATE trials SET steps_completed = ? WHERE id = ?", (rows, trial.id))
-        connection.executemany(
-            'INSERT INTO metrics (trial_id, run_id, steps_completed, "group", metrics, time, archived, searcher_metric)'
-            " VALUES (?, 1, ?, ?, ?, '2026-01-01 00:00:00.000000', 0, ?)",
-            _reports(trial, rows),
+def fill(store: TrackingStore) -> None:
+    """Multiply a few records in SQL, because recording them one by one would take an hour."""
+    searcher = {"name": "random", "metric": "validation_loss", "max_trials": 1000, "max_length": {"batches": 1000}}
+    space = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": 0}, "hidden": 64}
+    config = parse_config({"entrypoint": "model:Trial", "searcher": searcher, "hyperparameters": space}).dump()
+    for number, (count, reports) in enumerate((WIDE, LONG, MANY), 1):
+        experiment = store.create_experiment(config=config)
+        trial = store.create_trial(experiment.id, hparams={"lr": 0.1}, seed=0)
+        store.start_run(trial.id, allocation_id="benchmark")
+        store.set_trial_state(trial.id, State.COMPLETED)
+        i = _series(count - 1).c.i
+        name, hparams = _text(f"{number}.", i), _text('{"lr":', 1.0 / (i + 1), "}")
+        with store._database.write() as connection:  # type: ignore[attr-defined]
+            _multiply(connection, trials, trial.id, i, task_id=name, hparams=hparams)
+            connection.execute(sa.update(trials).values(steps_completed=reports))
+            _add_reports(connection, experiment.id, reports)
+    trial = store.trials(1)[0]
+    store.begin_checkpoint("first", trial_id=trial.id, run_id=1, storage={"type": "directory"})
+    files = {f"part-{part}": 1000 for part in range(5)}
+    store.complete_checkpoint("first", run_id=1, steps_completed=0, resources=files, metadata={})
+    i = _series(EXPERIMENTS - 3).c.i
+    with store._database.write() as connection:  # type: ignore[attr-defined]
+        part = _series(CHECKPOINTS).c.i
+        each = sa.select(trials.c.id, part).join_from(trials, part.table, trials.c.experiment_id == 1).subquery().c
+        uuid, step = _text("", each.id, "-", each.i), each.i * 100
+        _multiply(connection, checkpoints, 1, each.id, trial_id=each.id, steps_completed=step, uuid=uuid)
+        labels, state = _text('["', i % 10, '"]'), sa.case((i % 10 == 0, "QUEUED"), else_="COMPLETED")
+        _multiply(
+            connection, experiments, 1, i, state=state, name=_text("small ", i), job_id=_text("", i), labels=labels
         )
-        connection.execute("COMMIT")
-    for _, statement in indexes:
-        connection.execute(statement)
-    connection.close()
 
 
-def _reports(trial: Trial, rows: int) -> Iterator[tuple[int, int, str, str, float | None]]:
-    chance = random.Random(trial.seed)
-    for step in range(1, rows + 1):
-        loss = math.exp(-step / rows * 3) * (1 + trial.seed / 100) + chance.random() / 20
-        if step % EVERY:
-            yield trial.id, step, "training", f'{{"loss":{loss},"accuracy":{1 - loss}}}', None
-        else:
-            yield trial.id, step, "validation", f'{{"validation_loss":{loss}}}', loss
+def _series(count: int) -> sa.CTE:
+    """SQL: 1 to ``count``, nothing for 0."""
+    first = sa.select(sa.literal(1).label("i")).where(sa.literal(count) > 0).cte(recursive=True)
+    return first.union_all(sa.select(first.c.i + 1).where(first.c.i < count))
 
 
-def measure(command: list[str], attempts: int) -> tuple[float, float, float, int]:
+def _text(*parts: Any) -> sa.ColumnElement[str]:
+    """SQL: the parts as one text."""
+    whole: Any = sa.literal("", sa.Text)
+    for part in parts:
+        whole = whole + (sa.literal(part, sa.Text) if isinstance(part, str) else sa.cast(part, sa.Text))
+    return whole
+
+
+def _multiply(connection: sa.Connection, table: sa.Table, row: int, by: Any, **changed: Any) -> None:
+    """Copy a row for each one of ``by``, with some columns changed."""
+    names = [column.name for column in table.columns if column.name != "id"]
+    copies = sa.select(*(changed.get(name, table.c[name]) for name in names)).join_from(table, by.table, sa.true())
+    connection.execute(table.insert().from_select(names, copies.where(table.c.id == row)))
+
+
+def _add_reports(connection: sa.Connection, experiment_id: int, reports: int) -> None:
+    step = _series(reports).c.i
+    loss = 1.0 / step + (step * 7919 % 1000) / 1e4
+    columns = ("trial_id", "run_id", "steps_completed", "group", "metrics", "time", "archived", "searcher_metric")
+    for group, chosen, text, value in (
+        ("training", step % 10 != 0, _text('{"loss":', loss, ',"accuracy":0.5,"lr":0.001}'), sa.null()),
+        ("validation", step % 10 == 0, _text('{"validation_loss":', loss, "}"), loss),
+    ):
+        row = (trials.c.id, trials.c.run_id, step, sa.literal(group), text, trials.c.start_time, sa.false(), value)
+        rows = sa.select(*row).join_from(trials, step.table, chosen).where(trials.c.experiment_id == experiment_id)
+        connection.execute(metrics.insert().from_select(columns, rows.order_by(trials.c.id, step)))
+
+
+def measure(command: list[str]) -> tuple[float, float, float, int]:
     """Seconds of the command after its imports, those of the processor alone, MiB at most, lines printed."""
-    run = subprocess.run([sys.executable, "-c", MEASURE, str(attempts), *command], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", MEASURE, str(ROUNDS), *command], capture_output=True, text=True)
     if run.returncode:
         sys.exit(run.stdout + run.stderr)
     seconds, processor, memory, lines = json.loads(run.stdout.splitlines()[-1])
     return seconds, processor, memory, lines
 
 
+def verdict(seconds: float, goal: float) -> str:
+    return f"goal {goal * 1000:>5.0f}{'' if seconds <= goal else '  MISSED'}"
+
+
+def curves(store: TrackingStore, clock: Callable[[], float]) -> None:
+    """Print how long the curves of 40 trials take, beside bare reading of the same rows, and that of the long trial."""
+    many, (long,) = ([trial.id for trial in store.trials(number)] for number in (3, 2))
+    rows = (
+        sa.select(metrics.c.trial_id, metrics.c.steps_completed, sa.type_coerce(metrics.c.metrics, sa.Text))
+        .where(metrics.c.trial_id.in_(many), metrics.c.archived == sa.false(), metrics.c.group == "training")
+        .order_by(metrics.c.trial_id, metrics.c.steps_completed)
+    )
+
+    def bare() -> int:
+        with store._database.read() as connection:  # type: ignore[attr-defined]
+            return len(connection.execute(rows).all())
+
+    def read(trials: Sequence[int], metric: str, points: int) -> Callable[[], int]:
+        return lambda: sum(map(len, store.curves(trials, metric, group="training", points=points).values()))
+
+    cases = {
+        "bare rows of 40 trials, undecoded": (bare, None),
+        "40 trials, all points": (read(many, "loss", 2000), CURVES),
+        "40 trials, 1000 points": (read(many, "loss", 1000), CURVES),
+        "40 trials, 100 points": (read(many, "loss", 100), CURVES),
+        "1,000,000 reports, 1000 points": (read([long], "loss", 1000), CURVES),
+        "1,000,000 reports without the metric": (read([long], "none", 1000), PLOT),
+    }
+    best = dict.fromkeys(cases, float("inf"))
+    found = dict.fromkeys(cases, 0)
+    for _ in range(ROUNDS):  # interleaved
+        for name, (case, _) in cases.items():
+            start = clock()
+            found[name] = case()
+            best[name] = min(best[name], clock() - start)
+    for name, (_, goal) in cases.items():
+        print(
+            f"{best[name] * 1000:>8.0f} {found[name]:>8,} points  {name:38} {verdict(best[name], goal) if goal else ''}"
+        )
+
+
 def main() -> None:
-    trials, rows = (int(sys.argv[n]) if len(sys.argv) > n else default for n, default in ((1, 100), (2, 100_000)))
     with tempfile.TemporaryDirectory() as home:
         os.environ["DET_HOME"] = home
         start = time.perf_counter()
-        fill(trials, rows)
-        size = Path(home, "det.db").stat().st_size
-        print(f"{trials} trials with {rows:,} rows each: {size / 1e6:,.0f} MB, {time.perf_counter() - start:.0f} s")
-        print(f"{'ms':>8} {'CPU ms':>8} {'MiB':>6} {'lines':>8}  det ...", flush=True)
-        for command, listing in COMMANDS.items():
-            words = command.format(home=home, middle=-(-trials // 2), almost=rows - 1000).split()
-            seconds, processor, memory, lines = measure(words, 5 if listing else 1)
-            verdict = "" if not listing or seconds <= GOAL else f"  over the goal of {GOAL * 1000:.0f}"
-            times = f"{seconds * 1000:>8.0f} {processor * 1000:>8.0f}"
-            print(f"{times} {memory:>6.0f} {lines:>8}  {' '.join(words)}{verdict}", flush=True)
+        with open_store() as store:
+            fill(store)
+            size = Path(home, "det.db").stat().st_size / 1e6
+            print(f"SQLite, {size:,.0f} MB, written in {time.perf_counter() - start:.0f} s")
+            print(f"{'ms':>8} {'CPU ms':>8} {'MiB':>6} {'lines':>8}  {'goal':10}  det ...", flush=True)
+            for command, goal in COMMANDS.items():
+                seconds, processor, memory, lines = measure(command.format(home=home).split())
+                times = f"{seconds * 1000:>8.0f} {processor * 1000:>8.0f} {memory:>6.0f} {lines:>8}"
+                print(f"{times}  {verdict(processor, goal):10}  {command.replace(home, '.')}", flush=True)
+            print("CPU ms of TrackingStore.curves on SQLite")
+            curves(store, time.process_time)
+    if not (BINARIES / "postgres").exists():
+        print(f"PostgreSQL is left out: it is not installed in {BINARIES}")
+        return
+    with running_postgresql() as server, open_store(server.create_database()) as store:
+        fill(store)
+        print("ms of TrackingStore.curves on PostgreSQL")
+        curves(store, time.perf_counter)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 Quality: trials come from the LCBench surrogate of YAHPO Gym (github.com/slds-lmu/yahpo_data), which predicts accuracy
 and time per epoch; 8 workers in simulated time, 6 tasks x 3 seeds. R is the time of a typical full training of the
-task. The question is when a method first has the accuracy that random search has after 8 R. Beside det's methods:
-Optuna's TPE with its Hyperband pruner, told after every epoch.
+task. Two questions: how far below the best accuracy that any method found on the task, its regret, a method is after
+1, 4 and 8 R, and when it first has the accuracy that random search has after 8 R. Beside det's methods: Optuna's TPE,
+alone and with its Hyperband pruner, which gets a report after every epoch.
 
-    python benchmarks/search.py [DIRECTORY]    of the surrogate's files; default: $LCBENCH
+    python benchmarks/search.py [DIRECTORY]    with the surrogate's files in it or below; default: $LCBENCH
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,17 @@ WORKERS = 8
 EPOCHS = 52
 LIMIT = 8
 """Full trainings, one after the other, that each worker has time for."""
+
+CHECKED = (1, 4, LIMIT)
+"""R after which regrets are compared."""
+FASTER = {
+    "async_halving, 4 rungs": 5.2,
+    "async_halving, stop_once": 5.8,
+    "adaptive_asha, standard": 4.9,
+    "adaptive_asha, aggressive": 5.6,
+    "adaptive_asha, conservative": 4.6,
+}
+"""Goals: 8 R / the median R until as good as random; what each method had when this was first measured."""
 
 # In the order in which the surrogate takes them.
 SPACE: dict[str, Any] = {
@@ -102,8 +114,10 @@ class Surrogate:
         return self._known[key]
 
 
-Found = Iterator[tuple[float, float]]
+Results = list[tuple[float, float]]
 """(second, accuracy) of every result, in order of time."""
+Found = Iterator[tuple[float, float]]
+"""The same, for as long as somebody asks."""
 
 
 @contextmanager
@@ -131,14 +145,15 @@ def det(searcher: Mapping[str, Any], surrogate: Surrogate, seed: int) -> Found:
             yield result.time, -result.outcome.metric
 
 
-def optuna(surrogate: Surrogate, seed: int) -> Found:
+def optuna(surrogate: Surrogate, seed: int, *, prunes: bool) -> Found:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    hyperband = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=EPOCHS, reduction_factor=4)
     study = optuna.create_study(
         direction="maximize",
         sampler=optuna.samplers.TPESampler(seed=seed),
-        pruner=optuna.pruners.HyperbandPruner(min_resource=1, max_resource=EPOCHS, reduction_factor=4),
+        pruner=hyperband if prunes else optuna.pruners.NopPruner(),
     )
 
     def begin() -> tuple[Any, Curve]:
@@ -181,45 +196,61 @@ def optuna(surrogate: Surrogate, seed: int) -> Found:
         train(now, 1, *begin())
 
 
-def reached(found: Found, target: float, limit: float) -> float:
-    """The second at which an accuracy is reached; infinite if not before the limit."""
-    for second, accuracy in found:
-        if second > limit:
-            break
-        if accuracy >= target:
-            return second
-    return float("inf")
+def until(limit: float, found: Found) -> Results:
+    """The results up to that second."""
+    return list(itertools.takewhile(lambda result: result[0] <= limit, found))
 
 
-def best(found: Found, limit: float) -> float:
-    """The best accuracy up to that second."""
-    accuracies = []
-    for second, accuracy in found:
-        if second > limit:
-            break
-        accuracies.append(accuracy)
-    return max(accuracies)
+def reached(found: Results, target: float) -> float:
+    """The second at which an accuracy is reached; infinite if never."""
+    return next((second for second, accuracy in found if accuracy >= target), float("inf"))
+
+
+def best(found: Results, limit: float) -> float:
+    """The best accuracy up to that second; 0 before the first result."""
+    return max((accuracy for second, accuracy in found if second <= limit), default=0.0)
 
 
 def quality(directory: Path) -> None:
     contenders: dict[str, Callable[[Surrogate, int], Found]] = {
-        name: lambda surrogate, seed, searcher=searcher: det(searcher, surrogate, seed)
-        for name, searcher in METHODS.items()
+        name: partial(det, searcher) for name, searcher in METHODS.items()
     }
-    contenders["Optuna TPE + Hyperband"] = optuna
+    contenders["Optuna TPE"] = partial(optuna, prunes=False)
+    contenders["Optuna TPE + Hyperband"] = partial(optuna, prunes=True)
     times: dict[str, list[float]] = {name: [] for name in contenders}
+    regrets: dict[str, dict[int, list[float]]] = {name: {after: [] for after in CHECKED} for name in contenders}
     for number, task in enumerate(TASKS):
         surrogate = Surrogate(directory, task)
-        limit = LIMIT * surrogate.full
-        for seed in range(number * SEEDS, (number + 1) * SEEDS):
-            target = best(contenders["random"](surrogate, seed), limit)
-            for name, contender in contenders.items():
-                times[name].append(reached(contender(surrogate, seed), target, limit) / surrogate.full)
-    print(f"{'R until as good as random at 8 R':33}{'quartile':>9}{'median':>9}{'quartile':>9}{'8 R / median':>14}")
+        full, limit = surrogate.full, LIMIT * surrogate.full
+        runs = [
+            {name: until(limit, contender(surrogate, seed)) for name, contender in contenders.items()}
+            for seed in range(number * SEEDS, (number + 1) * SEEDS)
+        ]
+        optimum = max(best(found, limit) for run in runs for found in run.values())
+        for run in runs:
+            target = best(run["random"], limit)
+            for name, found in run.items():
+                times[name].append(reached(found, target) / full)
+                for after in CHECKED:
+                    regrets[name][after].append(optimum - best(found, after * full))
+    _report(times, regrets)
+
+
+def _report(times: Mapping[str, list[float]], regrets: Mapping[str, Mapping[int, list[float]]]) -> None:
+    print(f"{'':29}  median regret in percent after     R until as good as random at {LIMIT} R")
+    headers = "".join(f"{f'{after} R':>9}" for after in CHECKED)
+    print(f"{'':29}{headers}{'quartile':>12}{'median':>9}{'quartile':>9}{f'{LIMIT} R / median':>14}{'goal':>6}")
     for name, values in times.items():
         low, middle, high = (sorted(values)[round(part * (len(values) - 1))] for part in (0.25, 0.5, 0.75))
-        print(f"{name:33}{low:9.2f}{middle:9.2f}{high:9.2f}{LIMIT / middle:13.1f}x")
-    print(f"inf: not within {LIMIT} R; {len(TASKS) * SEEDS} runs each")
+        medians = "".join(f"{statistics.median(regrets[name][after]):9.2f}" for after in CHECKED)
+        faster = round(LIMIT / middle, 1)
+        goal = FASTER.get(name)
+        verdict = "" if goal is None else f"{goal:6.1f}{'  MISSED' if faster < goal else ''}"
+        print(f"{name:29}{medians}{low:12.2f}{middle:9.2f}{high:9.2f}{faster:13.1f}x{verdict}")
+    runs = len(TASKS) * SEEDS
+    print(
+        f"inf: not within {LIMIT} R; {runs} runs each; regret: below the best accuracy found on the task by any method"
+    )
 
 
 def scale() -> None:
@@ -248,10 +279,13 @@ def main() -> None:
         os.execv(python, [str(python), *sys.argv])
     scale()
     directory = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("LCBENCH")
-    if directory:
-        quality(Path(directory))
-    else:
+    if not directory:
         print("quality is left out: give the directory with LCBench's model.onnx and encoding.json, or set LCBENCH")
+        return
+    model = next(Path(directory).rglob("model.onnx"), None)
+    if model is None:
+        sys.exit(f"{directory}: expected model.onnx and encoding.json of LCBench there or below")
+    quality(model.parent)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import Any
 
 from det_core.cli._command import UsageError
-from det_core.interfaces.tracking import SECRET_REFERENCE, LogLine
+from det_core.interfaces.tracking import REFERENCE_PREFIX, SECRET_REFERENCE, LogLine
 from det_core.tracking.printable import printable, printable_line
 
 COLOURS = {
@@ -28,6 +28,8 @@ COLOURS = {
 }
 _MOST_DRAWN = 1000
 """Rows; drawing takes more time than reading them from the record."""
+_PIECES = 1000
+"""Pieces of JSON that are written at once."""
 _LEAST = 24
 """Columns of a terminal that the last column of a table is not folded below."""
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  (spreadsheets accept full-width characters, too)
@@ -36,8 +38,9 @@ _FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  (spreadsheets accept
 
 def print_json(value: object) -> None:
     """Print one JSON document: dates in ISO 8601, what JSON has no number for as text. Iterators are not gathered."""
-    for piece in json.JSONEncoder(indent=2, allow_nan=False).iterencode(plain(value)):
-        sys.stdout.write(piece)
+    pieces = json.JSONEncoder(indent=2, allow_nan=False).iterencode(plain(value))
+    while together := "".join(islice(pieces, _PIECES)):  # a piece is a few characters
+        sys.stdout.write(together)
     print()
 
 
@@ -116,7 +119,7 @@ def plain(value: Any) -> Any:
 
 def masked(text: str) -> str:
     """Without what stands for the secrets of a recorded config."""
-    return SECRET_REFERENCE.sub("********", text)
+    return SECRET_REFERENCE.sub("********", text) if REFERENCE_PREFIX in text else text
 
 
 class _Stream(list[Any]):

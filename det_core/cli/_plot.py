@@ -27,10 +27,15 @@ if TYPE_CHECKING:
 _FORMATS = (".png", ".svg", ".pdf")
 _GROUPS = ("validation", "training")
 _POINTS = 1000
-"""Of one curve: about as many as a picture has columns."""
+"""Maximum number of points of one curve: about as many as a picture has columns."""
+_GREY_POINTS = 40_000
+"""Maximum number of points of all grey curves of a panel together, unless each would have less than ``_FEWEST``."""
+_FEWEST = 50
 _NAMED = 10
 """So many trials have a colour and a line in the legend, the best ones."""
 _OTHERS = "the others"
+_MARKED = 20
+"""Curves with fewer points have a marker at each."""
 _LONGEST = 60
 """Maximum number of characters of a line in the legend, so that room is left for the curves."""
 _LARGEST = 1e300
@@ -95,8 +100,12 @@ def _panels(
 
 
 def _curves(store: TrackingStore, results: Sequence[TrialResult], group: str, metric: str) -> dict[int, Curve]:
-    found = ((one.trial.id, store.curve(one.trial.id, metric, group=group, points=_POINTS)) for one in results)
-    drawable = ((trial, [point for point in curve if abs(point[1]) <= _LARGEST]) for trial, curve in found)
+    trials = [result.trial.id for result in results]
+    named, grey = trials[:_NAMED], trials[_NAMED:]
+    few = max(_FEWEST, min(_POINTS, _GREY_POINTS // max(1, len(grey))))
+    found = store.curves(named, metric, group=group, points=_POINTS)
+    found |= store.curves(grey, metric, group=group, points=few)
+    drawable = ((trial, [point for point in curve if abs(point[1]) <= _LARGEST]) for trial, curve in found.items())
     return {trial: curve for trial, curve in drawable if curve}
 
 
@@ -123,7 +132,9 @@ def _draw(
     names = _names(results)
     for panel, drawn in zip(panels, axes, strict=True):
         _draw_panel(drawn, panel, names, log=log)
-    handles = {line.get_label(): line for drawn in axes for line in drawn.get_lines()}
+    handles = {
+        label: handle for drawn in axes for handle, label in zip(*drawn.get_legend_handles_labels(), strict=True)
+    }
     shown = [name for name in (*names.values(), _OTHERS) if name in handles]
     legend = figure.legend(
         [handles[name] for name in shown], shown, loc="outside right upper", fontsize="small", title="best first"
@@ -139,6 +150,7 @@ def _draw(
 
 def _draw_panel(axes: Axes, panel: Panel, names: Mapping[int, str], *, log: bool) -> None:
     from matplotlib import colormaps
+    from matplotlib.collections import LineCollection
     from matplotlib.ticker import MaxNLocator
 
     colours = [colour for number, colour in enumerate(map(colormaps["tab10"], range(10))) if number != _GREY]
@@ -148,16 +160,24 @@ def _draw_panel(axes: Axes, panel: Panel, names: Mapping[int, str], *, log: bool
     }
     if len(panel.curves) > 1:
         styles |= {trial: {"color": "black", "linewidth": 2.5} for trial in [*names][:1]}
-    for rank, (trial, curve) in enumerate(panel.curves.items()):
-        style = styles.get(trial, {"color": "0.6", "linewidth": 0.6, "alpha": 0.5})
-        marker = "o" if len(curve) < 20 else None
+    named = [trial for trial in names if trial in panel.curves]
+    grey = [curve for trial, curve in panel.curves.items() if trial not in names]
+    if grey:  # drawn as two artists, because an artist for each curve takes seconds
+        axes.add_collection(LineCollection(grey, colors="0.6", linewidths=0.6, alpha=0.5, label=_OTHERS))
+        points = [point for curve in grey if len(curve) < _MARKED for point in curve]
+        axes.plot(
+            [step for step, _ in points], [value for _, value in points], "o", color="0.6", alpha=0.5, markersize=3
+        )
+    for rank, trial in enumerate(named):
+        curve = panel.curves[trial]
+        marker = "o" if len(curve) < _MARKED else None
         axes.plot(
             *zip(*curve, strict=True),
-            **style,
+            **styles[trial],
             marker=marker,
             markersize=3,
             zorder=1000 - rank,
-            label=names.get(trial, _OTHERS),
+            label=names[trial],
         )
     axes.set_xlabel("batches trained")
     axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))

@@ -16,7 +16,8 @@ from typing import Any
 from det_core.errors import UnwritableText
 from det_core.interfaces.models import ModelRegistry
 
-SECRET_REFERENCE = re.compile(r"det-secret:[0-9a-f]{32}")
+REFERENCE_PREFIX = "det-secret:"
+SECRET_REFERENCE = re.compile(REFERENCE_PREFIX + "[0-9a-f]{32}")
 """Placeholder for a secret in recorded configs. `det_core.tracking.secret_files` keeps the secrets themselves."""
 
 
@@ -607,6 +608,10 @@ class TrackingStore(ModelRegistry, ABC):
         """Return the holder of a lease that has not expired, or None."""
 
     @abstractmethod
+    def lease_holders(self) -> dict[int, str]:
+        """Return the holders of all leases that have not expired, by experiment id."""
+
+    @abstractmethod
     def release_lease(self, experiment_id: int, holder: str) -> None:
         """Release the lease. Do nothing if ``holder`` no longer has it."""
 
@@ -808,13 +813,18 @@ class TrackingStore(ModelRegistry, ABC):
         """
 
     @abstractmethod
-    def curve(self, trial_id: int, metric: str, *, group: str, points: int = 1000) -> list[tuple[int, float]]:
-        """Return (step, value) of a metric by step, wherever the value is a finite number.
+    def curves(
+        self, trial_ids: Collection[int], metric: str, *, group: str, points: int = 1000
+    ) -> dict[int, list[tuple[int, float]]]:
+        """Return for each trial the (step, value) pairs of a metric by step, wherever the value is a finite number.
 
-        Args:
-            group: group that the metric was reported in.
-            points: approximate number of points, spread evenly over the steps. The last point is always included. All
-                points are returned if fewer were reported.
+        A trial with at most ``points`` reports in the group has all its values. A longer one has at most
+        ``points + 1``: the first value, then always the first one at least 1/``points`` of the trial's steps later,
+        and the last value. A minimum or maximum in between may be missing, because only reading every report would
+        find it.
+
+        Raises:
+            ValueError: ``points`` is less than 1.
         """
 
     @abstractmethod

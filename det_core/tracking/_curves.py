@@ -1,74 +1,105 @@
-"""Curves of metrics, thinned out where they are read, so that long ones are quick to draw."""
+"""Curves of metrics, downsampled in SQL, so that long ones are quick to draw."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import BigInteger, BindParameter, ColumnElement, ScalarSelect, bindparam, false, select
 
 from det_core.tracking._rows import Part, get_trial
-from det_core.tracking._schema import live, metrics
-from det_core.tracking._types import finite
+from det_core.tracking._schema import metrics, trials
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Select
 
-_c = metrics.c
-_step = _c.steps_completed
-_of_group = (_c.trial_id == bindparam("trial"), live, _c.group == bindparam("of_group"))
-_steps = select(_step).where(*_of_group).limit(1)
-_first, _last = _steps.order_by(_step).scalar_subquery(), _steps.order_by(_step.desc()).scalar_subquery()
-_ends = select(_first.label("first"), _last.label("last"))
-_rows = select(_step, _c.metrics).where(*_of_group).order_by(_step)
-_PAGE = 1000
+_AT_ONCE = 1000
+"""Maximum number of trials in a query: databases limit the number of parameters."""
 
-
-def _sample() -> Select[Any]:
-    """SQL: the first row, then always the next one at least ``stride`` steps later: a walk on the index."""
-    walk = select(_first.label("step")).cte("walk", recursive=True)
-    following = _steps.where(_step >= walk.c.step + bindparam("stride")).order_by(_step).scalar_subquery()
-    walk = walk.union_all(select(following).where(walk.c.step.is_not(None)))
-    return _rows.join(walk, walk.c.step == _step)
+_point, _candidate = metrics.alias("point"), metrics.alias("candidate")
+_step = _candidate.c.steps_completed
+_trials: BindParameter[Any] = bindparam("trials", expanding=True)
+_points = bindparam("points", type_=BigInteger)
 
 
-_sampled = _sample()
+def _in_group(of: Any) -> tuple[ColumnElement[bool], ...]:
+    return of.c.archived == false(), of.c.group == bindparam("of_group")
+
+
+_steps = select(_step).where(_candidate.c.trial_id == trials.c.id, *_in_group(_candidate)).limit(1).correlate(trials)
+_last_step = _steps.order_by(_step.desc()).scalar_subquery()
+_one_too_many = _steps.order_by(_step).offset(_points).scalar_subquery()
+_lengths = select(trials.c.id, _one_too_many.is_not(None).label("is_long")).where(trials.c.id.in_(_trials))
 
 
 class Curves(Part):
-    def curve(self, trial_id: int, metric: str, *, group: str, points: int = 1000) -> list[tuple[int, float]]:
-        whose = {"trial": trial_id, "of_group": group}
+    def curves(
+        self, trial_ids: Collection[int], metric: str, *, group: str, points: int = 1000
+    ) -> dict[int, list[tuple[int, float]]]:
+        if points < 1:
+            raise ValueError(f"a curve of {points} points; expected at least 1")
+        found: dict[int, list[tuple[int, float]]] = {trial_id: [] for trial_id in trial_ids}
+        every, sampled, last = self._every(metric), self._sampled(metric), self._last(metric)
+        remaining = iter(found)
         with self._database.read() as connection:
-            get_trial(connection, trial_id)
-            first, last = connection.execute(_ends, whose).one()
-            if first is None:
-                return []
-            stride = max(1, -((first - last) // points))
-            sample = list(_read(connection, _sampled, {**whose, "stride": stride}))
-            if stride > 1 and any(finite(values.get(metric)) is None for _, values in sample):
-                # Reported now and then: only a look at every row finds it.
-                sample = list(_thinned(_read(connection, _rows, whose), metric, stride))
-            elif sample[-1][0] != last:
-                sample += _read(connection, _rows.where(_step == last), whose)
-        found = ((step, finite(values.get(metric))) for step, values in sample)
-        return [(step, value) for step, value in found if value is not None]
+
+            def execute(query: Select[Any], some: Sequence[int]) -> Sequence[Any]:
+                whose = {"trials": some, "of_group": group, "points": points}
+                return connection.execute(query, whose).all() if some else ()
+
+            while some := list(islice(remaining, _AT_ONCE)):
+                is_long = {row.id: row.is_long for row in execute(_lengths, some)}
+                for unknown in (trial_id for trial_id in some if trial_id not in is_long):
+                    get_trial(connection, unknown)  # raises
+                short, long = ([trial_id for trial_id in some if is_long[trial_id] is which] for which in (False, True))
+                _add(found, execute(every, short))
+                _add(found, execute(sampled, long))
+                _add(found, execute(last, [trial_id for trial_id in long if found[trial_id]]))
+        return found
+
+    def _every(self, metric: str) -> Select[Any]:
+        """SQL: all rows of trials, also those without the metric."""
+        of_trials = select(*self._columns(metric)).where(_point.c.trial_id.in_(_trials), *_in_group(_point))
+        return of_trials.order_by(_point.c.trial_id, _point.c.steps_completed)
+
+    def _sampled(self, metric: str) -> Select[Any]:
+        """SQL: the first row with the metric, then always the next one at least ``stride`` steps later."""
+        stride = (_last_step - _point.c.steps_completed + _points - 1) // _points
+        first = self._of_trials(metric, _step, stride.label("stride"))
+        walk = first.cte("walk", recursive=True)
+        later = _step >= walk.c.steps_completed + walk.c.stride
+        following = self._nearest(metric, walk, _step, _candidate.c.trial_id == walk.c.trial_id, later)
+        walk = walk.union_all(
+            select(*self._columns(metric), walk.c.stride).join_from(walk, _point, _point.c.id == following)
+        )
+        return select(walk.c.trial_id, walk.c.steps_completed, walk.c.value).order_by(walk.c.steps_completed)
+
+    def _last(self, metric: str) -> Select[Any]:
+        """SQL: the last row of trials with the metric."""
+        return self._of_trials(metric, _step.desc())
+
+    def _of_trials(self, metric: str, order: ColumnElement[Any], *more: ColumnElement[Any]) -> Select[Any]:
+        nearest = self._nearest(metric, trials, order, _candidate.c.trial_id == trials.c.id)
+        query = select(*self._columns(metric), *more).join_from(trials, _point, _point.c.id == nearest)
+        return query.where(trials.c.id.in_(_trials))
+
+    def _nearest(
+        self, metric: str, to: Any, order: ColumnElement[Any], *where: ColumnElement[bool]
+    ) -> ScalarSelect[int]:
+        """SQL: the id of the first row with the metric in that order, by a look at the index."""
+        has_it = self._database.number(_candidate, metric).is_not(None)
+        rows = select(_candidate.c.id).where(*where, *_in_group(_candidate), has_it)
+        return rows.order_by(order).limit(1).correlate(to).scalar_subquery()
+
+    def _columns(self, metric: str) -> tuple[ColumnElement[Any], ...]:
+        value = self._database.number(_point, metric).label("value")
+        return _point.c.trial_id, _point.c.steps_completed, value
 
 
-def _read(connection: Connection, query: Select[Any], parameters: dict[str, Any]) -> Iterator[tuple[int, Any]]:
-    for row in connection.execute(query, parameters, execution_options={"yield_per": _PAGE}):
-        yield row.steps_completed, row.metrics
-
-
-def _thinned(rows: Iterator[tuple[int, Any]], metric: str, stride: int) -> Iterator[tuple[int, Any]]:
-    """Those with the metric, each at least ``stride`` steps after the one before, and the last one."""
-    following, skipped = 0, None
-    for step, values in rows:
-        if finite(values.get(metric)) is None:
-            continue
-        skipped = (step, values)
-        if step >= following:
-            yield skipped
-            following, skipped = step + stride, None
-    if skipped:
-        yield skipped
+def _add(found: dict[int, list[tuple[int, float]]], rows: Sequence[Any]) -> None:
+    for trial_id, step, value in rows:
+        curve = found[trial_id]
+        if value is not None and not (curve and step == curve[-1][0]):
+            curve.append((step, float(value)))

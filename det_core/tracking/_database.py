@@ -14,7 +14,7 @@ from det_core.tracking._outage import Outage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import Column, ColumnElement, Connection, Engine
+    from sqlalchemy import ColumnElement, Connection, Engine, FromClause
 
     from det_core.errors import TrackingError
 
@@ -74,8 +74,8 @@ class Database(ABC):
         """Wait until no other transaction that calls this is open."""
 
     @abstractmethod
-    def number(self, column: Column[Any], key: str) -> ColumnElement[Any]:
-        """SQL: the number under ``key`` of a JSON object, NULL if there is none."""
+    def number(self, of: FromClause, metric: str) -> ColumnElement[Any]:
+        """SQL: the metric of the rows if it is a finite number, else NULL."""
 
     @abstractmethod
     def explain(self, error: DBAPIError) -> TrackingError:

@@ -9,9 +9,9 @@ from sqlalchemy import ColumnElement, Text, func, or_, select, type_coerce, upda
 
 from det_core.errors import ExperimentBusy
 from det_core.interfaces.tracking import ENDINGS, Experiment, State, stronger
-from det_core.tracking._rows import Part, columns, fetch, get_experiment, holder_of, insert, lock_experiment, only
+from det_core.tracking._rows import Part, columns, get_experiment, holder_of, insert, lock_experiment, only
 from det_core.tracking._schema import experiments, trials
-from det_core.tracking._types import dump, make_writable, now
+from det_core.tracking._types import DeferredJson, dump, make_writable, now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,10 +77,16 @@ class Experiments(Part):
             None if label is None else _has_label(label),
             None if archived is None else _c.archived == archived,
         )
-        query = select(*columns(experiments, Experiment)).where(*(each for each in wanted if each is not None))
+        # Configs are most of what is read here, and few callers look into them.
+        read = (
+            column if column is not _c.config else type_coerce(column, Text)
+            for column in columns(experiments, Experiment)
+        )
+        query = select(*read).where(*(each for each in wanted if each is not None))
         by = _c[order].desc() if _ORDERS[order] is not reverse else _c[order].asc()
         with self._database.read() as connection:
-            return fetch(connection, Experiment, query.order_by(by, _c.id.desc()).limit(limit).offset(offset))
+            rows = connection.execute(query.order_by(by, _c.id.desc()).limit(limit).offset(offset)).mappings()
+            return [Experiment(**{**row, "config": DeferredJson(row["config"])}) for row in rows]
 
     def edit_experiment(
         self,
@@ -165,6 +171,11 @@ class Experiments(Part):
     def lease_holder(self, experiment_id: int) -> str | None:
         with self._database.read() as connection:
             return holder_of(connection, experiment_id, self._database.clock)
+
+    def lease_holders(self) -> dict[int, str]:
+        query = select(_c.id, _c.lease_holder).where(_c.lease_expires > self._database.clock)
+        with self._database.read() as connection:
+            return {row.id: row.lease_holder for row in connection.execute(query)}
 
     def release_lease(self, experiment_id: int, holder: str) -> None:
         release = update(experiments).where(_c.id == experiment_id, _c.lease_holder == holder)

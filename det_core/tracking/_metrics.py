@@ -67,7 +67,7 @@ class Metrics(Part):
             if metric == searcher_metric(get_experiment(connection, experiment_id).config)[0]:
                 query = best_of_trials(experiment_id, smaller_is_better=smaller_is_better)
             else:
-                value = self._database.number(_c.metrics, metric)
+                value = self._database.number(metrics, metric)
                 of_experiment = select(trials.c.id).where(trials.c.experiment_id == experiment_id)
                 query = (
                     select(value.label("value"), _c.trial_id, _c.steps_completed)

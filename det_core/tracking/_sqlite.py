@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from det_core.errors import StoreCorrupt, StoreUnsuitable, TrackingError
 from det_core.tracking._database import Database
 from det_core.tracking._outage import Unavailable
+from det_core.tracking._types import FINITE
 from det_core.tracking._wal_sync import WalSync
 
 if TYPE_CHECKING:
@@ -82,11 +83,12 @@ class Sqlite(Database):
         super().close()
         self._wal_sync.close()
 
-    def number(self, column: sa.Column[Any], key: str) -> sa.ColumnElement[Any]:
+    def number(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
         # Not json_extract: its paths cannot name every key.
-        items = sa.func.json_each(column).table_valued("key", "value", "type")
-        found = sa.select(items.c.value).where(items.c.key == key, items.c.type.in_(("integer", "real")))
-        return found.correlate(column.table).scalar_subquery()
+        items = sa.func.json_each(of.c.metrics).table_valued("key", "value", "type")
+        is_number = (items.c.key == metric, items.c.type.in_(("integer", "real")))
+        found = sa.select(items.c.value).where(*is_number, items.c.value.between(*FINITE))
+        return found.correlate(of).scalar_subquery()
 
     def explain(self, error: DBAPIError) -> TrackingError:
         said = str(error.orig)

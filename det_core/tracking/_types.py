@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import DateTime, Dialect, Text
@@ -17,6 +18,9 @@ from det_core.interfaces.tracking import require_writable
 
 _lenient = json.JSONEncoder(separators=(",", ":")).encode
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+FINITE = (-sys.float_info.max, sys.float_info.max)
+"""The range of finite numbers."""
 
 # The wire's names. A metric that is the *string* "NaN" cannot be told from the number, so it comes back as the number.
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -95,7 +99,7 @@ def make_writable(text: str) -> str:
 def finite(value: object) -> float | None:
     """A metric as a finite number, None if it is something else."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if number and abs(value) <= sys.float_info.max else None  # type: ignore[arg-type]
+    return float(value) if number and abs(value) <= FINITE[1] else None  # type: ignore[arg-type]
 
 
 def _named(value: Any) -> Any:
@@ -114,6 +118,30 @@ def _numbered(value: Any) -> Any:
     if isinstance(value, list):
         return [_numbered(item) for item in value]
     return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+class DeferredJson(Mapping[str, Any]):
+    """A JSON object that is decoded once somebody looks into it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        values: dict[str, Any] = load(self._text)
+        return values
 
 
 class PlainText(TypeDecorator[str]):

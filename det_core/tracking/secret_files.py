@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from det_core.config import Secret, map_text, texts
 from det_core.errors import SecretMissing
 from det_core.home import private_directory
-from det_core.interfaces.tracking import SECRET_REFERENCE
+from det_core.interfaces.tracking import REFERENCE_PREFIX, SECRET_REFERENCE
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def _refer(secret: Secret) -> str:
     if path is None:
         path = _directory() / uuid.uuid4().hex
         write(path, value)
-    return f"{secret.public}det-secret:{path.name}"
+    return f"{secret.public}{REFERENCE_PREFIX}{path.name}"
 
 
 def _read(reference: str) -> str:

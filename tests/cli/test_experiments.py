@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 import yaml
 
 from det_core.cli._output import plain
-from det_core.interfaces.tracking import LogLine, State, TrackingStore
+from det_core.interfaces.tracking import LogLine, MetricsReport, State, TrackingStore
 from det_core.runner._context_dir import pack
 from det_core.testing._lacking import lacking
 
@@ -359,6 +360,48 @@ def test_plot(det: Det, three: Record, tmp_path: Path, suffix: str, options: tup
     assert len(content) > 10_000
 
 
+@pytest.mark.integration
+def test_a_plot_of_many_trials(det: Det, store: TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best ten have lines with their names, all others one grey artist; single points have markers."""
+    if find_spec("matplotlib") is None:
+        lacking("matplotlib is not installed: pip install 'det-core[plot]'")
+    from matplotlib.figure import Figure
+
+    figures: list[Figure] = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda figure, *args, **kw: (figures.append(figure), save(figure, *args, **kw))
+    )
+    store.create_experiment(config=CONFIG)
+    for number in range(60):
+        trial = store.create_trial(1, hparams={"lr": number}, seed=0).id
+        store.start_run(trial, allocation_id="a")
+        steps = range(1, 2 if number > 50 else 1701 if number in (0, 20) else 4)
+        store.report_metrics(
+            [
+                MetricsReport(
+                    trial_id=trial,
+                    run_id=1,
+                    group="validation",
+                    steps_completed=step,
+                    metrics={"accuracy": 1 - number / 60},
+                )
+                for step in steps
+            ]
+        )
+    assert det("experiment", "plot", 1, "-o", tmp_path / "curves.png").out.startswith("The curves of 60 trials")
+    ((axes,), (others,)) = figures[0].axes, figures[0].axes[0].collections
+    grey = others.get_segments()
+    assert [len(curve) for curve in grey] == [3] * 10 + [568] + [3] * 30 + [1] * 9
+    marks, *best = axes.get_lines()
+    assert len(marks.get_xdata()) == 129
+    assert [len(line.get_xdata()) for line in best] == [851] + [3] * 9
+    legend = [words.get_text() for words in figures[0].legends[0].get_texts()]
+    assert len(legend) == 11
+    assert legend[-1] == "the others"
+    assert axes.get_ylim()[0] < 1 / 60  # the worst is in the picture
+
+
 def test_what_cannot_be_plotted(det: Det, three: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ".svg" in det("experiment", "plot", 1, "-o", "curves.gif").err
     if find_spec("matplotlib"):
@@ -367,6 +410,24 @@ def test_what_cannot_be_plotted(det: Det, three: Record, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = det("experiment", "plot", 1)
     assert (result.code, "pip install 'det-core[plot]'" in result.err) == (1, True)
+
+
+def test_a_listing_asks_for_all_experiments_at_once(det: Det, store: TrackingStore) -> None:
+    """Each unfinished one was asked for its runner in a transaction of its own."""
+    queries: list[str] = []
+    listener = ("before_cursor_execute", lambda *args: queries.append(args[2]))
+    counts = []
+    sa.event.listen(sa.Engine, *listener)
+    try:
+        for number in (1, 20):
+            for _ in range(number):
+                store.create_experiment(config=CONFIG)
+            queries.clear()
+            assert "digits" in det("experiment", "list").out
+            counts.append(len(queries))
+    finally:
+        sa.event.remove(sa.Engine, *listener)
+    assert counts[0] == counts[1]
 
 
 def test_listings_do_not_gather_what_they_stream() -> None:

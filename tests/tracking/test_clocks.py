@@ -75,8 +75,10 @@ def test_a_clock_that_steps_under_a_lease_leaves_one_writer(store: TrackingStore
             store.acquire_lease(number, "second", seconds=60)
         store.renew_lease(number, "first", seconds=60)
         assert store.lease_holder(number) == "first"
+        assert store.lease_holders() == {number: "first"}
         return
     assert store.lease_holder(number) is None
+    assert store.lease_holders() == {}
     store.acquire_lease(number, "second", seconds=60)
     with pytest.raises(StaleRun, match="but by second"):
         store.renew_lease(number, "first", seconds=60)

@@ -137,3 +137,14 @@ def test_unknown_experiments(store: TrackingStore) -> None:
     for call in calls:
         with pytest.raises(RecordNotFound, match="no experiment 9 in"):
             call()
+
+
+def test_listed_experiments_are_like_single_ones(store: TrackingStore) -> None:
+    """Their configs are decoded when somebody looks into them."""
+    single = [store.create_experiment(config=config) for config in ({"a": {"b": [1, None]}}, {})]
+    listed = store.experiments(reverse=True)
+    assert listed == single
+    assert single == listed
+    assert repr(listed) == repr(single)
+    assert {**listed[0].config} == {"a": {"b": [1, None]}}
+    assert listed[0].config.get("none") is None

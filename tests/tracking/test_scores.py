@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,29 +151,6 @@ def test_checkpoints_best_first(store: TrackingStore, four: list[int]) -> None:
     assert [one.checkpoint.uuid for one in store.scored_checkpoints(1, states=[CheckpointState.ACTIVE])] == ["busy"]
 
 
-def test_a_curve_is_thinned_out(store: TrackingStore, four: list[int]) -> None:
-    trial = four[0]
-    store.report_metrics([report(trial, step, group="training", loss=step / 7) for step in range(1, 2001)])
-    curve = store.curve(trial, "loss", group="training", points=100)
-    assert 100 <= len(curve) <= 101
-    assert (curve[0], curve[-1]) == ((1, 1 / 7), (2000, 2000 / 7))
-    assert store.curve(trial, "loss", group="validation") == [(10, 1.0), (20, 3.0)]
-    assert store.curve(trial, "nothing", group="training") == []
-    assert store.curve(four[1], "loss", group="validation") == []  # NaN
-
-
-def test_a_curve_of_what_is_reported_now_and_then(store: TrackingStore, four: list[int]) -> None:
-    trial = four[0]
-    reports = [report(trial, step, group="training", loss=1.0) for step in range(1, 500)]
-    store.report_metrics(
-        [replace(one, metrics={"lr": 2.0}) if one.steps_completed % 7 == 3 else one for one in reports]
-    )
-    curve = store.curve(trial, "lr", group="training", points=20)
-    assert 17 <= len(curve) <= 21
-    assert all(step % 7 == 3 for step, _ in curve)
-    assert len(store.curve(trial, "lr", group="training")) == 71
-
-
 def test_an_upgrade_knows_the_values_that_were_reported_before(tmp_path: Path) -> None:
     path = tmp_path / "det.db"
     connection = sqlite3.connect(path)
@@ -192,19 +168,25 @@ def test_no_listing_reads_the_metrics(tmp_path: Path) -> None:
     """SQLite's own plan: every look at the metrics is by an index made for it."""
     with open_store(f"sqlite:///{tmp_path}/det.db") as store:
         asked: list[tuple[str, Any]] = []
-        store.create_experiment(config=LARGER)
+        trial = store.create_trial(store.create_experiment(config=LARGER).id, hparams={}, seed=0).id
+        store.start_run(trial, allocation_id="a")
+        store.report_metrics([report(trial, step, loss=1) for step in range(3)])
         engine = store._database._readers  # type: ignore[attr-defined]
         sa.event.listen(engine, "before_cursor_execute", lambda *args: asked.append(args[2:4]))
         store.trial_results(1, order=TrialOrder.BEST)
         store.scored_checkpoints(1)
         store.best_validation(1, "loss", smaller_is_better=False)
+        store.curves([trial], "loss", group="validation", points=2)
+        store.curves([trial], "loss", group="validation", points=3)
         with engine.connect() as connection:
             plans = [
                 str(row)
                 for statement, parameters in [one for one in asked if "metrics" in one[0]]
                 for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
             ]
-    looks = [plan for plan in plans if any(name in plan for name in ("metrics", "best", "latest"))]
-    assert len(looks) >= 6
+    looks = [
+        plan for plan in plans if any(name in plan for name in ("metrics", "best", "latest", "point", "candidate"))
+    ]
+    assert len(looks) >= 14
     assert [plan for plan in looks if "SCAN" in plan] == []
     assert {"metrics_scored_by_value", "metrics_scored_by_step", "metrics_live"} <= set(" ".join(looks).split())

@@ -1,0 +1,151 @@
+"""Curves of metrics: which points are kept, and what is no point."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from det_core.errors import RecordNotFound
+from det_core.interfaces.tracking import MetricsReport, TrackingStore
+from det_core.tracking import _curves
+from det_core.tracking._types import finite
+
+NO_POINTS = (
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+    None,
+    True,
+    "0.1",
+    "NaN",
+    10**400,
+    -(10**400),
+    [1.0],
+    {"loss": 1},
+)
+
+
+@pytest.fixture
+def experiment(store: TrackingStore) -> int:
+    return store.create_experiment(config={}).id
+
+
+def trial_with(
+    store: TrackingStore, experiment: int, reports: Mapping[int, Mapping[str, Any]], group: str = "training"
+) -> int:
+    """Return the id of a new trial with these metrics by step."""
+    trial = store.create_trial(experiment, hparams={}, seed=0).id
+    run = store.start_run(trial, allocation_id="a").run_id
+    store.report_metrics(
+        [
+            MetricsReport(trial_id=trial, run_id=run, group=group, steps_completed=step, metrics=metrics)
+            for step, metrics in reports.items()
+        ]
+    )
+    return trial
+
+
+def losses(values: Mapping[int, Any]) -> dict[int, dict[str, Any]]:
+    return {step: {"loss": value} for step, value in values.items()}
+
+
+def thinned(curve: list[tuple[int, float]], stride: int) -> list[tuple[int, float]]:
+    """Return the first point, then always the next one at least ``stride`` steps later, and the last one."""
+    kept = curve[:1]
+    for point in curve:
+        if point[0] >= kept[-1][0] + stride:
+            kept.append(point)
+    return kept if not curve or kept[-1] == curve[-1] else [*kept, curve[-1]]
+
+
+@pytest.mark.parametrize("points", [1, 2, 20, 499, 500, 1000])
+@pytest.mark.parametrize("interval", [1, 7, pytest.param(600, id="absent")])
+def test_the_points_of_long_curves_are_spread_evenly(
+    store: TrackingStore, experiment: int, points: int, interval: int
+) -> None:
+    """A metric of every report, of every seventh, and of none; among reports of another group."""
+    reports = {10 * n: {"loss": n / 7} if n % interval == interval - 1 else {"other": 1.0} for n in range(500)}
+    trial = trial_with(store, experiment, reports)
+    validations = [
+        MetricsReport(trial_id=trial, run_id=1, group="validation", steps_completed=10 * n, metrics={"loss": -1})
+        for n in range(500)
+    ]
+    store.report_metrics(validations)
+    every = [(step, metrics["loss"]) for step, metrics in reports.items() if "loss" in metrics]
+    expected = every if points >= 500 or not every else thinned(every, -(-(4990 - every[0][0]) // points))
+    assert store.curves([trial], "loss", group="training", points=points) == {trial: expected}
+    assert len(expected) <= points + 1 or points >= 500
+
+
+@pytest.mark.parametrize("points", [5, 1000], ids=["sampled", "whole"])
+def test_what_is_no_finite_number_is_no_point(store: TrackingStore, experiment: int, points: int) -> None:
+    values = {step: NO_POINTS[step % len(NO_POINTS)] if step % 2 else step for step in range(44)}
+    trial = trial_with(store, experiment, losses(values))
+    every = [(step, float(step)) for step in range(0, 44, 2)]
+    (curve,) = store.curves([trial], "loss", group="training", points=points).values()
+    assert curve == (every if points == 1000 else thinned(every, 9))
+    assert {type(value) for _, value in curve} == {float}
+
+
+def test_the_last_point_is_the_last_one_with_the_metric(store: TrackingStore, experiment: int) -> None:
+    trial = trial_with(store, experiment, losses({step: None if step > 90 else step for step in range(100)}))
+    (curve,) = store.curves([trial], "loss", group="training", points=10).values()
+    assert curve == [(step, float(step)) for step in range(0, 100, 10)]
+    (curve,) = store.curves([trial], "loss", group="training", points=3).values()
+    assert curve == [(0, 0.0), (33, 33.0), (66, 66.0), (90, 90.0)]
+
+
+@pytest.mark.parametrize("name", ["loss", "val/loss", 'a."b\\c', "é", "$", "loss'"])
+def test_the_curves_of_many_trials(
+    store: TrackingStore, experiment: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short, long and empty ones, without the metric or the group, in several queries, in the order asked for."""
+    monkeypatch.setattr(_curves, "_AT_ONCE", 3)
+    elsewhere = trial_with(store, store.create_experiment(config={}).id, {1: {name: 5}})
+    steps = {
+        trial_with(store, experiment, {n: {name: 0.1 * n} for n in range(size)}): size for size in (1, 200, 10, 9, 30)
+    }
+    lacking = [
+        trial_with(store, experiment, {n: {"other": 1} for n in range(30)}),
+        trial_with(store, experiment, {n: {name: 1} for n in range(30)}, group="validation"),
+        trial_with(store, experiment, {}),
+    ]
+    asked = [elsewhere, *lacking, *steps]
+    random.Random(0).shuffle(asked)
+    curves = store.curves(asked, name, group="training", points=10)
+    assert list(curves) == asked
+    assert [curves[trial] for trial in lacking] == [[], [], []]
+    assert curves[elsewhere] == [(1, 5.0)]
+    for trial, size in steps.items():
+        every = [(n, 0.1 * n) for n in range(size)]
+        assert curves[trial] == (thinned(every, -(-(size - 1) // 10)) if size > 10 else every)
+
+
+def test_metrics_that_a_new_run_archived_are_no_points(store: TrackingStore, experiment: int) -> None:
+    trial = trial_with(store, experiment, losses(dict.fromkeys(range(1, 51), 1.0)))
+    run = store.start_run(trial, allocation_id="b").run_id
+    assert store.curves([trial], "loss", group="training", points=5) == {trial: []}
+    report = MetricsReport(trial_id=trial, run_id=run, group="training", steps_completed=7, metrics={"loss": 2})
+    store.report_metrics([report])
+    assert store.curves([trial], "loss", group="training", points=5) == {trial: [(7, 2.0)]}
+
+
+def test_unknown_trials_and_bad_counts_are_refused(store: TrackingStore, experiment: int) -> None:
+    trial = trial_with(store, experiment, losses({1: 1.0}))
+    with pytest.raises(RecordNotFound, match=f"there is no trial {trial + 1} in"):
+        store.curves([trial, trial + 1], "loss", group="training")
+    with pytest.raises(ValueError, match="a curve of 0 points; expected at least 1"):
+        store.curves([trial], "loss", group="training", points=0)
+    assert store.curves([], "loss", group="training") == {}
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_beyond_the_range_of_floats_are_not_the_best(store: TrackingStore, experiment: int, sign: int) -> None:
+    trial_with(store, experiment, losses({1: sign * 10**400, 2: sign * 2, 3: sign * 1}), group="validation")
+    best = store.best_validation(experiment, "loss", smaller_is_better=sign < 0)
+    assert best is not None
+    assert best[::2] == (sign * 2.0, 2)
+    assert finite(10**400) is None
