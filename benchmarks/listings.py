@@ -1,4 +1,4 @@
-"""What it costs to look at a large tracking store: listings, plots, and the curves of many trials.
+"""Cost of listings, plots and curves of a large tracking store.
 
 The store has 10,000 experiments. One has 1,000 trials with 1,000 reports and 10 checkpoints each, one has a trial with
 1,000,000 reports, and one has 40 trials with 2,000 reports each. Commands run on SQLite, in a process that has started
@@ -31,9 +31,9 @@ from tests.postgresql import BINARIES, running_postgresql
 
 EXPERIMENTS = 10_000
 WIDE, LONG, MANY = (1000, 1000), (1, 1_000_000), (40, 2000)
-"""Trials of an experiment, and reports of each; one report in ten is a validation."""
+"""Number of trials of an experiment, and of the reports of each. One report in ten is a validation."""
 CHECKPOINTS = 10
-"""Of each trial of the first experiment."""
+"""Number of checkpoints of each trial of the first experiment."""
 LISTING, PLOT, CURVES = 0.5, 2.0, 0.1
 """Goals in seconds."""
 ROUNDS = 5
@@ -112,13 +112,13 @@ def fill(store: TrackingStore) -> None:
 
 
 def _series(count: int) -> sa.CTE:
-    """SQL: 1 to ``count``, nothing for 0."""
+    """Select the numbers from 1 to ``count``."""
     first = sa.select(sa.literal(1).label("i")).where(sa.literal(count) > 0).cte(recursive=True)
     return first.union_all(sa.select(first.c.i + 1).where(first.c.i < count))
 
 
 def _text(*parts: Any) -> sa.ColumnElement[str]:
-    """SQL: the parts as one text."""
+    """Concatenate the parts in SQL."""
     whole: Any = sa.literal("", sa.Text)
     for part in parts:
         whole = whole + (sa.literal(part, sa.Text) if isinstance(part, str) else sa.cast(part, sa.Text))
@@ -146,7 +146,7 @@ def _add_reports(connection: sa.Connection, experiment_id: int, reports: int) ->
 
 
 def measure(command: list[str]) -> tuple[float, float, float, int]:
-    """Seconds of the command after its imports, those of the processor alone, MiB at most, lines printed."""
+    """Return the seconds of a command that is imported already, its CPU seconds, peak MiB and number of lines."""
     run = subprocess.run([sys.executable, "-c", MEASURE, str(ROUNDS), *command], capture_output=True, text=True)
     if run.returncode:
         sys.exit(run.stdout + run.stderr)

@@ -50,7 +50,7 @@ FASTER = {
     "adaptive_asha, aggressive": 5.6,
     "adaptive_asha, conservative": 4.6,
 }
-"""Goals: 8 R / the median R until as good as random; what each method had when this was first measured."""
+"""Goals for 8 R / the median R until as good as random: the first measurement of each method."""
 
 # In the order in which the surrogate takes them.
 SPACE: dict[str, Any] = {
@@ -197,17 +197,17 @@ def optuna(surrogate: Surrogate, seed: int, *, prunes: bool) -> Found:
 
 
 def until(limit: float, found: Found) -> Results:
-    """The results up to that second."""
+    """Return the results up to that second."""
     return list(itertools.takewhile(lambda result: result[0] <= limit, found))
 
 
 def reached(found: Results, target: float) -> float:
-    """The second at which an accuracy is reached; infinite if never."""
+    """Return the second at which an accuracy is reached, infinity if it is not."""
     return next((second for second, accuracy in found if accuracy >= target), float("inf"))
 
 
 def best(found: Results, limit: float) -> float:
-    """The best accuracy up to that second; 0 before the first result."""
+    """Return the best accuracy up to that second, 0 before the first result."""
     return max((accuracy for second, accuracy in found if second <= limit), default=0.0)
 
 
@@ -248,9 +248,7 @@ def _report(times: Mapping[str, list[float]], regrets: Mapping[str, Mapping[int,
         verdict = "" if goal is None else f"{goal:6.1f}{'  MISSED' if faster < goal else ''}"
         print(f"{name:29}{medians}{low:12.2f}{middle:9.2f}{high:9.2f}{faster:13.1f}x{verdict}")
     runs = len(TASKS) * SEEDS
-    print(
-        f"inf: not within {LIMIT} R; {runs} runs each; regret: below the best accuracy found on the task by any method"
-    )
+    print(f"inf: not within {LIMIT} R; {runs} runs each; regret: below the best accuracy of any method on the task")
 
 
 def scale() -> None:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _FORMATS = (".png", ".svg", ".pdf")
 _GROUPS = ("validation", "training")
 _POINTS = 1000
-"""Maximum number of points of one curve: about as many as a picture has columns."""
+"""Maximum number of points of one curve, about the number of columns of a picture."""
 _GREY_POINTS = 40_000
-"""Maximum number of points of all grey curves of a panel together, unless each would have less than ``_FEWEST``."""
+"""Maximum number of points of all grey curves of a panel together, unless each would have fewer than ``_FEWEST``."""
 _FEWEST = 50
 _NAMED = 10
 """So many trials have a colour and a line in the legend, the best ones."""

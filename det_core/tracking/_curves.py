@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Select
 
 _AT_ONCE = 1000
-"""Maximum number of trials in a query: databases limit the number of parameters."""
+"""Maximum number of trials in a query, because databases limit the number of parameters."""
 
 _point, _candidate = metrics.alias("point"), metrics.alias("candidate")
 _step = _candidate.c.steps_completed
@@ -60,12 +60,15 @@ class Curves(Part):
         return found
 
     def _every(self, metric: str) -> Select[Any]:
-        """SQL: all rows of trials, also those without the metric."""
+        """Select all rows of trials, also those without the metric."""
         of_trials = select(*self._columns(metric)).where(_point.c.trial_id.in_(_trials), *_in_group(_point))
         return of_trials.order_by(_point.c.trial_id, _point.c.steps_completed)
 
     def _sampled(self, metric: str) -> Select[Any]:
-        """SQL: the first row with the metric, then always the next one at least ``stride`` steps later."""
+        """Select the first row with the metric, then always the first one at least ``stride`` steps later.
+
+        A walk on the index costs as much as the sample is large. Minima and maxima would cost as much as all rows.
+        """
         stride = (_last_step - _point.c.steps_completed + _points - 1) // _points
         first = self._of_trials(metric, _step, stride.label("stride"))
         walk = first.cte("walk", recursive=True)
@@ -77,7 +80,7 @@ class Curves(Part):
         return select(walk.c.trial_id, walk.c.steps_completed, walk.c.value).order_by(walk.c.steps_completed)
 
     def _last(self, metric: str) -> Select[Any]:
-        """SQL: the last row of trials with the metric."""
+        """Select the last row of trials with the metric."""
         return self._of_trials(metric, _step.desc())
 
     def _of_trials(self, metric: str, order: ColumnElement[Any], *more: ColumnElement[Any]) -> Select[Any]:
@@ -88,7 +91,7 @@ class Curves(Part):
     def _nearest(
         self, metric: str, to: Any, order: ColumnElement[Any], *where: ColumnElement[bool]
     ) -> ScalarSelect[int]:
-        """SQL: the id of the first row with the metric in that order, by a look at the index."""
+        """Select the id of the first row with the metric in that order, found by an index."""
         has_it = self._database.number(_candidate, metric).is_not(None)
         rows = select(_candidate.c.id).where(*where, *_in_group(_candidate), has_it)
         return rows.order_by(order).limit(1).correlate(to).scalar_subquery()
