@@ -36,7 +36,7 @@ CHECKPOINTS = 10
 """Number of checkpoints of each trial of the first experiment."""
 LISTING, PLOT, CURVES = 0.5, 2.0, 0.1
 """Goals in seconds."""
-ROUNDS = 5
+ROUNDS = 3
 
 COMMANDS = {
     "experiment list": LISTING,

@@ -58,7 +58,7 @@ def list_trials(args: argparse.Namespace) -> int:
         )
     show(
         args,
-        [result_row(result) for result in results] if args.json or args.csv else (),
+        map(result_row, results),
         lambda: trial_table(results, metric) if results else "No trials.",
     )
     return 0
@@ -77,7 +77,7 @@ def list_checkpoints(args: argparse.Namespace, trial_id: int | None = None) -> i
             scored = store.scored_checkpoints(
                 experiment_id, trial_id=trial_id, states=CHECKPOINT_STATES, limit=args.limit
             )
-            show(args, [scored_row(one) for one in scored], lambda: scored_table(scored, metric) if scored else _NONE)
+            show(args, map(scored_row, scored), lambda: scored_table(scored, metric) if scored else _NONE)
             return 0
         found = store.checkpoints(experiment_id=experiment_id, trial_id=trial_id, states=CHECKPOINT_STATES)
     listed = found if args.limit is None else found[-args.limit :] if args.limit else []

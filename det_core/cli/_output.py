@@ -28,6 +28,8 @@ COLOURS = {
 }
 _MOST_DRAWN = 1000
 """Rows; drawing takes more time than reading them from the record."""
+_AS_THEY_ARE = (type(None), bool, int)
+"""Types of values that JSON knows."""
 _PIECES = 1000
 """Pieces of JSON that are written at once."""
 _LEAST = 24
@@ -71,7 +73,7 @@ def _is_number(value: str) -> bool:
     return True
 
 
-def show(args: Namespace, records: Sequence[object], lines: Callable[[], str]) -> None:
+def show(args: Namespace, records: Iterable[object], lines: Callable[[], str]) -> None:
     """Print a listing as ``--json`` or ``--csv`` ask for it, or ``lines`` for people."""
     if args.json and args.csv:
         raise UsageError("--json and --csv exclude each other; give one of them")
@@ -96,13 +98,15 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """Records, mappings and sequences as what JSON knows; ``nan`` becomes ``"NaN"`` as on the wire."""
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str):
         return masked(value)
-    if value is None or isinstance(value, (int, float)):
+    if isinstance(value, (int, float)):
         return value
     if isinstance(value, datetime):
         return value.isoformat()

@@ -61,7 +61,7 @@ def _list(args: argparse.Namespace) -> int:
         )
         holders = store.lease_holders()
     runners = {one.id: holders.get(one.id) for one in shown if not one.state.final}
-    rows = [{**experiment_row(one), "runner": runners.get(one.id)} for one in shown] if args.json or args.csv else ()
+    rows = ({**experiment_row(one), "runner": runners.get(one.id)} for one in shown)
     narrowed = args.states or args.name is not None or args.label is not None
     none = "No such experiments." if narrowed else "No experiments yet. To train one: det run CONFIG"
     show(args, rows, lambda: experiment_table(shown, runners) if shown else none)
