@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ def plot(args: argparse.Namespace) -> int:
     with open_store() as store:
         experiment = store.experiment(args.experiment_id)
         results = store.trial_results(experiment.id, order=TrialOrder.BEST)
-        panels = _panels(store, experiment, results, args.metrics)
+        panels = _panels(store, experiment, results, args.metrics, log=args.log)
     _draw(experiment, results, panels, target, log=args.log)
     drawn = len({trial for panel in panels for trial in panel.curves})
     if args.json:
@@ -83,30 +84,37 @@ def _check_library() -> None:
 
 
 def _panels(
-    store: TrackingStore, experiment: Experiment, results: Sequence[TrialResult], metrics: Sequence[str]
+    store: TrackingStore, experiment: Experiment, results: Sequence[TrialResult], metrics: Sequence[str], *, log: bool
 ) -> list[Panel]:
     """One for each metric and group in which a trial has a curve."""
     wanted = {group: metrics or _by_default(store, experiment, results, group) for group in _GROUPS}
     panels = [
-        Panel(group=group, metric=metric, curves=_curves(store, results, group, metric))
+        Panel(group=group, metric=metric, curves=_curves(store, results, group, metric, log=log))
         for group, names in wanted.items()
         for metric in names
     ]
     drawn = [panel for panel in panels if panel.curves]
     if not drawn:
         asked = f"no metric {' or '.join(metrics)}" if metrics else "no metrics"
-        raise DetError(f"the trials of experiment {experiment.id} have reported {asked} that can be drawn")
+        scale = " on a log scale, which needs positive values" if log else ""
+        raise DetError(f"the trials of experiment {experiment.id} have reported {asked} that can be drawn{scale}")
     return drawn
 
 
-def _curves(store: TrackingStore, results: Sequence[TrialResult], group: str, metric: str) -> dict[int, Curve]:
+def _curves(
+    store: TrackingStore, results: Sequence[TrialResult], group: str, metric: str, *, log: bool
+) -> dict[int, Curve]:
     trials = [result.trial.id for result in results]
     named, grey = trials[:_NAMED], trials[_NAMED:]
     few = max(_FEWEST, min(_POINTS, _GREY_POINTS // max(1, len(grey))))
     found = store.curves(named, metric, group=group, points=_POINTS)
     found |= store.curves(grey, metric, group=group, points=few)
-    drawable = ((trial, [point for point in curve if abs(point[1]) <= _LARGEST]) for trial, curve in found.items())
-    return {trial: curve for trial, curve in drawable if curve}
+    least = 0.0 if log else -math.inf
+    drawable = {
+        trial: [(step, value) for step, value in curve if value > least and abs(value) <= _LARGEST]
+        for trial, curve in found.items()
+    }
+    return {trial: curve for trial, curve in drawable.items() if curve}
 
 
 def _by_default(
@@ -183,7 +191,7 @@ def _draw_panel(axes: Axes, panel: Panel, names: Mapping[int, str], *, log: bool
     axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
     axes.set_ylabel(f"{printable(panel.metric)} ({panel.group}{', log scale' if log else ''})", parse_math=False)
     if log:
-        axes.set_yscale("log", nonpositive="mask")
+        axes.set_yscale("log")
     axes.grid(alpha=0.3)
 
 

@@ -407,6 +407,8 @@ def test_what_cannot_be_plotted(det: Det, three: Record, monkeypatch: pytest.Mon
     if find_spec("matplotlib"):
         assert "no metrics" in det("experiment", "plot", 2).err
         assert "no metric nonsense" in det("experiment", "plot", 1, "--metric", "nonsense").err
+        three.report(400, "validation", shift=-1.0)
+        assert "positive values" in det("experiment", "plot", 1, "--metric", "shift", "--log").err
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = det("experiment", "plot", 1)
     assert (result.code, "pip install 'det-core[plot]'" in result.err) == (1, True)
