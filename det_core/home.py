@@ -17,10 +17,8 @@ def home() -> Path:
     Raises:
         TrackingError: the directory cannot be found or created.
     """
-    import platformdirs
-
     try:
-        path = Path(os.environ.get("DET_HOME") or platformdirs.user_data_dir("det")).expanduser()
+        path = Path(os.environ.get("DET_HOME") or _platform_home()).expanduser()
     except RuntimeError as error:  # a user without a home directory
         raise TrackingError(
             f"cannot find a directory for det's data ({error}). Set DET_HOME to a directory that you can write to."
@@ -50,6 +48,12 @@ def private_directory(name: str) -> Path:
 def default_storage() -> dict[str, Any]:
     """Return the default ``checkpoint_storage`` block, which names a directory next to the embedded database."""
     return {"type": "directory", "container_path": str(private_directory("checkpoints"))}
+
+
+def _platform_home() -> str:
+    import platformdirs
+
+    return platformdirs.user_data_dir("det")
 
 
 def _create(path: Path) -> Path:

@@ -35,6 +35,10 @@ def bare() -> set[str]:
         (("-c", "import det_core"), 4),
         (("-c", "import det_torch"), 4),
         ((DET, "--version"), 30),
+        (("-c", "from det_core import core"), 150),
+        ((DET, "--help"), 160),
+        ((DET, "plugins", "list"), 170),
+        ((DET, "experiment", "list"), 400),
     ],
 )
 def test_modules_over_bare_python(bare: set[str], command: tuple[str, ...], budget: int) -> None:
@@ -46,6 +50,20 @@ def test_modules_over_bare_python(bare: set[str], command: tuple[str, ...], budg
 def test_listing_imports_no_framework(bare: set[str], command: tuple[str, ...]) -> None:
     roots = {name.partition(".")[0] for name in imported(DET, *command)}
     assert roots & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    ("command", "absent"),
+    [
+        (("-c", "from det_core import core"), {"det_core.config", "pydantic", "sqlalchemy", "yaml", "pluggy", "ssl"}),
+        (("-c", "from det_core import core\nwith core.init(): pass"), {"pydantic", "yaml", "importlib_metadata"}),
+        ((DET, "--help"), {"pydantic", "sqlalchemy", "yaml", "email.parser", "det_core.interfaces.tracking"}),
+        ((DET, "plugins", "list"), {"pydantic", "sqlalchemy", "yaml", "email.parser", "det_core.interfaces.tracking"}),
+        ((DET, "experiment", "list"), {"pydantic", "yaml", "sqlalchemy.dialects.postgresql", "email.parser"}),
+    ],
+)
+def test_what_is_not_imported(bare: set[str], command: tuple[str, ...], absent: set[str]) -> None:
+    assert imported(*command) & absent == set()
 
 
 def test_every_public_name_resolves() -> None:

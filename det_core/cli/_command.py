@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, NoReturn
 
 from det_core.errors import DetError
-from det_core.interfaces.tracking import State
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
@@ -84,26 +82,6 @@ def complain(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 def ask_for_command(parser: argparse.ArgumentParser) -> NoReturn:
     """Refuse a group's name alone, with the list of its commands."""
     raise UsageError(f"no command given\n\n{parser.format_help().rstrip()}")
-
-
-def exit_code(state: State) -> int:
-    """0 if and only if the work is done."""
-    return 0 if state is State.COMPLETED else 1
-
-
-def states(kind: type[Enum] = State) -> Argument:
-    """``--state``, which may be repeated."""
-    known = [state.value for state in kind]
-    return argument(
-        "--state",
-        action="append",
-        default=[],
-        dest="states",
-        choices=known,
-        type=str.upper,
-        metavar="STATE",
-        help=f"only in this state, which may be repeated: {', '.join(known)}",
-    )
 
 
 def how_many(text: str) -> int:

@@ -6,10 +6,11 @@ import argparse
 import sys
 from contextlib import nullcontext
 
-from det_core.cli._command import INTERRUPTED, exit_code
+from det_core.cli._command import INTERRUPTED
 from det_core.cli._output import print_json
 from det_core.cli._records import experiment_row
 from det_core.cli._secrets import ask_for_secrets
+from det_core.cli._states import exit_code
 from det_core.cli._view import Watch, show, watch
 from det_core.cli._watch import follow
 from det_core.cli.run import read_config, report, submit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from det_core.cli._command import CSV, JSON, LIMIT, REVERSE, UsageError, argument, states
+from det_core.cli._command import CSV, JSON, LIMIT, REVERSE, UsageError, argument
 from det_core.cli._output import show
 from det_core.cli._records import (
     CHECKPOINT_STATES,
@@ -14,6 +14,7 @@ from det_core.cli._records import (
     scored_table,
     trial_table,
 )
+from det_core.cli._states import states
 from det_core.interfaces.tracking import State, TrialOrder, searcher_metric
 from det_core.tracking import open_store
 

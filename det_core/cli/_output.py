@@ -12,11 +12,14 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from det_core.cli._command import UsageError
-from det_core.interfaces.tracking import REFERENCE_PREFIX, SECRET_REFERENCE, LogLine
+from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX, SECRET_REFERENCE
 from det_core.tracking.printable import printable, printable_line
+
+if TYPE_CHECKING:
+    from det_core.interfaces.tracking import LogLine
 
 COLOURS = {
     "ACTIVE": "cyan",
@@ -121,9 +124,15 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def document(record: object, **parts: object) -> dict[str, Any]:
+    """A record as a JSON object, with more keys beside its own."""
+    whole: dict[str, Any] = plain(record)
+    return whole | {name: plain(part) for name, part in parts.items()}
+
+
 def masked(text: str) -> str:
     """Without what stands for the secrets of a recorded config."""
-    return SECRET_REFERENCE.sub("********", text) if REFERENCE_PREFIX in text else text
+    return SECRET_REFERENCE.sub(MASK, text) if REFERENCE_PREFIX in text else text
 
 
 class _Stream(list[Any]):
@@ -166,6 +175,11 @@ def _drawn(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> str:
     with console.capture() as capture:
         console.print(drawn)
     return capture.get().rstrip()
+
+
+def sections(*texts: str) -> str:
+    """Blocks of text with a blank line between them."""
+    return "\n\n".join(block for block in texts if block)
 
 
 def facts(pairs: Mapping[str, object]) -> str:

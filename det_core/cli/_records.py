@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from det_core.cli._output import elapsed, facts, flat, plain, scalars, size, table, text
+from det_core.cli._output import document, elapsed, facts, flat, plain, scalars, sections, size, table, text
 from det_core.interfaces.tracking import (
     Checkpoint,
     CheckpointState,
@@ -193,12 +193,6 @@ def all_checkpoints(store: TrackingStore, **whose: int | None) -> list[Checkpoin
     return store.checkpoints(states=CHECKPOINT_STATES, **whose)
 
 
-def document(record: object, **parts: object) -> dict[str, Any]:
-    """A record as a JSON object, with more keys beside its own."""
-    whole: dict[str, Any] = plain(record)
-    return whole | {name: plain(part) for name, part in parts.items()}
-
-
 def _nested(name: str, values: Mapping[str, Any]) -> dict[str, object]:
     return {f"{name}.{key}": text(value) for key, value in values.items()}
 
@@ -211,8 +205,3 @@ def result_row(result: TrialResult) -> dict[str, Any]:
 def scored_row(scored: ScoredCheckpoint) -> dict[str, Any]:
     """The checkpoint as one JSON object, with the value of the searcher's metric."""
     return document(scored.checkpoint, searcher_metric=scored.value)
-
-
-def sections(*texts: str) -> str:
-    """Blocks of text with a blank line between them."""
-    return "\n\n".join(block for block in texts if block)

@@ -13,8 +13,8 @@ from det_core.cli._download import download_to
 from det_core.cli._listing import CHECKPOINTS, list_checkpoints
 from det_core.cli._orphans import Orphan, find_orphans, remove
 from det_core.cli._outcome import location
-from det_core.cli._output import count, print_json, size, table
-from det_core.cli._records import checkpoint_facts, document
+from det_core.cli._output import count, document, print_json, size, table
+from det_core.cli._records import checkpoint_facts
 from det_core.errors import DetError
 from det_core.tracking import open_store
 

@@ -6,8 +6,6 @@ import argparse
 import time
 from pathlib import Path
 
-import yaml
-
 from det_core.cli import _control, _edit, _metrics
 from det_core.cli._command import (
     CHANGES,
@@ -21,22 +19,20 @@ from det_core.cli._command import (
     Command,
     add_commands,
     argument,
-    states,
 )
-from det_core.cli._command import exit_code as code_of
 from det_core.cli._listing import CHECKPOINTS, TRIALS, list_checkpoints, list_trials
 from det_core.cli._logs import LOGS, print_logs
-from det_core.cli._output import print_json, show
+from det_core.cli._output import document, print_json, sections, show
 from det_core.cli._records import (
     all_checkpoints,
     checkpoint_table,
-    document,
     experiment_facts,
     experiment_row,
     experiment_table,
-    sections,
     trial_table,
 )
+from det_core.cli._states import exit_code as code_of
+from det_core.cli._states import states
 from det_core.errors import DetError
 from det_core.interfaces.tracking import State, searcher_metric
 from det_core.tracking import open_store
@@ -97,6 +93,8 @@ def _config(args: argparse.Namespace) -> int:
     if args.original:
         print(experiment.original_config.rstrip("\n"))
     else:
+        import yaml
+
         print(yaml.safe_dump(dict(experiment.config), sort_keys=False, allow_unicode=True), end="")
     return 0
 

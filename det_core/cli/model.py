@@ -9,8 +9,7 @@ from typing import Any
 
 from det_core.cli._asking import agreed
 from det_core.cli._command import JSON, LIMIT, REVERSE, YES, Command, add_commands, argument
-from det_core.cli._output import count, facts, print_json, table, text
-from det_core.cli._records import document, sections
+from det_core.cli._output import count, document, facts, print_json, sections, table, text
 from det_core.home import user_name
 from det_core.interfaces.models import Model, ModelSort, ModelVersion
 from det_core.tracking import open_store

@@ -9,8 +9,7 @@ from typing import Any
 
 from det_core import specs
 from det_core.cli._command import JSON, Command, add_commands, argument
-from det_core.cli._output import count, facts, print_json, table
-from det_core.cli._records import document, sections
+from det_core.cli._output import count, document, facts, print_json, sections, table
 from det_core.errors import PluginNotFound
 from det_core.plugins import KINDS, PluginReport, misfit, normalize, overlaps, registry, resolve
 

@@ -12,9 +12,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from det_core.cli._command import CHANGES, HUNG_UP, INTERRUPTED, JSON, TERMINATED, add_arguments, argument, exit_code
+from det_core.cli._command import CHANGES, HUNG_UP, INTERRUPTED, JSON, TERMINATED, add_arguments, argument
 from det_core.cli._outcome import outcome, summary
 from det_core.cli._output import print_json
+from det_core.cli._states import exit_code
 from det_core.interfaces.tracking import Experiment, State, TrackingStore
 
 if TYPE_CHECKING:

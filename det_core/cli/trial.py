@@ -11,8 +11,8 @@ from det_core.cli._download import download_to
 from det_core.cli._listing import TRIALS, list_trials
 from det_core.cli._logs import LOGS, print_logs
 from det_core.cli._outcome import best_checkpoint
-from det_core.cli._output import print_json
-from det_core.cli._records import all_checkpoints, checkpoint_table, document, sections, system_table, trial_facts
+from det_core.cli._output import document, print_json, sections
+from det_core.cli._records import all_checkpoints, checkpoint_table, system_table, trial_facts
 from det_core.errors import DetError
 from det_core.interfaces.tracking import Checkpoint, TrackingStore, Trial
 from det_core.tracking import control, open_store

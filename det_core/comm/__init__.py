@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from det_core.comm._group import Group
-from det_core.comm._mesh import Mesh
-from det_core.comm._notices import Notices
-from det_core.comm._payload import dumps, loads, loads_all
-from det_core.comm._ranks import Ranks
+from typing import TYPE_CHECKING
 
-__all__ = ["Group", "Mesh", "Notices", "Ranks", "dumps", "loads", "loads_all"]
+from det_core.lazy import exports
+
+if TYPE_CHECKING:
+    from det_core.comm._mesh import Mesh as Mesh
+    from det_core.comm._payload import dumps as dumps
+    from det_core.comm._payload import loads as loads
+    from det_core.comm._payload import loads_all as loads_all
+    from det_core.comm._ranks import Ranks as Ranks
+
+_EXPORTS = {
+    "Mesh": "det_core.comm._mesh",
+    "Ranks": "det_core.comm._ranks",
+    "dumps": "det_core.comm._payload",
+    "loads": "det_core.comm._payload",
+    "loads_all": "det_core.comm._payload",
+}
+
+__all__ = [*_EXPORTS]
+
+__getattr__, __dir__ = exports(globals(), _EXPORTS)  # a worker that is alone needs no connections

@@ -26,11 +26,11 @@ from det_core.config._plugin_blocks import LauncherConfig as LauncherConfig
 from det_core.config._plugin_blocks import SearcherConfig as SearcherConfig
 from det_core.config._problems import explain_block as explain_block
 from det_core.config._schema import config_schema as config_schema
-from det_core.config._secrets import MASK as MASK
-from det_core.config._secrets import Secret as Secret
-from det_core.config._secrets import map_text as map_text
 from det_core.config._secrets import replace_texts as replace_texts
-from det_core.config._secrets import texts as texts
+from det_core.interfaces.secrets import MASK as MASK
+from det_core.interfaces.secrets import Secret as Secret
+from det_core.interfaces.secrets import map_text as map_text
+from det_core.interfaces.secrets import texts as texts
 
 __all__ = [
     "Block",

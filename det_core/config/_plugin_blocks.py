@@ -20,9 +20,8 @@ from pydantic_core import PydanticCustomError
 
 from det_core.config._block import Block, Count, Flag, Number, Whole, prepare
 from det_core.config._length import Length, Unit
-from det_core.config._secrets import texts
 from det_core.errors import PluginError
-from det_core.interfaces.tracking import SECRET_REFERENCE
+from det_core.interfaces.secrets import SECRET_REFERENCE, texts
 from det_core.plugins import registry
 
 

@@ -12,8 +12,9 @@ from pydantic_core import ErrorDetails
 
 from det_core.config._block import UnknownKey
 from det_core.config._document import Document, Location
-from det_core.config._secrets import MASK, is_secret, texts
+from det_core.config._secrets import is_secret
 from det_core.errors import Problem
+from det_core.interfaces.secrets import MASK, texts
 
 _SHOWN = 60
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -17,11 +17,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 
 from det_core.config._yaml import from_yaml
 from det_core.errors import ConfigError
-from det_core.interfaces.tracking import SECRET_REFERENCE
-
-MASK = "********"
-
-Location = tuple[str | int, ...]
+from det_core.interfaces.secrets import SECRET_REFERENCE, Location, Secret, map_text
 
 _NAME = re.compile(
     r"(access|account|api|private)_?key|secret|passw|connection_string|credential|(^|_)auth(_|$)|token$", re.I
@@ -29,24 +25,6 @@ _NAME = re.compile(
 _OPEN = {"hyperparameters", "labels", "name", "description", "entrypoint", "searcher"}
 """Top-level keys below which a name means nothing."""
 _VARIABLES = "environment_variables"
-
-
-class Secret(str):
-    """A secret that `ExperimentConfig.dump` found: itself, but masked where it is only shown.
-
-    Attributes:
-        public: how it begins, if that is none: the ``NAME=`` of an environment variable.
-    """
-
-    public: str
-
-    def __new__(cls, value: str, public: str = "") -> Secret:
-        self = super().__new__(cls, value)
-        self.public = public
-        return self
-
-    def __repr__(self) -> str:
-        return repr(self.public + MASK)
 
 
 def is_secret(location: Location) -> bool:
@@ -92,17 +70,6 @@ def _mark_text(text: str, location: Location) -> str:
     return Secret(text) if text and _named(location) else text
 
 
-def map_text(value: Any, change: Callable[[str], str]) -> Any:
-    """A copy of JSON values with every text changed, except keys."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {key: map_text(item, change) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [map_text(item, change) for item in value]
-    return value
-
-
 def replace_texts(source: str, known: Mapping[str, str]) -> str:
     """YAML or JSON in which some texts, wherever they stand, are replaced; comments are lost, too.
 
@@ -117,15 +84,6 @@ def replace_texts(source: str, known: Mapping[str, str]) -> str:
         return source
     is_json = source.lstrip().startswith("{")
     return json.dumps(changed, indent=2) if is_json else yaml.safe_dump(changed, sort_keys=False, allow_unicode=True)
-
-
-def texts(value: Any, location: Location = ()) -> Iterator[tuple[Location, str]]:
-    """Every text in JSON values, except keys, with its place."""
-    if isinstance(value, str):
-        yield location, value
-    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield from texts(item, (*location, key))
 
 
 def shown(value: Any, location: Location) -> Any:

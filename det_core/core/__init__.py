@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from det_core.config import Unit
+from typing import TYPE_CHECKING
+
 from det_core.core._checkpoint import CheckpointContext, DownloadMode
 from det_core.core._context import Context, init
 from det_core.core._distributed import DistributedContext
@@ -13,6 +14,10 @@ from det_core.core._searcher import SearcherContext, SearcherMode, SearcherOpera
 from det_core.core._storage import open_block
 from det_core.core._tensorboard import TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
+from det_core.lazy import exports
+
+if TYPE_CHECKING:
+    from det_core.config import Unit
 
 __all__ = [
     "CheckpointContext",
@@ -33,3 +38,5 @@ __all__ = [
     "init",
     "open_block",
 ]
+
+__getattr__, __dir__ = exports(globals(), {"Unit": "det_core.config"})  # scripts need no config

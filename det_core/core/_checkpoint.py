@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from det_core import events, storage
+from det_core import events, plugins, storage
 from det_core.core import _checkpoint_restore as restoring
 from det_core.core import _checkpoint_save as saving
 from det_core.core._checkpoint_merge import merge_metadata
@@ -20,8 +20,6 @@ from det_core.core._together import Group, alone, everyone, this_host
 from det_core.errors import CheckpointNotFound, RecordNotFound
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import MOST_STEPS, Run, TrackingStore
-from det_core.plugins import emit
-from det_core.storage import Selector
 
 _log = logging.getLogger("det.core")
 
@@ -68,7 +66,7 @@ class CheckpointContext:
         metadata: Mapping[str, Any] | None = None,
         *,
         shard: bool = False,
-        selector: Selector | None = None,
+        selector: storage.Selector | None = None,
     ) -> str:
         """Store the contents of a directory.
 
@@ -133,7 +131,7 @@ class CheckpointContext:
         ckpt_dir: str | os.PathLike[str],
         download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
         *,
-        selector: Selector | None = None,
+        selector: storage.Selector | None = None,
         verify: bool = True,
     ) -> None:
         """Copy a checkpoint into a directory, which is created, and verify it against its checksums.
@@ -162,7 +160,7 @@ class CheckpointContext:
         storage_id: str,
         download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
         *,
-        selector: Selector | None = None,
+        selector: storage.Selector | None = None,
         verify: bool = True,
     ) -> Iterator[Path]:
         """Yield a temporary directory with the checkpoint's verified files, to be read.
@@ -196,7 +194,7 @@ class CheckpointContext:
         with suppress(RecordNotFound):  # it may belong to another record
             self._store.delete_checkpoint(storage_id)
         storage.delete(self._storage, storage_id)
-        emit(events.CheckpointDeleted(storage_id=storage_id))
+        plugins.emit(events.CheckpointDeleted(storage_id=storage_id))
 
     def _savers(self, method: str, shard: bool) -> Group:
         if shard:

@@ -7,18 +7,17 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from det_core import events, storage
+from det_core import events, plugins, storage
 from det_core.core._together import Group
 from det_core.errors import DetError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import CheckpointState, Run, TrackingStore
-from det_core.plugins import emit
 
 _log = logging.getLogger("det.core")
 
-Entries = Mapping[str, storage.Entry]
+Entries: TypeAlias = "Mapping[str, storage.Entry]"
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Recorder:
         self.store.complete_checkpoint(
             storage_id, run_id=self.run.run_id, steps_completed=steps, resources=resources, metadata=metadata
         )
-        emit(
+        plugins.emit(
             events.CheckpointSaved(
                 trial_id=self.run.trial_id, storage_id=storage_id, steps_completed=steps, resources=resources
             )

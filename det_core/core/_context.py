@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from det_core.config import ExperimentConfig, parse_config
 from det_core.core import _script
 from det_core.core._checkpoint import CheckpointContext
 from det_core.core._distributed import DistributedContext, single_process
@@ -21,7 +20,8 @@ from det_core.core._info import ClusterInfo, TrialInfo, get_cluster_info
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
 from det_core.core._searcher import SearcherContext
-from det_core.core._storage import open_block, storage_block
+from det_core.core._settings import Settings, default_settings, parse_settings
+from det_core.core._storage import open_block, open_directory, storage_block
 from det_core.core._tensorboard import Tensorboard, TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
 from det_core.errors import InvalidHP
@@ -31,6 +31,8 @@ from det_core.tracking.secret_files import fill, keep
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from det_core.config import ExperimentConfig
 
 _log = logging.getLogger("det.core")
 
@@ -46,7 +48,6 @@ class Context:
     info: ClusterInfo | None
     """None outside of a runner."""
     trial: TrialInfo
-    config: ExperimentConfig
     distributed: DistributedContext
     preempt: PreemptContext
     train: TrainContext
@@ -54,7 +55,12 @@ class Context:
     searcher: SearcherContext
     profiler: ProfilerContext
     experimental: ExperimentalCoreContext
+    _settings: Settings
     _store: TrackingStore
+
+    @property
+    def config(self) -> ExperimentConfig:
+        return self._settings.parsed()
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
@@ -114,10 +120,15 @@ def init(
     preempt_mode, tensorboard_mode = PreemptMode(preempt_mode), TensorboardMode(tensorboard_mode)
     info = get_cluster_info()
     managed = info.trial if info else None
-    settings = parse_config(_filled(managed.config) if managed else _script.config(config))
-    if checkpoint_storage is not None or settings.checkpoint_storage is None:
-        settings = parse_config({**settings.dump(), "checkpoint_storage": storage_block(checkpoint_storage)})
-    storage_manager = open_block(settings.dump()["checkpoint_storage"])
+    if managed or config or checkpoint_storage is not None:
+        settings = parse_settings(_filled(managed.config) if managed else _script.config(config))
+        if checkpoint_storage is not None or settings.dumped["checkpoint_storage"] is None:
+            settings = parse_settings({**settings.dumped, "checkpoint_storage": storage_block(checkpoint_storage)})
+        storage_manager = open_block(settings.dumped["checkpoint_storage"])
+    else:
+        settings = default_settings(_script.config(None))
+        storage_manager = open_directory(settings.dumped["checkpoint_storage"])
+    searcher = settings.dumped["searcher"]
     distributed = distributed or _only_worker(settings)
     if info and managed:
         trial, cluster_id = managed, info.cluster_id
@@ -131,14 +142,13 @@ def init(
         store,
         run,
         trial.experiment_id,
-        settings.searcher.metric,
-        smaller_is_better=settings.searcher.smaller_is_better,
+        searcher["metric"],
+        smaller_is_better=searcher["smaller_is_better"],
         tensorboard=tensorboard,
     )
     return Context(
         info=info if managed else None,
         trial=trial,
-        config=settings,
         distributed=distributed,
         preempt=PreemptContext(
             distributed,
@@ -152,17 +162,18 @@ def init(
             store,
             storage_manager,
             run,
-            keep(settings.dump()["checkpoint_storage"]) if distributed.rank == 0 else {},
+            keep(settings.dumped["checkpoint_storage"]) if distributed.rank == 0 else {},
             distributed=distributed,
             require_steps=managed is not None,
             flush=train.flush,
             on_saved=tensorboard.sync,
         ),
-        searcher=SearcherContext(store, run, distributed, train, settings.searcher),
+        searcher=SearcherContext(store, run, distributed, train, settings),
         profiler=ProfilerContext(
             store, run, info.agent_id if info else socket.gethostname(), local_rank=distributed.local_rank
         ),
         experimental=ExperimentalCoreContext(store, run),
+        _settings=settings,
         _store=store,
     )
 
@@ -172,8 +183,8 @@ def _filled(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, **fill({"data": config.get("data")})}
 
 
-def _only_worker(settings: ExperimentConfig) -> DistributedContext:
-    slots = settings.resources.slots_per_trial
+def _only_worker(settings: Settings) -> DistributedContext:
+    slots = settings.dumped["resources"]["slots_per_trial"]
     if slots > 1:
         raise ValueError(
             f"resources.slots_per_trial is {slots} and core.init() got no distributed=; pass for example "

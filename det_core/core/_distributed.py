@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from det_core.comm import Group, Mesh, Notices, Ranks, dumps, loads, loads_all
+from det_core import comm
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -69,7 +69,7 @@ class DistributedContext:
         force_tcp: bool = False,
         timeout: float | None = None,
     ) -> None:
-        ranks = Ranks(rank, size, local_rank, local_size, cross_rank, cross_size)
+        ranks = comm.Ranks(rank, size, local_rank, local_size, cross_rank, cross_size)
         if cross_size > 1 and not chief_ip:
             raise ValueError(
                 f"the workers are on {cross_size} machines, so each must know the chief's: "
@@ -82,13 +82,13 @@ class DistributedContext:
         mesh = None
         if size > 1:
             host = chief_ip if chief_ip and cross_size > 1 else "127.0.0.1"
-            mesh = Mesh(ranks, chief_ip=host, port=pub_port + port_offset, force_tcp=force_tcp, timeout=timeout)
+            mesh = comm.Mesh(ranks, chief_ip=host, port=pub_port + port_offset, force_tcp=force_tcp, timeout=timeout)
         self.rank, self.size = rank, size
         self.local_rank, self.local_size = local_rank, local_size
         self.cross_rank, self.cross_size = cross_rank, cross_size
         self._mesh = mesh
         self._lane = mesh.lane if mesh else None
-        self._notices = mesh.notices if mesh else Notices(Group(None))
+        self._listeners: list[Callable[[str], None]] = []
         self._channels: list[DistributedContext] = []
 
     @classmethod
@@ -183,27 +183,27 @@ class DistributedContext:
         """
         if self._lane is None:
             return [stuff]
-        gathered = self._lane.gather(dumps(stuff))
-        return None if gathered is None else loads_all(gathered, 0, stuff)
+        gathered = self._lane.gather(comm.dumps(stuff))
+        return None if gathered is None else comm.loads_all(gathered, 0, stuff)
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
         """As `gather`, among the workers of this machine: the list goes to local rank 0, in order of local rank."""
         if self._lane is None:
             return [stuff]
-        gathered = self._lane.gather(dumps(stuff), local=True)
-        return None if gathered is None else loads_all(gathered, 0, stuff)
+        gathered = self._lane.gather(comm.dumps(stuff), local=True)
+        return None if gathered is None else comm.loads_all(gathered, 0, stuff)
 
     def allgather(self, stuff: Any) -> list[Any]:
         """Every worker gets the list of every worker's ``stuff`` in order of rank; its own as it is, not a copy."""
         if self._lane is None:
             return [stuff]
-        return loads_all(self._lane.allgather(dumps(stuff)), self.rank, stuff)
+        return comm.loads_all(self._lane.allgather(comm.dumps(stuff)), self.rank, stuff)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
         """As `allgather`, among the workers of this machine, in order of local rank."""
         if self._lane is None:
             return [stuff]
-        return loads_all(self._lane.allgather(dumps(stuff), local=True), self.local_rank, stuff)
+        return comm.loads_all(self._lane.allgather(comm.dumps(stuff), local=True), self.local_rank, stuff)
 
     def broadcast(self, stuff: Any) -> Any:
         """Every worker gets the chief's ``stuff``; the chief the same object. What the others pass is ignored.
@@ -219,16 +219,22 @@ class DistributedContext:
     def _broadcast(self, stuff: Any, *, is_root: bool, local: bool) -> Any:
         if self._lane is None:
             return stuff
-        payload = self._lane.broadcast(dumps(stuff) if is_root else b"", local=local)
-        return stuff if is_root else loads(payload)
+        payload = self._lane.broadcast(comm.dumps(stuff) if is_root else b"", local=local)
+        return stuff if is_root else comm.loads(payload)
 
     def _notify(self, text: str) -> None:
         """Let the chief's listeners know, from any thread, whatever the collectives do."""
-        self._notices.send(text)
+        if self._mesh:
+            self._mesh.notices.send(text)
+        for listener in self._listeners:
+            listener(text)
 
     def _listen(self, callback: Callable[[str], None]) -> None:
         """On the chief: call back with every notice, also those sent before; mostly from a background thread."""
-        self._notices.listen(callback)
+        if self._mesh:
+            self._mesh.notices.listen(callback)
+        else:
+            self._listeners.append(callback)
 
 
 def single_process() -> DistributedContext:

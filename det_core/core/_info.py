@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from det_core.errors import LaunchError
 from det_core.tracking.secret_files import fill
 
@@ -110,9 +108,13 @@ def get_cluster_info() -> ClusterInfo | None:
 
 def _read(path: Path, kind: type[_T]) -> _T | None:
     try:
-        return TypeAdapter(kind).validate_json(path.read_bytes(), strict=True)
+        text = path.read_bytes()
     except FileNotFoundError:
         return None
+    from pydantic import TypeAdapter, ValidationError  # scripts that run by themselves have no such file
+
+    try:
+        return TypeAdapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
         details = "; ".join(": ".join([*map(str, one["loc"]), one["msg"]]) for one in error.errors())
         raise LaunchError(f"{path} is damaged; expected a JSON object as the launcher wrote it: {details}") from error

@@ -9,12 +9,11 @@ import threading
 from collections.abc import Callable
 from enum import Enum
 
-from det_core import events
+from det_core import events, plugins
 from det_core.core._distributed import DistributedContext
 from det_core.core._signals import SignalHandlers
 from det_core.core.agent_channel import SOCKET, AgentChannel
 from det_core.errors import CommError, TrackingError
-from det_core.plugins import emit
 
 _log = logging.getLogger("det.core")
 _LOOK_EVERY = 2.0
@@ -116,7 +115,7 @@ class PreemptContext:
         self._announced = True
         _log.info("asked to leave (%s): finishing the batch, then checkpointing", reason)
         if self._is_chief:
-            emit(events.PreemptionRequested(trial_id=self._trial_id, reason=reason))
+            plugins.emit(events.PreemptionRequested(trial_id=self._trial_id, reason=reason))
 
     def _start(self) -> None:
         self._started = True

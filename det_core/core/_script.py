@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from det_core.config import ExperimentConfig, sample_hyperparameters
 from det_core.core._distributed import DistributedContext
 from det_core.core._info import TrialInfo
+from det_core.core._settings import Settings
 from det_core.core._signals import Terminated
 from det_core.errors import StoreUnsuitable, TrackingError
 from det_core.home import user_name
@@ -36,7 +36,7 @@ def config(given: Mapping[str, Any] | None) -> dict[str, Any]:
     return {**defaults, **given, "searcher": {**defaults["searcher"], **given.get("searcher", {})}}
 
 
-def join(settings: ExperimentConfig, distributed: DistributedContext) -> tuple[TrackingStore, TrialInfo, str]:
+def join(settings: Settings, distributed: DistributedContext) -> tuple[TrackingStore, TrialInfo, str]:
     """Record the script, once for all its workers; the open record, the script's place in it, and the record's id."""
     if distributed.rank == 0:
         store = _open()
@@ -78,14 +78,14 @@ def _open() -> TrackingStore:
         return open_store(f"sqlite:///{directory / 'det.db'}")
 
 
-def _record(store: TrackingStore, settings: ExperimentConfig) -> TrialInfo:
-    seed = settings.reproducibility.experiment_seed
-    hparams = sample_hyperparameters(settings.hyperparameters, random.Random(seed))  # noqa: S311
-    config = keep(settings.dump())
+def _record(store: TrackingStore, settings: Settings) -> TrialInfo:
+    seed = settings.dumped["reproducibility"]["experiment_seed"]
+    hparams = _sample(settings, seed)
+    config = keep(dict(settings.dumped))
     experiment = store.create_experiment(config=config, owner=user_name(), unmanaged=True)
     trial = store.create_trial(experiment.id, hparams=hparams, seed=seed)
-    if settings.searcher.max_length:
-        store.set_searcher_operation(trial.id, settings.searcher.max_length.value)
+    if settings.max_length:
+        store.set_searcher_operation(trial.id, settings.max_length)
     run = store.start_run(trial.id, allocation_id=str(uuid.uuid4()))
     store.set_experiment_state(experiment.id, State.ACTIVE)
     store.set_trial_state(trial.id, State.ACTIVE)
@@ -98,6 +98,14 @@ def _record(store: TrackingStore, settings: ExperimentConfig) -> TrialInfo:
         steps_completed=0,
         trial_run_id=run.run_id,
     )
+
+
+def _sample(settings: Settings, seed: int) -> dict[str, Any]:
+    if not settings.dumped["hyperparameters"]:
+        return {}
+    from det_core.config import sample_hyperparameters
+
+    return sample_hyperparameters(settings.parsed().hyperparameters, random.Random(seed))  # noqa: S311
 
 
 def _final_state(error: BaseException | None) -> State:

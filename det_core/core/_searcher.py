@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from det_core.config import Length, SearcherConfig, Unit
 from det_core.core._distributed import DistributedContext
+from det_core.core._settings import Settings
 from det_core.core._together import everyone
 from det_core.core._train import TrainContext
 from det_core.core._values import number
 from det_core.interfaces.tracking import Run, TrackingStore
+
+if TYPE_CHECKING:
+    from det_core.config import Length, Unit
 
 _MISUSE = (RuntimeError, ValueError)
 """Errors that all workers raise when the chief does. They are sent as text, because others may not unpickle."""
@@ -116,13 +119,13 @@ class SearcherContext:
         run: Run,
         distributed: DistributedContext,
         train: TrainContext,
-        config: SearcherConfig,
+        settings: Settings,
     ) -> None:
         self._store = store
         self._run = run
         self._distributed = distributed
         self._train = train
-        self._config = config
+        self._settings = settings
         self._is_chief = distributed.rank == 0
 
     def operations(
@@ -160,7 +163,7 @@ class SearcherContext:
 
     def get_configured_units(self) -> Unit | None:
         """The unit of the config's ``searcher.max_length``; None if it is a bare number, or missing."""
-        return self._config.unit
+        return self._settings.parsed().searcher.unit
 
     def ordered(self) -> Length | None:
         """How long to train by the present operation, for frameworks; all workers call it in step.
@@ -168,8 +171,10 @@ class SearcherContext:
         None: there is no operation, or it does not say in which unit.
         """
 
+        from det_core.config import Length
+
         def ask() -> Length | None:
-            operation, unit = self._store.searcher_operation(self._run.trial_id), self._config.unit
+            operation, unit = self._store.searcher_operation(self._run.trial_id), self.get_configured_units()
             return Length(operation.length, unit) if operation and unit else None
 
         return everyone(self._distributed).by_chief(ask)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
-from pydantic import ValidationError
-
-from det_core.config import CheckpointStorageConfig, explain_block
+from det_core import storage
 from det_core.errors import StorageError
 from det_core.home import default_storage
 from det_core.interfaces.storage import StorageManager
-from det_core.storage import open_storage
 from det_core.tracking.secret_files import fill
 
 _BUCKETS = {"s3": "s3", "gs": "gcs"}
@@ -28,14 +27,31 @@ def open_block(recorded: Mapping[str, Any]) -> StorageManager:
         StorageError: its plugin does not take the recorded options any more.
         PluginError: its plugin is missing.
     """
+    from pydantic import ValidationError
+
+    from det_core.config import CheckpointStorageConfig, explain_block
+
     whole = fill({"checkpoint_storage": recorded})["checkpoint_storage"]
     try:
         block = CheckpointStorageConfig.model_validate(whole)
     except ValidationError as error:
         problems = explain_block(error, "checkpoint_storage", whole)
     else:
-        return open_storage(block.type, block.options)
+        return storage.open_storage(block.type, block.options)
     raise StorageError(f"cannot open the recorded checkpoint_storage: {problems}")
+
+
+def open_directory(block: Mapping[str, Any]) -> StorageManager:
+    """Open the default store, without the plugins and the models of their configs."""
+    from det_core.storage.directory import DirectoryStorage
+
+    return DirectoryStorage(_Directory(Path(block["container_path"])))
+
+
+@dataclass(frozen=True)
+class _Directory:
+    base: Path
+    is_local: ClassVar[bool] = True
 
 
 def storage_block(given: str | os.PathLike[str] | Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -10,12 +10,11 @@ from operator import index
 from pathlib import Path, PurePath
 from typing import Any
 
-from det_core import events
+from det_core import events, plugins
 from det_core.core._shipper import Shipper
 from det_core.core._tensorboard import Tensorboard, TensorboardMode
 from det_core.core._values import Values
 from det_core.interfaces.tracking import MOST_STEPS, MetricsReport, Run, TrackingStore
-from det_core.plugins import emit
 
 TRAINING = "training"
 VALIDATION = "validation"
@@ -195,7 +194,7 @@ class TrainContext:
     def _written(self, reports: Sequence[MetricsReport]) -> None:
         self._tensorboard.write(reports)
         for report in reports:
-            emit(
+            plugins.emit(
                 events.MetricsReported(
                     trial_id=report.trial_id,
                     run_id=report.run_id,

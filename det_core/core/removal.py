@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from det_core import events, storage
+from det_core import events, plugins, storage
 from det_core.core._storage import open_block
 from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore
-from det_core.plugins import emit
 
 
 def remove(store: TrackingStore, checkpoint: Checkpoint, globs: Sequence[str] = ()) -> dict[str, int]:
@@ -25,5 +24,5 @@ def remove(store: TrackingStore, checkpoint: Checkpoint, globs: Sequence[str] = 
     left = storage.delete(manager, checkpoint.uuid, globs if partly else storage.ALL)
     store.delete_checkpoint(checkpoint.uuid, remaining=left)
     if not left:
-        emit(events.CheckpointDeleted(storage_id=checkpoint.uuid))
+        plugins.emit(events.CheckpointDeleted(storage_id=checkpoint.uuid))
     return left

@@ -5,7 +5,6 @@ Times are UTC and timezone-aware. States are the names of the wire format withou
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +14,6 @@ from typing import Any
 
 from det_core.errors import UnwritableText
 from det_core.interfaces.models import ModelRegistry
-
-REFERENCE_PREFIX = "det-secret:"
-SECRET_REFERENCE = re.compile(REFERENCE_PREFIX + "[0-9a-f]{32}")
-"""Placeholder for a secret in recorded configs. `det_core.tracking.secret_files` keeps the secrets themselves."""
-
 
 MOST_STEPS = 2**63 - 1
 """Maximum number of batches, or of the searcher's units, that can be recorded."""

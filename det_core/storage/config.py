@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, model_validator
 
@@ -22,6 +22,7 @@ class DirectoryConfig(BaseModel):
     """``type: directory``: checkpoints under one directory, created on first use."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    is_local: ClassVar[bool] = True
 
     container_path: PossiblePath
     """Absolute path, or relative to the directory that ``det`` is started in; ``~`` is the home directory."""
@@ -43,6 +44,7 @@ class SharedFSConfig(BaseModel):
     """``type: shared_fs``: checkpoints on a file system that every host mounts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    is_local: ClassVar[bool] = False
 
     host_path: PossiblePath
     """Absolute path of the mounted directory."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
@@ -17,7 +18,6 @@ from det_core.storage._checksum import checksum
 from det_core.storage._durable import sync, sync_file_system
 from det_core.storage._manifest import METADATA_FILE
 from det_core.storage._tree import refuse_outside, walk
-from det_core.storage.config import DirectoryConfig, SharedFSConfig
 
 _READ_ONLY = 0o444
 _FEW = 16
@@ -29,12 +29,21 @@ _THIS_PROCESS = uuid.uuid4().hex[:8]
 _numbers = itertools.count()
 
 
+class Directory(Protocol):
+    """What the config of a store in a directory says."""
+
+    is_local: ClassVar[bool]
+
+    @property
+    def base(self) -> Path: ...
+
+
 class DirectoryStorage(StorageManager):
     """One directory per checkpoint. Each file appears by a rename and is write-protected."""
 
-    def __init__(self, config: DirectoryConfig | SharedFSConfig) -> None:
+    def __init__(self, config: Directory) -> None:
         self._base = config.base
-        if isinstance(config, DirectoryConfig):  # a local disk does not make a thread wait as a network does
+        if config.is_local:  # a local disk does not make a thread wait as a network does
             self.transfers = 1
 
     def local_path(self, storage_id: str) -> Path:

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from det_core.errors import StoreBusy, TrackingError
 from det_core.tracking._database import Database
 from det_core.tracking._outage import Unavailable
+from det_core.tracking._schema import metrics
 from det_core.tracking._types import FINITE
 
 _KEY = 0x646574  # "det": of the advisory lock
@@ -36,6 +37,9 @@ _LIMITS = {
     "tcp_user_timeout": 30_000,
 }
 """libpq options that detect an unreachable host. Options in the URL take precedence."""
+
+for _index in metrics.indexes:
+    _index.dialect_options["postgresql"]["where"] = _index.dialect_options["sqlite"]["where"]
 
 
 class Postgresql(Database):

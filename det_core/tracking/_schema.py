@@ -162,13 +162,14 @@ trial_sources = sa.Table(
 live = metrics.c.archived == sa.false()
 archived = metrics.c.archived == sa.true()
 
+# For SQLite only: `_postgresql` copies the conditions, because naming them here would import its dialect, too.
 _BY_STEP = (metrics.c.trial_id, metrics.c.steps_completed, metrics.c.group)
-sa.Index("metrics_live", *_BY_STEP, unique=True, sqlite_where=live, postgresql_where=live)
-sa.Index("metrics_archived", *_BY_STEP, sqlite_where=archived, postgresql_where=archived)
+sa.Index("metrics_live", *_BY_STEP, unique=True, sqlite_where=live)
+sa.Index("metrics_archived", *_BY_STEP, sqlite_where=archived)
 
 scored = sa.and_(live, metrics.c.searcher_metric.is_not(None))
 for _name, _column in (("value", metrics.c.searcher_metric), ("step", metrics.c.steps_completed)):
-    sa.Index(f"metrics_scored_by_{_name}", metrics.c.trial_id, _column, sqlite_where=scored, postgresql_where=scored)
+    sa.Index(f"metrics_scored_by_{_name}", metrics.c.trial_id, _column, sqlite_where=scored)
 
 checkpoints = sa.Table(
     "checkpoints",

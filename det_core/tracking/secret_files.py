@@ -10,10 +10,9 @@ import uuid
 from pathlib import Path
 from typing import TypeVar, cast
 
-from det_core.config import Secret, map_text, texts
 from det_core.errors import SecretMissing
 from det_core.home import private_directory
-from det_core.interfaces.tracking import REFERENCE_PREFIX, SECRET_REFERENCE
+from det_core.interfaces.secrets import REFERENCE_PREFIX, SECRET_REFERENCE, Secret, map_text, texts
 
 T = TypeVar("T")
 

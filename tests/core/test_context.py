@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -217,3 +218,12 @@ def test_a_user_without_a_name(det_home: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(TrackingError, match="Set DET_HOME to a directory that you can write to"):
         home()
+
+
+def test_a_script_without_a_config_is_recorded_with_all_defaults(store: TrackingStore) -> None:
+    with core.init() as without, core.init(config={"searcher": {"name": "single"}}) as parsed:
+        seeds = {"reproducibility": without.trial.config["reproducibility"]}
+        assert json.dumps(without.trial.config) == json.dumps({**parsed.trial.config, **seeds})
+        assert without.config.dump() == without.trial.config
+        assert without.searcher.get_configured_units() is core.Unit.EPOCHS
+        assert next(without.searcher.operations()).length == 1

@@ -27,7 +27,8 @@ from det_core.cli import main
 from det_core.config import parse_config
 from det_core.core import open_block
 from det_core.errors import ConfigError, SecretMissing, StorageError
-from det_core.interfaces.tracking import SECRET_REFERENCE, Experiment, State, TrackingStore
+from det_core.interfaces.secrets import SECRET_REFERENCE
+from det_core.interfaces.tracking import Experiment, State, TrackingStore
 from det_core.plugins import registry
 from det_core.runner import ExperimentRunner, submit
 from det_core.storage import metadata

@@ -1,0 +1,28 @@
+"""The ``--state`` option, and the exit code of a final state."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from det_core.cli._command import Argument, argument
+from det_core.interfaces.tracking import State
+
+
+def exit_code(state: State) -> int:
+    """0 if and only if the work is done."""
+    return 0 if state is State.COMPLETED else 1
+
+
+def states(kind: type[Enum] = State) -> Argument:
+    """``--state``, which may be repeated."""
+    known = [state.value for state in kind]
+    return argument(
+        "--state",
+        action="append",
+        default=[],
+        dest="states",
+        choices=known,
+        type=str.upper,
+        metavar="STATE",
+        help=f"only in this state, which may be repeated: {', '.join(known)}",
+    )

@@ -1,0 +1,54 @@
+"""Secrets among the texts of a config."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+MASK = "********"
+
+REFERENCE_PREFIX = "det-secret:"
+SECRET_REFERENCE = re.compile(REFERENCE_PREFIX + "[0-9a-f]{32}")
+"""Placeholder for a secret in recorded configs. `det_core.tracking.secret_files` keeps the secrets themselves."""
+
+Location = tuple[str | int, ...]
+"""The keys and indexes that lead to a value."""
+
+
+class Secret(str):
+    """Secret that `ExperimentConfig.dump` found. Its ``repr`` is masked.
+
+    Attributes:
+        public: the beginning that is no secret, such as the ``NAME=`` of an environment variable.
+    """
+
+    public: str
+
+    def __new__(cls, value: str, public: str = "") -> Secret:
+        self = super().__new__(cls, value)
+        self.public = public
+        return self
+
+    def __repr__(self) -> str:
+        return repr(self.public + MASK)
+
+
+def map_text(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a copy of JSON values with every text changed, except keys."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: map_text(item, change) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [map_text(item, change) for item in value]
+    return value
+
+
+def texts(value: Any, location: Location = ()) -> Iterator[tuple[Location, str]]:
+    """Yield every text in JSON values, except keys, with its location."""
+    if isinstance(value, str):
+        yield location, value
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from texts(item, (*location, key))
