@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sqlite3
+import sys
+import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import importlib_metadata
@@ -11,6 +16,7 @@ import pytest
 
 from det_core.core._info import get_cluster_info
 from det_core.plugins import registry
+from det_core.tracking import _sqlite, open_store
 
 # Background jobs of shells and of nohup ignore these signals, and their children would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,6 +32,51 @@ def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for cached in (get_cluster_info, registry):
         cached.cache_clear()
     return home
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return the file of a new record."""
+    path = tmp_path_factory.mktemp("empty") / "det.db"
+    open_store(f"sqlite:///{path}").close()
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="session")
+def installed() -> tuple[list[str], importlib_metadata.EntryPoints]:
+    """Return ``sys.path`` and the entry points found on it."""
+    return list(sys.path), importlib_metadata.entry_points(group="det")
+
+
+@pytest.fixture(autouse=True)
+def _quick_scans(monkeypatch: pytest.MonkeyPatch, installed: tuple[list[str], importlib_metadata.EntryPoints]) -> None:
+    """Scan two hundred distributions once, except for tests that install another."""
+    path, found = installed
+    scan = importlib_metadata.entry_points
+    monkeypatch.setattr(
+        importlib_metadata, "entry_points", lambda group: found if sys.path == path else scan(group=group)
+    )
+
+
+@pytest.fixture(autouse=True)
+def _quick_records(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, empty_database: bytes) -> None:
+    """Let unit tests copy new records and not wait for the medium. Other tests create theirs and write through."""
+    if any(map(request.node.get_closest_marker, ("integration", "slow", "campaign"))):
+        return
+    create = _sqlite._create
+
+    def copy(path: Path) -> None:
+        is_new = not path.exists()
+        create(path)
+        if is_new:
+            path.write_bytes(empty_database)
+            with closing(sqlite3.connect(path)) as connection, connection:
+                connection.execute("PRAGMA synchronous = OFF")
+                connection.execute("UPDATE det_schema SET cluster_id = ?", [uuid.uuid4().hex])
+
+    monkeypatch.setattr(_sqlite, "_create", copy)
+    monkeypatch.setattr(_sqlite, "_SYNCHRONOUS", {True: "OFF", False: "OFF"})
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture

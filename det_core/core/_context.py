@@ -60,6 +60,7 @@ class Context:
 
     @property
     def config(self) -> ExperimentConfig:
+        """The complete experiment config."""
         return self._settings.parsed()
 
     def __enter__(self) -> Self:

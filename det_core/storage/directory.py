@@ -30,7 +30,7 @@ _numbers = itertools.count()
 
 
 class Directory(Protocol):
-    """What the config of a store in a directory says."""
+    """Config of a store in one directory."""
 
     is_local: ClassVar[bool]
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
 
 _PRAGMAS = ("foreign_keys = ON",)
+# With NORMAL a power cut may undo the last transactions, but never one without all later ones. So a COMPLETED
+# checkpoint always has the metrics reported before it. A killed process loses nothing.
+_SYNCHRONOUS = {True: "FULL", False: "NORMAL"}
+"""SQLite's level of durability, by whether a transaction is durable."""
 _PAUSE = 0.01
 """Seconds until the switch to WAL is tried again."""
 _LONGEST_WAIT = 0.5
@@ -143,9 +147,7 @@ def _on_begin(connection: sa.Connection) -> None:
     if not options.get("det_writes"):
         connection.exec_driver_sql("BEGIN")
         return
-    # With NORMAL a power cut may undo the last transactions, but never one without all later ones. So a COMPLETED
-    # checkpoint always has the metrics reported before it. A killed process loses nothing.
-    connection.exec_driver_sql(f"PRAGMA synchronous = {'FULL' if options.get('det_durable') else 'NORMAL'}")
+    connection.exec_driver_sql(f"PRAGMA synchronous = {_SYNCHRONOUS[options.get('det_durable', False)]}")
     # A transaction that reads first and writes later could find itself overtaken, so a writer locks from the start.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import stat
+import sys
 import time
 from pathlib import Path, PurePath
+from types import ModuleType
 
 import pytest
 
@@ -23,6 +25,7 @@ from ..storage.memory import MemoryBucket
 from ..waiting import wait_for
 
 pytest.importorskip("tensorboard")
+sys.modules.setdefault("tensorboard.compat.notf", ModuleType("notf"))  # TensorBoard reads files without TensorFlow
 
 Points = dict[str, list[tuple[int, float]]]
 

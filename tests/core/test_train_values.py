@@ -108,6 +108,7 @@ def test_values_that_do_not_fit_are_named(value: Any, error: type[Exception], me
         Values().copy({}, [{"fine": 1}, {"m": value}])
 
 
+@pytest.mark.integration
 def test_tensors() -> None:
     torch = pytest.importorskip("torch")
     given = {

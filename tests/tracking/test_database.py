@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+@pytest.fixture(autouse=True)
+def _quick_records() -> None:
+    """Create each database from nothing."""
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "det.db"

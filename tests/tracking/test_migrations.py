@@ -14,6 +14,11 @@ from det_core.tracking import _schema, open_store
 from det_core.tracking._scores import best_of_trials
 
 
+@pytest.fixture(autouse=True)
+def _quick_records() -> None:
+    """Create each database from nothing."""
+
+
 @pytest.fixture
 def old(url: str) -> str:
     """The URL of a database as version 1 left it."""
