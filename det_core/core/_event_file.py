@@ -11,8 +11,8 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
 
 import google_crc32c
@@ -49,15 +49,20 @@ class EventFile:
         self._file.close()
 
 
-def scalars(wall_time: float, step: int, values: Mapping[str, float]) -> bytes:
-    """The bytes of one event.
+def scalars(wall_time: float, points: Iterable[tuple[int, Mapping[str, float]]]) -> bytes:
+    """Return the bytes of events, one for each step.
 
     Args:
         wall_time: seconds since 1970.
-        values: tags to numbers; they are kept as 32-bit floats, so larger ones become infinite.
+        points: steps, and the numbers at each by their tags. They are kept as 32-bit floats, so larger ones become
+            infinite.
     """
-    summary = b"".join([_up_to_value(tag) + _float32(value) for tag, value in values.items()])
-    return _record(_WALL_TIME + _double(wall_time) + _STEP + _varint(step) + _SUMMARY + _sized(summary))
+    start = _WALL_TIME + _double(wall_time) + _STEP
+    return b"".join([_record(start + _varint(step) + _SUMMARY + _sized(_summary(values))) for step, values in points])
+
+
+def _summary(values: Mapping[str, float]) -> bytes:
+    return b"".join([_up_to_value(tag) + _float32(value) for tag, value in values.items()])
 
 
 @cache
@@ -90,8 +95,13 @@ def _sized(data: bytes) -> bytes:
 
 
 def _record(data: bytes) -> bytes:
-    length = _length(len(data))
-    return length + _masked_crc(length) + data + _masked_crc(data)
+    return _header(len(data)) + data + _masked_crc(data)
+
+
+@lru_cache
+def _header(size: int) -> bytes:
+    length = _length(size)
+    return length + _masked_crc(length)
 
 
 def _masked_crc(data: bytes) -> bytes:

@@ -85,14 +85,14 @@ class PreemptContext:
         """
         if not self._started:
             raise RuntimeError("the core context is not entered; use it as: with core.init() as core_context")
-        if self._mode is PreemptMode.ChiefOnly and not self._is_chief:
+        if not self._is_chief and self._mode is PreemptMode.ChiefOnly:
             raise RuntimeError(
                 f"rank {self._distributed.rank} called should_preempt(), which PreemptMode.ChiefOnly leaves to "
                 "rank 0; broadcast the chief's answer, or use PreemptMode.WorkersAskChief"
             )
         self._asked = True
         reason = self._reason
-        if self._mode is PreemptMode.WorkersAskChief and self._distributed.size > 1:
+        if self._distributed.size > 1 and self._mode is PreemptMode.WorkersAskChief:
             reason = self._distributed.broadcast(reason)
         if reason is None:
             return False

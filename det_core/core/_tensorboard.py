@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from enum import Enum
 from functools import cache
@@ -88,9 +88,7 @@ class Tensorboard:
         from det_core.core._event_file import EventFile, scalars  # only who reports pays for it
 
         events = [
-            scalars(report.time.timestamp() if report.time else time.time(), step, values)
-            for report in reports
-            for step, values in points(report)
+            scalars(report.time.timestamp() if report.time else time.time(), points(report)) for report in reports
         ]
         try:
             self._file = self._file or EventFile(self.path())
@@ -180,16 +178,16 @@ def points(report: MetricsReport) -> Iterator[tuple[int, dict[str, float]]]:
     in_batches: set[str] = set()
     batches = report.batch_metrics or ()
     for step, batch in enumerate(batches, report.steps_completed - len(batches)):
-        yield from _point(report.group, step, batch.items())
+        if values := _by_tag(report.group, batch):
+            yield step, values
         in_batches.update(batch)
-    rest = (item for item in report.metrics.items() if item[0] not in in_batches)
-    yield from _point(report.group, report.steps_completed, rest)
+    rest = {name: value for name, value in report.metrics.items() if name not in in_batches}
+    if values := _by_tag(report.group, rest):
+        yield report.steps_completed, values
 
 
-def _point(group: str, step: int, metrics: Iterable[tuple[str, Any]]) -> Iterator[tuple[int, dict[str, float]]]:
-    values = {_tag(group, name): value for name, value in metrics if isinstance(value, (int, float))}
-    if values:
-        yield step, values
+def _by_tag(group: str, metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {_tag(group, name): value for name, value in metrics.items() if isinstance(value, (int, float))}
 
 
 @cache

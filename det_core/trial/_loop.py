@@ -199,7 +199,8 @@ class TrialLoop:
 
     def stop(self) -> bool:
         """Return whether to stop training before the end of the chunk. To be called after each batch."""
-        self._note_training()
+        if not self._is_training:
+            self._note_training()
         return self._asked_to_leave()
 
     def _asked_to_leave(self) -> bool:

@@ -104,7 +104,7 @@ def test_only_numbers_are_drawn(tmp_path: Path) -> None:
 def test_each_start_has_a_file_of_its_own(tmp_path: Path) -> None:
     for step in range(3):
         file = EventFile(tmp_path)
-        file.write(scalars(time.time(), step, {"x": step}))
+        file.write(scalars(time.time(), [(step, {"x": step})]))
         file.close()
     assert len(list(tmp_path.iterdir())) == 3
     assert read(tmp_path) == {"x": [(0, 0.0), (1, 1.0), (2, 2.0)]}
@@ -114,14 +114,14 @@ def test_steps_and_tags_of_any_size(tmp_path: Path) -> None:
     events = {0: "a", 127: "é" * 100, 128: "b" * 20_000, 2**40: "c", 2**63 - 1: "d", -3: "e"}
     file = EventFile(tmp_path)
     for step, tag in events.items():
-        file.write(scalars(1.5, step, {tag: 0.5}))
+        file.write(scalars(1.5, [(step, {tag: 0.5})]))
     file.close()
     assert read(tmp_path) == {tag: [(step, 0.5)] for step, tag in events.items()}
 
 
 def test_records_carry_checksums(tmp_path: Path) -> None:
     file = EventFile(tmp_path)
-    file.write(scalars(time.time(), 1, {"x": 1.0}))
+    file.write(scalars(time.time(), [(1, {"x": 1.0})]))
     file.close()
     (path,) = tmp_path.iterdir()
     content = bytearray(path.read_bytes())

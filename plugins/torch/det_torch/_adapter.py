@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -20,7 +21,7 @@ from det_core.trial.generators import derive_seed
 from det_torch import _checkpoint, _reading
 from det_torch._callback import Callbacks
 from det_torch._context import PyTorchTrialContext
-from det_torch._data import AsItIs, Stream, training_data, validation_data
+from det_torch._data import AsItIs, Stream, to_device, training_data, validation_data
 from det_torch._flags import evaluating, flags, set_flags
 from det_torch._metrics import for_callbacks, plain, settle, training_metrics, validation_metrics
 from det_torch._packing import pack, unpack
@@ -30,6 +31,7 @@ from det_torch._slots import SLOTS, gather_parts, in_turn, own_state, seed_slot
 from det_torch._staging import Staging
 from det_torch._styles import steps_of
 from det_torch._trial import PyTorchTrial
+from det_torch.backend import TorchBackend
 
 _log = logging.getLogger("det.torch")
 
@@ -84,7 +86,7 @@ class PyTorchAdapter(TrialAdapter):
         self._rng_state: Mapping[str, Any] | None = None
         self._loss_was_nan = False
         self._names: Collection[str] = ()
-        self._moved = context.to_device if context._moves_batches else _as_is
+        self._moved = partial(to_device, device=context.device) if context._moves_batches else _as_is
         self._staging = Staging()
         context._epoch_len = self._training.batches_per_epoch
         seed_slot(context.distributed, context.get_trial_seed(), 0)
@@ -114,20 +116,19 @@ class PyTorchAdapter(TrialAdapter):
             self._ending.enter_context(self._context._profiler)
 
     def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
-        context, train_batch, profiler = self._context, self._steps.train_batch, self._context._profiler
-        backend = context._backend
-        data, call = self._batches or self._begin_reading(None), self._callbacks.call
+        context, train_batch, profiler = self._context, self._train_batch(), self._context._profiler
+        data, moved, call = self._batches or self._begin_reading(None), self._moved, self._callbacks.call
+        epoch_len = context._epoch_len or sys.maxsize
         rows: list[dict[str, Any]] = []
         with self._noting_errors("training"):
             for _ in range(batches):
-                batch = self._moved(next(data))
-                epoch, ends = context.current_train_epoch(), context.is_epoch_end()
-                if context.is_epoch_start():
+                batch = moved(next(data))
+                epoch, index = divmod(context._batch_idx, epoch_len)
+                if index == 0:
                     call("on_training_epoch_start", epoch)
-                with backend.batch(updates=context._updates()), context._autocast():
-                    rows.append(training_metrics(train_batch(batch, epoch, context._batch_idx)))
+                rows.append(training_metrics(train_batch(batch, epoch, context._batch_idx)))
                 context._end_batch()
-                if ends:
+                if index == epoch_len - 1:
                     call("on_training_epoch_end", epoch)
                 if profiler is not None:
                     profiler.step()
@@ -221,6 +222,19 @@ class PyTorchAdapter(TrialAdapter):
 
     def close(self) -> None:
         self._ending.close()
+
+    def _train_batch(self) -> Callable[[Any, int, int], Any]:
+        """Return the trial's ``train_batch`` with what the backend and mixed precision put around it."""
+        context, train_batch = self._context, self._steps.train_batch
+        backend = context._backend
+        if context._amp is None and type(backend).batch is TorchBackend.batch:
+            return train_batch
+
+        def within(*args: Any) -> Any:
+            with backend.batch(updates=context._updates()), context._autocast():
+                return train_batch(*args)
+
+        return within
 
     def _data(self) -> tuple[Stream, Iterable[Any]]:
         training = self._trial.build_training_data_loader()

@@ -239,8 +239,11 @@ class PyTorchTrialContext(TrialContext):
                 )
             if not self._updates():
                 return
-        step = self._amp.step if self._amp else partial(_amp.step, scaler=scaler)
-        self._backend.step(optimizer, partial(step, optimizer, divisor, clip_grads), clips=clip_grads is not None)
+        if self._amp:
+            run = partial(self._amp.step, optimizer, divisor, clip_grads)
+        else:
+            run = partial(_amp.step, optimizer, divisor, clip_grads, scaler)
+        self._backend.step(optimizer, run, clips=clip_grads is not None)
         if auto_zero_grads:
             optimizer.zero_grad()
 
@@ -336,13 +339,10 @@ class PyTorchTrialContext(TrialContext):
         """Do what waits for the end of ``train_batch``, and go on to the next batch."""
         if self._amp:
             self._amp.update_scale()
-        self._step_lr_schedulers()
-        self._batch_idx += 1
-
-    def _step_lr_schedulers(self) -> None:
         if self.lr_schedulers and self._updates():
             for scheduler in self.lr_schedulers:
                 scheduler._after_update(self._batch_idx, self._aggregation, self._epoch_len)
+        self._batch_idx += 1
 
 
 def choose_gpu(local_rank: int, count: int) -> int:

@@ -56,7 +56,9 @@ class LRScheduler:
         self._scheduler = scheduler
         self._mode = step_mode
         self._frequency = frequency
-        self._last_seen = _clock(scheduler)
+        self._occasions = _OCCASIONS.get(step_mode)
+        self._clocks = _clocks(scheduler)
+        self._last_seen = self._seen()
 
     def get_last_lr(self) -> list[float]:
         """The current learning rate of every parameter group."""
@@ -89,12 +91,11 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._scheduler.load_state_dict(state_dict)
-        self._last_seen = _clock(self._scheduler)
+        self._last_seen = self._seen()
 
     def _after_update(self, batch_idx: int, aggregation: int, epoch_len: int | None) -> None:
         """The optimizer stepped after batch ``batch_idx``, the last of ``aggregation`` batches."""
-        occasions = _OCCASIONS.get(self._mode)
-        if occasions is None:
+        if self._occasions is None:
             return
         if epoch_len is None and self._mode is LRScheduler.StepMode.STEP_EVERY_EPOCH:
             raise InvalidTrial(
@@ -102,24 +103,30 @@ class LRScheduler:
                 "use STEP_EVERY_BATCH with a frequency, or give the dataset a __len__"
             )
         done = batch_idx + 1
-        before, now = (occasions(batches, aggregation, epoch_len or 0) for batches in (done - aggregation, done))
+        before = self._occasions(done - aggregation, aggregation, epoch_len or 0)
+        now = self._occasions(done, aggregation, epoch_len or 0)
         if count := now // self._frequency - before // self._frequency:
             self._step(count)
 
+    def _seen(self) -> list[int]:
+        """Return what every step of the wrapped scheduler changes."""
+        return [clock.last_epoch for clock in self._clocks]
+
     def _step(self, count: int) -> None:
-        if _clock(self._scheduler) != self._last_seen:
+        if self._seen() != self._last_seen:
             raise InvalidTrial(
                 f"the scheduler inside an LRScheduler with step_mode {self._mode.name} was stepped by somebody else; "
                 "remove that call of step(), or use MANUAL_STEP"
             )
         for _ in range(count):
             self._scheduler.step()
-        self._last_seen = _clock(self._scheduler)
+        self._last_seen = self._seen()
 
 
-def _clock(scheduler: Any) -> list[Any]:
-    """What every step changes; a scheduler that is made of others has only theirs."""
-    return [getattr(scheduler, "last_epoch", None), *map(_clock, getattr(scheduler, "_schedulers", ()))]
+def _clocks(scheduler: Any) -> list[Any]:
+    """Return the schedulers whose ``last_epoch`` changes at a step: this one, and those that it is made of."""
+    own = [scheduler] if hasattr(scheduler, "last_epoch") else []
+    return own + [clock for part in getattr(scheduler, "_schedulers", ()) for clock in _clocks(part)]
 
 
 _OCCASIONS: dict[LRScheduler.StepMode, Callable[[int, int, int], int]] = {

@@ -22,7 +22,7 @@ def training_metrics(returned: Any) -> dict[str, Any]:
     metrics = {"loss": returned} if isinstance(returned, torch.Tensor) else returned
     if not isinstance(metrics, dict):
         raise no_loss(returned, "the loss, or a dict of metric names to values")
-    return _hold(metrics)
+    return {name: _held(name, value) for name, value in metrics.items()}
 
 
 def no_loss(returned: Any, expected: str) -> InvalidTrial:
@@ -43,7 +43,7 @@ def validation_metrics(returned: Any, method: str, *, may_be_empty: bool = False
     """
     if not isinstance(returned, dict) or not (returned or may_be_empty):
         raise InvalidTrial(f"{method}() returned {returned!r}; expected a dict of metric names to values")
-    return _hold(returned)
+    return {name: _held(name, value) for name, value in returned.items()}
 
 
 def settle(rows: Sequence[dict[str, Any]]) -> None:
@@ -96,10 +96,6 @@ def _as_numpy(value: Any) -> Any:
     except ValueError:  # lists of different lengths
         return value
     return array[()] if array.dtype.kind in "biuf" else value
-
-
-def _hold(metrics: dict[str, Any]) -> dict[str, Any]:
-    return {name: _held(name, value) for name, value in metrics.items()}
 
 
 def _held(name: str, value: Any) -> Any:
