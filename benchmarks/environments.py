@@ -17,6 +17,7 @@ REQUIREMENTS = {
         "determined==0.38.1",
         "setuptools<81",
         "lightning>=2.5,<3",
+        "pytorch-ignite>=0.5,<0.6",
         "accelerate>=1,<2",
         "tensorboard>=2.18",
     ),

@@ -63,7 +63,7 @@ def by_hand(kind: str, turn: Callable[[], None]) -> None:
 
 
 def det(kind: str, turn: Callable[[], None]) -> None:
-    trainers.det(kind, BATCHES, turn)
+    trainers.det(trainers.Case(kind, BATCHES, BATCHES), turn)
 
 
 TRAINERS = {"by hand": by_hand, "det": det}
@@ -120,7 +120,7 @@ class Contender:
 
     def _read(self) -> float:
         try:
-            return float(self._lines.readline())
+            return float(self._lines.readline().partition(" ")[0])
         except (OSError, ValueError) as error:
             self.close()
             raise self._failed() from error

@@ -1,12 +1,16 @@
 """What each way to train costs per batch, over the same model in a plain PyTorch loop.
 
-    python benchmarks/trainers.py [mlp-100 | mlp-1 | cnn-100 | cnn-1 | start ...]
+    python benchmarks/trainers.py [mlp-100 | mlp-100-scheduler | 1ms-100 | mlp-1 | cnn-100 | cnn-1 | start ...]
 
-A plain loop, det, the system that det replaces, Lightning, Fabric and Accelerate train the same model on the same data,
-each in a process of its own; they take turns, a round of batches each, while the others wait. ``mlp-1`` reports the
-loss of every batch, TensorBoard included, ``mlp-100`` that of every hundredth (det and the original: of all hundred, at
-once). The plain loop reports nothing. Ratios are medians over rounds. ``start`` is the time from the start of the
-process to its first batch.
+A plain loop, Ignite, det, the system that det replaces, Lightning, Fabric and Accelerate train the same model on the
+same data, each in a process of its own. They take turns, a round of batches each, while the others wait. ``mlp-100``
+reports the loss of every hundredth batch, TensorBoard included (det and the original: of all hundred, at once),
+``mlp-1`` that of every batch. The plain loop reports nothing. ``mlp-100-scheduler`` steps a learning rate scheduler,
+too. ``1ms-100`` is a model whose step takes about a millisecond.
+
+CPU time is that of all threads of a process, until what was reported in the round is written. Its ratios are those of
+the fastest rounds, and medians over rounds; the ratio of wall-clock times is a median. Only ratios of CPU time mean
+something on a machine that is not quiet. ``start`` is the time from the start of the process to its first batch.
 """
 
 from __future__ import annotations
@@ -18,32 +22,63 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROUNDS = 15
 BATCH_SIZE = 32
-CASES = {"mlp-100": ("mlp", 100), "mlp-1": ("mlp", 1), "cnn-100": ("cnn", 100), "cnn-1": ("cnn", 1)}
-BATCHES = {"mlp": 1000, "cnn": 300}
-"""Per round."""
+WRITING = 0.4
+"""Seconds after a round in which det writes its last reports; it waits 0.2 s for more of them."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to train, how often to report, and how many batches make a round."""
+
+    kind: str
+    period: int
+    batches: int
+    schedules: bool = False
+    goal: float | None = None
+    """CPU time per batch of det over that of the plain loop, or less."""
+
+
+CASES = {
+    "mlp-100": Case("mlp", 100, 2000, goal=1.08),
+    "mlp-100-scheduler": Case("mlp", 100, 2000, schedules=True, goal=1.08),
+    "1ms-100": Case("wide", 100, 500, goal=1.02),
+    "mlp-1": Case("mlp", 1, 1000),
+    "cnn-100": Case("cnn", 100, 300),
+    "cnn-1": Case("cnn", 1, 300),
+}
 
 
 class Turns:
-    """Called before every batch: at the end of a round it tells the time, and waits for its next turn."""
+    """Called before every batch: at the end of a round it prints times per batch, and waits for its next turn.
 
-    def __init__(self, batches: int) -> None:
+    Args:
+        batches: number of batches in a round.
+        writing: seconds after a round in which CPU time counts as the round's.
+    """
+
+    def __init__(self, batches: int, writing: float = 0.0) -> None:
         self._batches = batches
+        self._writing = writing
         self._count = -1
-        self._start = 0.0
+        self._start = self._cpu = 0.0
 
     def __call__(self) -> None:
         self._count += 1
         if self._count % self._batches:
             return
-        print((time.perf_counter() - self._start) / self._batches * 1e6, flush=True)
+        wall = time.perf_counter() - self._start
+        time.sleep(self._writing)
+        cpu = time.process_time() - self._cpu
+        print(wall / self._batches * 1e6, cpu / self._batches * 1e6, flush=True)
         if not sys.stdin.readline():
             os._exit(0)
-        self._start = time.perf_counter()
+        self._start, self._cpu = time.perf_counter(), time.process_time()
 
 
 def build(kind: str) -> Any:
@@ -63,6 +98,12 @@ def optimizer_of(model: Any) -> Any:
     import torch
 
     return torch.optim.Adam(model.parameters(), lr=0.001)
+
+
+def scheduler_of(optimizer: Any) -> Any:
+    import torch
+
+    return torch.optim.lr_scheduler.StepLR(optimizer, 1000)
 
 
 def dataset() -> Any:
@@ -88,25 +129,53 @@ def forever(batches: Any) -> Iterator[Any]:
         yield from batches
 
 
-def plain(kind: str, period: int, turn: Callable[[], None]) -> None:
-    model, batches = build(kind), loader()
+def plain(case: Case, turn: Callable[[], None]) -> None:
+    model, batches = build(case.kind), loader()
     optimizer = optimizer_of(model)
+    scheduler = scheduler_of(optimizer) if case.schedules else None
     for batch in forever(batches):
         turn()
         optimizer.zero_grad()
         loss_of(model, batch).backward()
         optimizer.step()
+        if scheduler:
+            scheduler.step()
+
+
+def ignite(case: Case, turn: Callable[[], None]) -> None:
+    from ignite.engine import Events, create_supervised_trainer
+    from ignite.handlers import TensorboardLogger
+    from ignite.utils import convert_tensor
+    from torch.nn import functional
+
+    def prepare(batch: Any, device: Any, non_blocking: bool) -> Any:
+        turn()
+        return tuple(convert_tensor(tensor, device=device, non_blocking=non_blocking) for tensor in batch)
+
+    model = build(case.kind)
+    optimizer = optimizer_of(model)
+    trainer = create_supervised_trainer(model, optimizer, functional.cross_entropy, device="cpu", prepare_batch=prepare)
+    if case.schedules:
+        scheduler = scheduler_of(optimizer)
+        trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: scheduler.step())
+    logger = TensorboardLogger(log_dir=".")
+    every = Events.ITERATION_COMPLETED(every=case.period)
+    logger.attach_output_handler(trainer, every, tag="training", output_transform=lambda loss: {"loss": loss})
+    trainer.run(loader(), max_epochs=10**9)
 
 
 def trial_of(pytorch: Any) -> Callable[..., None]:
     """det and the original share an API: the module is all that differs."""
 
-    def train(kind: str, period: int, turn: Callable[[], None]) -> None:
+    def train(case: Case, turn: Callable[[], None]) -> None:
         class Trial(pytorch.PyTorchTrial):
             def __init__(self, context: Any) -> None:
                 self.context = context
-                self.model = context.wrap_model(build(kind))
+                self.model = context.wrap_model(build(case.kind))
                 self.optimizer = context.wrap_optimizer(optimizer_of(self.model))
+                if case.schedules:
+                    every_batch = pytorch.LRScheduler.StepMode.STEP_EVERY_BATCH
+                    context.wrap_lr_scheduler(scheduler_of(self.optimizer), every_batch)
 
             def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
                 turn()
@@ -125,65 +194,72 @@ def trial_of(pytorch: Any) -> Callable[..., None]:
 
         with pytorch.init() as context:
             trainer = pytorch.Trainer(Trial(context), context)
-            trainer.fit(max_length=pytorch.Batch(10**9), reporting_period=pytorch.Batch(period))
+            trainer.fit(max_length=pytorch.Batch(10**9), reporting_period=pytorch.Batch(case.period))
 
     return train
 
 
-def det(kind: str, period: int, turn: Callable[[], None]) -> None:
+def det(case: Case, turn: Callable[[], None]) -> None:
     import det_torch
 
-    trial_of(det_torch)(kind, period, turn)
+    trial_of(det_torch)(case, turn)
 
 
-def original(kind: str, period: int, turn: Callable[[], None]) -> None:
+def original(case: Case, turn: Callable[[], None]) -> None:
     from determined import pytorch
 
-    trial_of(pytorch)(kind, period, turn)
+    trial_of(pytorch)(case, turn)
 
 
-def fabric(kind: str, period: int, turn: Callable[[], None]) -> None:
+def fabric(case: Case, turn: Callable[[], None]) -> None:
     from lightning.fabric import Fabric
     from lightning.fabric.loggers import TensorBoardLogger
 
     whole = Fabric(accelerator="cpu", devices=1, loggers=TensorBoardLogger("."))
-    model = build(kind)
-    model, optimizer = whole.setup(model, optimizer_of(model))
+    model = build(case.kind)
+    optimizer = optimizer_of(model)
+    scheduler = scheduler_of(optimizer) if case.schedules else None
+    model, optimizer = whole.setup(model, optimizer)
     for number, batch in enumerate(forever(whole.setup_dataloaders(loader()))):
         turn()
         optimizer.zero_grad()
         loss = loss_of(model, batch)
         whole.backward(loss)
         optimizer.step()
-        if number % period == 0:
+        if scheduler:
+            scheduler.step()
+        if number % case.period == 0:
             whole.log("loss", loss.item(), number)
 
 
-def accelerate(kind: str, period: int, turn: Callable[[], None]) -> None:
+def accelerate(case: Case, turn: Callable[[], None]) -> None:
     from accelerate import Accelerator
 
     whole = Accelerator(cpu=True, log_with="tensorboard", project_dir=".")
     whole.init_trackers("run")
-    model = build(kind)
+    model = build(case.kind)
     model, optimizer, batches = whole.prepare(model, optimizer_of(model), loader())
+    scheduler = whole.prepare(scheduler_of(optimizer)) if case.schedules else None
     for number, batch in enumerate(forever(batches)):
         turn()
         optimizer.zero_grad()
         loss = loss_of(model, batch)
         whole.backward(loss)
         optimizer.step()
-        if number % period == 0:
+        if scheduler:
+            scheduler.step()
+        if number % case.period == 0:
             whole.log({"loss": loss.item()}, step=number)
 
 
-def lightning(kind: str, period: int, turn: Callable[[], None]) -> None:
+def lightning(case: Case, turn: Callable[[], None]) -> None:
     from lightning.pytorch import LightningModule, Trainer
     from lightning.pytorch.loggers import TensorBoardLogger
 
     class Module(LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.model = build(kind)
+            self.model = build(case.kind)
 
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             turn()
@@ -192,16 +268,24 @@ def lightning(kind: str, period: int, turn: Callable[[], None]) -> None:
             return loss
 
         def configure_optimizers(self) -> Any:
-            return optimizer_of(self.model)
+            optimizer = optimizer_of(self.model)
+            if not case.schedules:
+                return optimizer
+            return [optimizer], [{"scheduler": scheduler_of(optimizer), "interval": "step"}]
 
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
     trainer = Trainer(
-        accelerator="cpu", devices=1, max_epochs=-1, log_every_n_steps=period, logger=TensorBoardLogger("."), **quiet
+        accelerator="cpu",
+        devices=1,
+        max_epochs=-1,
+        log_every_n_steps=case.period,
+        logger=TensorBoardLogger("."),
+        **quiet,
     )
     trainer.fit(Module(), loader())
 
 
-TRAINERS = {f.__name__: f for f in (plain, det, original, fabric, accelerate, lightning)}
+TRAINERS = {f.__name__: f for f in (plain, ignite, det, fabric, original, accelerate, lightning)}
 OURS = ("plain", "det")
 """Those that run in this environment; the others have one of their own."""
 
@@ -228,8 +312,8 @@ class Contender:
         self._read()
         self.first_batch = time.perf_counter() - started
 
-    def round(self) -> float:
-        """Microseconds per batch."""
+    def round(self) -> tuple[float, float]:
+        """Microseconds per batch: by the clock, and of CPU time."""
         assert self._process.stdin
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
@@ -239,45 +323,58 @@ class Contender:
         self._process.kill()
         self._process.wait()
 
-    def _read(self) -> float:
+    def _read(self) -> tuple[float, float]:
         assert self._process.stdout
         for line in self._process.stdout:  # what else is printed there is theirs
             try:
-                return float(line)
+                wall, cpu = map(float, line.split())
             except ValueError:
                 continue
+            return wall, cpu
         raise RuntimeError(f"{self.name} ended with {self._process.wait()}; see its output in its directory")
 
 
-def contend(name: str, kind: str, period: int, directory: Path) -> Contender:
+def contend(name: str, case: str, directory: Path) -> Contender:
     from environments import programs
 
     python = sys.executable if name in OURS else programs("trainers") / "python"
-    return Contender(name, [python, __file__, "--train", name, kind, str(period)], directory)
+    return Contender(name, [python, __file__, "--train", name, case], directory)
 
 
-def compare(contenders: Sequence[Contender], title: str) -> None:
-    """Let them take turns, and print the ratios to the first."""
+def compare(contenders: Sequence[Contender], title: str, *, goal: float | None = None) -> None:
+    """Let them take turns, and print the ratios to the first.
+
+    Args:
+        goal: of the ratio of CPU times for det.
+    """
     for contender in contenders:
         contender.round()  # warms up
     rounds = [[contender.round() for contender in contenders] for _ in range(ROUNDS)]
     for contender in contenders:
         contender.close()
-    print(f"\n{title}: {ROUNDS} rounds")
-    for index, contender in enumerate(contenders):
-        times = [row[index] for row in rounds]
-        ratio = statistics.median(row[index] / row[0] for row in rounds)
+    print(f"\n{title}: {ROUNDS} rounds, us per batch and ratios to {contenders[0].name}")
+    print(f"  {'':11}{'CPU, fastest':>14}{'ratio':>8}{'median':>8}{'wall, median':>14}{'ratio':>8}")
+    for contender, times in zip(contenders, zip(*rounds, strict=True), strict=True):
+        walls, cpus = zip(*times, strict=True)
+        first_walls, first_cpus = zip(*(row[0] for row in rounds), strict=True)
         print(
-            f"  {contender.name:11}{statistics.median(times):8.1f} us/batch  x {contenders[0].name} {ratio:6.3f}",
+            f"  {contender.name:11}{min(cpus):14.1f}{min(cpus) / min(first_cpus):8.3f}{_median(cpus, first_cpus):8.3f}"
+            f"{statistics.median(walls):14.1f}{_median(walls, first_walls):8.3f}"
+            + (f"  goal {goal}" if goal and contender.name == "det" else ""),
             flush=True,
         )
+
+
+def _median(times: Sequence[float], base: Sequence[float]) -> float:
+    """Return the median over rounds of the ratio to another contender's times."""
+    return statistics.median(time / other for time, other in zip(times, base, strict=True))
 
 
 def start(directory: Path) -> None:
     found: dict[str, list[float]] = {name: [] for name in TRAINERS}
     for _ in range(ROUNDS // 2):
         for name, times in found.items():
-            contender = contend(name, "mlp", 100, directory)
+            contender = contend(name, "mlp-100", directory)
             contender.close()
             times.append(contender.first_batch)
     print("\nstart of the process to its first batch")
@@ -290,18 +387,18 @@ def main() -> None:
     if sys.argv[1:2] == ["--train"]:
         import torch
 
-        name, kind, period = sys.argv[2:]
+        name, case = sys.argv[2], CASES[sys.argv[3]]
         torch.set_num_threads(1)
-        TRAINERS[name](kind, int(period), Turns(BATCHES[kind]))
+        TRAINERS[name](case, Turns(case.batches, WRITING))
         return
     with tempfile.TemporaryDirectory() as directory:
-        for case in sys.argv[1:] or [*CASES, "start"]:
-            if case == "start":
+        for title in sys.argv[1:] or [*CASES, "start"]:
+            if title == "start":
                 start(Path(directory))
             else:
-                kind, period = CASES[case]
-                contenders = [contend(name, kind, period, Path(directory)) for name in TRAINERS]
-                compare(contenders, f"{case}, {BATCHES[kind]} batches each")
+                case = CASES[title]
+                contenders = [contend(name, title, Path(directory)) for name in TRAINERS]
+                compare(contenders, f"{title}, {case.batches} batches each", goal=case.goal)
 
 
 if __name__ == "__main__":
