@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import date
 from enum import Enum
-from itertools import chain
 from numbers import Real
 from typing import Any
 
@@ -19,7 +18,7 @@ _DEEPEST = 50
 
 _log = logging.getLogger("det.core")
 _FLAT = frozenset((float, int, bool))
-_DICT = frozenset((dict,))
+_STRING = frozenset((str,))
 
 
 class Values:
@@ -55,16 +54,13 @@ class Values:
             ValueError: more than `MOST` numbers and characters.
         """
         room = _Room()
-        [copied] = self._all([metrics], room)
-        return copied, None if batch_metrics is None else self._all(list(batch_metrics), room)
-
-    def _all(self, rows: Sequence[Mapping[str, Any]], room: _Room) -> list[dict[str, Any]]:
-        if _DICT.issuperset(map(type, rows)) and _are_flat(rows) and (size := sum(map(len, rows))) <= room.left:
-            room.left -= size
-            return list(map(dict, rows))
-        return [self._metrics(metrics, room) for metrics in rows]
+        copied = self._metrics(metrics, room)
+        return copied, None if batch_metrics is None else [self._metrics(batch, room) for batch in batch_metrics]
 
     def _metrics(self, metrics: Mapping[str, Any], room: _Room) -> dict[str, Any]:
+        if type(metrics) is dict and _is_flat(metrics) and len(metrics) <= room.left and _are_names(metrics):
+            room.left -= len(metrics)
+            return metrics.copy()
         if not isinstance(metrics, Mapping):
             raise TypeError(f"metrics are a {_kind(metrics)}; expected a mapping such as {{'loss': 0.5}}")
         copied: dict[str, Any] = {}
@@ -188,14 +184,13 @@ def _name(key: object) -> str:
     raise TypeError(f"has the name {key!r}; expected a string")
 
 
-def _are_flat(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether all values of these dicts are numbers, and all names are plain text: the usual case."""
-    values = chain.from_iterable(map(dict.values, rows))
-    return _FLAT.issuperset(map(type, values)) and all(map(_is_name, set().union(*rows)))
+def _is_flat(metrics: Mapping[str, Any]) -> bool:
+    return _FLAT.issuperset(map(type, metrics.values())) and _STRING.issuperset(map(type, metrics))
 
 
-def _is_name(key: object) -> bool:
-    return type(key) is str and key != "" and key.isascii() and "\0" not in key
+def _are_names(metrics: Mapping[str, Any]) -> bool:
+    text = "".join(metrics)
+    return "" not in metrics and text.isascii() and "\0" not in text
 
 
 def _kind(value: object) -> str:

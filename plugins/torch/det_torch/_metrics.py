@@ -19,10 +19,11 @@ def training_metrics(returned: Any) -> dict[str, Any]:
     Raises:
         InvalidTrial: it is neither a loss nor a dict of metrics, or has a value that is no metric.
     """
-    metrics = {"loss": returned} if isinstance(returned, torch.Tensor) else returned
-    if not isinstance(metrics, dict):
-        raise no_loss(returned, "the loss, or a dict of metric names to values")
-    return {name: _held(name, value) for name, value in metrics.items()}
+    if not isinstance(returned, dict):
+        if not isinstance(returned, torch.Tensor):
+            raise no_loss(returned, "the loss, or a dict of metric names to values")
+        returned = {"loss": returned}
+    return {name: _held(name, value) for name, value in returned.items()}
 
 
 def no_loss(returned: Any, expected: str) -> InvalidTrial:
@@ -51,7 +52,7 @@ def settle(rows: Sequence[dict[str, Any]]) -> None:
     pending: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         for name, value in row.items():
-            if isinstance(value, torch.Tensor):
+            if type(value) is not float and isinstance(value, torch.Tensor):
                 pending.setdefault((name, value.shape, value.dtype, value.device), []).append(row)
     for (name, *_), holders in pending.items():
         values = torch.stack([row[name] for row in holders]).tolist()
