@@ -1,4 +1,4 @@
-"""What each way to train costs per batch, over the same model in a plain PyTorch loop.
+"""Time per batch of several training loops, compared with a plain PyTorch loop over the same model.
 
     python benchmarks/trainers.py [mlp-100 | mlp-100-scheduler | 1ms-100 | mlp-1 | cnn-100 | cnn-1 | start ...]
 
@@ -29,12 +29,12 @@ from typing import Any
 ROUNDS = 15
 BATCH_SIZE = 32
 WRITING = 0.4
-"""Seconds after a round in which det writes its last reports; it waits 0.2 s for more of them."""
+"""Seconds after a round in which det writes its last reports. It waits 0.2 s for more of them."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What to train, how often to report, and how many batches make a round."""
+    """A model, the period of its reports, and the number of batches in a round."""
 
     kind: str
     period: int
@@ -55,7 +55,7 @@ CASES = {
 
 
 class Turns:
-    """Called before every batch: at the end of a round it prints times per batch, and waits for its next turn.
+    """Function to call before every batch. After a round it prints times per batch and waits for its next turn.
 
     Args:
         batches: number of batches in a round.
@@ -313,7 +313,7 @@ class Contender:
         self.first_batch = time.perf_counter() - started
 
     def round(self) -> tuple[float, float]:
-        """Microseconds per batch: by the clock, and of CPU time."""
+        """Train one round. Returns microseconds per batch by the clock, and of CPU time."""
         assert self._process.stdin
         self._process.stdin.write("go\n")
         self._process.stdin.flush()

@@ -124,7 +124,7 @@ class LRScheduler:
 
 
 def _clocks(scheduler: Any) -> list[Any]:
-    """Return the schedulers whose ``last_epoch`` changes at a step: this one, and those that it is made of."""
+    """Return this scheduler and those that it is made of, as far as they count their steps."""
     own = [scheduler] if hasattr(scheduler, "last_epoch") else []
     return own + [clock for part in getattr(scheduler, "_schedulers", ()) for clock in _clocks(part)]
 

@@ -1,4 +1,4 @@
-"""How many functions of det run for each batch: what training costs beside the trial's own code."""
+"""Number of calls that det makes for each batch, beside the trial's own code."""
 
 from __future__ import annotations
 
