@@ -1,4 +1,4 @@
-"""A bucket: one request of boto3 per method. Importing this module imports boto3."""
+"""A bucket: one request per method. Importing this module imports botocore."""
 
 from __future__ import annotations
 

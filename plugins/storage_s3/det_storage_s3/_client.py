@@ -1,4 +1,4 @@
-"""boto3's client, as det needs it."""
+"""botocore's client, as det needs it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from hashlib import md5
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import boto3.session
+import botocore.session
+import urllib3
 from botocore.config import Config
+from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
-from pydantic import SecretStr
 
 from det_storage_s3._config import S3Config
+from det_storage_s3._object_client import ObjectClient
 
 _CONNECT: Final = 10.0
 """Seconds."""
@@ -36,25 +38,27 @@ def connect(config: S3Config, connections: int) -> Any:
         request_checksum_calculation=checksums,
         response_checksum_validation=checksums,
     )
-    client = boto3.session.Session().client(
-        "s3",
-        aws_access_key_id=_plain(config.access_key),
-        aws_secret_access_key=_plain(config.secret_key),
-        endpoint_url=config.endpoint_url,
-        region_name=config.region,
-        config=options,
-    )
+    session = botocore.session.Session()
+    if config.access_key and config.secret_key:
+        session.set_credentials(config.access_key.get_secret_value(), config.secret_key.get_secret_value())
+    client = session.create_client("s3", endpoint_url=config.endpoint_url, region_name=config.region, config=options)
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register_last(f"before-call.s3.{operation}", _send_at_once)
     if checksums == "when_required":
         client.meta.events.register("before-call.s3.DeleteObjects", _sum_by_md5)
     if config.endpoint_url:  # AWS needs no probe, and a gateway endpoint may let only S3 requests pass
         _knock(config.endpoint_url, min(_CONNECT, config.timeout))
-    return client
-
-
-def _plain(secret: SecretStr | None) -> str | None:
-    return secret.get_secret_value() if secret else None
+    credentials = session.get_credentials()
+    if credentials is None or get_environ_proxies(client.meta.endpoint_url):
+        return client
+    pools = urllib3.PoolManager(
+        maxsize=connections,
+        timeout=config.timeout,
+        socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)],
+        cert_reqs="CERT_REQUIRED",
+        ca_certs=get_cert_path(session.get_config_variable("ca_bundle") or True),
+    )
+    return ObjectClient(client, config.bucket, credentials, pools)
 
 
 def _send_at_once(params: dict[str, Any], **_: object) -> None:

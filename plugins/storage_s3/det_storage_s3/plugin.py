@@ -1,4 +1,4 @@
-"""How det-storage-s3 joins det. Light: importing this module does not import boto3."""
+"""How det-storage-s3 joins det. Light: importing this module does not import botocore."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def det_storage() -> Iterator[StorageSpec]:
         name="s3",
         target="det_storage_s3._bucket:open_storage",
         config_model="det_storage_s3._config:S3Config",
-        install="pip install boto3",
+        install="pip install botocore",
     )

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +14,7 @@ import google_crc32c
 import pytest
 from det_storage_s3._bucket import S3Bucket
 from det_storage_s3._config import S3Config
+from recorder import Answer, Request, Server, recording
 
 from det_core.errors import StorageError
 from det_core.interfaces.objects import Transient
@@ -27,83 +25,10 @@ DONE = b"<CompleteMultipartUploadResult><Key>k</Key><ETag>t</ETag></CompleteMult
 GONE = b"<Error><Code>NoSuchUpload</Code></Error>"
 
 
-@dataclass
-class Request:
-    method: str
-    url: str
-    headers: dict[str, str]
-    body: bytes
-
-
-@dataclass
-class Answer:
-    """``length`` is what the header says, if not the truth."""
-
-    body: bytes = b""
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    length: int | None = None
-    after: float = 0
-
-
-Answers = Callable[[Request], Answer]
-
-
-class Server(ThreadingHTTPServer):
-    """Records requests, and answers as `answers` says."""
-
-    daemon_threads = True
-    answers: Answers = staticmethod(lambda request: Answer())
-    reads_slowly = False
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.requests: list[Request] = []
-
-    def handle_error(self, *args: Any) -> None:
-        """Clients give up, which is the point."""
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Server
-    protocol_version = "HTTP/1.1"
-
-    def _answer(self) -> None:
-        size, body = int(self.headers.get("Content-Length", 0)), b""
-        while len(body) < size:
-            body += self.rfile.read(min(size - len(body), 1 << 20))
-            time.sleep(0.2 if self.server.reads_slowly else 0)
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        request = Request(self.command, self.path, headers, body)
-        self.server.requests.append(request)
-        answer = self.server.answers(request)
-        time.sleep(answer.after)
-        self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer.body) if answer.length is None else answer.length))
-        self.end_headers()
-        self.wfile.write(answer.body)
-        self.close_connection = answer.length is not None
-
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer
-
-    def log_message(self, *args: Any) -> None:
-        """Nothing."""
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with recording() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def connect(server: Server, **keys: Any) -> S3Bucket:
