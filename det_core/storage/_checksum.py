@@ -38,24 +38,28 @@ def checksum(source: Path, copy_to: int | None = None, *, sync: bool = False) ->
     """
     descriptor = os.open(source, os.O_RDONLY)
     try:
-        size = os.fstat(descriptor).st_size
-        if size <= _PART:
-            return _ended(_read(descriptor, 0, copy_to, sync=False), copy_to)
-        parts: dict[int, Entry] = {}
+        first = os.pread(descriptor, _PIECE, 0)
+        if len(first) < _PIECE:
+            return _small(first, copy_to)
+        size, parts = os.fstat(descriptor).st_size, {}
 
         def read(start: int) -> None:
-            parts[start] = _read(descriptor, start, copy_to, sync=sync)
+            parts[start] = _read(descriptor, start, copy_to, sync=sync and size > _PART)
 
         in_parallel(read, range(0, size, _PART), threads=_THREADS)
-        return _ended(combine([parts[start] for start in sorted(parts)]), copy_to)
+        whole = combine([parts[start] for start in sorted(parts)])
+        if copy_to is not None:
+            os.ftruncate(copy_to, whole.size)  # the file may end in a hole
+        return whole
     finally:
         os.close(descriptor)
 
 
-def _ended(whole: Entry, copy: int | None) -> Entry:
-    if copy is not None:
-        os.ftruncate(copy, whole.size)  # the file may end in a hole
-    return whole
+def _small(content: bytes, copy_to: int | None) -> Entry:
+    """Handle a file that is read at once, without the system calls that only larger files need."""
+    if copy_to is not None:
+        write(copy_to, content, 0)
+    return Entry(len(content), f"{google_crc32c.value(content):08x}")
 
 
 def combine(parts: Sequence[Entry]) -> Entry:

@@ -137,18 +137,22 @@ def _checked(storage_id: str) -> str:
 
 
 def _copy(source: Path, partial: str) -> str:
-    with os.fdopen(_create(partial), "wb", buffering=0) as file:
-        return checksum(source, copy_to=file.fileno(), sync=True).crc32c
+    copy = _create(partial)
+    try:
+        return checksum(source, copy_to=copy, sync=True).crc32c
+    finally:
+        os.close(copy)
 
 
 def _create(path: str) -> int:
     """Open a new file; its directories are made when they are missing, not asked for each time."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     for _ in range(_TRIES):
-        with suppress(FileNotFoundError):
+        try:
             return os.open(path, flags, _READ_ONLY)
-        with suppress(FileNotFoundError, FileExistsError):
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError:
+            with suppress(FileNotFoundError, FileExistsError):
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, flags, _READ_ONLY)
 
 
