@@ -69,7 +69,7 @@ class Source:
     """
 
     def __init__(self, path: Path, *, grows: bool = False) -> None:
-        self.path = path
+        self.path, self._name = path, os.fspath(path)
         self._grows = grows
         self._before = self._stat()
         self.size = self._before.st_size
@@ -95,7 +95,7 @@ class Source:
 
     def _stat(self) -> os.stat_result:
         try:
-            return self.path.stat()
+            return os.stat(self._name)  # noqa: PTH116  # pathlib would take as long as the system call
         except FileNotFoundError as error:
             raise self._vanished() from error
 
