@@ -21,7 +21,9 @@ def in_parallel(
     waiting = list(items)
     errors: list[BaseException] = []
     shared = iter(waiting)
-    ended: SimpleQueue[None] = SimpleQueue()
+    began: list[None] = []
+    ended: list[None] = []
+    woken: SimpleQueue[None] = SimpleQueue()
 
     def drain() -> None:
         for item in shared:
@@ -34,25 +36,27 @@ def in_parallel(
                 on_error()
 
     def help_out() -> None:
+        began.append(None)
         try:
             drain()
         finally:
-            ended.put(None)
+            ended.append(None)
+            woken.put(None)
 
-    helpers = 0
     try:
         for _ in range(min(threads, len(waiting)) - 1):
             threading.Thread(target=help_out).start()
-            helpers += 1
         drain()
     except BaseException as error:  # noqa: BLE001
         errors.append(error)
-    while helpers:
+    # A thread that has not begun by now finds nothing to do. The lists, not the queue, say how many are left, because a
+    # signal may raise after the queue has been read. Not `join`: if a signal interrupts it, CPython 3.11 considers the
+    # thread ended.
+    while len(ended) < len(began):
         try:
             if errors:
                 on_error()
-            ended.get()  # not `join`: if a signal interrupts it, CPython 3.11 considers the thread ended
-            helpers -= 1
+            woken.get()
         except BaseException as error:  # noqa: BLE001
             errors.append(error)
     if errors:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,6 +113,27 @@ def test_what_a_signal_raises_waits_for_the_threads(stop: type[BaseException]) -
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert len(done) == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a weak reference's callback
+def test_a_signal_at_any_moment_ends_the_wait() -> None:
+    """One between reading the queue of ended threads and counting them made the wait endless."""
+
+    def handle(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    chance = random.Random(5)
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        for _ in range(300):
+            ended: list[int] = []
+            with suppress(KeyboardInterrupt, RuntimeError):  # CPython's, if it interrupts the start of a thread
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 2e-3))
+                in_parallel(ended.append, range(50), threads=8)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("count", [3, 40])
