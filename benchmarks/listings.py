@@ -134,7 +134,7 @@ def _multiply(connection: sa.Connection, table: sa.Table, row: int, by: Any, **c
 
 def _add_reports(connection: sa.Connection, experiment_id: int, reports: int) -> None:
     step = _series(reports).c.i
-    loss = 1.0 / step + (step * 7919 % 1000) / 1e4
+    loss = 1.0 / step + (step % 1000 * 7919 % 1000) / 1e4
     columns = ("trial_id", "run_id", "steps_completed", "group", "metrics", "time", "archived", "searcher_metric")
     for group, chosen, text, value in (
         ("training", step % 10 != 0, _text('{"loss":', loss, ',"accuracy":0.5,"lr":0.001}'), sa.null()),

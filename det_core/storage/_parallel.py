@@ -43,20 +43,25 @@ def in_parallel(
             ended.append(None)
             woken.put(None)
 
+    def wait_for_helpers() -> None:
+        # A thread that has not begun by now finds nothing to do. The lists, not the queue, say how many are left,
+        # because a signal may raise after the queue has been read. Not `join`: if a signal interrupts it, CPython 3.11
+        # considers the thread ended.
+        while len(ended) < len(began):
+            if errors:
+                on_error()
+            woken.get()
+
     try:
         for _ in range(min(threads, len(waiting)) - 1):
             threading.Thread(target=help_out).start()
         drain()
     except BaseException as error:  # noqa: BLE001
         errors.append(error)
-    # A thread that has not begun by now finds nothing to do. The lists, not the queue, say how many are left, because a
-    # signal may raise after the queue has been read. Not `join`: if a signal interrupts it, CPython 3.11 considers the
-    # thread ended.
-    while len(ended) < len(began):
+    while True:
         try:
-            if errors:
-                on_error()
-            woken.get()
+            wait_for_helpers()
+            break
         except BaseException as error:  # noqa: BLE001
             errors.append(error)
     if errors:

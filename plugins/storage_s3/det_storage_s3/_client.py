@@ -1,4 +1,4 @@
-"""botocore's client, as det needs it."""
+"""boto3's client, as det needs it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from hashlib import md5
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import boto3.session
 import botocore.session
 import urllib3
 from botocore.config import Config
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies, parse_timestamp
+from pydantic import SecretStr
 
 from det_storage_s3._config import S3Config
 from det_storage_s3._object_client import ObjectClient
@@ -39,11 +41,15 @@ def connect(config: S3Config, connections: int) -> Any:
         request_checksum_calculation=checksums,
         response_checksum_validation=checksums,
     )
-    session = botocore.session.Session()
-    if config.access_key and config.secret_key:
-        session.set_credentials(config.access_key.get_secret_value(), config.secret_key.get_secret_value())
-    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
-    client = session.create_client("s3", endpoint_url=config.endpoint_url, region_name=config.region, config=options)
+    settings = botocore.session.get_session()
+    settings.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
+    session = boto3.session.Session(
+        _plain(config.access_key),
+        _plain(config.secret_key),
+        region_name=config.region,
+        botocore_session=settings,
+    )
+    client = session.client("s3", endpoint_url=config.endpoint_url, config=options)
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register_last(f"before-call.s3.{operation}", _send_at_once)
     if checksums == "when_required":
@@ -58,7 +64,7 @@ def connect(config: S3Config, connections: int) -> Any:
         timeout=config.timeout,
         socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)],
         cert_reqs="CERT_REQUIRED",
-        ca_certs=get_cert_path(session.get_config_variable("ca_bundle") or True),
+        ca_certs=get_cert_path(settings.get_config_variable("ca_bundle") or True),
     )
     return ObjectClient(client, config.bucket, credentials, pools)
 
@@ -70,6 +76,10 @@ def _parse_time(text: str) -> datetime:
     except ValueError:
         header: datetime = parse_timestamp(text)
         return header
+
+
+def _plain(secret: SecretStr | None) -> str | None:
+    return secret.get_secret_value() if secret else None
 
 
 def _send_at_once(params: dict[str, Any], **_: object) -> None:
