@@ -1,4 +1,4 @@
-"""What the Core API reads from an experiment config."""
+"""Settings that the Core API reads from an experiment config."""
 
 from __future__ import annotations
 
@@ -92,17 +92,22 @@ _DEFAULTS: Mapping[str, Any] = {
     "tensorboard_storage": None,
     "workspace": "",
 }
-"""Dump of a script's shortest config. A script without a config need not import pydantic and the models."""
+"""Config of a script that gives none, as `ExperimentConfig.dump` returns it.
+
+It is spelled out so that such a script imports neither pydantic nor the models. A test compares it with them."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A valid config."""
+    """A valid config.
+
+    Attributes:
+        dumped: result of `ExperimentConfig.dump`.
+        parsed: returns the config itself.
+    """
 
     dumped: Mapping[str, Any]
-    """What `ExperimentConfig.dump` returns."""
     parsed: Callable[[], ExperimentConfig]
-    """Returns the config itself."""
 
     @property
     def max_length(self) -> int | None:
@@ -124,7 +129,7 @@ def parse_settings(config: Mapping[str, Any]) -> Settings:
 
 
 def default_settings(config: Mapping[str, Any]) -> Settings:
-    """Return the settings of a script that says nothing but its ``name`` and ``entrypoint``."""
+    """Return the settings of a script that gives only ``name`` and ``entrypoint``."""
     dumped = {
         **_DEFAULTS,
         "name": config["name"],
