@@ -23,8 +23,8 @@ tests_of = $(if $(filter core,$(1)),tests,plugins/$(1)/tests)
 test-% more-% unit-% soak: export OMP_NUM_THREADS := 1
 
 MORE := slow or campaign
-# Two suites at a time: tests wait more than they compute.
-SIDE_BY_SIDE := $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target
+# More suites at a time than there usually are cores: tests wait more than they compute.
+SIDE_BY_SIDE := $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target
 PYTEST := $(BIN)/pytest --durations=8
 
 .PHONY: demo test test-more set-up unit gpu soak lint bench debian clean
