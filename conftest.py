@@ -20,7 +20,7 @@ BUDGETS = {
     "plugins/storage_gcs/tests": 30,
     "plugins/compat/tests": 15,
 }
-"""CPU seconds of each suite in ``make test``, child processes included. With the set-up and Horovod's build, 32 minutes."""
+"""CPU seconds of each suite in ``make test``, child processes included. With set-up and Horovod's build, 32 minutes."""
 
 REPEATED = {
     "plugins/horovod/tests/test_training.py": ("adversaries", "a_stop_that_one_slot_requests", "a_stuck_slot"),
