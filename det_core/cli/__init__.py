@@ -1,4 +1,8 @@
-"""The ``det`` program. Exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 Ctrl-C, 143 SIGTERM."""
+"""The ``det`` program.
+
+The exit code is 0 for success, 1 for a failure, 2 for wrong usage or a wrong config, 129 after SIGHUP, 130 after
+Ctrl-C, 141 after a broken pipe and 143 after SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,10 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code.
 
     Args:
-        argv: the arguments after the program's name; None = those of this process.
+        argv: arguments after the program's name, or None for those of this process.
     """
     arguments = sys.argv[1:] if argv is None else argv
-    if arguments[:1] == ["--version"]:  # answered before anything is imported: shells and scripts ask often
+    if arguments[:1] == ["--version"]:  # needs no imports, because shells and scripts ask for it often
         print(f"det {__version__}")
         return 0
     from det_core.cli._program import run

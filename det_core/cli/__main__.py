@@ -1,4 +1,4 @@
-"""``python -m det_core.cli`` is ``det``."""
+"""Entry point of ``python -m det_core.cli``, which is the same as ``det``."""
 
 from __future__ import annotations
 

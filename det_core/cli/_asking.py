@@ -1,4 +1,4 @@
-"""Asking the person at the terminal before something is gone."""
+"""Confirmation by the person at the terminal before something is removed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from det_core.tracking.printable import printable
 
 
 def agreed(question: str, notes: Iterable[str] = (), *, as_json: bool) -> bool:
-    """Whether the answer is yes.
+    """Ask the person at the terminal, and return whether the answer is yes.
 
     Args:
-        notes: lines to know before answering.
+        question: the question, to be answered with yes or no.
+        notes: lines to print before the question.
+        as_json: whether the command prints JSON, so that it cannot ask.
 
     Raises:
-        UsageError: nobody can be asked.
+        UsageError: the command prints JSON, or stdin is not a terminal.
     """
     if as_json or not sys.stdin.isatty():
         raise UsageError("nobody can be asked here whether to remove for good; if so, pass --yes")
@@ -25,5 +27,5 @@ def agreed(question: str, notes: Iterable[str] = (), *, as_json: bool) -> bool:
         print(note)
     answer = ""
     with suppress(EOFError):  # Ctrl-D
-        answer = input(f"{printable(question)} [y/N] ")  # Python writes the prompt past `sys.stdout`
+        answer = input(f"{printable(question)} [y/N] ")  # the prompt bypasses `sys.stdout`, which would clean it
     return answer.lower() in ("y", "yes")

@@ -1,4 +1,4 @@
-"""What `det doctor` looks at, one function for each check."""
+"""Checks of `det doctor`, one function for each."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from det_core.config import ExperimentConfig
 
 _LONGEST_REHEARSAL = 120.0
-"""Seconds for workers to start, which may import a framework, meet and leave."""
+"""Time limit of a rehearsal in seconds. The workers start, may import a framework, connect and exit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What one check found; ``detail`` says what to do if it is not ok."""
+    """Result of one check. If it failed, ``detail`` says what to do."""
 
     check: str
     ok: bool
@@ -45,10 +45,13 @@ class Finding:
 
 
 def examine(config: ExperimentConfig | None) -> Iterator[Finding]:
-    """Run all checks, each to its end whatever the others find.
+    """Run all checks, even if some of them fail.
 
     Args:
-        config: what shall run here; None = anything that is installed.
+        config: the experiment that will run on this machine, or None to check everything that is installed.
+
+    Yields:
+        The result of each check, in a fixed order.
     """
     for name, look in _CHECKS.items():
         try:
@@ -71,7 +74,7 @@ def _plugins(_: ExperimentConfig | None) -> str:
 
 def _record(_: ExperimentConfig | None) -> str:
     with open_store(wait=10) as store:
-        with suppress(RecordNotFound):  # it got as far as a write that would change nothing
+        with suppress(RecordNotFound):  # the write reached the store, where it changes nothing
             store.release_lease(0, "doctor")
         return store.url
 
@@ -126,7 +129,7 @@ def _rehearsal(config: ExperimentConfig | None) -> str:
 
 
 def _backends(config: ExperimentConfig | None) -> list[str]:
-    """Those that the config needs: one, or none."""
+    """Return the names of the backends that the config needs, which is at most one. Without a config return all."""
     if config is None:
         return registry().names("backend")
     spec = backends.choose(config, None, os.environ)
@@ -134,7 +137,7 @@ def _backends(config: ExperimentConfig | None) -> list[str]:
 
 
 def _rehearse(name: str, config: ExperimentConfig | None) -> str:
-    """Really start the workers that a trial would have; what their chief says."""
+    """Start the workers that a trial would have, and return the output of their chief."""
     slots = max(config.resources.slots_per_trial, 1) if config else 2
     block = fill(config.dump()).get("distributed") if config else None
     options = {key: value for key, value in (block or {}).items() if key != "backend" and value is not None}

@@ -1,4 +1,4 @@
-"""Commands as tables: what each parser accepts, and which function runs it."""
+"""Tables of commands, with the arguments that each accepts and the function that runs it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TERMINATED = 143
 
 
 class UsageError(DetError):
-    """The command line is wrong."""
+    """Error of a wrong command line."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises `UsageError` instead of leaving the program, so that ``--json`` covers it too."""
+    """Argument parser that raises `UsageError` instead of exiting, so that ``--json`` covers these errors, too."""
 
     def error(self, message: str) -> NoReturn:
         complain(self, message)
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Argument:
-    """What ``add_argument`` takes; make it with `argument`."""
+    """Arguments of one call of ``add_argument``. To create one, call `argument`."""
 
     flags: tuple[str, ...]
     options: dict[str, Any]
@@ -42,21 +42,21 @@ class Command:
 
     name: str
     run: Callable[[argparse.Namespace], int] | None
-    """Does the work and returns the exit code; None for a group."""
+    """Function that runs the command and returns the exit code, or None for a group."""
     help: str
     arguments: Sequence[Argument] = ()
     aliases: Sequence[str] = ()
     commands: Sequence[Command] = ()
-    """What a group consists of."""
+    """Commands of a group."""
 
 
 def argument(*flags: str, **options: Any) -> Argument:
-    """Takes what `argparse.ArgumentParser.add_argument` takes."""
+    """Return the arguments of one call of `argparse.ArgumentParser.add_argument`."""
     return Argument(flags, options)
 
 
 def add_commands(parser: argparse.ArgumentParser, commands: Sequence[Command]) -> None:
-    """Make the parser a group of commands."""
+    """Turn the parser into a group of commands."""
     parser.set_defaults(run=lambda _: ask_for_command(parser))
     group = parser.add_subparsers(title="commands", metavar="COMMAND", dest=f"{parser.prog} command")
     for command in commands:
@@ -69,23 +69,35 @@ def add_commands(parser: argparse.ArgumentParser, commands: Sequence[Command]) -
 
 
 def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[Argument]) -> None:
-    """Add each argument of a table."""
+    """Add all arguments of a table to the parser."""
     for one in arguments:
         parser.add_argument(*one.flags, **one.options)
 
 
 def complain(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """Refuse the command line, with the usage that was expected."""
+    """Reject the command line and show the expected usage.
+
+    Raises:
+        UsageError: always.
+    """
     raise UsageError(f"{message}\n{parser.format_usage().rstrip()}\nMore: {parser.prog} --help")
 
 
 def ask_for_command(parser: argparse.ArgumentParser) -> NoReturn:
-    """Refuse a group's name alone, with the list of its commands."""
+    """Reject the name of a group without a command, and list the commands of the group.
+
+    Raises:
+        UsageError: always.
+    """
     raise UsageError(f"no command given\n\n{parser.format_help().rstrip()}")
 
 
 def how_many(text: str) -> int:
-    """A number from the command line that may not be negative."""
+    """Parse a non-negative integer from the command line.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is no such number.
+    """
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
     return int(text)

@@ -1,4 +1,4 @@
-"""``det experiment`` commands that start or stop something."""
+"""``det experiment`` commands that start and stop experiments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from det_core.tracking import control, open_store
 
 
 def create(args: argparse.Namespace) -> int:
-    """Record an experiment and start its runner."""
+    """Record an experiment and start its runner. With ``--test``, train one batch in this process instead."""
     config = read_config(args.config, args.changes)
     if args.test:
         from det_core.cli._try_out import try_out
@@ -32,7 +32,11 @@ def create(args: argparse.Namespace) -> int:
 
 
 def resume(args: argparse.Namespace) -> int:
-    """Start a runner for an experiment that stopped; what it printed before is not shown again."""
+    """Start a runner for an experiment that stopped. Its earlier output is not shown again.
+
+    Raises:
+        DetError: the experiment has completed, or no runner can run it.
+    """
     from det_core.runner import ExperimentRunner
 
     with open_store() as store:
@@ -41,24 +45,24 @@ def resume(args: argparse.Namespace) -> int:
             raise DetError(f"experiment {experiment.id} is COMPLETED; nothing is left to resume")
         if sys.stdin.isatty() and not experiment.unmanaged:
             ask_for_secrets(experiment.config)
-        ExperimentRunner(store, experiment.id)  # refuses what no runner can take, before a process is started
+        ExperimentRunner(store, experiment.id)  # raises an error if no runner can run it, before a process is started
         watcher = watch(store, experiment.id)
         watcher.poll()
         return _start(store, watcher, "Resumed", args, from_beginning=args.from_beginning)
 
 
 def pause(args: argparse.Namespace) -> int:
-    """Ask the runner to checkpoint and stop."""
+    """Ask the runner to save a checkpoint and pause."""
     return _ask(args, State.PAUSED, "checkpoint and pause")
 
 
 def cancel(args: argparse.Namespace) -> int:
-    """Ask the runner to checkpoint and end."""
+    """Ask the runner to save a checkpoint and stop for good."""
     return _ask(args, State.STOPPING_CANCELED, "checkpoint and end")
 
 
 def kill(args: argparse.Namespace) -> int:
-    """Ask the runner to end at once."""
+    """Ask the runner to stop immediately, without a checkpoint."""
     return _ask(args, State.STOPPING_KILLED, "end at once")
 
 

@@ -1,4 +1,4 @@
-"""``det experiment delete``: an experiment with its files, and what the record says of it."""
+"""Command ``det experiment delete``, which removes an experiment from the storage and the tracking store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from det_core.tracking.control import settled
 
 
 def delete(args: argparse.Namespace) -> int:
-    """Remove the files of all its checkpoints and its TensorBoard files, then forget it. Interrupted, it can go on."""
+    """Remove the checkpoint files and TensorBoard files of an experiment, then its records.
+
+    If the command is interrupted, running it again continues the removal.
+
+    Raises:
+        DetError: the experiment may be running, the model registry holds one of its checkpoints, or another experiment
+            that has not completed starts from one.
+    """
     with open_store() as store:
         experiment = store.experiment(args.experiment_id)
         _refuse_needed(store, experiment)
@@ -39,7 +46,7 @@ def delete(args: argparse.Namespace) -> int:
 
 
 def _refuse_needed(store: TrackingStore, experiment: Experiment) -> None:
-    # Nobody tells of a script whether it is alive, only whether it was asked to end.
+    # The store does not know whether a script is alive, only whether it was asked to stop.
     given_up = experiment.unmanaged and experiment.state is State.STOPPING_KILLED
     if settled(store, experiment.id) is None and not given_up:
         raise DetError(

@@ -1,4 +1,4 @@
-"""Checkpoints brought here."""
+"""Download of checkpoints to this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ DIRECTORY = Path("checkpoints")
 
 
 def download_to(checkpoint: Checkpoint, output: Path | None, *, as_json: bool) -> int:
-    """Download it to a place that has a default, with its progress, and say where it is; the exit code."""
+    """Download a checkpoint, show the progress, print the path, and return the exit code.
+
+    Args:
+        checkpoint: the checkpoint.
+        output: directory for its files, or None for a subdirectory of `DIRECTORY`.
+        as_json: whether to print JSON.
+    """
     from det_core.experimental._files import download
 
     target = output or DIRECTORY / checkpoint.uuid

@@ -1,4 +1,4 @@
-"""``det experiment`` commands that change what people say of an experiment."""
+"""``det experiment`` commands that change the name, description, notes, labels and archived flag."""
 
 from __future__ import annotations
 

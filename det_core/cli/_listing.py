@@ -1,4 +1,4 @@
-"""The trials and the checkpoints of an experiment, as several commands list them."""
+"""Listings of trials and checkpoints that several commands share."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CHECKPOINTS = (
 
 
 def list_trials(args: argparse.Namespace) -> int:
-    """Print the trials of an experiment with what they have reached."""
+    """Print the trials of an experiment with the batches that they trained and their best and latest metrics."""
     with open_store() as store:
         metric, _ = searcher_metric(store.experiment(args.experiment_id).config)
         results = store.trial_results(
@@ -66,7 +66,15 @@ def list_trials(args: argparse.Namespace) -> int:
 
 
 def list_checkpoints(args: argparse.Namespace, trial_id: int | None = None) -> int:
-    """Print checkpoints, oldest first; of one trial, of one experiment, or all."""
+    """Print checkpoints, the oldest first. With ``--best``, print those with the best metric first.
+
+    Args:
+        args: arguments of the command. An ``experiment_id`` limits the list to one experiment.
+        trial_id: include only the checkpoints of this trial.
+
+    Raises:
+        UsageError: ``--best`` was given without an experiment or a trial, so that the metric is unknown.
+    """
     with open_store() as store:
         experiment_id = args.experiment_id
         if trial_id is not None:

@@ -1,4 +1,4 @@
-"""The live line of a terminal."""
+"""Live display of one trial, in the last line of a terminal."""
 
 from __future__ import annotations
 
@@ -23,15 +23,22 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _BAR_SHARE = 6
-"""The bar takes one part in so many of the terminal's width."""
+"""Width of the terminal divided by the width of the progress bar."""
 _MARGIN = 5
-"""Columns left free at the right: the terminal echoes ``^C`` there, and must not wrap the line."""
+"""Number of free columns at the right, where the terminal echoes ``^C`` without wrapping the line."""
 _METRICS = 3
-"""So many metrics of each group are shown."""
+"""Maximum number of metrics per group."""
 
 
 class LiveArea(ABC):
-    """Redraws some lines at the bottom of a terminal; what is news goes above them. Gone when left."""
+    """Lines at the bottom of a terminal that are redrawn, with new output above them.
+
+    The lines are drawn while the context manager is open and erased at its end.
+
+    Args:
+        status: function that returns what the program is doing besides training, or "".
+        console: the terminal, or None for stdout.
+    """
 
     def __init__(self, status: Callable[[], str], console: Console | None) -> None:
         self._status = status
@@ -49,11 +56,11 @@ class LiveArea(ABC):
 
     @abstractmethod
     def update(self) -> None:
-        """Look what is new and draw it."""
+        """Poll for news and redraw."""
 
 
 class LiveLine(LiveArea):
-    """One line for one trial; what it prints goes above."""
+    """Live line for one trial, with the output of the trial above it."""
 
     def __init__(self, watcher: Watcher, status: Callable[[], str], console: Console | None = None) -> None:
         super().__init__(status, console)
@@ -84,7 +91,7 @@ class LiveLine(LiveArea):
         return line
 
     def _parts(self, steps: int, total: int | None) -> Iterator[Text]:
-        """What to say, the most important first: a narrow terminal shows only the beginning."""
+        """Yield the parts of the line, the most important first, because a narrow terminal shows only the beginning."""
         status = self._status()
         if status:
             yield Text(status, "bold yellow")
@@ -104,6 +111,6 @@ class LiveLine(LiveArea):
 
 
 def _labelled(report: MetricsReport) -> dict[str, Any]:
-    """Validation metrics are called ``val...``, as in TensorBoard."""
+    """Return the metrics of a report. Names of validation metrics get the prefix ``val_``, as in TensorBoard."""
     prefix = "val_" if report.group == "validation" else ""
     return {name if name.startswith("val") else prefix + name: value for name, value in report.metrics.items()}

@@ -1,4 +1,4 @@
-"""The live area of a terminal for a search."""
+"""Live display of a search, in the last lines of a terminal."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _STATES = {
 }
 _RUNNING = (State.ACTIVE, State.STOPPING_CANCELED, State.STOPPING_KILLED)
 _RUNGS = 8
-"""So many are shown, the longest ones."""
+"""Maximum number of rungs to show. Those with the greatest length are shown."""
 _SAMPLES = 60
-"""Changes of the progress that the time left is told by."""
+"""Number of changes of the progress from which the remaining time is estimated."""
 _BAR, _LABEL = 20, 6
-"""Columns."""
+"""Widths in columns."""
 _MARGIN = 1
-"""A column left free at the right, and a line at the bottom for the cursor."""
+"""Number of free columns at the right, and of free lines at the bottom for the cursor."""
 
 
 class LiveSearch(LiveArea):
-    """A few lines for a search; how trials end goes above."""
+    """Live lines for a search, with the ends and failures of its trials above them."""
 
     def __init__(self, watcher: SearchWatcher, status: Callable[[], str], console: Console | None = None) -> None:
         super().__init__(status, console)
@@ -69,7 +69,7 @@ class LiveSearch(LiveArea):
         return Group(head, *self._running(max(room, 1)))
 
     def _lines(self) -> Iterator[tuple[str, RenderableType]]:
-        """What is said of the search as a whole, each in a line."""
+        """Yield the lines about the search as a whole, each as a label and its content."""
         watcher = self._watcher
         yield "search", self._progress()
         status = self._status()
@@ -113,7 +113,7 @@ class LiveSearch(LiveArea):
         return Text("  ").join(Text(f"{number} {name}", colours[name]) for name, number in counts.items() if number)
 
     def _running(self, room: int) -> Iterator[RenderableType]:
-        """A table of the trials that train now, the best first."""
+        """Yield a table of the running trials, the best first, of at most ``room`` rows."""
         watcher = self._watcher
         running = [result for result in watcher.results if result.trial.state in _RUNNING]
         if not running:

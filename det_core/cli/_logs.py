@@ -1,4 +1,4 @@
-"""What trials printed."""
+"""Log output of trials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from det_core.interfaces.tracking import LogLine, TrackingStore
 from det_core.tracking.control import log_lines
 
 _PAGE = 10_000
-"""Lines read at once."""
+"""Number of lines that are read at a time."""
 
 
 def _moment(given: str) -> datetime:
@@ -52,7 +52,17 @@ LOGS = (
 def print_logs(
     store: TrackingStore, experiment_id: int, args: argparse.Namespace, *, trial_id: int | None = None
 ) -> None:
-    """Print the lines of one trial, or of all; ``--follow`` goes on until the experiment is over."""
+    """Print the log lines of an experiment. With ``--follow``, continue until the experiment ends or pauses.
+
+    Args:
+        store: the tracking store.
+        experiment_id: the experiment.
+        args: arguments of the command, which select lines.
+        trial_id: the only trial to print, or None for all trials.
+
+    Raises:
+        UsageError: both ``--follow`` and ``--tail`` were given.
+    """
     if args.follow and args.tail is not None:
         raise UsageError("--follow and --tail exclude each other: the last lines are known in the end")
     found: Iterable[LogLine] = filter(_filter(args), log_lines(store, experiment_id, trial_id, follow=args.follow))

@@ -1,4 +1,4 @@
-"""Reported metrics: what ``describe --metrics`` prints, a piece at a time however many there are."""
+"""Output of reported metrics by ``describe --metrics``, which streams them instead of loading all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ ARGUMENTS = (
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that mean nothing together."""
+    """Check that the options for metrics can be combined.
+
+    Raises:
+        UsageError: an option needs ``--metrics``, or ``--json`` and ``--csv`` were given together.
+    """
     if not args.metrics and (args.csv or args.group is not None or args.after is not None):
         raise UsageError("--csv, --group and --after are about metrics; give --metrics, too")
     if args.json and args.csv:
@@ -30,14 +34,14 @@ def check(args: argparse.Namespace) -> None:
 
 
 def reports(store: TrackingStore, trial_ids: Iterable[int], args: argparse.Namespace) -> Iterator[MetricsReport]:
-    """What was asked for, trial by trial."""
+    """Yield the reports of the trials that ``--group`` and ``--after`` select, one trial after the other."""
     after = -1 if args.after is None else args.after
     for trial_id in trial_ids:
         yield from store.metrics(trial_id, group=args.group, after=after)
 
 
 def print_metrics_csv(found: Iterable[MetricsReport]) -> None:
-    """A line for each metric of each report, so that reports need not have the same ones."""
+    """Print a CSV line for each metric of each report, because reports may have different metrics."""
     print_rows(chain([("trial_id", "group", "steps_completed", "time", "metric", "value")], _rows(found)))
 
 
@@ -49,7 +53,7 @@ def _rows(found: Iterable[MetricsReport]) -> Iterator[tuple[object, ...]]:
 
 
 def print_metrics_lines(found: Iterable[MetricsReport]) -> None:
-    """``trial 3 batch 100 training loss=0.1``, with a blank line before the first one."""
+    """Print a blank line, then a line like ``trial 3  batch 100  training  loss=0.1`` for each report."""
     for number, report in enumerate(found):
         lead = "" if number else "\n"
         where = f"trial {report.trial_id}  batch {report.steps_completed}  {text(report.group)}"

@@ -1,4 +1,7 @@
-"""What is left of checkpoints that nobody will complete: found by the record and in the stores, and removed."""
+"""Search for orphans and their removal.
+
+An orphan is what remains of a checkpoint that no run will complete. The tracking store and the storage are searched.
+"""
 
 from __future__ import annotations
 
@@ -19,31 +22,33 @@ from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingSt
 
 @dataclass(frozen=True)
 class Orphan:
-    """Something to remove."""
+    """Remains of a checkpoint that can be removed."""
 
     uuid: str
     reason: str
     files: Mapping[str, int]
-    """Path -> size in bytes."""
+    """Sizes in bytes, by path."""
     store: StorageManager
     active: bool
-    """Whether it has a row, which is to be turned DELETED first."""
+    """Whether the tracking store has it as ACTIVE. It becomes DELETED before its files are removed."""
 
 
 @dataclass
 class Orphans:
-    """What `find_orphans` found."""
+    """Result of `find_orphans`."""
 
     found: list[Orphan] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """Stores that could not be searched."""
+    """Descriptions of the storage and checkpoints that could not be searched."""
 
 
 def find_orphans(record: TrackingStore, older_than: timedelta) -> Orphans:
-    """Everything that no living run writes and nobody can restore.
+    """Find all files that no run is writing and that cannot be restored.
 
     Args:
-        older_than: what only its age tells from a checkpoint that is being written must not have changed for so long.
+        record: the tracking store.
+        older_than: minimum time since the last change of files that look like a checkpoint that is being written.
+            Files that are known to be abandoned are found whatever their age.
     """
     from det_core.core import open_block
 
@@ -63,7 +68,7 @@ def find_orphans(record: TrackingStore, older_than: timedelta) -> Orphans:
 
 
 def remove(record: TrackingStore, orphan: Orphan) -> bool:
-    """Remove it, unless its run has completed it meanwhile; whether it was removed."""
+    """Remove an orphan unless its run has completed it in the meantime, and return whether it was removed."""
     if orphan.active and not record.delete_checkpoint(orphan.uuid, only=CheckpointState.ACTIVE):
         return False
     storage.delete(orphan.store, orphan.uuid)
@@ -71,7 +76,7 @@ def remove(record: TrackingStore, orphan: Orphan) -> bool:
 
 
 def _abandoned(record: TrackingStore, row: Checkpoint, before: datetime) -> str | None:
-    """Why nobody will complete this ACTIVE checkpoint; None: somebody may."""
+    """Return the reason why no run will complete this ACTIVE checkpoint, or None if a run may complete it."""
     trial = record.trial(row.trial_id)
     if trial.run_id != row.run_id:
         return f"run {row.run_id} of trial {trial.id} was replaced"
@@ -94,7 +99,7 @@ def _noted(orphans: Orphans, what: str) -> Iterator[None]:
 
 def _unrecorded(record: TrackingStore, store: StorageManager, before: datetime) -> Iterator[Orphan]:
     held = store.stored()
-    rows = record.checkpoints(states=list(CheckpointState))  # read after the store: a row precedes its first byte
+    rows = record.checkpoints(states=list(CheckpointState))  # after the files, because rows precede them
     states = {row.uuid: row.state for row in rows}
     for storage_id, written in held.items():
         state = states.get(storage_id)
@@ -114,12 +119,16 @@ def _is_ours(storage_id: str) -> bool:
 
 
 def _belongs_to_others(files: Mapping[str, int]) -> bool:
-    """Complete checkpoints of another record, and the original's TensorBoard files under the id of its cluster."""
+    """Return whether the files belong to another installation.
+
+    These are complete checkpoints of another tracking store, and the TensorBoard files that Determined stores under the
+    id of its cluster.
+    """
     return storage.METADATA_FILE in files or any(name.startswith("tensorboard/") for name in files)
 
 
 def _blocks(record: TrackingStore) -> list[dict[str, Any]]:
-    """Every storage that the record knows, once."""
+    """Return every storage that checkpoints or experiments name, each once."""
     used = [row.storage for row in record.checkpoints(states=list(CheckpointState))]
     configured = [experiment.config.get("checkpoint_storage") for experiment in record.experiments()]
     blocks: dict[str, dict[str, Any]] = {}
