@@ -1,4 +1,4 @@
-"""How an experiment ended, and what to do with the result."""
+"""Outcome of an experiment and the closing lines that describe it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TOP = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """The best validation so far."""
+    """Best validation so far."""
 
     metric: str
     value: float
@@ -40,29 +40,29 @@ class Best:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What ``det run --json`` prints."""
+    """Outcome of an experiment, as ``det run --json`` prints it."""
 
     id: int
     state: State
     error: str | None
     trials: int
     steps_completed: int
-    """Batches, over all trials."""
+    """Number of batches trained, over all trials."""
     restarts: int
     seconds: float
     best: Best | None
     top: Sequence[TrialResult]
-    """The best trials of a search, the best first; empty if there was one trial."""
+    """Best trials of a search, the best first. Empty if there was only one trial."""
     checkpoint: Checkpoint | None
-    """The one with the best validation; if none was validated the newest."""
+    """Checkpoint with the best validation, or the newest one if none was validated."""
     checkpoint_value: float | None
-    """The searcher metric at that checkpoint."""
+    """Value of the searcher metric at ``checkpoint``."""
     path: str | None
-    """Where that checkpoint lies."""
+    """Location of ``checkpoint``, as from `location`."""
 
 
 def outcome(store: TrackingStore, experiment_id: int) -> Outcome:
-    """Read it from the record."""
+    """Read the outcome of an experiment from the tracking store."""
     experiment = store.experiment(experiment_id)
     trials = store.trials(experiment_id)
     value, checkpoint = best_checkpoint(store, experiment_id) or (None, latest_checkpoint(store, experiment))
@@ -83,7 +83,7 @@ def outcome(store: TrackingStore, experiment_id: int) -> Outcome:
 
 
 def best_validation(store: TrackingStore, experiment: Experiment) -> Best | None:
-    """The best value of the searcher metric, over all trials."""
+    """Return the best validation by the searcher metric over all trials, or None before the first one."""
     metric, smaller_is_better = searcher_metric(experiment.config)
     best = store.best_validation(experiment.id, metric, smaller_is_better=smaller_is_better)
     return Best(metric=metric, value=best[0], trial_id=best[1], steps_completed=best[2]) if best else None
@@ -92,18 +92,27 @@ def best_validation(store: TrackingStore, experiment: Experiment) -> Best | None
 def best_checkpoint(
     store: TrackingStore, experiment_id: int, trial_id: int | None = None
 ) -> tuple[float, Checkpoint] | None:
-    """The completed checkpoint at whose batch the searcher metric was best, after its value; the earliest of equals."""
+    """Return the completed checkpoint with the best searcher metric at its batch, the earliest of equals.
+
+    Args:
+        store: the tracking store.
+        experiment_id: the experiment.
+        trial_id: consider only checkpoints of this trial.
+
+    Returns:
+        The value of the metric and the checkpoint, or None if no checkpoint was validated.
+    """
     best = next(iter(store.scored_checkpoints(experiment_id, trial_id=trial_id, limit=1)), None)
     return None if best is None or best.value is None else (best.value, best.checkpoint)
 
 
 def latest_checkpoint(store: TrackingStore, experiment: Experiment) -> Checkpoint | None:
-    """The newest completed checkpoint."""
+    """Return the newest completed checkpoint, or None if there is none."""
     return next(reversed(store.checkpoints(experiment_id=experiment.id)), None)
 
 
 def location(checkpoint: Checkpoint) -> str:
-    """The checkpoint's directory, or the storage that has it if it is no mounted file system."""
+    """Return the directory of a checkpoint, or a description of its storage if it is in no mounted file system."""
     from det_core.core import open_block
 
     try:
@@ -114,7 +123,7 @@ def location(checkpoint: Checkpoint) -> str:
 
 
 def summary(result: Outcome) -> Iterator[str]:
-    """The closing lines: what came out, where it is, what to type next."""
+    """Yield the closing lines with the result, its location and the commands for the next steps."""
     counts = [count(result.trials, "trial"), count(result.steps_completed, "batch", "batches")]
     if result.restarts:
         counts.append(count(result.restarts, "failed run"))
@@ -174,5 +183,5 @@ def _checkpoint_lines(checkpoint: Checkpoint, result: Outcome) -> Iterator[str]:
 def _how_to_load(framework: str | None, path: str) -> str:
     for spec in registry().specs("framework"):
         if isinstance(spec, FrameworkSpec) and spec.name == framework:
-            return spec.loading.format(path=json.dumps(path, ensure_ascii=False)[1:-1])  # within a string's quotes
+            return spec.loading.format(path=json.dumps(path, ensure_ascii=False)[1:-1])  # the snippet has quotes
     return ""

@@ -1,4 +1,4 @@
-"""Values as text, tables and JSON."""
+"""Output of values as text, tables, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ COLOURS = {
     "PARTIALLY_DELETED": "yellow",
 }
 _MOST_DRAWN = 1000
-"""Rows; drawing takes more time than reading them from the record."""
+"""Number of rows from which tables have no colours, because drawing takes longer than reading them from the store."""
 _AS_THEY_ARE = (type(None), bool, int)
-"""Types of values that JSON knows."""
+"""Types of values that JSON represents unchanged."""
 _PIECES = 1000
-"""Pieces of JSON that are written at once."""
+"""Number of pieces of JSON that are written at a time."""
 _LEAST = 24
-"""Columns of a terminal that the last column of a table is not folded below."""
+"""Width in characters below which the last column of a table is not folded."""
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  (spreadsheets accept full-width characters, too)
-"""First characters of text that a spreadsheet takes for a formula."""
+"""First characters of text that a spreadsheet interprets as a formula."""
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document: dates in ISO 8601, what JSON has no number for as text. Iterators are not gathered."""
+    """Print one JSON document, as converted by `plain`. Iterators are streamed."""
     pieces = json.JSONEncoder(indent=2, allow_nan=False).iterencode(plain(value))
     while together := "".join(islice(pieces, _PIECES)):  # a piece is a few characters
         sys.stdout.write(together)
@@ -50,16 +50,16 @@ def print_json(value: object) -> None:
 
 
 def print_csv(records: Iterable[object]) -> None:
-    """Print records as lines of comma-separated values, with ``a.b`` for the keys of what is nested in them."""
+    """Print records as CSV lines after a line of column names. Nested keys become columns like ``a.b``."""
     rows = [flat(plain(record)) for record in records]
     names = dict.fromkeys(name for row in rows for name in row)
-    nested = {name.rpartition(".")[0] for name in names}  # a record without it has None under its plain name
+    nested = {name.rpartition(".")[0] for name in names}  # a record without the nested mapping has None under its name
     columns = [name for name in names if name not in nested]
     print_rows([columns, *([row.get(name) for name in columns] for row in rows)])
 
 
 def print_rows(rows: Iterable[Iterable[object]]) -> None:
-    """Print comma-separated values. Text that a spreadsheet would take for a formula is prefixed with ``'``."""
+    """Print CSV lines. Text that a spreadsheet would interpret as a formula is prefixed with ``'``."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerows(map(_cell, row) for row in rows)
 
@@ -77,7 +77,16 @@ def _is_number(value: str) -> bool:
 
 
 def show(args: Namespace, records: Iterable[object], lines: Callable[[], str]) -> None:
-    """Print a listing as ``--json`` or ``--csv`` ask for it, or ``lines`` for people."""
+    """Print a listing in the format that ``--json`` or ``--csv`` selects, or as text.
+
+    Args:
+        args: arguments of the command.
+        records: records for JSON and CSV.
+        lines: function that returns the text.
+
+    Raises:
+        UsageError: both options were given.
+    """
     if args.json and args.csv:
         raise UsageError("--json and --csv exclude each other; give one of them")
     if args.json:
@@ -89,7 +98,12 @@ def show(args: Namespace, records: Iterable[object], lines: Callable[[], str]) -
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one with keys such as ``optimizer.lr``; lists are their JSON."""
+    """Flatten nested mappings to one with keys such as ``optimizer.lr``. Lists become JSON text.
+
+    Args:
+        values: the nested mappings.
+        prefix: text before each key.
+    """
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -100,7 +114,11 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Records, mappings and sequences as what JSON knows; ``nan`` becomes ``"NaN"`` as on the wire."""
+    """Convert a value to JSON-compatible types.
+
+    Records become mappings, and times become text in ISO 8601. Numbers that are not finite become ``"NaN"``,
+    ``"Infinity"`` and ``"-Infinity"``. Secrets are masked. Iterators stay lazy.
+    """
     if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, Enum):
@@ -125,18 +143,18 @@ def plain(value: Any) -> Any:
 
 
 def document(record: object, **parts: object) -> dict[str, Any]:
-    """A record as a JSON object, with more keys beside its own."""
+    """Return a record as a JSON object, with ``parts`` as additional keys."""
     whole: dict[str, Any] = plain(record)
     return whole | {name: plain(part) for name, part in parts.items()}
 
 
 def masked(text: str) -> str:
-    """Without what stands for the secrets of a recorded config."""
+    """Replace the references to the secrets of a recorded config by a mask."""
     return SECRET_REFERENCE.sub(MASK, text) if REFERENCE_PREFIX in text else text
 
 
 class _Stream(list[Any]):
-    """Taken for a list by the JSON encoder, which asks an iterator for one element after the other."""
+    """Iterator that the JSON encoder accepts as a list and reads one element at a time."""
 
     def __init__(self, items: Iterator[Any]) -> None:
         self._first = list(islice(items, 1))
@@ -150,7 +168,7 @@ class _Stream(list[Any]):
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Aligned columns; missing values are ``-``. A terminal gets colours, and long last columns are folded there."""
+    """Return aligned columns, with ``-`` for missing values. On a terminal, add colours and fold a long last column."""
     cells = [[printable(header).upper() for header in headers], *([text(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if sys.stdout.isatty() and len(cells) < _MOST_DRAWN:
@@ -178,19 +196,19 @@ def _drawn(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> str:
 
 
 def sections(*texts: str) -> str:
-    """Blocks of text with a blank line between them."""
+    """Join blocks of text with blank lines between them. Empty blocks are omitted."""
     return "\n\n".join(block for block in texts if block)
 
 
 def facts(pairs: Mapping[str, object]) -> str:
-    """``name  value`` lines; those without a value are left out."""
+    """Return aligned lines of names and values. Pairs without a value are omitted."""
     shown = {printable(name): text(value) for name, value in pairs.items() if value not in (None, "", (), [])}
     width = max(map(len, shown), default=0)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in shown.items())
 
 
 def text(value: object) -> str:
-    """One value for people: local times, four significant digits."""
+    """Format one value for people, with times in the local zone and numbers with four significant digits."""
     if value is None or value == "":
         return "-"
     if isinstance(value, Enum):
@@ -205,7 +223,7 @@ def text(value: object) -> str:
 
 
 def scalars(metrics: Mapping[str, Any], limit: int | None = None) -> str:
-    """``loss=0.12 accuracy=0.97``: the metrics that fit in a line, at most ``limit`` of them."""
+    """Format at most ``limit`` metrics in a line like ``loss=0.12 accuracy=0.97``. Nested values are omitted."""
     shown = [
         f"{printable(name)}={text(value)}" for name, value in metrics.items() if isinstance(value, (int, float, str))
     ]
@@ -213,7 +231,7 @@ def scalars(metrics: Mapping[str, Any], limit: int | None = None) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes: ``1.2 MB``."""
+    """Format a number of bytes, such as ``1.2 MB``."""
     value = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
@@ -223,16 +241,16 @@ def size(count: int) -> str:
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """``1 trial``, ``3 trials``."""
+    """Format a number with its noun, such as ``1 trial`` or ``3 trials``."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def elapsed(start: datetime, end: datetime | None) -> timedelta:
-    """How long it took, or has taken so far."""
+    """Return the time from start to end, or to now if there is no end yet."""
     return (end or datetime.now(timezone.utc)) - start
 
 
 def log_text(line: LogLine) -> str:
-    """``[trial 1] [rank=0] text``; lines of the runner itself have no rank."""
+    """Format a log line like ``[trial 1] [rank=0] text``. Lines of the runner itself have no rank."""
     rank = "" if line.stdtype == "det" else f" [rank={line.rank}]"
     return f"[trial {line.trial_id}]{rank} {printable_line(line.log)}"

@@ -1,4 +1,4 @@
-"""``det experiment plot``: the learning curves of all trials in a picture."""
+"""Command ``det experiment plot``, which draws the learning curves of all trials."""
 
 from __future__ import annotations
 
@@ -33,32 +33,36 @@ _GREY_POINTS = 40_000
 """Maximum number of points of all grey curves of a panel together, unless each would have fewer than ``_FEWEST``."""
 _FEWEST = 50
 _NAMED = 10
-"""So many trials have a colour and a line in the legend, the best ones."""
+"""Maximum number of trials with a colour and a line in the legend. These are the best ones."""
 _OTHERS = "the others"
 _MARKED = 20
-"""Curves with fewer points have a marker at each."""
+"""Number of points below which a curve has a marker at each point."""
 _LONGEST = 60
 """Maximum number of characters of a line in the legend, so that room is left for the curves."""
 _LARGEST = 1e300
 """Largest absolute value that is drawn. Larger and infinite values have no point."""
 _GREY = 7
-"""Among the colours of tab10; the others have it."""
+"""Index of grey in the colours of tab10. Only trials without a line in the legend are grey."""
 
 Curve = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One set of axes: a metric of one group, the curves of the best trials first."""
+    """Set of axes for one metric of one group, with the curves of the best trials first."""
 
     group: str
     metric: str
     curves: Mapping[int, Curve]
-    """Trial id -> (batch, value)s; without those that have none."""
+    """Pairs of batch and value, by trial id. Trials without values are missing."""
 
 
 def plot(args: argparse.Namespace) -> int:
-    """Draw the curves of an experiment into a file."""
+    """Draw the curves of an experiment into a file.
+
+    Raises:
+        DetError: matplotlib is not installed, no metric can be drawn, or the file cannot be written.
+    """
     target: Path = args.output or Path(f"experiment_{args.experiment_id}.png")
     if target.suffix.lower() not in _FORMATS:
         raise DetError(f"{target} is no picture that can be drawn; expected a name that ends in {', '.join(_FORMATS)}")
@@ -86,7 +90,7 @@ def _check_library() -> None:
 def _panels(
     store: TrackingStore, experiment: Experiment, results: Sequence[TrialResult], metrics: Sequence[str], *, log: bool
 ) -> list[Panel]:
-    """One for each metric and group in which a trial has a curve."""
+    """Return a panel for each metric and group in which a trial has a curve."""
     wanted = {group: metrics or _by_default(store, experiment, results, group) for group in _GROUPS}
     panels = [
         Panel(group=group, metric=metric, curves=_curves(store, results, group, metric, log=log))
@@ -120,7 +124,7 @@ def _curves(
 def _by_default(
     store: TrackingStore, experiment: Experiment, results: Sequence[TrialResult], group: str
 ) -> Sequence[str]:
-    """The searcher's metric, or what a trial reports that sounds most like it; of training the loss."""
+    """Return the searcher's metric or the reported metric with the most similar name. For training, prefer the loss."""
     searched, _ = searcher_metric(experiment.config)
     first = (next(iter(store.metrics(result.trial.id, group=group)), None) for result in results)
     reported = next((report.metrics for report in first if report), {})
@@ -196,7 +200,7 @@ def _draw_panel(axes: Axes, panel: Panel, names: Mapping[int, str], *, log: bool
 
 
 def _names(results: Sequence[TrialResult]) -> dict[int, str]:
-    """The best trials, as the legend calls them."""
+    """Return the names of the best trials for the legend, by trial id."""
     varied = varying(result.trial for result in results)
     names = {}
     for result in results[:_NAMED]:

@@ -1,4 +1,4 @@
-"""From arguments to the command that a plugin offers, and from its errors to exit codes."""
+"""Dispatch of arguments to the commands that plugins offer, and of errors to exit codes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from det_core.specs import CommandSpec
 
 _BROKEN_PIPE = 141
 _STREAMS = {"stdin": "r", "stdout": "w", "stderr": "w"}
-"""The standard streams, in the order of their descriptors, and how they are opened."""
+"""Modes of the standard streams by name, in the order of their descriptors."""
 
 _ALIASES = {"experiment": ["e"], "trial": ["t"], "checkpoint": ["c"], "model": ["m"]}
 
 
 class Terminated(BaseException):
-    """SIGTERM, which is not taken for a plugin's attempt to end the program."""
+    """Exception for SIGTERM. It is not `SystemExit`, which a plugin may raise."""
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the command; errors that a person can act on become one message and an exit code."""
+    """Run the command and return the exit code. Errors that a user can act on are reported in one message."""
     _open_streams()
     with shielded():
         return _run(argv)
@@ -42,7 +42,7 @@ def run(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     try:
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # what a trial prints must not end the command
+            sys.stdout.reconfigure(errors="backslashreplace")  # output of a trial must not stop the command
         with _terminable():
             args = parser_for(argv).parse_args(argv)
             code: int = args.run(args)
@@ -63,7 +63,12 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """All commands by name and help; only the one that ``argv`` asks for is imported."""
+    """Return a parser of all commands. Only the command that ``argv`` names is imported.
+
+    Raises:
+        UsageError: ``argv`` names an unknown command.
+        PluginError: the command cannot be set up.
+    """
     parser = Parser(prog="det", description="Train trials; every framework, backend and store is a plugin.")
     parser.add_argument("--version", action="version", version=f"det {__version__}")
     parser.set_defaults(run=lambda _: ask_for_command(parser))
@@ -90,7 +95,7 @@ def _configure(spec: CommandSpec, parser: argparse.ArgumentParser) -> None:
 
 
 def _refuse(command: str) -> NoReturn:
-    """An unknown command, or one that several plugins offer: say why, and what to install."""
+    """Raise a UsageError for a command that no plugin or more than one plugin offers."""
     try:
         registry().find("command", command)
     except PluginError as error:
@@ -112,7 +117,7 @@ def _report(error: Exception, *, as_json: bool) -> int:
 
 
 def _close_stdout() -> int:
-    """The reader left (``det ... | head``): keep the interpreter from complaining when it flushes."""
+    """Redirect stdout to the null device, because flushing it fails after a reader like ``head`` has closed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _BROKEN_PIPE
 

@@ -1,4 +1,4 @@
-"""How much of a transfer is done, on a terminal."""
+"""Progress of a transfer on a terminal."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from det_core.cli._output import size
 from det_core.cli._screen import drawing_on
 
 _EVERY = 0.1
-"""Seconds between two states of the line."""
+"""Minimum seconds between two updates of the line."""
 _CLEAR = "\r\x1b[K"
 
 
 @contextmanager
 def transferred(total: int) -> Iterator[Callable[[int], None] | None]:
-    """Yield what to call, from any thread, with the bytes just moved: it redraws one line of a terminal's stderr.
-
-    The line is gone on leaving. None where stderr is no terminal.
+    """Show the progress of a transfer in one line on stderr. The line is erased at the end of the block.
 
     Args:
-        total: bytes to move.
+        total: total number of bytes.
+
+    Yields:
+        Function to call with each number of bytes transferred, from any thread, or None if stderr is not a terminal.
     """
     if not sys.stderr.isatty():
         yield None
@@ -45,5 +46,5 @@ def transferred(total: int) -> Iterator[Callable[[int], None] | None]:
 
 
 def _draw(line: str) -> None:
-    with suppress(OSError):  # a terminal that is gone must not end the transfer
+    with suppress(OSError):  # a closed terminal must not stop the transfer
         print(f"{_CLEAR}{line}", end="", file=drawing_on(sys.stderr), flush=True)

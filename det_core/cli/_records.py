@@ -1,4 +1,4 @@
-"""Experiments, trials and checkpoints as rows and facts for people, and as JSON."""
+"""Formats of experiments, trials and checkpoints, as tables and facts for people and as JSON."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from det_core.interfaces.tracking import (
 from det_core.tracking.control import lacks_runner
 
 CHECKPOINT_STATES = tuple(state for state in CheckpointState if state is not CheckpointState.DELETED)
-"""Of those that are shown."""
+"""States of the checkpoints that are shown, which are all except DELETED."""
 _LONG = ("config", "original_config")
 
 
 def experiment_row(experiment: Experiment) -> dict[str, Any]:
-    """The experiment without its config, for lists."""
+    """Return an experiment without its config, as a JSON object for lists."""
     return {field.name: getattr(experiment, field.name) for field in fields(experiment) if field.name not in _LONG}
 
 
@@ -60,10 +60,11 @@ def experiment_table(experiments: Sequence[Experiment], runners: Mapping[int, st
 
 
 def trial_table(results: Sequence[TrialResult], metric: str) -> str:
-    """One line per trial, with the hyperparameters that tell it from the others.
+    """Return a table of trials, with the hyperparameters that differ between them.
 
     Args:
-        metric: what they are searched by.
+        results: the trials.
+        metric: name of the searcher metric.
     """
     names = varying(result.trial for result in results)
     return table(
@@ -84,25 +85,31 @@ def trial_table(results: Sequence[TrialResult], metric: str) -> str:
 
 
 def varying(trials: Iterable[Trial]) -> list[str]:
-    """The hyperparameters, as ``optimizer.lr``, that tell trials from each other; all of them if none does."""
+    """Return the names, such as ``optimizer.lr``, of the hyperparameters that differ, or all names if none differs."""
     each = [flat(trial.hparams) for trial in trials]
     names = list(dict.fromkeys(name for values in each for name in values))
     return [name for name in names if len({repr(values.get(name)) for values in each}) > 1] or names
 
 
 def hyperparameters(trial: Trial, names: Iterable[str], limit: int | None = None) -> str:
-    """``lr=0.1 hidden=64``: those of these names that fit in a line."""
+    """Format hyperparameters in a line like ``lr=0.1 hidden=64``.
+
+    Args:
+        trial: the trial.
+        names: names of the hyperparameters, as from `varying`.
+        limit: maximum number of hyperparameters.
+    """
     values = flat(trial.hparams)
     return scalars({name: values[name] for name in names if name in values}, limit)
 
 
 def checkpoint_table(checkpoints: Iterable[Checkpoint]) -> str:
-    """One line per checkpoint."""
+    """Return a table of checkpoints."""
     return table(_CHECKPOINT_COLUMNS, map(_checkpoint_cells, checkpoints))
 
 
 def scored_table(scored: Iterable[ScoredCheckpoint], metric: str) -> str:
-    """One line per checkpoint, with the value of the searcher's metric."""
+    """Return a table of checkpoints with the value of the searcher's metric at each."""
     rows = ((*_checkpoint_cells(one.checkpoint), one.value) for one in scored)
     return table((*_CHECKPOINT_COLUMNS, metric or "metric"), rows)
 
@@ -115,16 +122,17 @@ def _checkpoint_cells(one: Checkpoint) -> tuple[object, ...]:
 
 
 def system_table(samples: Iterable[SystemMetrics]) -> str:
-    """One line per sample; empty without any."""
+    """Return a table of system metrics with a line per sample, or "" without samples."""
     rows = [(sample.time, sample.group, json.dumps(plain(sample.metrics))) for sample in samples]
     return table(("time", "group", "system metrics"), rows) if rows else ""
 
 
 def experiment_facts(experiment: Experiment, runner: str | None) -> str:
-    """What there is to know in one screen.
+    """Describe an experiment in lines of names and values.
 
     Args:
-        runner: who holds the experiment's lease.
+        experiment: the experiment.
+        runner: holder of the experiment's lease, or None if it has no runner.
     """
     stopped = runner is None and not (experiment.state.final or experiment.unmanaged)
     return facts(
@@ -149,7 +157,7 @@ def experiment_facts(experiment: Experiment, runner: str | None) -> str:
 
 
 def trial_facts(trial: Trial) -> str:
-    """What there is to know in one screen."""
+    """Describe a trial in lines of names and values."""
     return facts(
         {
             "trial": trial.id,
@@ -170,7 +178,12 @@ def trial_facts(trial: Trial) -> str:
 
 
 def checkpoint_facts(checkpoint: Checkpoint, path: str | None) -> str:
-    """What there is to know in one screen, then the files."""
+    """Describe a checkpoint in lines of names and values, followed by a table of its files.
+
+    Args:
+        checkpoint: the checkpoint.
+        path: its location, as from `det_core.cli._outcome.location`.
+    """
     head = facts(
         {
             "checkpoint": checkpoint.uuid,
@@ -189,7 +202,12 @@ def checkpoint_facts(checkpoint: Checkpoint, path: str | None) -> str:
 
 
 def all_checkpoints(store: TrackingStore, **whose: int | None) -> list[Checkpoint]:
-    """Those being written, and what is left of others, too; not the deleted ones."""
+    """Return all checkpoints except deleted ones, including those that are incomplete or partially deleted.
+
+    Args:
+        store: the tracking store.
+        whose: ``experiment_id`` or ``trial_id`` of the checkpoints.
+    """
     return store.checkpoints(states=CHECKPOINT_STATES, **whose)
 
 
@@ -198,10 +216,10 @@ def _nested(name: str, values: Mapping[str, Any]) -> dict[str, object]:
 
 
 def result_row(result: TrialResult) -> dict[str, Any]:
-    """The trial as one JSON object, with what it has reached."""
+    """Return a trial as a JSON object with its best and latest validations."""
     return document(result.trial, best=result.best, latest=result.latest)
 
 
 def scored_row(scored: ScoredCheckpoint) -> dict[str, Any]:
-    """The checkpoint as one JSON object, with the value of the searcher's metric."""
+    """Return a checkpoint as a JSON object with the value of the searcher's metric."""
     return document(scored.checkpoint, searcher_metric=scored.value)

@@ -18,7 +18,11 @@ from det_core.tracking import open_store
 
 
 def apply_retention(args: argparse.Namespace) -> int:
-    """Remove the checkpoints that the policy does not keep, while no runner can start."""
+    """Remove the checkpoints that the retention policy does not keep. Meanwhile, no runner can start.
+
+    Raises:
+        DetError: the experiment was recorded by a script, or a runner is running it.
+    """
     removed: list[Checkpoint] = []
     problems: list[str] = []
     with open_store() as store:

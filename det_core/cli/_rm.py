@@ -1,4 +1,4 @@
-"""``det checkpoint rm``: the files of checkpoints, and what the record says of them."""
+"""Command ``det checkpoint rm``, which removes checkpoints or some of their files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from det_core.tracking import open_store
 
 
 def rm(args: argparse.Namespace) -> int:
-    """Remove checkpoints, or the files of them that match ``--glob``; all are checked before the first goes."""
+    """Remove checkpoints, or their files that match ``--glob``. All are checked before the first is removed.
+
+    Raises:
+        DetError: a checkpoint is needed or incomplete, or none of its files matches.
+    """
     with open_store() as store:
         checkpoints = [store.checkpoint(uuid) for uuid in dict.fromkeys(args.uuids)]
         for checkpoint in checkpoints:
@@ -27,7 +31,7 @@ def rm(args: argparse.Namespace) -> int:
         if not (args.yes or agreed(question, _notes(store, checkpoints), as_json=args.json)):
             return 1
         latest = [checkpoint for checkpoint in checkpoints if _is_latest(store, checkpoint)]
-        with ExitStack() as leases:  # no runner may start a trial from a checkpoint that is being removed
+        with ExitStack() as leases:  # so that no runner starts a trial from a checkpoint that is being removed
             for experiment_id in {store.trial(checkpoint.trial_id).experiment_id for checkpoint in latest}:
                 leases.enter_context(Lease(store, experiment_id))
             left = {checkpoint.uuid: remove(store, checkpoint, args.glob) for checkpoint in checkpoints}
