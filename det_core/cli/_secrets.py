@@ -1,4 +1,4 @@
-"""Asking for secrets that an experiment's config refers to and this host does not have."""
+"""Prompt for secrets that an experiment's config refers to and this host does not have."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from typing import Any
 
 
 def ask_for_secrets(config: Mapping[str, Any]) -> None:
-    """Ask the person at the terminal for each that is missing, once, and write its file."""
+    """Ask the person at the terminal for each missing secret once, and write its file.
+
+    Args:
+        config: the recorded config, which contains references to secrets.
+    """
     from det_core.tracking.printable import printable
     from det_core.tracking.secret_files import find_missing, write
 
     files = {path: place for place, path in find_missing(config).items()}
-    with suppress(EOFError):  # Ctrl-D: then it stays missing, which the resume tells
+    with suppress(EOFError):  # Ctrl-D skips the rest, whose absence resume reports
         for path, place in files.items():
             if secret := getpass(printable(f"{place} is not in {path}. Its value: ")):
                 write(path, secret)

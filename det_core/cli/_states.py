@@ -9,12 +9,16 @@ from det_core.interfaces.tracking import State
 
 
 def exit_code(state: State) -> int:
-    """0 if and only if the work is done."""
+    """Return 0 if the work is done, else 1."""
     return 0 if state is State.COMPLETED else 1
 
 
 def states(kind: type[Enum] = State) -> Argument:
-    """``--state``, which may be repeated."""
+    """Return the ``--state`` option, which may be repeated.
+
+    Args:
+        kind: enumeration of the states that the option accepts.
+    """
     known = [state.value for state in kind]
     return argument(
         "--state",

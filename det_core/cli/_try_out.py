@@ -1,4 +1,4 @@
-"""``det experiment create --test``: does this trial train, validate and checkpoint at all?"""
+"""Command ``det experiment create --test``, which tests whether a trial can train, validate and checkpoint."""
 
 from __future__ import annotations
 
@@ -20,18 +20,27 @@ from det_core.tracking import open_store
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What one batch showed; None where nothing came."""
+    """Results of a test of one batch. Parts without a result are None."""
 
     state: State
     error: str | None
     training: Mapping[str, Any] | None
     validation: Mapping[str, Any] | None
     checkpoint: Mapping[str, int] | None
-    """Its files and their sizes."""
+    """Sizes of the checkpoint's files in bytes, by path."""
 
 
 def try_out(config: ExperimentConfig, path: Path, directory: Path, *, as_json: bool) -> int:
-    """Train one batch in this process and say what worked; the exit code. Nothing is left behind."""
+    """Train one batch in this process, print which parts work, and return the exit code.
+
+    Records and files of the test are removed.
+
+    Args:
+        config: the experiment config.
+        path: file of the config.
+        directory: directory with the user's code.
+        as_json: whether to print JSON.
+    """
     shortened = parse_config(one_batch(config.dump()), filename=str(path))
     with temporary_home(), open_store() as store:
         experiment = submit(store, shortened, path, directory)

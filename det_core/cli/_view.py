@@ -1,4 +1,4 @@
-"""A running experiment as text: live on a terminal, plain lines in a pipe."""
+"""Display of a running experiment, live on a terminal and as plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ if TYPE_CHECKING:
     from det_core.cli._live_search import LiveSearch
 
 _PAUSE = 0.5
-"""Seconds between two looks at a search, at least."""
+"""Minimum seconds between two polls of a search."""
 _SHARE = 0.05
-"""Of the time that looking at a search may take."""
+"""Maximum share of the time that polling a search may take, 0 to 1."""
 
 
 Watch = Watcher | SearchWatcher
 
 
 def watch(store: TrackingStore, experiment_id: int) -> Watch:
-    """What looks after an experiment: one trial in detail, or the trials of a search."""
+    """Return a watcher of an experiment, which shows a single trial in detail or the trials of a search."""
     searcher = store.experiment(experiment_id).config.get("searcher") or {}
     return (Watcher if searcher.get("name", "single") == "single" else SearchWatcher)(store, experiment_id)
 
 
 @contextmanager
 def show(watcher: Watch, status: Callable[[], str] = lambda: "") -> Iterator[Callable[[], None]]:
-    """Yield a function that shows what is new; call it often. What is left is shown on leaving.
+    """Show an experiment during the block. Remaining news is shown at its end.
 
     Args:
-        status: what the program is busy with besides, in a few words.
+        watcher: watcher of the experiment.
+        status: function that returns what the program is doing besides training, in a few words, or "".
+
+    Yields:
+        Function that shows the news since its last call. Call it often.
     """
     if sys.stdout.isatty():
         with _live(watcher, status) as live:
@@ -74,7 +78,10 @@ def _print_news(watcher: Watch) -> None:
 
 
 def news_text(watcher: Watcher, news: News) -> str:
-    """A log line, or ``trial 1: batch 300/1000 training loss=0.12``."""
+    """Format a log line or a metrics report.
+
+    A report becomes a line like ``trial 1: batch 300/1000 training loss=0.12``.
+    """
     if isinstance(news, LogLine):
         return log_text(news)
     batch = f"{news.steps_completed}/{watcher.total}" if watcher.total else str(news.steps_completed)
@@ -82,7 +89,7 @@ def news_text(watcher: Watcher, news: News) -> str:
 
 
 def _seldom(update: Callable[[], None]) -> Callable[[], None]:
-    """Look so seldom that it takes a small share of the time: a search may have thousands of trials."""
+    """Limit ``update`` to a small share of the time, because a search may have thousands of trials."""
     due = 0.0
 
     def when_due() -> None:
@@ -97,7 +104,10 @@ def _seldom(update: Callable[[], None]) -> Callable[[], None]:
 
 
 def _until_closed(update: Callable[[], None]) -> Callable[[], None]:
-    """Training goes on silently once nobody reads the output (``det run ... | head``, or a closed terminal)."""
+    """Skip ``update`` once the output is closed, so that training continues silently.
+
+    Examples are ``det run ... | head`` and a closed terminal.
+    """
     closed = False
 
     def guarded() -> None:

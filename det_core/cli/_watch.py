@@ -1,4 +1,4 @@
-"""What is new about an experiment since the last look."""
+"""Watcher that polls an experiment for news of its trials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from det_core.interfaces.tracking import Experiment, LogLine, MetricsReport, Tra
 from det_core.tracking.control import POLL_SECONDS, settled
 
 GROUPS = ("training", "validation")
-"""The metrics that are shown; others, such as those of the profiler, are in ``trial describe --metrics``."""
+"""Groups of metrics that are shown. ``det trial describe --metrics`` shows all, such as those of the profiler."""
 
 News = LogLine | MetricsReport
 
@@ -24,26 +24,31 @@ class _Cursor:
 
 
 class Watcher:
-    """Remembers what was seen of each trial."""
+    """Watcher of an experiment that returns each log line and report once.
+
+    Args:
+        store: the tracking store.
+        experiment_id: the experiment.
+    """
 
     def __init__(self, store: TrackingStore, experiment_id: int) -> None:
         self.store = store
         self.experiment: Experiment = store.experiment(experiment_id)
         self.trials: list[Trial] = []
         self.total = configured_batches(self.experiment)
-        """How many batches there will be; None while unknown."""
+        """Total number of batches to train, or None while it is unknown."""
         self._estimates = self.total is None
         self._estimate = 0
         self._cursors: dict[int, _Cursor] = {}
 
     def poll(self) -> list[News]:
-        """Log lines and metrics that were not returned before, in the order in which they happened."""
+        """Return the log lines and metric reports since the last call, sorted by time."""
         before = self._progress
         self.experiment = self.store.experiment(self.experiment.id)
         self.trials = self.store.trials(self.experiment.id)
         if self._estimates and self._progress not in (0, before):
-            # Steps are recorded before the progress that they make, and estimates in between are too high, each by
-            # another number.
+            # Steps are recorded before their progress. Estimates in between are too high and differ from each other,
+            # so only an estimate that repeats is used.
             estimate = round(self.steps / self._progress)
             if estimate == self._estimate:
                 self.total = estimate
@@ -53,12 +58,12 @@ class Watcher:
 
     @property
     def steps(self) -> int:
-        """Batches trained, over all trials."""
+        """Number of batches trained, over all trials."""
         return sum(trial.steps_completed for trial in self.trials)
 
     @property
     def _progress(self) -> float:
-        """The trial's own: the experiment's follows it only after a while."""
+        """Sum of the trials' progress, because the progress of the experiment is updated with a delay."""
         return sum(trial.progress for trial in self.trials)
 
     def _news(self, trial: Trial) -> Iterator[News]:
@@ -76,7 +81,12 @@ class Watcher:
 
 
 class Pace:
-    """Batches, or anything else, per second over the latest reports."""
+    """Rate of batches, or of anything else that is counted, over the latest updates.
+
+    Args:
+        samples: number of changes over which the rate is measured.
+        clock: function that returns the time in seconds.
+    """
 
     def __init__(self, samples: int = 10, clock: Callable[[], float] = time.monotonic) -> None:
         self._samples: deque[tuple[float, float]] = deque(maxlen=samples)
@@ -84,16 +94,16 @@ class Pace:
         self._steps: float | None = None
 
     def update(self, steps: float) -> None:
-        """Note how many are done by now."""
+        """Record the present count. If it has decreased, the measurement starts over."""
         before, self._steps = self._steps, steps
-        if before is None or steps < before:  # the time until the first report, or since a restart, is not all training
+        if before is None or steps < before:  # time before the first report or after a restart is not all training
             self._samples.clear()
         elif steps > before:
             self._samples.append((self._clock(), steps))
 
     @property
     def rate(self) -> float | None:
-        """None until there is something to compare."""
+        """Rate per second, or None before two changes of the count."""
         if len(self._samples) < 2:
             return None
         (start, first), (end, last) = self._samples[0], self._samples[-1]
@@ -101,14 +111,14 @@ class Pace:
 
 
 def configured_batches(experiment: Experiment) -> int | None:
-    """How many batches the config asks for; None if it counts otherwise, or in several trials."""
+    """Return the configured number of batches, or None for other units and for searches with several trials."""
     searcher = experiment.config.get("searcher") or {}
     length = searcher.get("max_length")
     return length.get("batches") if searcher.get("name") == "single" and isinstance(length, dict) else None
 
 
 def follow(store: TrackingStore, experiment_id: int, tick: Callable[[], None]) -> Experiment:
-    """Call ``tick`` until the experiment is over, or nobody runs it; the experiment as it is then."""
+    """Call ``tick`` until the experiment has ended or has no runner, and return the experiment."""
     while True:
         experiment = settled(store, experiment_id)
         tick()

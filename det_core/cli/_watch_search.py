@@ -1,4 +1,4 @@
-"""What is new about the trials of a search since the last look."""
+"""Watcher that polls a search for news of its trials."""
 
 from __future__ import annotations
 
@@ -23,16 +23,21 @@ _ENDINGS = {State.COMPLETED: "completed", State.CANCELED: "was canceled", State.
 
 @dataclass(frozen=True)
 class TrialNews:
-    """Something that happened to one trial, in a line."""
+    """News of one trial in one line."""
 
     trial_id: int
     text: str
     routine: bool
-    """A validation, of which there are many."""
+    """Whether the news is a validation, of which there are many."""
 
 
 class SearchWatcher:
-    """Remembers how far each trial was at the last look."""
+    """Watcher of a search that returns validations, failures and ends of its trials.
+
+    Args:
+        store: the tracking store.
+        experiment_id: the experiment.
+    """
 
     def __init__(self, store: TrackingStore, experiment_id: int) -> None:
         self.store = store
@@ -42,7 +47,7 @@ class SearchWatcher:
         self.results: Sequence[TrialResult] = ()
 
     def poll(self) -> list[TrialNews]:
-        """What happened since the last look, trial by trial; of several validations of one trial the latest."""
+        """Return the news since the last call, by trial. Of a trial's validations, only the latest is included."""
         before = {result.trial.id: result for result in self.results}
         self.experiment = self.store.experiment(self.experiment.id)
         self.results = self.store.trial_results(self.experiment.id)
@@ -50,19 +55,22 @@ class SearchWatcher:
 
     @property
     def best(self) -> TrialResult | None:
-        """The trial with the best validation, the earliest of equals."""
+        """Trial with the best validation, the earliest of equals, or None before the first validation."""
         scored = [(result.best.value, result) for result in self.results if result.best]
         sign = 1 if self.smaller_is_better else -1
         return min(scored, key=lambda one: sign * one[0], default=(0, None))[1]
 
     @property
     def states(self) -> Mapping[State, int]:
-        """How many trials are in each."""
+        """Number of trials in each state."""
         return Counter(result.trial.state for result in self.results)
 
     @property
     def rungs(self) -> Mapping[int, tuple[int, int]]:
-        """Each length, in ``unit``, that trials have now -> how many trained so long, how many shall at least."""
+        """Numbers of trials that have trained to a length and that will train at least to it, by length in ``unit``.
+
+        The lengths are those that trials have at present.
+        """
         asked = [(result.trial, result.trial.searcher_length or 0) for result in self.results]
         return {
             rung: (
@@ -90,12 +98,12 @@ class SearchWatcher:
 
 
 def _reached(trial: Trial) -> bool:
-    """Whether it trained as long as it was to."""
+    """Return whether a trial has trained to its present length."""
     return trial.ordered is None and trial.state not in (State.ERROR, State.CANCELED)
 
 
 def _unit(config: Mapping[str, Any]) -> str:
-    """What the search counts its lengths in, ``""`` if it does not say."""
+    """Return the unit of the lengths of a search, or "" if its config names none."""
     from det_core.config import Unit
 
     lengths = [value for value in (config.get("searcher") or {}).values() if isinstance(value, Mapping)]

@@ -20,7 +20,7 @@ from det_core.tracking import open_store
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add the commands to the parser."""
     add_commands(parser, _COMMANDS)
 
 

@@ -1,4 +1,4 @@
-"""``det completion``: what a shell needs to complete the words of a ``det`` command line."""
+"""Command ``det completion``, which prints shell scripts for completion and completes words for them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ complete -c det -f -a '(set -l found (det completion words -- (commandline -opc)
     if test -n "$found"; string join \\n $found; else; __fish_complete_path (commandline -ct); end)'
 """,
 }
-"""Shell -> its script. Where det knows no words, the shell completes files."""
+"""Scripts by shell. Wherever det has no candidates, the shell completes file names."""
 
 _RECENT = 50
-"""So many ids are offered, the newest ones."""
+"""Maximum number of ids to offer. These are the newest ones."""
 
 _ARGUMENTS = (
     argument("shell", choices=(*_SCRIPTS, "words"), metavar="{" + ",".join(_SCRIPTS) + "}", help="print its script"),
@@ -47,7 +47,7 @@ _ARGUMENTS = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
+    """Add the arguments to the parser."""
     add_arguments(parser, _ARGUMENTS)
     parser.set_defaults(run=_run)
 
@@ -56,14 +56,21 @@ def _run(args: argparse.Namespace) -> int:
     if args.shell != "words":
         print(_SCRIPTS[args.shell], end="")
         return 0
-    with suppress(DetError):  # nobody reads an error while a word is completed; the command itself will tell it
-        words = args.words[1:] if args.words[:1] == ["--"] else args.words  # argparse may have taken it away
+    with suppress(DetError):  # completion shows no errors, but the completed command reports them
+        words = args.words[1:] if args.words[:1] == ["--"] else args.words  # argparse may have removed it
         print("".join(f"{word}\n" for word in candidates(words)), end="")
     return 0
 
 
 def candidates(words: list[str]) -> list[str]:
-    """The words that can stand in the place of the last one, which they begin with; none where a file is expected."""
+    """Return the candidates for the last word, which start with it.
+
+    Args:
+        words: words of the command line after ``det``. The last one, which may be empty, is completed.
+
+    Returns:
+        The candidates in alphabetical order. Empty if a file is expected.
+    """
     from det_core.cli._program import parser_for
 
     *before, current = words or [""]
@@ -92,7 +99,7 @@ def _values(action: argparse.Action | None) -> Iterable[str]:
     if action is None:
         return ()
     if isinstance(action, argparse._SubParsersAction):
-        return {id(parser): name for name, parser in reversed(action.choices.items())}.values()  # not its short names
+        return {id(parser): name for name, parser in reversed(action.choices.items())}.values()  # without aliases
     if action.choices is not None:
         return [getattr(choice, "value", str(choice)) for choice in action.choices]
     ids = _IDS.get(action.dest)
@@ -126,4 +133,4 @@ _IDS: dict[str, Callable[[TrackingStore], Iterable[object]]] = {
     "uuid": _checkpoints,
     "uuids": _checkpoints,
 }
-"""Names of arguments -> where their values come from."""
+"""Functions that return candidates from the tracking store, by name of the argument."""

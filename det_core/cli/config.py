@@ -1,4 +1,4 @@
-"""``det config``: check configs, and print their JSON schema."""
+"""Command ``det config``, which checks configs and prints their JSON schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from det_core.errors import ConfigError, Problem
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the sub-commands."""
+    """Add the commands to the parser."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     check = commands.add_parser("check", help="say what is wrong with a config, line by line")
     check.add_argument("file", metavar="FILE", help="the config, in YAML")

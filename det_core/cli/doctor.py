@@ -1,4 +1,4 @@
-"""``det doctor``: whether an experiment can run here, found out before it does."""
+"""Command ``det doctor``, which checks whether an experiment can run on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ARGUMENTS = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
+    """Add the arguments to the parser."""
     add_arguments(parser, _ARGUMENTS)
     parser.set_defaults(run=_run)
 

@@ -1,4 +1,4 @@
-"""``det experiment``: create, watch, stop and resume experiments, look at them, and keep them in order."""
+"""Command ``det experiment``, which creates, stops, resumes, shows and organizes experiments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from det_core.tracking.control import POLL_SECONDS, settled
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add the commands to the parser."""
     add_commands(parser, _COMMANDS)
 
 
@@ -164,7 +164,7 @@ _ORDERS = {
     "started": "start_time",
     "owner": "owner",
 }
-"""What people call the orders of `TrackingStore.experiments`."""
+"""Orders of `TrackingStore.experiments`, by value of ``--sort-by``."""
 
 _COMMANDS = (
     Command(

@@ -1,4 +1,4 @@
-"""``det model``: the model registry."""
+"""Command ``det model``, which manages the model registry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from det_core.tracking import open_store
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add the commands to the parser."""
     add_commands(parser, _COMMANDS)
 
 

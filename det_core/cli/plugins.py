@@ -1,4 +1,4 @@
-"""``det plugins``: what is installed, and whether it works."""
+"""Command ``det plugins``, which lists and checks the installed plugins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from det_core.plugins import KINDS, PluginReport, misfit, normalize, overlaps, r
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add the commands to the parser."""
     add_commands(parser, _COMMANDS)
 
 
@@ -58,7 +58,10 @@ def _document(report: PluginReport) -> dict[str, Any]:
 
 
 def _offers(report: PluginReport) -> str:
-    """``framework pytorch; storage directory, shared_fs``."""
+    """Format the plugins of a distribution by kind.
+
+    The text is like ``framework pytorch; storage directory, shared_fs``.
+    """
     names = {kind: [spec.name for its_kind, spec in report.provides if its_kind == kind] for kind in KINDS}
     return "; ".join(f"{kind.replace('_', ' ')} {', '.join(offered)}" for kind, offered in names.items() if offered)
 
@@ -74,7 +77,7 @@ def _find(name: str) -> PluginReport:
 
 
 def _problems(reports: list[PluginReport]) -> Iterator[str]:
-    """One line for whatever cannot be used, found by importing all of it."""
+    """Import everything that plugins offer, and yield a line for each part that cannot be used."""
     for report in reports:
         if report.status in ("broken", "incompatible"):
             yield f"{report} is {report.status}: {report.problem}"
@@ -96,7 +99,7 @@ def _import_problems(report: PluginReport, kind: str, spec: specs.Spec) -> Itera
 def _import_problem(target: str, kind: str) -> str:
     try:
         found = resolve(target)
-    except Exception as error:  # noqa: BLE001  (a stranger's code may raise anything)
+    except Exception as error:  # noqa: BLE001  (code of plugins may raise anything)
         return f"{type(error).__name__}: {error}"
     return misfit(kind, found) if kind else ""
 

@@ -1,4 +1,4 @@
-"""``det preview-search``: which trials a search will train, and for how long; nothing is started or recorded."""
+"""Command ``det preview-search``, which shows the trials and lengths of a search without starting it."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ _TO_CHANGE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """What a simulation with random metrics came to."""
+    """Result of a simulated search with random metrics."""
 
     searcher: str
     trials: int
     at_once: int
     unit: str | None
     lengths: Sequence[Mapping[str, int | None]]
-    """How many trials train how long, the shortest first; None = as long as their command likes."""
+    """Numbers of trials by length, the shortest first. The length None means that the command decides when to stop."""
     total: int | None
     full_trainings: float | None
     outline: Sequence[str]
     grid: Mapping[str, int]
-    """Hyperparameter -> its points, if the search is a grid."""
+    """Number of points by hyperparameter. Empty unless the search is a grid."""
     to_change: str
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
+    """Add the arguments to the parser."""
     add_arguments(parser, _ARGUMENTS)
     parser.set_defaults(run=_run)
 
@@ -104,7 +104,7 @@ def _preview(config: ExperimentConfig, directory: Path) -> Preview:
 
 
 def _by_chance(config: ExperimentConfig) -> Training:
-    """Trains any trial at once, to a metric of its own that chance gives it."""
+    """Return a function that simulates training. Each trial has a constant random metric."""
     from det_core.search.sampling import generator
     from det_core.search.simulate import Outcome
 

@@ -1,4 +1,4 @@
-"""``det run``: train an experiment in this process and show it."""
+"""Command ``det run``, which trains an experiment in this process and shows its progress."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _ARGUMENTS = (
     JSON,
 )
 _HOOK = "startup-hook.sh"
-"""Where there are containers, it runs in each before the trial."""
+"""Name of the script that containers run before the trial. There are no containers here, so it is not run."""
 _SIGNALLED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED, signal.SIGHUP: HUNG_UP}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
+    """Add the arguments to the parser."""
     add_arguments(parser, _ARGUMENTS)
     parser.set_defaults(run=_run)
 
@@ -52,7 +52,15 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def read_config(path: Path, changes: Sequence[str] = ()) -> ExperimentConfig:
-    """Load a config; what it says that means nothing here goes to stderr."""
+    """Load an experiment config, and print its notices to stderr.
+
+    Args:
+        path: file of the config, in YAML.
+        changes: changes of the config, each as ``KEY=VALUE``.
+
+    Raises:
+        ConfigError: the config is invalid.
+    """
     from det_core.config import load_config
 
     config = load_config(path, changes)
@@ -64,7 +72,15 @@ def read_config(path: Path, changes: Sequence[str] = ()) -> ExperimentConfig:
 def submit(
     store: TrackingStore, config: ExperimentConfig, path: Path, directory: Path, changes: Sequence[str] = ()
 ) -> Experiment:
-    """Record the experiment with its code and the text of its config, over which the changes stand as comments."""
+    """Record an experiment with its code and the text of its config.
+
+    Args:
+        store: the tracking store.
+        config: the config, with the changes applied.
+        path: file of the config.
+        directory: directory with the user's code.
+        changes: changes of the config, each as ``KEY=VALUE``. They become comments above the recorded text.
+    """
     from det_core import runner
 
     hook = directory / _HOOK
@@ -78,6 +94,11 @@ def train(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> i
     """Run the experiment in this process and return the exit code.
 
     Ctrl-C or a closed terminal saves a checkpoint and stops. A second Ctrl-C kills.
+
+    Args:
+        store: the tracking store.
+        experiment_id: the experiment.
+        quiet: whether to show no progress.
     """
     from det_core.cli._view import show, watch
     from det_core.runner import ExperimentRunner
@@ -98,7 +119,7 @@ def train(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> i
 
 
 def report(store: TrackingStore, experiment_id: int, *, as_json: bool) -> None:
-    """Say how it ended."""
+    """Print the outcome of an experiment."""
     result = outcome(store, experiment_id)
     if as_json:
         print_json(result)

@@ -1,4 +1,4 @@
-"""``det tensorboard``: start TensorBoard on what trials have written for it."""
+"""Command ``det tensorboard``, which starts TensorBoard on the files that trials have written for it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from det_core.tracking import open_store
 from det_core.tracking.control import settled
 
 _EVERY = 15.0
-"""Seconds between two looks into a store for files that have grown."""
+"""Seconds between two polls of a storage for files that have grown."""
 _EVENTS = "tfevents"
-"""In the names of files that only grow."""
+"""Part of the names of event files, which only grow."""
 _PATIENCE = 10.0
-"""Seconds that TensorBoard has to end."""
+"""Seconds that TensorBoard has to exit before it is killed."""
 
 _ARGUMENTS = (
     argument("experiment_ids", nargs="*", type=int, metavar="EXPERIMENT_ID", help="with all their trials"),
@@ -40,7 +40,7 @@ _ARGUMENTS = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
+    """Add the arguments to the parser."""
     add_arguments(parser, _ARGUMENTS)
     parser.set_defaults(run=_run)
 
@@ -64,21 +64,24 @@ def _run(args: argparse.Namespace) -> int:
 
 @dataclass
 class Folder:
-    """The TensorBoard files of an experiment, or of one trial of it, and their place in the directory that is shown."""
+    """TensorBoard files of an experiment or one of its trials, and the directory from which they are shown."""
 
     storage: StorageManager
     storage_id: str
     prefix: str
-    """Of stored paths, with ``/`` at the end; below it the trials have theirs, by id."""
+    """Prefix of stored paths, which ends with ``/``. It is followed by the trial's id."""
     trial_id: int | None
-    """The one that is wanted; None = all."""
+    """Trial to show, or None for all."""
     target: Path
     grows: bool
-    """Whether the trials may still write."""
+    """Whether the trials may still write files."""
     _sizes: dict[str, int] = field(default_factory=dict)
 
     def bring(self) -> int:
-        """Link what lies here and stays as it is, copy the rest as far as it has grown; the number of trials."""
+        """Link or copy the files to the target, and return the number of trials.
+
+        Local files that will not change are linked. Others are copied if they have changed since the last call.
+        """
         local = self.storage.local_path(self.storage_id)
         names = self._linked(local / self.prefix) if local and not self.grows else self._copied()
         return len(set(names))
@@ -98,13 +101,16 @@ class Folder:
                 continue
             if self.trial_id in (None, _number(trial)):
                 if self._sizes.get(path) != size:
-                    with suppress(FileNotFoundError):  # removed since it was listed
+                    with suppress(FileNotFoundError):  # removed after the listing
                         self._copy(path, self.target / f"trial_{trial}" / name)
                         self._sizes[path] = size
                 yield trial
 
     def _copy(self, path: str, target: Path) -> None:
-        """A store replaces files that have grown; TensorBoard, which has them open, sees only what is added to them."""
+        """Copy a file, and append to an event file that exists.
+
+        TensorBoard keeps event files open, so it would not see a replaced file.
+        """
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = self.target / "partial"
         self.storage.get(self.storage_id, path, partial)

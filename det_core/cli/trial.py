@@ -1,4 +1,4 @@
-"""``det trial``: look at trials, get their checkpoints, and kill them."""
+"""Command ``det trial``, which shows and kills trials and downloads their checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from det_core.tracking import control, open_store
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add the commands to the parser."""
     add_commands(parser, _COMMANDS)
 
 
