@@ -1,4 +1,4 @@
-"""Checkpoint storage: the manifest, transfer, and the stores on a mounted file system."""
+"""Checkpoint storage with manifests, transfers, and the stores for mounted file systems and object stores."""
 
 from __future__ import annotations
 

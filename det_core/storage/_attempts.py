@@ -1,4 +1,4 @@
-"""Trying again what may pass."""
+"""Retries of requests whose failure may be temporary."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from det_core.interfaces.objects import Transient
 
 T = TypeVar("T")
 
-_jitter = random.Random()  # noqa: S311  # a trial's own generator must not move
+_jitter = random.Random()  # noqa: S311  # separate, because the global generator belongs to the trial
 
 
 @dataclass(frozen=True)
 class Patience:
-    """When to give up.
+    """Retry policy of one request.
 
     Attributes:
-        tries: of one request at most; None: as many as ``total`` allows.
-        first: seconds before the second try; they double from try to try, times a random factor of 0.5 to 1
-            (M. Brooker, "Exponential Backoff And Jitter", 2015), so that many workers do not come back at once.
-        longest: seconds between two tries, also where the server asks for more.
-        total: seconds after which no other try begins.
+        tries: maximum number of attempts, or None for as many as ``total`` allows.
+        first: seconds before the second attempt. The pause doubles with each attempt and is multiplied by a random
+            factor from 0.5 to 1, so that many workers do not retry at the same moment (M. Brooker, "Exponential
+            Backoff And Jitter", 2015).
+        longest: maximum number of seconds between two attempts, even if the server asks for more.
+        total: seconds after the first attempt in which further attempts may begin.
     """
 
     tries: int | None = None
@@ -37,15 +38,16 @@ class Patience:
 
 
 PATIENT = Patience()
+"""Default retry policy, for transfers."""
 HASTY = Patience(tries=3, total=10.0)
-"""For a user who waits for an answer."""
+"""Retry policy for requests whose result a user waits for."""
 
 
 class Attempts:
-    """Calls requests until they succeed. `stop` ends all waits of it.
+    """Caller that repeats requests until they succeed. `stop` ends all its waits.
 
     Args:
-        patience: with each request.
+        patience: retry policy of each request.
     """
 
     def __init__(self, patience: Patience) -> None:
@@ -53,14 +55,17 @@ class Attempts:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Wait no longer; requests that failed raise."""
+        """Stop retrying. A request that fails from now on raises after its current attempt."""
         self._stopped.set()
 
     def __call__(self, request: Callable[[], T]) -> T:
-        """The result of the request.
+        """Call the request until it succeeds, and return its result.
+
+        Args:
+            request: function that raises Transient if the call may be repeated.
 
         Raises:
-            StorageError: it failed too often.
+            StorageError: the retry policy allows no further attempt.
         """
         began, pause = time.monotonic(), self._patience.first
         for tried in itertools.count(1):

@@ -1,4 +1,4 @@
-"""Size and CRC-32C of a file, read once: in parts at the same time, and copied on the way if asked."""
+"""Size and CRC-32C of a file, from a single read that can also copy it. Large files are read in concurrent parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from det_core.storage._durable import start_sync
 from det_core.storage._parallel import in_parallel
 
 _PART = 64 << 20
-_PIECE = 64 << 10  # stays in the cache of a core between the read, the checksum and the write
+_PIECE = 64 << 10  # small enough to stay in a core's cache from the read through the checksum to the write
 _ZEROS = bytes(_PIECE)
 _THREADS = min(8, os.cpu_count() or 1)
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, RFC 3720 B.4, lowest degree in the highest bit
@@ -22,19 +22,21 @@ _POLYNOMIAL = 0x82F63B78  # Castagnoli, RFC 3720 B.4, lowest degree in the highe
 
 @dataclass(frozen=True)
 class Entry:
-    """What the manifest says of one path."""
+    """Size and checksum of one path in a manifest."""
 
     size: int
+    """Size in bytes."""
     crc32c: str
-    """8 hexadecimal digits."""
+    """CRC-32C as 8 hexadecimal digits."""
 
 
 def checksum(source: Path, copy_to: int | None = None, *, sync: bool = False) -> Entry:
-    """Read a file.
+    """Read a file and return its size and CRC-32C.
 
     Args:
-        copy_to: descriptor of an empty file that gets the same contents.
-        sync: the copy is to be synced afterwards, so the kernel had better start writing it now.
+        source: the file to read.
+        copy_to: descriptor of an empty file that receives the same contents.
+        sync: whether the caller will sync the copy. The kernel then starts writing large files during the copy.
     """
     descriptor = os.open(source, os.O_RDONLY)
     try:
@@ -56,14 +58,14 @@ def checksum(source: Path, copy_to: int | None = None, *, sync: bool = False) ->
 
 
 def _small(content: bytes, copy_to: int | None) -> Entry:
-    """Handle a file that is read at once, without the system calls that only larger files need."""
+    """Return the entry of a file that one read covers, without the system calls that only larger files need."""
     if copy_to is not None:
         write(copy_to, content, 0)
     return Entry(len(content), f"{google_crc32c.value(content):08x}")
 
 
 def combine(parts: Sequence[Entry]) -> Entry:
-    """The whole of which these are the parts, in order."""
+    """Return the entry of a file from the entries of its consecutive parts."""
     size, crc = reduce(_join, ((part.size, int(part.crc32c, 16)) for part in parts))
     return Entry(size, f"{crc:08x}")
 
@@ -81,20 +83,24 @@ def _read(source: int, start: int, copy_to: int | None, *, sync: bool) -> Entry:
 
 
 def write(target: int, piece: bytes, position: int) -> None:
-    """Write all of it, at a position of a descriptor."""
+    """Write the whole piece to a descriptor, starting at an offset of ``position`` bytes."""
     written = os.pwrite(target, piece, position)
-    while written < len(piece):  # a nearly full disk takes what fits, then says so
+    while written < len(piece):  # a nearly full disk accepts a part, and the next call raises
         written += os.pwrite(target, piece[written:], position + written)
 
 
 def _join(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int]:
-    """CRC-32C is linear: the whole's is the first's, moved left by the second's length, plus the second's."""
+    """Return (size, CRC-32C) of the concatenation of two parts.
+
+    CRC-32C is linear over GF(2). The result is the first checksum times x^(8 * size of the second part) modulo the
+    polynomial, plus the second checksum.
+    """
     (size, crc), (added, other) = first, second
     return size + added, _times(_power_of_x(8 * added), crc) ^ other
 
 
 def _times(a: int, b: int) -> int:
-    """The product of two polynomials over GF(2), modulo the polynomial of CRC-32C."""
+    """Return the product of two polynomials over GF(2), modulo the polynomial of CRC-32C."""
     product = 0
     for bit in range(31, -1, -1):
         if a >> bit & 1:
@@ -103,8 +109,9 @@ def _times(a: int, b: int) -> int:
     return product
 
 
-@lru_cache(maxsize=16)  # all parts but the last have one length
+@lru_cache(maxsize=16)  # all parts except the last have the same length
 def _power_of_x(exponent: int) -> int:
+    """Return x to the power of ``exponent``, modulo the polynomial of CRC-32C, by repeated squaring."""
     power, square = 1 << 31, 1 << 30  # x^0 and x^1
     while exponent:
         if exponent & 1:

@@ -1,4 +1,4 @@
-"""Making files survive a power failure, at the least cost that their file system offers."""
+"""Sync of files, so that they survive a power failure, with the cheapest system call that their file system offers."""
 
 from __future__ import annotations
 
@@ -14,26 +14,35 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
 _THREADS = 16
 _SYNCED_AS_A_WHOLE = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "tmpfs", "xfs", "zfs"}
-"""Where syncfs(2) is known to write everything that fsync(2) of each file would; in FUSE it need not."""
+"""File systems where syncfs(2) is known to write as much as fsync(2) of each file. FUSE does not guarantee this."""
 
 
 def sync(paths: Collection[Path]) -> None:
-    """Wait until these files, and directories with the names in them, are on the medium."""
+    """Wait until the contents of these files and the entries of these directories are on the medium."""
     in_parallel(_fsync, paths, threads=_THREADS)
 
 
 def start_sync(descriptor: int, start: int, size: int) -> None:
-    """Have the kernel begin to write these bytes to the medium, without waiting; `sync` later has less to do."""
+    """Make the kernel start writing a range of a file to the medium, without waiting, so that `sync` takes less time.
+
+    Args:
+        descriptor: descriptor of the file.
+        start: offset of the range in bytes.
+        size: length of the range in bytes.
+    """
     sync_file_range = getattr(_LIBC, "sync_file_range", None)
-    if sync_file_range is not None:  # a hint, so its result does not matter
+    if sync_file_range is not None:  # only a hint, so errors are ignored
         sync_file_range(descriptor, ctypes.c_int64(start), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
 
 
 def sync_file_system(path: Path) -> bool:
-    """Wait until everything that was written to its file system is on the medium, by other processes too.
+    """Wait until everything written to the file system of ``path``, by any process, is on the medium.
 
     Returns:
-        Whether it was done; not where the file system is not known to do it.
+        True if the file system was synced, False if it or the kernel is not known to do this reliably.
+
+    Raises:
+        OSError: a write failed.
     """
     syncfs = getattr(_LIBC, "syncfs", None)
     if syncfs is None or not _tells_errors() or _file_system(path) not in _SYNCED_AS_A_WHOLE:
@@ -54,7 +63,7 @@ def _tells_errors() -> bool:
 
 
 def _file_system(path: Path) -> str | None:
-    """Its type by proc(5), None where that does not tell."""
+    """Return the type of a path's file system from ``/proc/self/mountinfo`` (proc(5)), or None if it is not listed."""
     mounts = Path("/proc/self/mountinfo")
     if not mounts.exists():
         return None

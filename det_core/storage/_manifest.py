@@ -1,10 +1,12 @@
-"""``metadata.json``: the user's metadata, and under ``_det`` what was stored and how to verify it.
+"""Manifest of a checkpoint, stored as ``metadata.json``.
+
+It contains the user's metadata and, under ``_det``, the list of stored files with their sizes and checksums.
 
 Format 1::
 
     {"steps_completed": 9, "_det": {"format": 1, "files": {"state.pth": [8192, "9ae0d1c2"], "logs/": [0, "00000000"]}}}
 
-Sizes are in bytes; checksums are CRC-32C (Castagnoli, RFC 3720 B.4) in hexadecimal.
+Sizes are in bytes. Checksums are CRC-32C (Castagnoli, RFC 3720 B.4) in hexadecimal. Empty directories end in ``/``.
 """
 
 from __future__ import annotations
@@ -31,18 +33,28 @@ _CRC = re.compile("[0-9a-f]{8}")
 
 @dataclass(frozen=True)
 class Manifest:
-    """The contents of ``metadata.json``. ``files`` is None in checkpoints of the original, which has none."""
+    """Contents of ``metadata.json``.
+
+    Attributes:
+        metadata: the user's metadata.
+        files: entries by stored path, or None if another system wrote the checkpoint, without checksums.
+    """
 
     metadata: Mapping[str, Any]
     files: Mapping[str, Entry] | None
 
     def to_json(self) -> str:
+        """Return the manifest as text in format 1."""
         files = {path: [entry.size, entry.crc32c] for path, entry in (self.files or {}).items()}
         return json.dumps({**self.metadata, KEY: {"format": FORMAT, "files": files}})
 
     @staticmethod
     def from_json(text: bytes, storage_id: str) -> Manifest:
-        """Parse it.
+        """Parse ``metadata.json``.
+
+        Args:
+            text: contents of the file.
+            storage_id: id of the checkpoint, for error messages.
 
         Raises:
             CheckpointCorrupt: the text is not JSON of this form.
@@ -57,7 +69,7 @@ class Manifest:
         if not isinstance(ours, dict) or "format" not in ours:
             raise _damaged(where, f"expected an object with a format under {KEY!r}, found {ours!r:.100}")
         if ours["format"] != FORMAT:
-            raise StorageError(  # it is intact, and a newer release can read it
+            raise StorageError(  # not CheckpointCorrupt, because a newer release can read the checkpoint
                 f"checkpoint {storage_id} has format {ours['format']!r:.100}, but this release reads format {FORMAT}; "
                 "upgrade det-core"
             )
@@ -98,7 +110,7 @@ def _damaged(where: str, why: str) -> CheckpointCorrupt:
 
 
 def put_manifest(store: StorageManager, storage_id: str, manifest: Manifest) -> int:
-    """Write ``metadata.json``, or replace it; visible and durable on return. Returns its size in bytes."""
+    """Write or replace ``metadata.json`` and return its size in bytes. The file is visible and durable on return."""
     text = manifest.to_json().encode()
     with scratch_directory("manifest") as scratch:
         path = scratch / METADATA_FILE
@@ -109,7 +121,7 @@ def put_manifest(store: StorageManager, storage_id: str, manifest: Manifest) -> 
 
 
 def sign_copy(directory: Path, storage_id: str, metadata: Mapping[str, Any]) -> None:
-    """Note in a restored copy which checkpoint it is, and the user's metadata of today."""
+    """Write the checkpoint's id and the user's current metadata into ``metadata.json`` of a restored copy."""
     path = directory / METADATA_FILE
     ours = read_object(path).get(KEY) or {}
     signed = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
@@ -118,7 +130,7 @@ def sign_copy(directory: Path, storage_id: str, metadata: Mapping[str, Any]) -> 
 
 
 def copied_from(directory: Path) -> str | None:
-    """Which checkpoint a directory is a copy of, by `sign_copy`; None: it does not say."""
+    """Return the id of the checkpoint that `sign_copy` wrote into a directory, or None if there is none."""
     try:
         ours = read_object(directory / METADATA_FILE).get(KEY)
     except (FileNotFoundError, CheckpointCorrupt):

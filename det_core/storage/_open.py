@@ -1,4 +1,4 @@
-"""From a config block to the store that the chosen plugin implements."""
+"""Creation of the store that a config block selects."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def open_storage(name: str, options: BaseModel | None) -> StorageManager:
-    """Make the store.
+    """Return the store that a plugin creates from its part of the config.
 
     Args:
         name: the registered name, such as ``directory`` (``checkpoint_storage.type``).
-        options: the rest of the block, validated by the plugin's own model.
+        options: the rest of the config block, validated by the plugin's model.
 
     Raises:
         PluginError: no usable plugin has this name.

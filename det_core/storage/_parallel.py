@@ -1,4 +1,4 @@
-"""One function over many items, in a bounded number of threads."""
+"""Parallel calls of one function on many items, in a bounded number of threads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ T = TypeVar("T")
 def in_parallel(
     work: Callable[[T], object], items: Iterable[T], *, threads: int, on_error: Callable[[], object] = lambda: None
 ) -> None:
-    """Do the work for every item; this thread takes part.
+    """Call ``work`` with every item, in up to ``threads`` threads including the calling one.
 
-    The first error, or the exception of a signal handler in this thread, keeps all threads from further items. It is
-    raised once all threads have ended, so that no work outlives the call. ``on_error`` may make them end sooner.
+    After the first error, or an exception of a signal handler in this thread, no thread takes another item. The error
+    is raised once all threads have ended, so that no work outlives the call.
+
+    Args:
+        work: function of one item.
+        items: the items, which are taken in order.
+        threads: maximum number of threads.
+        on_error: called after an error, from any thread and possibly several times, to end work in progress sooner.
     """
     waiting = list(items)
     errors: list[BaseException] = []
@@ -44,9 +50,9 @@ def in_parallel(
             woken.put(None)
 
     def wait_for_helpers() -> None:
-        # A thread that has not begun by now finds nothing to do. The lists, not the queue, say how many are left,
-        # because a signal may raise after the queue has been read. Not `join`: if a signal interrupts it, CPython 3.11
-        # considers the thread ended.
+        # A thread that has not begun yet will find no items. The remaining threads are counted by the lists rather
+        # than the queue, because a signal handler may raise right after the queue was read. `Thread.join` is unsuitable
+        # because CPython 3.11 considers the thread ended if a signal interrupts the call.
         while len(ended) < len(began):
             if errors:
                 on_error()

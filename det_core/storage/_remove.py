@@ -1,4 +1,4 @@
-"""Removing checkpoints, and trying a store out."""
+"""Deletion of checkpoints, and a check that a store works."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ ALL = ("**/*",)
 
 
 def delete(store: StorageManager, storage_id: str, globs: Collection[str] = ALL) -> dict[str, int]:
-    """Remove a checkpoint, or some of its files, or the remains of one that was never finished.
+    """Delete a checkpoint, some of its files, or the remains of an unfinished checkpoint.
 
-    What is visible is whole at any time: ``metadata.json`` goes before everything else, or, if files are left, is
-    replaced before the others go by one that lists only them. Interrupted, it can be called again.
+    A visible checkpoint is complete at any time. ``metadata.json`` is deleted first, or, if files remain, is first
+    replaced by one that lists only those. After an interruption the call can be repeated.
 
     Args:
-        globs: which files, as in a line of ``.gitignore`` each: ``*.pth`` in any directory, ``/state.pth`` at the
-            top, ``optimizer/`` with all below, ``!best.pth`` not this one after all. ``metadata.json`` goes only
-            with the last file.
+        store: the store that holds the checkpoint.
+        storage_id: id of the checkpoint.
+        globs: patterns of the files to delete, as in ``.gitignore``. ``*.pth`` matches in any directory,
+            ``/state.pth`` matches at the top, ``optimizer/`` matches a directory with all its contents, and
+            ``!best.pth`` excludes a file. ``metadata.json`` is deleted only together with the last file.
 
     Returns:
-        What is left: stored path -> size in bytes.
+        Size in bytes of each remaining file, by stored path.
 
     Raises:
-        CheckpointCorrupt: files shall be left, and ``metadata.json`` cannot be read.
+        CheckpointCorrupt: files will remain, but ``metadata.json`` cannot be read.
     """
     matches = selector(globs)
     if isinstance(store, ObjectStorage):
@@ -58,14 +60,18 @@ def delete(store: StorageManager, storage_id: str, globs: Collection[str] = ALL)
 
 
 def selector(globs: Collection[str]) -> Selector:
-    """Which paths match, as `delete` takes them."""
-    from pathspec import GitIgnoreSpec  # 12 ms that only who deletes should wait
+    """Return a function that tests whether a stored path matches ``.gitignore`` patterns."""
+    from pathspec import GitIgnoreSpec  # the import takes 12 ms, and only deletion needs it
 
     return GitIgnoreSpec.from_lines(globs).match_file
 
 
 def check(store: StorageManager) -> None:
-    """Write, read and delete a small file, so that a wrong store fails before training starts, and within seconds."""
+    """Write, read and delete a small file, so that an unusable store fails within seconds, before training starts.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
     if isinstance(store, ObjectStorage):
         store = store.hasty()
     storage_id, content = f"check-{uuid.uuid4()}", b"det checks this storage"

@@ -1,4 +1,4 @@
-"""From a checkpoint to files."""
+"""Restoring of checkpoints from a store to local files."""
 
 from __future__ import annotations
 
@@ -32,36 +32,38 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class StoredCheckpoint:
-    """A complete checkpoint in a store. Made by `find`."""
+    """Complete checkpoint in a store, as found by `find`."""
 
     store: StorageManager
     storage_id: str
     manifest: Manifest
     text: bytes
-    """``metadata.json``."""
+    """Contents of ``metadata.json``."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The user's part."""
+        """The user's metadata."""
         return dict(self.manifest.metadata)
 
     def names(self) -> list[str]:
-        """What can be fetched beside ``metadata.json``."""
+        """Return all stored paths except ``metadata.json``."""
         return [name for name in self._sizes if name != METADATA_FILE]
 
     def fetch(
         self, names: Collection[str], directory: Path, *, verify: bool = True, progress: Progress | None = None
     ) -> None:
-        """Copy files into a directory, which is created. ``metadata.json`` is always among them and comes last.
+        """Copy files into a directory, which is created if needed. ``metadata.json`` is always copied, and comes last.
 
         The directory keeps its previous files until all new ones are complete and verified.
 
         Args:
-            verify: compare sizes and checksums with the manifest.
+            names: stored paths to copy.
+            directory: the target directory.
+            verify: whether to compare sizes and checksums with the manifest.
             progress: called from any thread with the number of bytes that were just copied.
 
         Raises:
-            CheckpointCorrupt: a file is missing or, with ``verify``, differs from the manifest; names it.
+            CheckpointCorrupt: a file is missing or, with ``verify``, differs from the manifest. The error names it.
             StorageError: the directory belongs to a stored checkpoint, or cannot be written.
         """
         self._refuse_stored(directory)
@@ -74,18 +76,29 @@ class StoredCheckpoint:
             found = self._get(copies, progress)
             wrong = self._differing(found) if verify else {}
             for _ in range(_MORE_TRIES if wrong and self.store.local_path(self.storage_id) is None else 0):
-                again = {name: copies[name] for name in wrong}  # the network may have corrupted it
+                again = {name: copies[name] for name in wrong}  # the network may have corrupted the data
                 wrong = self._differing(self._get(again, None))
             self._check(wrong)
             copies[METADATA_FILE], targets[METADATA_FILE] = Path(scratch, METADATA_FILE), directory / METADATA_FILE
             copies[METADATA_FILE].write_bytes(self.text)
             if targets[METADATA_FILE].is_file() and targets[METADATA_FILE].read_bytes() != self.text:
-                targets[METADATA_FILE].unlink()  # it describes the previous files
+                targets[METADATA_FILE].unlink()  # because it describes the previous files
             for name, target in targets.items():
                 copies[name].replace(target)
 
     def link(self, names: Collection[str], directory: Path, stored: Path, *, verify: bool = True) -> None:
-        """As `fetch`, but symbolic links to the files in the store's own directory, verified where they lie."""
+        """Create symbolic links to the files in the store's own directory instead of copies as in `fetch`.
+
+        Args:
+            names: stored paths to link.
+            directory: the directory of the links.
+            stored: the checkpoint's directory in the store.
+            verify: whether to compare sizes and checksums of the stored files with the manifest.
+
+        Raises:
+            CheckpointCorrupt: a file is missing or, with ``verify``, differs from the manifest. The error names it.
+            StorageError: a stored file cannot be read, or the directory cannot be written.
+        """
         with _writing(directory):
             targets = self._targets(names, directory)
         found: dict[str, Entry] = {}
@@ -123,7 +136,7 @@ class StoredCheckpoint:
             )
 
     def _targets(self, names: Collection[str], directory: Path) -> dict[str, Path]:
-        """Where the files go, with all directories made."""
+        """Return the target of each file, and create all directories."""
         targets = {name: _inside(directory, name) for name in names}
         directory.mkdir(parents=True, exist_ok=True)
         for parent in {target if name.endswith("/") else target.parent for name, target in targets.items()}:
@@ -172,11 +185,12 @@ class StoredCheckpoint:
 
 
 def find(store: StorageManager, storage_id: str) -> StoredCheckpoint:
-    """The complete checkpoint under this id.
+    """Return the complete checkpoint with this id.
 
     Raises:
-        CheckpointNotFound: there is none.
-        CheckpointCorrupt: its ``metadata.json`` cannot be read.
+        CheckpointNotFound: there is no complete checkpoint with this id.
+        CheckpointCorrupt: ``metadata.json`` cannot be parsed.
+        StorageError: a newer release wrote the checkpoint, or the store cannot be read.
     """
     with scratch_directory("manifest") as scratch:
         path = scratch / METADATA_FILE
@@ -189,7 +203,12 @@ def find(store: StorageManager, storage_id: str) -> StoredCheckpoint:
 
 
 def metadata(store: StorageManager, storage_id: str) -> dict[str, Any]:
-    """The user's metadata. Raises as `find` does."""
+    """Return the user's metadata of a checkpoint.
+
+    Raises:
+        CheckpointNotFound: there is no complete checkpoint with this id.
+        CheckpointCorrupt: ``metadata.json`` cannot be parsed.
+    """
     return find(store, storage_id).metadata
 
 
@@ -202,16 +221,20 @@ def restore(
     verify: bool = True,
     progress: Progress | None = None,
 ) -> None:
-    """Copy the checkpoint into a directory, which is created, and verify every file.
+    """Copy the checkpoint into a directory, which is created if needed, and verify every file.
 
     Args:
-        selector: takes paths as in the manifest; those it rejects are not fetched. ``metadata.json`` always is.
-        verify: compare sizes and checksums with the manifest.
+        store: the store that holds the checkpoint.
+        storage_id: id of the checkpoint.
+        directory: the target directory.
+        selector: function of a stored path that returns whether to copy the file. ``metadata.json`` is always copied.
+        verify: whether to compare sizes and checksums with the manifest.
         progress: called from any thread with the number of bytes that were just copied.
 
     Raises:
-        CheckpointNotFound: there is no complete checkpoint under this id.
-        CheckpointCorrupt: a file is missing or differs from the manifest; names it.
+        CheckpointNotFound: there is no complete checkpoint with this id.
+        CheckpointCorrupt: a file is missing or, with ``verify``, differs from the manifest. The error names it.
+        StorageError: the directory belongs to a stored checkpoint, or cannot be written.
     """
     stored = find(store, storage_id)
     names = [name for name in stored.names() if selector is None or selector(name)]

@@ -1,4 +1,4 @@
-"""From files to a checkpoint. It exists if and only if its ``metadata.json`` does, so that is written last."""
+"""Saving of files as a checkpoint. A checkpoint exists once its ``metadata.json`` does, so that file comes last."""
 
 from __future__ import annotations
 
@@ -18,14 +18,22 @@ from det_core.storage._tree import walk
 from det_core.storage.objects import ObjectStorage
 
 Selector = Callable[[str], bool]
+"""Function of a relative path that returns whether the file is selected."""
 _WRITING = 0o222
 
 
 def scan(directory: Path, selector: Selector | None = None) -> dict[str, Path]:
-    """Map the relative paths under a directory to their files; empty directories end in ``/``.
+    """Return the files under a directory by relative path. Paths of empty directories end in ``/``.
 
-    Symbolic links to files count as files; links to directories and dangling links raise ValueError.
-    A ``metadata.json`` at the top is left out: the checkpoint gets its own.
+    Symbolic links to files count as files. ``metadata.json`` at the top is omitted, because the checkpoint will get its
+    own.
+
+    Args:
+        directory: the directory to scan.
+        selector: function of a relative path that returns whether to include the file. None includes all files.
+
+    Raises:
+        ValueError: there is a link to a directory, a dangling link or a special file.
     """
     found = {}
     for name, entry in walk(directory):
@@ -40,9 +48,18 @@ def scan(directory: Path, selector: Selector | None = None) -> dict[str, Path]:
 def save(
     store: StorageManager, storage_id: str, files: Mapping[str, Path], metadata: Mapping[str, Any]
 ) -> dict[str, int]:
-    """Store a whole checkpoint. Returns the resources: stored path -> size in bytes.
+    """Store a whole checkpoint and return its resources, which are the sizes in bytes by stored path.
 
-    If anything fails, what was stored is removed again and the error goes on.
+    If anything fails, the files stored so far are deleted and the error is raised.
+
+    Args:
+        store: the store to write to.
+        storage_id: id of the new checkpoint.
+        files: local files by the path to store them under, as returned by `scan`.
+        metadata: the user's metadata.
+
+    Raises:
+        StorageError: the store rejected a file, or a file changed or vanished during the upload.
     """
     try:
         return publish(store, storage_id, put_files(store, storage_id, files), metadata)
@@ -52,10 +69,10 @@ def save(
 
 
 def put_files(store: StorageManager, storage_id: str, files: Mapping[str, Path]) -> dict[str, Entry]:
-    """Store files, so that they survive a crash, without making a checkpoint of them.
+    """Store files durably, without publishing a checkpoint, and return their entries by stored path.
 
     Raises:
-        StorageError: the store refused, or a file changed or vanished meanwhile.
+        StorageError: the store rejected a file, or a file changed or vanished during the upload.
     """
     if isinstance(store, ObjectStorage):
         return store.put_many(storage_id, files)
@@ -66,14 +83,24 @@ def put_files(store: StorageManager, storage_id: str, files: Mapping[str, Path])
 
 
 def adopt_files(store: StorageManager, storage_id: str, files: Mapping[str, Path], directory: Path) -> dict[str, Entry]:
-    """As `put_files`, for files written in place: moved to their names in the store's own directory if need be."""
+    """Turn local files into stored files without a copy, and return their entries by stored path.
+
+    Files are write-protected and moved to their place in the store's own directory unless they are there already. Links
+    and files with several hard links are copied, because they may be used elsewhere.
+
+    Args:
+        store: the store, whose files are in a local directory.
+        storage_id: id of the new checkpoint.
+        files: local files by the path to store them under.
+        directory: the checkpoint's directory in the store.
+    """
     entries: dict[str, Entry] = {}
 
     def adopt(name: str) -> None:
         entries[name] = _adopt(store, storage_id, name, files[name], directory / name)
 
     links = [name for name, path in files.items() if not name.endswith("/") and _is_shared(path)]
-    in_parallel(adopt, links, threads=store.transfers)  # before their targets are moved
+    in_parallel(adopt, links, threads=store.transfers)  # first, because their targets may be moved
     in_parallel(adopt, files.keys() - links, threads=store.transfers)
     if files:
         store.sync(storage_id, list(files))
@@ -83,10 +110,18 @@ def adopt_files(store: StorageManager, storage_id: str, files: Mapping[str, Path
 def publish(
     store: StorageManager, storage_id: str, entries: Mapping[str, Entry], metadata: Mapping[str, Any]
 ) -> dict[str, int]:
-    """Make a checkpoint of stored files; it is visible and durable on return. Returns the resources, as `save`.
+    """Publish stored files as a checkpoint, and return its resources as in `save`.
+
+    The checkpoint is visible and durable on return.
+
+    Args:
+        store: the store that holds the files.
+        storage_id: id of the new checkpoint.
+        entries: entries by stored path, as returned by `put_files` and `adopt_files`.
+        metadata: the user's metadata.
 
     Raises:
-        StorageError: the storage refused, or does not hold a file.
+        StorageError: the store rejected the manifest, or one of the files is missing in the store.
     """
     missing = entries.keys() - store.list(storage_id).keys()
     if missing:

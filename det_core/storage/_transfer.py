@@ -1,4 +1,4 @@
-"""Files on their way into a store or out of it: several at once, and large ones in parts where the store can."""
+"""Concurrent transfers of files to and from a store. Large files are split into parts if the store supports it."""
 
 from __future__ import annotations
 
@@ -17,32 +17,44 @@ Progress: TypeAlias = Callable[[int], object]
 """Called from any thread with the number of bytes that were just moved."""
 
 Step: TypeAlias = Callable[[Attempts], int]
-"""A part of the work, done in any order and thread; returns the bytes moved."""
+"""Part of a transfer, which can run in any order and thread. Returns the number of bytes that it moved."""
 
 EMPTY = Entry(0, "00000000")
 _MEMORY = 128 << 20
 
 
 class Move(Protocol):
-    """One file on its way."""
+    """Transfer of one file."""
 
     memory: int
-    """Bytes that a step holds."""
+    """Maximum memory of one step, in bytes."""
 
     def steps(self) -> Sequence[Step]:
-        """What is to be done."""
+        """Return the steps of the transfer."""
 
     def finish(self) -> Entry:
-        """What was moved, after the last step."""
+        """Return the size and checksum of the transferred file. Called after all steps succeeded."""
 
     def abandon(self) -> None:
-        """Leave nothing behind where the file was to go. Steps have ended, not all of them well."""
+        """Remove everything that the transfer wrote to its target. Called once all steps have ended or failed."""
 
 
 def run(
     moves: Mapping[str, Move], *, threads: int, progress: Progress | None = None, patience: Patience = PATIENT
 ) -> dict[str, Entry]:
-    """Move them all; in the order of `moves`, as far as threads know one. What was moved, by name."""
+    """Run all transfers and return the entries of the files, by name.
+
+    Steps start in the order of ``moves``. If one fails, all transfers are abandoned.
+
+    Args:
+        moves: transfers by name.
+        threads: maximum number of concurrent steps. Fewer run if their memory would exceed 128 MiB.
+        progress: called from any thread with the number of bytes that were just moved.
+        patience: retry policy of each request.
+
+    Raises:
+        StorageError: a transfer failed.
+    """
     attempts = Attempts(patience)
     fitting = _MEMORY // max((move.memory for move in moves.values()), default=_MEMORY)
 
@@ -62,10 +74,14 @@ def run(
 
 
 class Source:
-    """A file that must not change while it is read.
+    """Local file that must not change while it is read.
 
     Args:
-        grows: whether it may be appended to. Only its present content is read.
+        path: path of the file.
+        grows: whether data may be appended to the file. Only its present content is read.
+
+    Raises:
+        StorageError: the file does not exist.
     """
 
     def __init__(self, path: Path, *, grows: bool = False) -> None:
@@ -75,6 +91,11 @@ class Source:
         self.size = self._before.st_size
 
     def read(self, start: int, size: int) -> bytes:
+        """Read ``size`` bytes from offset ``start``.
+
+        Raises:
+            StorageError: the file vanished or has become shorter.
+        """
         try:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(start)
@@ -86,7 +107,7 @@ class Source:
         return data
 
     def check(self) -> None:
-        """Raise if it changed since this object was made."""
+        """Raise StorageError if the file has changed since this object was created."""
         after = self._stat()
         if self._grows and after.st_size >= self.size:
             return
@@ -95,7 +116,7 @@ class Source:
 
     def _stat(self) -> os.stat_result:
         try:
-            return os.stat(self._name)  # noqa: PTH116  # pathlib would take as long as the system call
+            return os.stat(self._name)  # noqa: PTH116  # pathlib would add as much time as the system call takes
         except FileNotFoundError as error:
             raise self._vanished() from error
 
@@ -107,7 +128,7 @@ class Source:
 
 
 class Put:
-    """A file into a store that takes it as a whole."""
+    """Upload of a file to a store in a single call."""
 
     memory = 1
 
@@ -122,7 +143,7 @@ class Put:
         return self._entry
 
     def abandon(self) -> None:
-        """The store left nothing."""
+        """Do nothing, because a failed `StorageManager.put` stores nothing."""
 
     def _put(self, attempts: Attempts) -> int:
         if self._name.endswith("/"):
@@ -140,7 +161,7 @@ class Put:
 
 
 class Get:
-    """A file out of a store that gives it as a whole."""
+    """Download of a file from a store in a single call."""
 
     memory = 1
 

@@ -1,4 +1,4 @@
-"""What lies under a directory."""
+"""Traversal of directories, and checks that paths stay inside them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from det_core.errors import CheckpointCorrupt
 
 
 def walk(directory: str | Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Relative paths with their entries, sorted: everything but directories that are not empty.
+    """Yield the relative path and the entry of every file and every empty directory, sorted by name in each directory.
 
-    Empty directories end in ``/``. Symbolic links are not followed. What vanishes meanwhile is left out.
+    Paths of empty directories end in ``/``. Symbolic links are not followed. Files that vanish during the traversal are
+    skipped.
+
+    Args:
+        directory: the directory to traverse.
+        prefix: text to put before each path.
     """
     try:
         with os.scandir(directory) as entries:
@@ -38,7 +43,7 @@ def is_inside(path: str) -> bool:
     """Return whether a relative path from a store or a manifest stays within its directory."""
     try:
         os.fsencode(path)
-    except UnicodeEncodeError:  # half of a surrogate pair, valid in JSON but not in file names
+    except UnicodeEncodeError:  # a lone surrogate, which is valid in JSON but not in file names
         return False
     return "\0" not in path and not {"", ".", ".."}.intersection(path.removesuffix("/").split("/"))
 

@@ -1,4 +1,4 @@
-"""The config blocks of the stores on a mounted file system."""
+"""Config blocks of the stores on a mounted file system."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ def _possible(path: Path) -> Path:
 
 
 PossiblePath = Annotated[Path, AfterValidator(_possible)]
+"""Path without zero bytes."""
 
 
 class DirectoryConfig(BaseModel):
-    """``type: directory``: checkpoints under one directory, created on first use."""
+    """Config block of the ``directory`` store, which keeps checkpoints in one directory, created on first use."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     is_local: ClassVar[bool] = True
 
     container_path: PossiblePath
-    """Absolute path, or relative to the directory that ``det`` is started in; ``~`` is the home directory."""
+    """Path of the directory, absolute or relative to the working directory of ``det``. ``~`` is the home directory."""
 
     @field_validator("container_path")
     @classmethod
@@ -37,11 +38,12 @@ class DirectoryConfig(BaseModel):
 
     @property
     def base(self) -> Path:
+        """Absolute path of the directory that contains all checkpoints."""
         return self.container_path
 
 
 class SharedFSConfig(BaseModel):
-    """``type: shared_fs``: checkpoints on a file system that every host mounts."""
+    """Config block of the ``shared_fs`` store, which keeps checkpoints on a file system that every host mounts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     is_local: ClassVar[bool] = False
@@ -49,11 +51,11 @@ class SharedFSConfig(BaseModel):
     host_path: PossiblePath
     """Absolute path of the mounted directory."""
     storage_path: PossiblePath | None = None
-    """Where checkpoints go inside it: relative to host_path, or absolute and inside it."""
+    """Directory of the checkpoints inside host_path, relative to it or absolute."""
     container_path: Path | None = None
-    """Where the container world mounted host_path; without meaning here."""
+    """Mount point of host_path in a container. Accepted for compatibility and ignored."""
     propagation: str = "rprivate"
-    """A mount option of the container world; without meaning here."""
+    """Mount option of containers. Accepted for compatibility and ignored."""
 
     @field_validator("host_path")
     @classmethod
@@ -69,10 +71,10 @@ class SharedFSConfig(BaseModel):
 
     @property
     def base(self) -> Path:
-        """Inside host_path, after symbolic links and ``..``.
+        """Directory inside host_path that contains all checkpoints, with symbolic links and ``..`` resolved.
 
         Raises:
-            ValueError: it is not.
+            ValueError: storage_path leads out of host_path.
         """
         wanted = self.host_path / (self.storage_path or "")
         top, real = os.path.realpath(self.host_path), Path(os.path.realpath(wanted))

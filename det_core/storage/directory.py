@@ -1,4 +1,4 @@
-"""Checkpoints on a mounted file system: ``directory`` and ``shared_fs``."""
+"""Checkpoint storage on a mounted file system, for the types ``directory`` and ``shared_fs``."""
 
 from __future__ import annotations
 
@@ -21,16 +21,21 @@ from det_core.storage._tree import refuse_outside, walk
 
 _READ_ONLY = 0o444
 _FEW = 16
-"""Up to so many files are synced one by one; more by one call, a tenth of the time of as many."""
+"""Maximum number of files that are synced one by one. More files take a tenth of the time with one sync of the file
+system."""
 _TRIES = 100
-"""A `delete` beside a `put` may remove a directory that became empty before a new file is in it."""
+"""Number of attempts to create a file, because a concurrent `delete` may remove its directory while it is empty."""
 _ID = re.compile(r"[A-Za-z0-9_-]+")
 _THIS_PROCESS = uuid.uuid4().hex[:8]
 _numbers = itertools.count()
 
 
 class Directory(Protocol):
-    """Config of a store in one directory."""
+    """Config of a store in one directory.
+
+    Attributes:
+        is_local: whether the directory is on a disk of this host.
+    """
 
     is_local: ClassVar[bool]
 
@@ -39,11 +44,11 @@ class Directory(Protocol):
 
 
 class DirectoryStorage(StorageManager):
-    """One directory per checkpoint. Each file appears by a rename and is write-protected."""
+    """Store with one directory per checkpoint. Files appear whole by a rename and are write-protected."""
 
     def __init__(self, config: Directory) -> None:
         self._base = config.base
-        if config.is_local:  # a local disk does not make a thread wait as a network does
+        if config.is_local:  # unlike a network, a local disk gains nothing from waiting threads
             self.transfers = 1
 
     def local_path(self, storage_id: str) -> Path:
@@ -60,7 +65,7 @@ class DirectoryStorage(StorageManager):
             try:
                 crc = _copy(source, partial)
                 if path == METADATA_FILE:
-                    sync([Path(partial)])  # or a power failure could leave its name without its contents
+                    sync([Path(partial)])  # else a power failure could keep its name but lose its contents
                 os.replace(partial, target)  # noqa: PTH105  # as in _file
             except BaseException:
                 Path(partial).unlink(missing_ok=True)
@@ -115,11 +120,11 @@ class DirectoryStorage(StorageManager):
         return times
 
     def _file(self, storage_id: str, path: str) -> str:
-        # not by pathlib, which would take as long as the system calls for a small file
+        # Without pathlib, which would take as long as the system calls for a small file.
         return f"{self._base}/{_checked(storage_id)}/{path}"
 
     def _prune(self, directory: Path) -> None:
-        """Remove directories that became empty, up to the base."""
+        """Remove a directory and its parents below the base as far as they are empty."""
         while directory != self._base and directory.is_relative_to(self._base):
             try:
                 directory.rmdir()
@@ -145,7 +150,7 @@ def _copy(source: Path, partial: str) -> str:
 
 
 def _create(path: str) -> int:
-    """Open a new file; its directories are made when they are missing, not asked for each time."""
+    """Create and open a new file. Its directories are created only after an open failed, to save system calls."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     for _ in range(_TRIES):
         try:
@@ -157,6 +162,7 @@ def _create(path: str) -> int:
 
 
 def _upwards(path: str) -> Iterator[str]:
+    """Yield a relative directory and all its parents, of which the last is empty."""
     yield path
     if path:
         yield from _upwards(path.rpartition("/")[0])
@@ -169,7 +175,7 @@ def _latest_write(directory: Path) -> float:
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Turn errors of the operating system into ones that say what to do."""
+    """Turn errors of the operating system into StorageError with advice for the user."""
     try:
         yield
     except OSError as error:

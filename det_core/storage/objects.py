@@ -1,4 +1,4 @@
-"""Checkpoints in an object store: whatever speaks `interfaces.objects.ObjectStore`."""
+"""Checkpoint storage on any object store that implements `interfaces.objects.ObjectStore`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _log = logging.getLogger("det.storage")
 
 
 class ObjectStorage(StorageManager):
-    """Files are objects named ``prefix/storage_id/path``, and ``path`` of an empty directory ends in ``/``.
+    """Store whose files are objects with the key ``prefix/storage_id/path``. Paths of empty directories end in ``/``.
 
     Args:
-        bucket: the client.
-        prefix: of all keys; may be empty.
-        patience: with each request.
+        bucket: the client of the bucket.
+        prefix: prefix of all keys, possibly empty. Surrounding slashes are stripped.
+        patience: retry policy of each request.
     """
 
     def __init__(self, bucket: ObjectStore, prefix: str = "", patience: Patience = PATIENT) -> None:
@@ -41,16 +41,16 @@ class ObjectStorage(StorageManager):
         self.transfers = bucket.connections
 
     def hasty(self) -> ObjectStorage:
-        """The same store, for a user who waits: it gives up within seconds."""
+        """Return a client of the same store that gives up within seconds, for a user who waits."""
         return ObjectStorage(self._bucket, self._prefix, HASTY)
 
     def put(self, storage_id: str, path: str, source: Path) -> str:
-        """Store a file, as `StorageManager.put`. If the file grows during the upload, only its beginning is stored."""
+        """Store a file as in `StorageManager.put`. If it grows during the upload, only its old content is stored."""
         upload = _Upload(self._bucket, self._key(storage_id, path), source, grows=True)
         return run({path: upload}, threads=self.transfers, patience=self._patience)[path].crc32c
 
     def get(self, storage_id: str, path: str, target: Path) -> str:
-        size = self._bucket.part_size  # nearly always more than enough, and then one request does
+        size = self._bucket.part_size  # nearly always sufficient, so that one request is enough
         entry = self.get_many(storage_id, {path: (target, size)})[path]
         if entry.size <= size:
             return entry.crc32c
@@ -60,14 +60,34 @@ class ObjectStorage(StorageManager):
     def put_many(
         self, storage_id: str, files: Mapping[str, Path], progress: Progress | None = None
     ) -> dict[str, Entry]:
-        """As `put`, for many files: path -> what was stored."""
+        """Store many files concurrently, and return their entries by path.
+
+        Args:
+            storage_id: id of the checkpoint.
+            files: local files by the path to store them under.
+            progress: called from any thread with the number of bytes that were just uploaded.
+
+        Raises:
+            StorageError: a request failed permanently, or a file changed or vanished during the upload.
+        """
         moves = {path: _Upload(self._bucket, self._key(storage_id, path), file) for path, file in files.items()}
         return run(moves, threads=self.transfers, progress=progress, patience=self._patience)
 
     def get_many(
         self, storage_id: str, files: Mapping[str, tuple[Path, int]], progress: Progress | None = None
     ) -> dict[str, Entry]:
-        """As `get`, for many: path -> (target, expected size in bytes) becomes path -> what was found."""
+        """Download many files concurrently, and return their entries by path.
+
+        Args:
+            storage_id: id of the checkpoint.
+            files: target and expected size in bytes of each file, by path. If an object is larger than expected, one
+                byte more is read, so that its entry differs.
+            progress: called from any thread with the number of bytes that were just downloaded.
+
+        Raises:
+            FileNotFoundError: nothing is stored under one of the paths.
+            StorageError: a request failed permanently.
+        """
         moves = {
             path: _Download(self._bucket, self._key(storage_id, path), path, target, size)
             for path, (target, size) in files.items()
@@ -78,7 +98,7 @@ class ObjectStorage(StorageManager):
         return dict(self._sizes(storage_id))
 
     def delete(self, storage_id: str, paths: Sequence[str]) -> None:
-        first = [path for path in paths if path == METADATA_FILE]  # the order within a request is the server's
+        first = [path for path in paths if path == METADATA_FILE]  # alone, as a request has no order
         rest = [path for path in paths if path != METADATA_FILE]
         attempts = Attempts(self._patience)
         for batch in (first, *_batches(rest, self._bucket.batch)):
@@ -109,7 +129,7 @@ class ObjectStorage(StorageManager):
         return f"{self._prefix}{storage_id}/{path}"
 
     def _sizes(self, storage_id: str, path: str = "") -> Iterable[tuple[str, int]]:
-        """Path and size of everything, or of one path that must be there."""
+        """Return path and size of all files, or of the one path, which must exist."""
         key = self._key(storage_id, path)
         objects = Attempts(self._patience)(lambda: list(self._bucket.list(key)))
         found = [(each.key.removeprefix(self._key(storage_id, "")), each.size) for each in objects]
@@ -122,7 +142,7 @@ class ObjectStorage(StorageManager):
 
 
 class _Upload:
-    """A file into a bucket: at once, or in parts, of which the last to arrive makes the object."""
+    """Upload of a file in one request or, if it is large, in parts. The step of the last part creates the object."""
 
     def __init__(self, bucket: ObjectStore, key: str, path: Path, *, grows: bool = False) -> None:
         self._bucket, self._key = bucket, key
@@ -190,8 +210,8 @@ class _Upload:
         tags, entries = zip(*(self._parts[number] for number in sorted(self._parts)), strict=True)
         whole = combine(entries)
         assert self._source
-        self._source.check()  # before it appears
-        if self._begun_times > 1:  # the server may have begun one whose name never came
+        self._source.check()  # before the object appears
+        if self._begun_times > 1:  # the answer to an earlier request may have been lost
             for left in attempts(lambda: list(self._bucket.unfinished(self._key))):
                 if left.key == self._key and left.upload != upload:
                     attempts(functools.partial(self._bucket.abort, left.key, left.upload))
@@ -206,7 +226,7 @@ class _Upload:
 
 
 class _Download:
-    """A file out of a bucket, in ranges that are read at the same time."""
+    """Download of a file in concurrent ranges."""
 
     def __init__(self, bucket: ObjectStore, key: str, name: str, target: Path, size: int) -> None:
         self._bucket, self._key, self._name, self._target, self._size = bucket, key, name, target, size
@@ -219,7 +239,7 @@ class _Download:
 
     def finish(self) -> Entry:
         whole = combine([self._parts[start] for start in sorted(self._parts)])
-        os.truncate(self._target, whole.size)  # it may have been longer before
+        os.truncate(self._target, whole.size)  # because an earlier attempt may have written more
         return whole
 
     def abandon(self) -> None:
@@ -227,7 +247,7 @@ class _Download:
 
     def _get(self, start: int, attempts: Attempts) -> int:
         size = min(self._bucket.part_size, self._size - start)
-        more = start + size >= self._size  # one byte more shows whether the object is longer than it should be
+        more = start + size >= self._size  # one extra byte reveals an object that is too long
         try:
             self._parts[start] = attempts(lambda: self._read(start, size + more))
         except FileNotFoundError as error:
@@ -236,7 +256,7 @@ class _Download:
 
     def _read(self, start: int, size: int) -> Entry:
         pieces = self._bucket.read(self._key, start, size)
-        first = next(pieces, b"")  # no file before it is clear that there is an object
+        first = next(pieces, b"")  # before the file is created, because the object may not exist
         descriptor = os.open(self._target, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
             position, crc = start, 0
