@@ -1,4 +1,7 @@
-"""Checkpoints in Google Cloud Storage: ``checkpoint_storage: {type: gcs, bucket: ...}``."""
+"""Plugin for checkpoints in Google Cloud Storage.
+
+A config selects it by ``checkpoint_storage: {type: gcs, bucket: ...}``.
+"""
 
 from __future__ import annotations
 

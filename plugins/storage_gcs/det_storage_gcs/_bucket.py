@@ -1,4 +1,4 @@
-"""A bucket of Google Cloud Storage. Its large objects are composed of smaller ones."""
+"""Client of a Google Cloud Storage bucket, which composes large objects of smaller ones."""
 
 from __future__ import annotations
 
@@ -26,32 +26,36 @@ from det_storage_gcs._config import GCSConfig
 from det_storage_gcs._errors import telling
 
 _UPLOADS: Final = ".det-uploads/"
-"""Under the prefix of the config: UPLOAD/PART, the objects that are on their way to become one."""
-_KEY: Final = "det-key"  # of a part: percent-encoded, what it is a part of
-_UPLOAD: Final = "det-upload"  # of an object: the upload that made it
+"""Name prefix of parts, below the prefix of the config. Names of parts continue with UPLOAD/PART."""
+_KEY: Final = "det-key"  # metadata of a part, the percent-encoded key of the final object
+_UPLOAD: Final = "det-upload"  # metadata of an object, the upload that created it
 _TYPE: Final = "application/octet-stream"
-_COMPOSE: Final = 32  # objects that one request composes, a limit of the service
+_COMPOSE: Final = 32  # maximum number of objects that the service composes in one request
 _CONNECT: Final = 10.0
 
 
 def open_storage(config: GCSConfig) -> ObjectStorage:
-    """The checkpoint storage of a config block."""
+    """Return the checkpoint storage of a config block."""
     return ObjectStorage(GCSBucket(config), config.prefix)
 
 
 class GCSBucket(ObjectStore):
-    """Parts are objects of their own, each written once under a name of its own, so a request may come late or twice.
+    """Client of one bucket, which stores the parts of an upload as separate objects and composes them.
 
-    The service has uploads in parts too, but in its XML API alone; composing works wherever the JSON API does.
+    Each part is written once under a unique name, so that late or repeated requests do no harm. The service's own
+    multipart uploads exist in its XML API only, whereas composing works wherever the JSON API does.
+
+    Args:
+        config: the config block.
     """
 
-    batch = 100  # a limit of the service
+    batch = 100  # limit of the service
 
     def __init__(self, config: GCSConfig) -> None:
         self._name = config.bucket
         self._uploads = f"{config.prefix}/{_UPLOADS}" if config.prefix else _UPLOADS
         self._options: dict[str, Any] = {"timeout": (min(config.timeout, _CONNECT), config.timeout), "retry": None}
-        self._joined: dict[str, dict[tuple[str, ...], Any]] = {}  # by upload, so that `complete` can go on
+        self._joined: dict[str, dict[tuple[str, ...], Any]] = {}  # by upload, for a repeated `complete`
         self._endpoint = "storage.googleapis.com"
         with self._telling():
             self._client = connect(self.connections)
@@ -92,7 +96,7 @@ class GCSBucket(ObjectStore):
 
     def put_part(self, key: str, upload: str, number: int, data: bytes, crc32c: int) -> str:
         blob = self._part(key, upload, f"{number:05d}")
-        # nobody else knows this name: if it is taken, something between us and the server sent the request twice
+        # The name is unique. If it is taken, the request was sent twice somewhere between this host and the server.
         with self._telling(), suppress(PreconditionFailed):
             self._write(blob, data, crc32c, if_generation_match=0)
         return str(blob.name)
@@ -129,9 +133,9 @@ class GCSBucket(ObjectStore):
             )
 
     def _write(self, blob: Any, data: bytes, crc32c: int, **conditions: int) -> None:
-        blob.crc32c = _encoded(crc32c)  # the server compares
+        blob.crc32c = _encoded(crc32c)  # the server verifies the data with it
         blob.upload_from_string(data, content_type=_TYPE, checksum=None, **conditions, **self._options)
-        if blob.crc32c != _encoded(crc32c):  # as the server says it is stored
+        if blob.crc32c != _encoded(crc32c):  # the checksum of the stored data, from the response
             raise Transient(f"gs://{self._name}: {blob.name} was corrupted on its way")
 
     def _part(self, key: str, upload: str, label: str) -> Any:
@@ -140,7 +144,11 @@ class GCSBucket(ObjectStore):
         return blob
 
     def _whole(self, key: str, upload: str, parts: Sequence[str], crc32c: int) -> Any:
-        """One hidden object of all the parts, whose checksum is right."""
+        """Compose all parts to one object under a hidden name, verify its checksum, and return it.
+
+        Raises:
+            StorageError: the checksum differs.
+        """
         joined = self._joined.setdefault(upload, {})
 
         def join(group: Sequence[Any]) -> Any:
@@ -163,7 +171,14 @@ class GCSBucket(ObjectStore):
         return blobs[0]
 
     def _publish(self, key: str, upload: str, whole: Any, generation: int) -> None:
-        """Give the hidden object its name, unless the object there is no longer of the generation (0: none)."""
+        """Copy the hidden object to its final name, provided that the object there still has the given generation.
+
+        Args:
+            key: the final name.
+            upload: the upload that created the object.
+            whole: the hidden object.
+            generation: expected generation of the object to replace, or 0 if there is none.
+        """
         blob = self._bucket.blob(key)
         blob.metadata = {_UPLOAD: upload}
         self._compose(blob, [whole], generation)

@@ -1,4 +1,4 @@
-"""Google's client, as det wants it."""
+"""Creation and configuration of Google's client."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from google.cloud import storage
 
 
 def connect(connections: int) -> storage.Client:
-    """A client with the application's default credentials, or without any for an emulator.
+    """Return a client with the application's default credentials, or without credentials for an emulator.
 
     Args:
-        connections: that it keeps open.
+        connections: maximum number of connections that are kept open.
     """
-    client = storage.Client(project=None)  # only making buckets needs a project
-    for adapter in client._http.adapters.values():  # requests' own pools keep 10
+    client = storage.Client(project=None)  # only the creation of buckets needs a project
+    for adapter in client._http.adapters.values():  # the default of requests is 10 connections
         adapter.init_poolmanager(connections, connections)
-    client._bucket_metadata_cache = None  # else a thread asks for the bucket's place, for the sake of traces
+    client._bucket_metadata_cache = None  # else a thread requests the bucket's location, only for traces
     return client

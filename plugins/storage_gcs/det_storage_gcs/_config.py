@@ -1,4 +1,4 @@
-"""The config block of ``type: gcs``."""
+"""Config block of the ``gcs`` store."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class GCSConfig(BaseModel):
-    """``type: gcs``: checkpoints in a bucket. Credentials are the application's default ones, never in the config."""
+    """Config block of the ``gcs`` store, which keeps checkpoints in a bucket of Google Cloud Storage.
+
+    Credentials are always the application's default ones. The config contains none.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     bucket: str = Field(min_length=1)
-    """Its name alone, without ``gs://``."""
+    """Name of the bucket, without ``gs://``."""
     prefix: str = ""
-    """Goes before all names; slashes at its ends do not matter."""
+    """Name prefix of all objects. Surrounding slashes are stripped."""
     timeout: float = Field(default=60.0, gt=0, le=3600)
-    """Seconds without a byte from the server after which a request is given up and tried again."""
+    """Number of seconds without a byte from the server after which a request is aborted and retried."""
 
     @field_validator("bucket")
     @classmethod

@@ -1,4 +1,7 @@
-"""What Google's client raises, in det's words. They hold no URL: that of a resumable upload is a secret."""
+"""Translation of the errors of Google's client into det's errors.
+
+No text contains a URL, because the URL of a resumable upload is a secret.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,21 @@ _LOGIN = (
     "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to the path of "
     "a service account's key file"
 )
-# What the server answered, what it means and what to do.
+# Messages by HTTP status, with the cause and the remedy.
 _ANSWERS = {
     401: f"the server refused the credentials, which may be expired or revoked; {_LOGIN}",
     403: "permission denied: {said}; grant it, for example with `gcloud storage buckets add-iam-policy-binding "
     "gs://{bucket} --role=roles/storage.objectUser --member=...`",
     404: "there is no bucket {bucket!r}; create it with `gcloud storage buckets create gs://{bucket}`, or correct "
     "checkpoint_storage.bucket",
-    412: "another request wrote the same object meanwhile",  # an earlier try of ours, or somebody else's
+    412: "another request wrote the same object meanwhile",  # an earlier attempt of this process, or another client
 }
 _ANYTHING = "the server refused: {said} (HTTP status {status})"
 _PASSING = {408, 412, 429}
-_CORRUPTED = "doesn't match calculated"  # 400: the data is not that of its checksum
+_CORRUPTED = "doesn't match calculated"  # in the text of status 400 if data and checksum do not match
 
-# There was no answer: of the first class that fits, whether it may pass, what it means and what to do.
+# Failures without a response. The first matching class says whether the failure may be temporary, and gives the message
+# with the cause and the remedy.
 _FAILURES: tuple[tuple[type[Exception], bool, str], ...] = (
     (DefaultCredentialsError, False, f"no usable credentials: {{error}}; {_LOGIN}"),
     (TransportError, True, "cannot reach the server that gives out credentials; check the network"),
@@ -53,8 +57,9 @@ def telling(bucket: str, endpoint: str, key: str | None = None) -> Iterator[None
     """Turn errors of the client into `Transient`, StorageError and, for an object, FileNotFoundError.
 
     Args:
-        endpoint: address of the server, for the texts.
-        key: of the object that is read; None where only a bucket can be missing.
+        bucket: name of the bucket, for error messages.
+        endpoint: address of the server, for error messages.
+        key: key of the object that is read, or None if only the bucket can be missing.
     """
     try:
         yield
@@ -81,7 +86,7 @@ def _from_failure(error: Exception, bucket: str, endpoint: str) -> Exception:
 
 
 def _said(error: GoogleAPICallError) -> str:
-    """The server's own words; downloads answer with plain text, everything else with JSON."""
+    """Return the server's error message, from plain text for downloads and from JSON for all other requests."""
     text = error.response.text if error.response is not None else ""
     try:
         return str(error.response.json()["error"]["message"])
@@ -91,5 +96,6 @@ def _said(error: GoogleAPICallError) -> str:
 
 
 def _retry_after(error: GoogleAPICallError) -> float | None:
+    """Return the number of seconds that the server asks to wait, or None if it does not say."""
     value = error.response.headers.get("Retry-After", "") if error.response is not None else ""
     return float(value) if value.isdecimal() else None

@@ -1,4 +1,4 @@
-"""How det-storage-gcs joins det. Light: importing this module does not import Google's client."""
+"""Registration of the ``gcs`` store with det. Importing this module is cheap, as it does not import Google's client."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from det_core.specs import StorageSpec
 
 @det_core.hookimpl
 def det_storage() -> Iterator[StorageSpec]:
+    """Yield the specification of the store."""
     yield StorageSpec(
         name="gcs",
         target="det_storage_gcs._bucket:open_storage",

@@ -1,4 +1,4 @@
-"""Checkpoints of det in S3. There is nothing to import: a config selects it by ``checkpoint_storage: {type: s3}``."""
+"""Plugin for checkpoints in S3. Users import nothing. A config selects it by ``checkpoint_storage: {type: s3}``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket: one request per method. Importing this module imports botocore."""
+"""Client of an S3 bucket, with one request per method. Importing this module imports botocore."""
 
 from __future__ import annotations
 
@@ -21,17 +21,23 @@ from det_storage_s3._config import S3Config
 from det_storage_s3._errors import Teller
 
 _NOT_IN_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+"""Characters that XML cannot represent, so that DeleteObjects cannot name a key with them."""
 _PIECE: Final = 256 << 10
+"""Size in bytes of the pieces in which contents are read."""
 _log = logging.getLogger("det.storage")
 
 
 def open_storage(config: S3Config) -> ObjectStorage:
-    """Keys are ``prefix/uuid/path``."""
+    """Return the checkpoint storage of a config block. Its keys are ``prefix/uuid/path``."""
     return ObjectStorage(S3Bucket(config), config.prefix)
 
 
 class S3Bucket(ObjectStore):
-    """Objects in S3, which verifies the CRC-32C of what it receives (``when_supported``)."""
+    """Client of a bucket in S3, which verifies the CRC-32C of received data (``when_supported``).
+
+    Args:
+        config: the config block.
+    """
 
     def __init__(self, config: S3Config) -> None:
         self._config = config
@@ -139,7 +145,11 @@ class S3Bucket(ObjectStore):
             yield _whole(page, "IsTruncated")
 
     def _delete_together(self, keys: Sequence[str]) -> Sequence[str]:
-        """Returns the keys that are left because the store cannot delete several at once."""
+        """Delete several objects in one request.
+
+        Returns:
+            The keys that were not deleted, which are all keys if the store does not support DeleteObjects.
+        """
         try:
             wanted = {"Objects": [{"Key": key} for key in keys]}
             answer = self._client.delete_objects(Bucket=self._config.bucket, Delete=wanted)
@@ -157,7 +167,7 @@ class S3Bucket(ObjectStore):
         return ()
 
     def _is_there(self, key: str, parts: Sequence[str], crc32c: int) -> bool:
-        """Whether the object is the one of these parts, by whichever of the two sums the store tells."""
+        """Return whether the object consists of these parts, according to the CRC-32C or the ETag that S3 reports."""
         try:
             found = self._client.head_object(**self._at(key), ChecksumMode="ENABLED")
         except ClientError as error:
@@ -172,7 +182,7 @@ class S3Bucket(ObjectStore):
             for page in pages:
                 yield from (part["LastModified"] for part in page.get("Parts", ()))
         except ClientError as error:
-            if _code(error) != "NoSuchUpload":  # completed or aborted meanwhile
+            if _code(error) != "NoSuchUpload":  # the upload was completed or aborted in the meantime
                 raise
 
 
@@ -181,12 +191,15 @@ def _code(error: ClientError) -> str:
 
 
 def _text(crc32c: int) -> str:
-    """As S3 writes it."""
+    """Return a checksum in the notation of S3, which is base64 of the big-endian bytes."""
     return b64encode(crc32c.to_bytes(4, "big")).decode()
 
 
 def _tag(parts: Sequence[str]) -> str | None:
-    """Of an object of these parts; None where the store's tags are no MD5."""
+    """Return the ETag of an object that consists of these parts, or None if the store's ETags are not MD5 sums.
+
+    It is the MD5 sum of the concatenated MD5 sums of the parts, followed by the number of parts.
+    """
     try:
         tags = [bytes.fromhex(part.rsplit(" ", 1)[0].strip('"')) for part in parts]
     except ValueError:
@@ -195,7 +208,11 @@ def _tag(parts: Sequence[str]) -> str | None:
 
 
 def _whole(answer: dict[str, Any], field: str) -> dict[str, Any]:
-    """The answer; botocore takes an empty one for valid."""
+    """Return the response if it contains the field. botocore accepts an empty response as valid.
+
+    Raises:
+        Transient: the field is missing.
+    """
     if field not in answer:
         raise Transient(f"an answer without {field}: it was cut off")
     return answer

@@ -1,4 +1,4 @@
-"""boto3's client, as det needs it."""
+"""Creation and configuration of boto3's client."""
 
 from __future__ import annotations
 
@@ -21,18 +21,22 @@ from det_storage_s3._config import S3Config
 from det_storage_s3._object_client import ObjectClient
 
 _CONNECT: Final = 10.0
-"""Seconds."""
+"""Time limit of the first connection to an endpoint, in seconds."""
 
 
 def connect(config: S3Config, connections: int) -> Any:
-    """A client that threads share. It makes one attempt per request: det tries again.
+    """Return a client that several threads can share. It makes one attempt per request, because det itself retries.
+
+    Args:
+        config: the config block.
+        connections: maximum number of connections that are kept open.
 
     Raises:
-        OSError: nobody answers at the endpoint.
+        OSError: there is no answer from the endpoint.
     """
     checksums = config.request_checksum_calculation
     options = Config(
-        # urllib3 gives the limit of connecting to the sending of a whole part, too; so _knock has one of its own.
+        # urllib3 applies the limit of connecting to the sending of a whole part, too. `_knock` therefore has its own.
         connect_timeout=config.timeout,
         read_timeout=config.timeout,
         max_pool_connections=connections,
@@ -54,7 +58,7 @@ def connect(config: S3Config, connections: int) -> Any:
         client.meta.events.register_last(f"before-call.s3.{operation}", _send_at_once)
     if checksums == "when_required":
         client.meta.events.register("before-call.s3.DeleteObjects", _sum_by_md5)
-    if config.endpoint_url:  # AWS needs no probe, and a gateway endpoint may let only S3 requests pass
+    if config.endpoint_url:  # AWS needs no probe, and a gateway endpoint may admit S3 requests only
         _knock(config.endpoint_url, min(_CONNECT, config.timeout))
     credentials = session.get_credentials()
     if credentials is None or get_environ_proxies(client.meta.endpoint_url):
@@ -70,7 +74,7 @@ def connect(config: S3Config, connections: int) -> Any:
 
 
 def _parse_time(text: str) -> datetime:
-    """Parse a time as listings have it. botocore's own parser takes most of the time of a long listing."""
+    """Parse a time in the format of listings. botocore's own parser would take most of the time of a long listing."""
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
@@ -83,20 +87,27 @@ def _plain(secret: SecretStr | None) -> str | None:
 
 
 def _send_at_once(params: dict[str, Any], **_: object) -> None:
-    """Not in blocks of 16 KiB, and without asking first whether the server wants it, which takes a round trip."""
+    """Change a request to send its body at once, without blocks of 16 KiB and without ``Expect: 100-continue``.
+
+    The latter would cost a round trip.
+    """
     params["headers"].pop("Expect", None)
     params["body"] = params["body"].getvalue()
 
 
 def _sum_by_md5(params: dict[str, Any], **_: object) -> None:
-    """S3 requires a checksum here; MD5 is the one that all stores have known from the beginning."""
+    """Replace a request's checksum by MD5. S3 requires some checksum, and every compatible store supports MD5."""
     params["context"].pop("checksum", None)
     digest = md5(params["body"], usedforsecurity=False).digest()
     params["headers"]["Content-MD5"] = b64encode(digest).decode()
 
 
 def _knock(endpoint: str, seconds: float) -> None:
-    """Tell an endpoint that does not answer within seconds, except behind a proxy."""
+    """Connect once to find an unreachable endpoint early. Endpoints behind a proxy are skipped.
+
+    Raises:
+        OSError: there was no connection within ``seconds`` seconds.
+    """
     if not get_environ_proxies(endpoint):
         url = urlsplit(endpoint)
         port = url.port or {"http": 80, "https": 443}[url.scheme]

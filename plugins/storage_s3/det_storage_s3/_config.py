@@ -1,4 +1,4 @@
-"""The config block."""
+"""Config block of the ``s3`` store."""
 
 from __future__ import annotations
 
@@ -9,24 +9,28 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 
 class S3Config(BaseModel):
-    """``type: s3``: checkpoints in a bucket of S3, or of a store that speaks its protocol."""
+    """Config block of the ``s3`` store, which keeps checkpoints in a bucket of S3 or of a compatible store."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     bucket: str = Field(min_length=3, max_length=255)
+    """Name of the bucket."""
     prefix: str = ""
-    """Of all keys, without slashes at its ends; checkpoints are under ``prefix/uuid/``."""
+    """Key prefix of all objects. Checkpoints have keys under ``prefix/uuid/``. Surrounding slashes are stripped."""
     access_key: SecretStr | None = None
-    """With secret_key. Without both, boto3 looks where it always does: environment, profiles, the host's role."""
+    """Access key, together with secret_key. If both are unset, boto3 finds credentials in the environment, in profiles
+    or in the host's role."""
     secret_key: SecretStr | None = None
+    """Secret key, together with access_key."""
     endpoint_url: str | None = None
-    """Of another store than AWS, such as ``http://ceph.example:8080``."""
+    """URL of a store other than AWS, such as ``http://ceph.example:8080``."""
     region: str | None = None
-    """Of the bucket, if boto3's own configuration does not say it."""
+    """Region of the bucket, if boto3's own configuration does not contain it."""
     request_checksum_calculation: Literal["when_supported", "when_required"] = "when_supported"
-    """``when_required`` for stores that reject the checksums which S3 verifies on arrival; det verifies its own."""
+    """Use of checksums that S3 verifies on arrival. Set ``when_required`` for stores that reject them. det verifies its
+    own checksums in either case."""
     timeout: float = Field(60, ge=1, le=600)
-    """Seconds for sending one request (8 MiB at most), and for each wait for its answer."""
+    """Time limit in seconds for sending one request (at most 8 MiB), and for each wait for its response."""
 
     @field_validator("prefix")
     @classmethod

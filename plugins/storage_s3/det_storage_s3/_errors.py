@@ -1,4 +1,4 @@
-"""What went wrong, in the words of det: tables from botocore's errors to what a user can do. No secrets in any text."""
+"""Translation of botocore's errors into det's errors, with advice for the user. No text contains secrets."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _PASSING: Final = frozenset(
         *TransientRetryableChecker._TRANSIENT_ERROR_CODES,
     ]
 )
-"""Codes of temporary errors whatever their status, including those that botocore retries.
+"""Codes of errors that are temporary regardless of their HTTP status, including those that botocore retries.
 
-All errors of status 429 and 5xx are temporary, too."""
+Errors with status 429 or 5xx are temporary, too."""
 
 _MISSING: Final = frozenset(["404", "NoSuchKey"])
 
@@ -73,7 +73,7 @@ _TOLD: Final = {
     }.items()
     for code in codes.split()
 }
-"""The code of an answer -> what to tell."""
+"""Error messages by the code of a response."""
 
 _PERMISSIONS: Final = {
     "AbortMultipartUpload": "s3:AbortMultipartUpload",
@@ -101,7 +101,7 @@ _BROKEN: Final = (
     urllib3.exceptions.HTTPError,
     OSError,
 )
-"""The request or its answer did not come through; the next may."""
+"""Errors that prevented the transmission of a request or its response. A repetition may succeed."""
 
 _BEFORE: Final[dict[type[Exception] | tuple[type[Exception], ...], str]] = {
     (boto.NoCredentialsError, boto.PartialCredentialsError): "no credentials for {endpoint}; set "
@@ -113,18 +113,23 @@ _BEFORE: Final[dict[type[Exception] | tuple[type[Exception], ...], str]] = {
     boto.ParamValidationError: "{bucket!r} is no valid name of a bucket; mend checkpoint_storage.bucket",
     boto.BotoCoreError: "botocore cannot ask {endpoint}: {error}",
 }
-"""Errors before any request is sent, special ones first."""
+"""Messages for errors that occur before a request is sent. The first matching class applies."""
 
 
 class Teller:
-    """Turns the errors of requests to one bucket into those of `interfaces.objects`."""
+    """Translator from the errors of requests to one bucket to those of `interfaces.objects`.
+
+    Args:
+        bucket: name of the bucket, for error messages.
+        endpoint: address of the server, for error messages.
+    """
 
     def __init__(self, bucket: str, endpoint: str) -> None:
         self._place = {"bucket": bucket, "endpoint": endpoint}
 
     @contextmanager
     def __call__(self, key: str = "") -> Iterator[None]:
-        """Around requests about ``key``."""
+        """Translate errors that requests for ``key`` raise in the block."""
         try:
             yield
         except boto.ClientError as error:
@@ -136,7 +141,7 @@ class Teller:
             raise StorageError(text.format(error=error, **self._place)) from error
 
     def _answer(self, error: boto.ClientError, key: str = "") -> Exception:
-        """What to raise for an answer that is an error."""
+        """Return the exception to raise for an error response."""
         response: dict[str, Any] = error.response
         about, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
         headers, code = meta.get("HTTPHeaders", {}), str(about.get("Code", "Unknown"))
@@ -161,13 +166,13 @@ class Teller:
 
 
 def _after(headers: dict[str, str]) -> float | None:
-    """The seconds that the server asks to wait."""
+    """Return the number of seconds that the server asks to wait, or None if it does not say."""
     given = headers.get("retry-after", "")
     return float(given) if given.isdecimal() else None
 
 
 def _reason(error: Exception) -> str:
-    """Of the innermost error, which says it without an address in memory or a URL with a key."""
+    """Return the text of the innermost error, which has no memory addresses and no URLs that contain keys."""
     while isinstance(inner := getattr(error, "kwargs", {}).get("error") or error.__cause__, Exception):
         error = inner
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

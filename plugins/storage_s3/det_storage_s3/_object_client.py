@@ -1,4 +1,4 @@
-"""Requests for the contents of objects at the cost of an HTTP request.
+"""Requests for the contents of objects that cost hardly more than plain HTTP requests.
 
 botocore spends four fifths of its time for a small request on events, parameters, endpoint rules, headers and parsing.
 Their results are the same for all objects of a bucket. Only the signature differs, which botocore's signer computes.
@@ -20,16 +20,16 @@ _HEADERS: Final = {"ChecksumCRC32C": "x-amz-checksum-crc32c", "Range": "range"}
 _QUERY: Final = {"UploadId": "uploadId", "PartNumber": "partNumber"}
 _RESULTS: Final = {"ContentRange": "Content-Range", "ETag": "ETag"}
 _ELSEWHERE: Final = (301, 302, 307, 400)
-"""Status codes by which S3 may say that the bucket is in another region, where botocore follows."""
+"""Status codes of S3 that may mean that the bucket is in another region. botocore then follows to that region."""
 _KEY: Final = "key"
 _Answer = dict[str, Any]
 
 
 class ObjectClient:
-    """botocore's client of S3, but ``get_object``, ``put_object`` and ``upload_part`` take a shorter path.
+    """Client of S3 that sends ``get_object``, ``put_object`` and ``upload_part`` itself, and others through botocore.
 
-    botocore says once where the bucket is. It sends all requests itself if they are not to be signed by Signature
-    Version 4, and repeats those that come to the wrong region.
+    botocore determines the address of the bucket once. It also sends all requests if they are not signed with Signature
+    Version 4, and repeats requests that reached the wrong region.
 
     Args:
         client: the client of botocore.
@@ -71,7 +71,11 @@ class ObjectClient:
         return {"Body": response, **found}
 
     def _find_route(self) -> _Route | None:
-        """Have botocore prepare a request, and keep it instead of sending it."""
+        """Let botocore prepare a request, intercept it, and return the parts that all requests share.
+
+        Returns:
+            None if requests are not signed with Signature Version 4.
+        """
         prepared: dict[str, Any] = {}
 
         def keep(params: Mapping[str, Any], context: Mapping[str, Any], **_: object) -> tuple[_NotSent, _Answer]:
@@ -99,7 +103,7 @@ class ObjectClient:
 
 
 class _NotSent(NamedTuple):
-    """Stands for botocore's response."""
+    """Placeholder for the response to an intercepted request."""
 
     status_code: int = 200
 
@@ -116,7 +120,13 @@ class _Route(NamedTuple):
     config: Any
 
     def send(self, method: str, arguments: Mapping[str, Any], credentials: Any) -> urllib3.BaseHTTPResponse:
-        """Send one request. Its arguments are named as botocore names them."""
+        """Send one request and return its response.
+
+        Args:
+            method: ``GET`` or ``PUT``.
+            arguments: arguments of the operation, with the names that botocore uses.
+            credentials: credentials that sign the request.
+        """
         path, body = self.path + quote(arguments["Key"], safe="/~"), arguments.get("Body")
         query = [f"{_QUERY[name]}={quote(str(arguments[name]), safe='~')}" for name in _QUERY if name in arguments]
         target = f"{path}?{'&'.join(query)}" if query else path

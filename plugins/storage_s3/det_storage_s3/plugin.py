@@ -1,4 +1,4 @@
-"""How det-storage-s3 joins det. Light: importing this module does not import botocore."""
+"""Registration of the ``s3`` store with det. Importing this module is cheap, because it does not import botocore."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from det_core.specs import StorageSpec
 
 @det_core.hookimpl
 def det_storage() -> Iterator[StorageSpec]:
+    """Yield the specification of the store."""
     yield StorageSpec(
         name="s3",
         target="det_storage_s3._bucket:open_storage",
