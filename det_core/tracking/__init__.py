@@ -1,4 +1,7 @@
-"""The one record of experiments, trials, metrics, checkpoints and logs. Opening it, not this, imports SQLAlchemy."""
+"""Tracking store of experiments, trials, metrics, checkpoints and logs.
+
+SQLAlchemy is imported when a store is opened, not when this package is imported.
+"""
 
 from __future__ import annotations
 

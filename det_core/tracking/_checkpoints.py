@@ -1,4 +1,8 @@
-"""Rows of checkpoints. They are ACTIVE, then COMPLETED, ERROR once found damaged, and finally DELETED."""
+"""Checkpoints in the tracking store.
+
+Their state is ACTIVE first, then COMPLETED. It becomes ERROR if the checkpoint is found damaged, and DELETED or
+PARTIALLY_DELETED after a deletion.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,8 @@ _c = checkpoints.c
 
 
 class Checkpoints(Part):
+    """Methods of the tracking store for checkpoints."""
+
     def begin_checkpoint(self, uuid: str, *, trial_id: int, run_id: int, storage: Mapping[str, Any]) -> None:
         values = {
             "uuid": uuid,
@@ -57,7 +63,7 @@ class Checkpoints(Part):
             begun = _get(connection, uuid)
             reached = fence(connection, begun.trial_id, run_id)
             _refuse_others(begun, run_id)
-            # Under the fence's lock: whoever deleted it meanwhile is not overruled.
+            # The condition respects a deletion that came first. The lock of the fence excludes a concurrent one.
             active = (_c.uuid == uuid, _c.state == CheckpointState.ACTIVE)
             if not connection.execute(update(checkpoints).where(*active).values(values)).rowcount:
                 raise TrackingError(
@@ -134,7 +140,7 @@ def _get(connection: Connection, uuid: str) -> Checkpoint:
 
 
 def _lock(connection: Connection, uuid: str) -> Checkpoint:
-    """Keep other writers from the checkpoint; the checkpoint."""
+    """Lock the checkpoint against other writers, and return it."""
     connection.execute(select(_c.id).where(_c.uuid == uuid).with_for_update())
     return _get(connection, uuid)
 

@@ -1,4 +1,4 @@
-"""Curves of metrics, downsampled in SQL, so that long ones are quick to draw."""
+"""Curves of metrics, which are downsampled in SQL so that long ones are quick to draw."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ _lengths = select(trials.c.id, _one_too_many.is_not(None).label("is_long")).wher
 
 
 class Curves(Part):
+    """Methods of the tracking store for curves of metrics."""
+
     def curves(
         self, trial_ids: Collection[int], metric: str, *, group: str, points: int = 1000
     ) -> dict[int, list[tuple[int, float]]]:
@@ -60,14 +62,15 @@ class Curves(Part):
         return found
 
     def _every(self, metric: str) -> Select[Any]:
-        """Select all rows of trials, also those without the metric."""
+        """Select all rows of trials, including rows without the metric."""
         of_trials = select(*self._columns(metric)).where(_point.c.trial_id.in_(_trials), *_in_group(_point))
         return of_trials.order_by(_point.c.trial_id, _point.c.steps_completed)
 
     def _sampled(self, metric: str) -> Select[Any]:
-        """Select the first row with the metric, then always the first one at least ``stride`` steps later.
+        """Select the first row with the metric, then repeatedly the first one at least ``stride`` steps later.
 
-        A walk on the index costs as much as the sample is large. Minima and maxima would cost as much as all rows.
+        The cost of walking along the index is proportional to the size of the sample. Minima and maxima would require
+        a scan of all rows.
         """
         stride = (_last_step - _point.c.steps_completed + _points - 1) // _points
         first = self._of_trials(metric, _step, stride.label("stride"))

@@ -1,4 +1,4 @@
-"""Transactions on one database, from any thread, across forks, with errors a person can act on."""
+"""Transactions on one database. They work in any thread and across forks, and raise errors with advice for the user."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
 
 class Database(ABC):
-    """An engine with short transactions. A subclass knows one kind of database, and all that is special about it."""
+    """Engine with short transactions. Each subclass contains everything that is specific to one kind of database."""
 
     clock: ColumnElement[Any]
-    """SQL: the database's time in seconds, so that leases do not depend on the hosts' clocks."""
+    """SQL expression for the database's time in seconds, so that leases do not depend on the hosts' clocks."""
 
     def __init__(self, engine: Engine, wait: float, **reading: Any) -> None:
-        """Keep the engine.
+        """Initialize the database.
 
         Args:
-            wait: seconds for which transactions are repeated while the database is unavailable.
+            engine: the engine, which opens the connections.
+            wait: number of seconds for which transactions are repeated while the database is unavailable.
             reading: execution options of transactions that only read.
         """
         self.url = engine.url.render_as_string(hide_password=False)
@@ -41,17 +42,17 @@ class Database(ABC):
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One consistent view."""
+        """Open a read-only transaction, which sees one consistent snapshot."""
         with _fork.passing(), self._explained(), self._readers.begin() as connection:
             yield connection
 
     @contextmanager
     def write(self, *, alone: bool = False, durable: bool = False) -> Iterator[Connection]:
-        """All or nothing.
+        """Open a transaction for writing, which is committed at the end of the block or has no effect.
 
         Args:
             alone: whether to exclude other transactions with this option.
-            durable: whether the transaction, and all earlier ones, survive a power cut once the block ends.
+            durable: whether this and all earlier transactions survive a power cut once the block ends.
         """
         engine = self._durable_writers if durable else self._writers
         with _fork.passing(), self._explained(), engine.begin() as connection:
@@ -61,25 +62,30 @@ class Database(ABC):
             self.commit(connection)
 
     def commit(self, connection: Connection) -> None:
-        """Commit a transaction that wrote."""
+        """Commit a transaction for writing."""
         connection.commit()
 
     def close(self) -> None:
-        """Close all connections that no transaction uses; a later one opens its own."""
+        """Close all connections that no transaction uses. Later transactions open new ones."""
         with _fork.passing():
             self._readers.dispose()
 
     @abstractmethod
     def lock_out_others(self, connection: Connection) -> None:
-        """Wait until no other transaction that calls this is open."""
+        """Wait until no other transaction that called this method is open."""
 
     @abstractmethod
     def number(self, of: FromClause, metric: str) -> ColumnElement[Any]:
-        """SQL: the metric of the rows if it is a finite number, else NULL."""
+        """Return an SQL expression for a metric, which is NULL if the value is not a finite number.
+
+        Args:
+            of: the table of metrics, or an alias of it.
+            metric: name of the metric.
+        """
 
     @abstractmethod
     def explain(self, error: DBAPIError) -> TrackingError:
-        """What a person should know about a driver's error."""
+        """Return the error to raise instead of a driver's error, with advice for the user."""
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -87,5 +93,5 @@ class Database(ABC):
             yield
         except DBAPIError as error:
             raise self.explain(error) from error
-        except StatementError as error:  # a value that cannot be written down
+        except StatementError as error:  # a value cannot be stored
             raise (error.orig or error) from None

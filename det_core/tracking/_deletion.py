@@ -1,4 +1,4 @@
-"""Experiments that are forgotten, a piece at a time where there is much of it."""
+"""Deletion of experiments, with several transactions for large tables."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
 _LONG = (metrics, system_metrics, logs)
 _PIECE = 10_000
-"""Rows removed in one transaction, so that other writers are not kept waiting."""
+"""Maximum number of rows that one transaction deletes, so that other writers do not wait long."""
 
 
 class Deletion(Part):
+    """Methods of the tracking store that delete experiments."""
+
     def delete_experiment(self, experiment_id: int, *, lease: str = "") -> None:
         of_experiment = select(trials.c.id).where(trials.c.experiment_id == experiment_id)
         with self._database.read() as connection:

@@ -1,4 +1,4 @@
-"""Experiments and their leases."""
+"""Experiments in the tracking store, and their leases."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 _c = experiments.c
 
 _ORDERS = {"id": True, "start_time": True, "progress": True, "name": False, "owner": False, "state": False}
-"""What experiments are sorted by -> whether the greatest comes first."""
+"""Columns by which experiments can be sorted, and whether the greatest value comes first."""
 
 
 class Experiments(Part):
+    """Methods of the tracking store for experiments."""
+
     def create_experiment(
         self,
         *,
@@ -77,7 +79,7 @@ class Experiments(Part):
             None if label is None else _has_label(label),
             None if archived is None else _c.archived == archived,
         )
-        # Configs are most of what is read here, and few callers look into them.
+        # Configs are most of the data that is read here, and few callers use them. They are therefore decoded later.
         read = (
             column if column is not _c.config else type_coerce(column, Text)
             for column in columns(experiments, Experiment)
@@ -134,7 +136,7 @@ class Experiments(Part):
         with self._database.write(durable=True) as connection:
             lock_experiment(connection, experiment_id)
             experiment = get_experiment(connection, experiment_id)
-            if experiment.unmanaged:  # by a script, which holds no lease
+            if experiment.unmanaged:  # a script runs it, and holds no lease
                 is_running = connection.execute(select(trials.c.id).where(*active).limit(1)).first() is not None
             else:
                 is_running = holder_of(connection, experiment_id, self._database.clock) is not None
@@ -185,6 +187,9 @@ class Experiments(Part):
 
 
 def _has_label(label: str) -> ColumnElement[bool]:
-    """SQL: the label is in the JSON list. Quotes within a label have a backslash before, so this finds whole ones."""
+    """Return an SQL condition that the JSON list contains the label.
+
+    It matches whole labels only, because quotes inside a label are preceded by a backslash.
+    """
     listed = type_coerce(_c.labels, Text)
     return or_(*(func.replace(listed, before + dump(label), "") != listed for before in "[,"))

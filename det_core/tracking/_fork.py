@@ -1,8 +1,9 @@
-"""No connection is carried across a fork.
+"""Protection of database connections against forks.
 
-SQLite keeps its locks in tables of the process. A child that inherits an open connection believes in locks that only
-its parent has: it waits for threads that it does not have, or breaks the database. So a fork (a DataLoader's, say)
-waits for the transactions of other threads, at most as long as those wait for the database, and closes what is idle.
+SQLite keeps its locks in tables of the process. A child that inherits an open connection would rely on locks that only
+its parent holds. It could wait for threads that it does not have, or damage the database. A fork, such as that of a
+DataLoader, therefore waits for the transactions of other threads and closes idle connections. The wait is bounded by
+the time for which these transactions wait for the database.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 engines: WeakSet[Engine] = WeakSet()
+"""Engines whose idle connections are closed before a fork."""
 
 
 class _Gate:
-    """Lets any number of threads through until it is shut."""
+    """Gate that any number of threads can pass until it is shut."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -31,6 +33,7 @@ class _Gate:
 
     @contextmanager
     def passing(self) -> Iterator[None]:
+        """Wait until the gate is open, and stay inside during the block."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_shut)
             self._inside += 1
@@ -42,13 +45,14 @@ class _Gate:
                 self._changed.notify_all()
 
     def shut(self) -> None:
-        """Keep others out, and wait until nobody is inside."""
+        """Shut the gate, and wait until no thread is inside."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_shut)  # another thread may be forking
             self._is_shut = True
             self._changed.wait_for(lambda: not self._inside)
 
     def open(self) -> None:
+        """Let threads pass again."""
         with self._changed:
             self._is_shut = False
             self._changed.notify_all()
@@ -59,7 +63,7 @@ _gate = _Gate()
 
 @contextmanager
 def passing() -> Iterator[None]:
-    """Surrounds everything that touches a connection."""
+    """Delay forks by other threads during the block. Every use of a connection needs such a block."""
     with _gate.passing():
         yield
 
@@ -72,7 +76,7 @@ def _before() -> None:
 
 def _in_child() -> None:
     global _gate
-    _gate = _Gate()  # the old one's lock knows threads that are not here
+    _gate = _Gate()  # the old lock may be held by threads that the child does not have
 
 
 os.register_at_fork(before=_before, after_in_parent=lambda: _gate.open(), after_in_child=_in_child)

@@ -1,4 +1,4 @@
-"""The record as the workers see it that seldom need it."""
+"""Tracking store that is opened on first use, for workers that seldom need it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _FILE = "sqlite:///"
 
 
 def open_later(url: str) -> TrackingStore:
-    """A record that somebody else has made, opened by the first use.
+    """Return a tracking store that is opened on first use. Another process must have created it.
+
+    The first use raises StoreUnsuitable if the database is a file that does not exist on this host.
 
     Args:
-        url: of a database that exists.
-
-    Raises:
-        StoreUnsuitable: later, if it is a file and this host does not see it.
+        url: URL of an existing database, as for `open_store`.
     """
     return cast("TrackingStore", _Later(url))
 
 
 class _Later:
+    """Proxy that opens the tracking store at the first access to one of its attributes."""
+
     def __init__(self, url: str) -> None:
         self.url = url
         self._opening = threading.Lock()

@@ -1,4 +1,4 @@
-"""What the processes of trials printed."""
+"""Logs of trials, which are the lines that their processes printed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 
 class Logs(Part):
+    """Methods of the tracking store for logs."""
+
     def add_logs(self, lines: Sequence[LogLine]) -> None:
         rows = [_row(line) for line in lines]
         if not rows:
             return
         with self._database.write() as connection:
-            # Locked, so that ids become visible in their order and a follower misses none. Not fenced: the last words
-            # of a run that was replaced are worth keeping.
+            # The lock makes ids visible in ascending order, so that a follower misses no line. There is no fence,
+            # because the last lines of a replaced run are worth keeping.
             for trial_id in sorted({line.trial_id for line in lines}):
                 lock_trial(connection, trial_id)
             connection.execute(logs.insert(), rows)

@@ -1,4 +1,4 @@
-"""The rules by which reports of metrics are checked and united."""
+"""Rules for checking and merging reports of metrics."""
 
 from __future__ import annotations
 
@@ -15,15 +15,21 @@ if TYPE_CHECKING:
     from det_core.interfaces.tracking import MetricsReport
 
 Key = tuple[int, str, int]
-"""Trial id, group, step: what one row of metrics is about."""
+"""Key (trial id, group, step) of one row of metrics."""
 
 
 def key_of(report: MetricsReport) -> Key:
+    """Return the key of the row in which a report is stored."""
     return report.trial_id, report.group, report.steps_completed
 
 
 def unite(reports: Iterable[MetricsReport]) -> dict[Key, MetricsReport]:
-    """One report for each key, in the order in which the keys came. Raises as `check` and `merge` do."""
+    """Check reports, merge those with the same key, and return them by key in the order of first appearance.
+
+    Raises:
+        ValueError, TypeError: a report is invalid, as in `check`.
+        MetricsConflict: two reports contradict each other, as in `merge`.
+    """
     united: dict[Key, MetricsReport] = {}
     for report in reports:
         check(report)
@@ -33,7 +39,12 @@ def unite(reports: Iterable[MetricsReport]) -> dict[Key, MetricsReport]:
 
 
 def check(report: MetricsReport) -> None:
-    """Raise ValueError or TypeError for what no report may hold."""
+    """Raise an error if a report is invalid.
+
+    Raises:
+        ValueError: the group, the step, the name of a metric or an epoch is invalid.
+        TypeError: the name of a metric is not a string.
+    """
     if not report.group or "." in report.group:
         raise ValueError(f"the metrics group {report.group!r} must be a name without '.', such as 'training'")
     if not 0 <= report.steps_completed <= MOST_STEPS:
@@ -50,7 +61,11 @@ def check(report: MetricsReport) -> None:
 
 
 def merge(old: MetricsReport, new: MetricsReport) -> MetricsReport:
-    """Both reports of one key in one. Raises MetricsConflict if they contradict each other."""
+    """Merge two reports with the same key into one.
+
+    Raises:
+        MetricsConflict: the reports contradict each other.
+    """
     for name in old.metrics.keys() & new.metrics.keys():
         if not _same(old.metrics[name], new.metrics[name]):
             values = f"{old.metrics[name]!r}, and now as {new.metrics[name]!r}"
@@ -70,7 +85,7 @@ def _where(report: MetricsReport) -> str:
 
 
 def first_steps(reports: Iterable[MetricsReport]) -> Mapping[str, int]:
-    """The lowest step of each group."""
+    """Return the lowest step of each group."""
     first: dict[str, int] = {}
     for report in reports:
         first[report.group] = min(report.steps_completed, first.get(report.group, report.steps_completed))

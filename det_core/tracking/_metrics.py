@@ -1,4 +1,4 @@
-"""Metrics: written in batches, read by step."""
+"""Metrics in the tracking store, which are written in batches and read in the order of steps."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ _replace = (
 
 
 class Metrics(Part):
+    """Methods of the tracking store for metrics."""
+
     def report_metrics(self, reports: Sequence[MetricsReport]) -> None:
         if not reports:
             return
@@ -42,7 +44,7 @@ class Metrics(Part):
         united = unite(report if report.time else replace(report, time=time) for report in reports)
         by_trial = groupby(sorted(united.values(), key=attrgetter("trial_id")), key=attrgetter("trial_id"))
         with self._database.write() as connection:
-            # In one order of trials for all writers, so that no two wait for each other.
+            # All writers lock trials in the same order, so that no two wait for each other.
             steps = {trial: fence(connection, trial, run) for trial, run in sorted(_writers(reports))}
             for trial_id, of_trial in by_trial:
                 _write(connection, trial_id, list(of_trial), steps[trial_id])
@@ -62,7 +64,7 @@ class Metrics(Part):
     def best_validation(
         self, experiment_id: int, metric: str, *, smaller_is_better: bool
     ) -> tuple[float, int, int] | None:
-        # NaN and infinities are stored as strings, so a number is a finite one.
+        # Every stored number is finite, because NaN and infinities are stored as strings.
         with self._database.read() as connection:
             if metric == searcher_metric(get_experiment(connection, experiment_id).config)[0]:
                 query = best_of_trials(experiment_id, smaller_is_better=smaller_is_better)
@@ -78,7 +80,7 @@ class Metrics(Part):
         return None if best is None else (float(best.value), best.trial_id, best.steps_completed)
 
     def _pages(self, wanted: ColumnElement[bool], after: int) -> Iterator[MetricsReport]:
-        """Page by page, so that no transaction stays open while the caller works."""
+        """Yield reports page by page, so that no transaction stays open while the caller works."""
         order = (_c.steps_completed, _c.group, _c.id)
         query = select(_c.id, *columns(metrics, MetricsReport)).where(wanted).order_by(*order).limit(_PAGE)
         page = query.where(_c.steps_completed > after)
@@ -97,7 +99,7 @@ class Metrics(Part):
 
 
 def archive_after(connection: Connection, trial_id: int, step: int) -> None:
-    """Archive all metrics beyond a step."""
+    """Archive all metrics of a trial after a step."""
     _archive(connection, trial_id, _c.steps_completed > step)
 
 
@@ -110,7 +112,11 @@ def _writers(reports: Iterable[MetricsReport]) -> set[tuple[int, int]]:
 
 
 def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], steps_completed: int) -> None:
-    """Write the reports of one run, one for each key."""
+    """Write the reports of one run. There is one report for each key.
+
+    Args:
+        steps_completed: the value that the trial has at present.
+    """
     run_id = reports[0].run_id
     if run_id > 1:
         _supersede(connection, trial_id, run_id, reports)
@@ -134,14 +140,17 @@ def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], 
 
 
 def _supersede(connection: Connection, trial_id: int, run_id: int, reports: list[MetricsReport]) -> None:
-    """Archive what older runs wrote at these steps or later."""
+    """Archive metrics that older runs reported at the steps of these reports or later."""
     for group, step in first_steps(reports).items():
         later = or_(_c.steps_completed > step, and_(_c.steps_completed == step, _c.group == group))
         _archive(connection, trial_id, _c.steps_completed >= step, _c.run_id < run_id, later)
 
 
 def _existing(connection: Connection, trial_id: int, reports: list[MetricsReport]) -> dict[Key, int]:
-    """The rows that the database has for these reports already. One look at the index; mostly there are none."""
+    """Return the ids of existing rows with the keys of these reports. In most cases there are none.
+
+    The cost is one lookup in the index.
+    """
     steps = [report.steps_completed for report in reports]
     rows = connection.execute(_look, {"trial": trial_id, "first": min(steps), "last": max(steps)})
     wanted = {key_of(report) for report in reports}
@@ -156,7 +165,10 @@ def _union(connection: Connection, row: int, report: MetricsReport, metric: str)
 
 
 def _searcher_metric(connection: Connection, trial_id: int, reports: Iterable[MetricsReport]) -> str:
-    """What these reports are searched by. Most are of training, and cost no look."""
+    """Return the metric that the searcher uses, or an empty string if no report is a validation.
+
+    Most reports are training metrics, for which no query is needed.
+    """
     if all(report.group != VALIDATION for report in reports):
         return ""
     of_trial = select(experiments.c.config).join(trials).where(trials.c.id == trial_id)

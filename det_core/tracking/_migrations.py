@@ -1,6 +1,7 @@
-"""How a database of an older release gets the tables of this one.
+"""Migrations of databases that an older release created.
 
-Each step says it in SQL of its own, not by today's tables: those will have moved on when it runs.
+Each migration contains literal SQL rather than the current table definitions, because these may have changed further
+when the migration runs.
 """
 
 from __future__ import annotations
@@ -174,4 +175,6 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
     _errors_of_checkpoints,
     _partial_indexes,
 ]
-"""Step n leads from version n + 1 to version n + 2; a new database starts at the last version. Only append."""
+"""Migrations in order. Entry n upgrades version n + 1 to version n + 2. Only append to this list.
+
+New databases are created with the latest version."""

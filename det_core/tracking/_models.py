@@ -1,4 +1,4 @@
-"""The model registry."""
+"""Model registry in the tracking store."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ _models = select(*(_versions if field.name == "versions" else _m[field.name] for
 
 
 class Models(Part):
+    """Methods of the tracking store for models and their versions."""
+
     def create_model(
         self,
         name: str,
@@ -189,12 +191,12 @@ class Models(Part):
 
 
 def edited(metadata: Mapping[str, Any], add: Mapping[str, Any] | None, remove: Collection[str]) -> dict[str, Any]:
-    """The metadata without the keys to remove, and with those to add."""
+    """Return a copy of the metadata without the keys to remove and with the values to add."""
     return {key: value for key, value in metadata.items() if key not in remove} | dict(add or {})
 
 
 def _check_name(name: str) -> None:
-    # A number would be taken for an id, and a slash for a part of the path where a name is one in a URL.
+    # A number would be taken for an id, and a slash would split the name in the path of a URL.
     if not name or name != name.strip() or name.isdigit() or "/" in name or "\\" in name:
         raise ValueError(
             f"a model cannot have the name {name!r}; expected some text without slashes and without spaces at its ends "
@@ -203,7 +205,11 @@ def _check_name(name: str) -> None:
 
 
 def _check_complete(connection: Connection, uuid: str) -> None:
-    """Lock the checkpoint against deletion meanwhile. Raises TrackingError unless it has all its files."""
+    """Lock the checkpoint against a concurrent deletion.
+
+    Raises:
+        TrackingError: the checkpoint is not complete.
+    """
     query = select(checkpoints.c.state).where(checkpoints.c.uuid == uuid).with_for_update()
     state = only(connection, query, f"checkpoint {uuid}").state
     if state is not CheckpointState.COMPLETED:
@@ -219,7 +225,7 @@ def _get(connection: Connection, name: str | int) -> Model:
 
 
 def _lock(connection: Connection, name: str | int) -> Model:
-    """Keep other writers from the model; the model."""
+    """Lock the model against other writers, and return it."""
     found = _get(connection, name)
     connection.execute(select(_m.id).where(_m.id == found.id).with_for_update())
     return _get(connection, found.id)

@@ -1,4 +1,4 @@
-"""Where the record is, and how it is opened."""
+"""Opening of the tracking store that a URL denotes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _ACCEPTED = "sqlite:////absolute/path/det.db, or postgresql://user:password@host
 
 
 def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
-    """Open the record, creating or upgrading the database as needed.
+    """Open the tracking store, and create or upgrade its database if needed.
 
     Args:
-        url: ``sqlite:////absolute/path/det.db`` or ``postgresql://…``; None is ``det.db`` in `home`.
-        wait: seconds to wait for a database that another process has locked.
+        url: ``sqlite:////absolute/path/det.db`` or ``postgresql://…``. None stands for ``det.db`` in `home`.
+        wait: number of seconds to wait for a database that is locked or unavailable.
 
     Raises:
-        StoreUnsuitable: SQLite on a network file system.
-        StoreCorrupt: the file is damaged or no database, or belongs to a newer release.
-        StoreBusy: it stayed locked.
-        TrackingError: the URL is not understood, or the database cannot be opened or written.
+        StoreUnsuitable: the database is a SQLite file on a network file system.
+        StoreCorrupt: the file is damaged, is not a database, or was written by a newer release.
+        StoreBusy: the database stayed locked or unavailable.
+        TrackingError: the URL is invalid, or the database cannot be opened or written.
     """
     from det_core.tracking._sql import SqlTrackingStore
 

@@ -22,7 +22,7 @@ _SAY_AFTER = 3.0
 
 
 class Unavailable(StoreBusy):
-    """The database rejected a transaction, which had no effect and can be repeated."""
+    """Error of a transaction that the database rejected. It had no effect and can be repeated."""
 
 
 class Outage:

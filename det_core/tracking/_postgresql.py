@@ -1,4 +1,4 @@
-"""The record in PostgreSQL, for several hosts."""
+"""PostgreSQL database of the tracking store, for several hosts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from det_core.tracking._outage import Unavailable
 from det_core.tracking._schema import metrics
 from det_core.tracking._types import FINITE
 
-_KEY = 0x646574  # "det": of the advisory lock
+_KEY = 0x646574  # key of the advisory lock, "det" in ASCII
 _LOCK_NOT_AVAILABLE = "55P03"
 _AWAY = ("08", "40001", "40P01", "53300", "57P01", "57P02", "57P03")
 """Prefixes of the SQLSTATEs of lost connections and deadlocks, after which a transaction can be repeated."""
@@ -43,6 +43,16 @@ for _index in metrics.indexes:
 
 
 class Postgresql(Database):
+    """PostgreSQL database, accessed with psycopg.
+
+    Args:
+        url: URL of the database.
+        wait: number of seconds for which transactions wait for a locked or unavailable database.
+
+    Raises:
+        TrackingError: the driver is not installed.
+    """
+
     clock = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
 
     def __init__(self, url: sa.URL, wait: float) -> None:
@@ -58,7 +68,7 @@ class Postgresql(Database):
             )
         except ModuleNotFoundError as error:
             raise TrackingError("PostgreSQL needs its driver: pip install 'det-core[postgresql]'") from error
-        # One snapshot per transaction; READ COMMITTED would take one per statement.
+        # One snapshot per transaction. READ COMMITTED would take one per statement.
         super().__init__(engine, wait, isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     def lock_out_others(self, connection: sa.Connection) -> None:
@@ -75,7 +85,7 @@ class Postgresql(Database):
 
     def number(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
         least, greatest = map(Decimal, FINITE)
-        # OFFSET 0 keeps the planner from parsing the JSON again for each mention of the text.
+        # OFFSET 0 prevents the planner from parsing the JSON again for each use of the text.
         text = sa.cast(sa.cast(of.c.metrics, sa.JSON)[metric], sa.Text).label("text")
         found = sa.select(text).correlate(of).offset(sa.literal_column("0")).subquery()
         number = sa.case((found.c.text.regexp_match("^[-0-9]"), sa.cast(found.c.text, sa.Numeric)))

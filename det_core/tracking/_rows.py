@@ -1,4 +1,4 @@
-"""What all parts of the SQL store do with rows: find them, turn them into records, refuse stale writers."""
+"""Shared operations on rows, which find and lock them, convert them to records and reject stale writers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _heading_locked = _heading.with_for_update()
 
 
 class Part:
-    """Methods of the store over one database.
+    """Base class for groups of tracking store methods.
 
     Public methods are repeated as a whole while the database is unavailable.
     """
@@ -49,38 +49,62 @@ def _retried(method: Callable[..., R]) -> Callable[..., R]:
 
 
 def columns(table: Table, record: type[Any]) -> list[Column[Any]]:
-    """The columns that make up a record: they are named as its fields are."""
+    """Return the columns of a record, which have the names of its fields."""
     return [table.c[field.name] for field in fields(record)]
 
 
 def fetch(connection: Connection, record: type[R], query: Select[Any]) -> list[R]:
+    """Return the rows of a query as records."""
     return [record(**row._mapping) for row in connection.execute(query)]
 
 
 def get(connection: Connection, record: type[R], table: Table, *where: ColumnElement[bool], what: str) -> R:
-    """The one record. Raises RecordNotFound."""
+    """Return the single record that matches the conditions.
+
+    Args:
+        connection: connection with an open transaction.
+        record: type of the record.
+        table: the table that contains the record.
+        where: the conditions.
+        what: description of the record, for the error message.
+
+    Raises:
+        RecordNotFound: no row matches.
+    """
     row = only(connection, select(*columns(table, record)).where(*where), what)
     return record(**row._mapping)
 
 
 def insert(connection: Connection, table: Table, values: dict[str, Any]) -> int:
-    """Add a row; its id."""
+    """Insert a row and return its id."""
     key = connection.execute(table.insert().values(values)).inserted_primary_key
     assert key is not None
     return int(key[0])
 
 
 def get_experiment(connection: Connection, experiment_id: int) -> Experiment:
+    """Return an experiment. Raises RecordNotFound if there is none with this id."""
     what = f"experiment {experiment_id}"
     return get(connection, Experiment, experiments, experiments.c.id == experiment_id, what=what)
 
 
 def get_trial(connection: Connection, trial_id: int) -> Trial:
+    """Return a trial. Raises RecordNotFound if there is none with this id."""
     return get(connection, Trial, trials, trials.c.id == trial_id, what=f"trial {trial_id}")
 
 
 def only(connection: Connection, query: Select[Any], what: str, **parameters: object) -> Row[Any]:
-    """The one row. Raises RecordNotFound."""
+    """Return the single row of a query.
+
+    Args:
+        connection: connection with an open transaction.
+        query: a query with at most one row.
+        what: description of the row, for the error message.
+        parameters: parameters of the query.
+
+    Raises:
+        RecordNotFound: the query has no row.
+    """
     row = connection.execute(query, parameters).one_or_none()
     if row is None:
         raise RecordNotFound(f"there is no {what} in {connection.engine.url!r}")
@@ -88,7 +112,17 @@ def only(connection: Connection, query: Select[Any], what: str, **parameters: ob
 
 
 def lock_experiment(connection: Connection, experiment_id: int, lease: str = "") -> None:
-    """Keep other writers from the experiment. Raises StaleRun if ``lease`` is given and another's."""
+    """Lock the experiment against other writers.
+
+    Args:
+        connection: connection with an open transaction.
+        experiment_id: id of the experiment.
+        lease: required holder of the lease. An empty string permits any holder.
+
+    Raises:
+        RecordNotFound: there is no such experiment.
+        StaleRun: the lease has another holder.
+    """
     query = select(experiments.c.lease_holder).where(experiments.c.id == experiment_id).with_for_update()
     holder = only(connection, query, f"experiment {experiment_id}").lease_holder
     if lease and holder != lease:
@@ -104,7 +138,17 @@ def holder_of(connection: Connection, experiment_id: int, clock: ColumnElement[A
 
 
 def lock_trial(connection: Connection, trial_id: int, *, lease: str = "") -> Row[Any]:
-    """Keep other writers from the trial; its run_id and steps_completed. Raises StaleRun as for experiments."""
+    """Lock the trial against other writers, and return its row with run_id and steps_completed.
+
+    Args:
+        connection: connection with an open transaction.
+        trial_id: id of the trial.
+        lease: required holder of the experiment's lease. An empty string permits any holder.
+
+    Raises:
+        RecordNotFound: there is no such trial.
+        StaleRun: the lease has another holder.
+    """
     what = f"trial {trial_id}"
     if lease:
         lock_experiment(connection, only(connection, _heading, what, trial=trial_id).experiment_id, lease)
@@ -112,7 +156,12 @@ def lock_trial(connection: Connection, trial_id: int, *, lease: str = "") -> Row
 
 
 def fence(connection: Connection, trial_id: int, run_id: int) -> int:
-    """Keep other writers from the trial; its steps_completed. Raises StaleRun unless the run is its newest."""
+    """Lock the trial against other writers, and return its steps_completed.
+
+    Raises:
+        RecordNotFound: there is no such trial.
+        StaleRun: the run is not the newest of the trial.
+    """
     trial = lock_trial(connection, trial_id)
     if trial.run_id != run_id:
         raise StaleRun(f"run {run_id} of trial {trial_id} may not write: the newest is run {trial.run_id}")
@@ -120,4 +169,5 @@ def fence(connection: Connection, trial_id: int, run_id: int) -> int:
 
 
 def update_trial(connection: Connection, trial_id: int, **values: Any) -> None:
+    """Set columns of a trial."""
     connection.execute(update(trials).where(trials.c.id == trial_id).values(values))

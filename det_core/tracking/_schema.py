@@ -1,4 +1,4 @@
-"""The tables, and how a database gets from one release's tables to the next's."""
+"""Tables of the tracking store, and their creation and upgrade."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 tables = sa.MetaData()
 
-_BIG = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite counts up only what is called INTEGER
+_BIG = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite auto-increments columns of type INTEGER only
 
 
 def _id() -> sa.Column[int]:
@@ -80,7 +80,7 @@ experiments = sa.Table(
     sa.Column("end_time", UtcTime),
     sa.Column("lease_holder", PlainText),
     sa.Column("lease_expires", sa.Double),
-    sa.Column("model_definition", sa.LargeBinary, nullable=False),  # last: SQLite walks over it to reach what follows
+    sa.Column("model_definition", sa.LargeBinary, nullable=False),  # last, as SQLite reads it to reach later columns
     sqlite_autoincrement=True,
 )
 
@@ -136,7 +136,7 @@ metrics = sa.Table(
     sa.Column("batch_metrics", MetricsJson),
     sa.Column("time", UtcTime, nullable=False),
     _flag("archived"),
-    sa.Column("searcher_metric", sa.Double),  # of a validation that has a finite one
+    sa.Column("searcher_metric", sa.Double),  # of validations only, NULL unless finite
 )
 
 system_metrics = sa.Table(
@@ -162,7 +162,7 @@ trial_sources = sa.Table(
 live = metrics.c.archived == sa.false()
 archived = metrics.c.archived == sa.true()
 
-# For SQLite only: `_postgresql` copies the conditions, because naming them here would import its dialect, too.
+# The conditions are set for SQLite only. `_postgresql` copies them, because naming them here would import its dialect.
 _BY_STEP = (metrics.c.trial_id, metrics.c.steps_completed, metrics.c.group)
 sa.Index("metrics_live", *_BY_STEP, unique=True, sqlite_where=live)
 sa.Index("metrics_archived", *_BY_STEP, sqlite_where=archived)
@@ -261,20 +261,20 @@ sa.Index("system_metrics_of_trial", system_metrics.c.trial_id, system_metrics.c.
 
 
 def upgrade(database: Database) -> None:
-    """Create the tables, or bring them up to this release.
+    """Create the tables, or upgrade them to this release.
 
     Raises:
-        StoreCorrupt: a newer release wrote the database; it says which one to install.
+        StoreCorrupt: a newer release wrote the database. The error names the release to install.
     """
     with database.read() as connection:
         version = _version(connection)
     if version != 1 + len(MIGRATIONS):
         with database.write(alone=True) as connection:
-            _upgrade(connection, _version(connection))  # read again: another process may have done it meanwhile
+            _upgrade(connection, _version(connection))  # read again, as another process may have upgraded it
 
 
 def _version(connection: sa.Connection) -> int:
-    """The version of the tables, 0 without any."""
+    """Return the version of the tables, or 0 if there are none."""
     if not sa.inspect(connection).has_table(schema.name):
         return 0
     version, release = connection.execute(sa.select(schema.c.version, schema.c.release)).one()

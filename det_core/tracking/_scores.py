@@ -1,4 +1,4 @@
-"""The searcher's metric: each trial's best and latest value of it, and the checkpoints by the value at their batch."""
+"""Queries by the searcher's metric, for the best and latest value of each trial and the values of checkpoints."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
     from sqlalchemy import Select
 
 VALIDATION = "validation"
-"""The group whose metrics are searched by."""
+"""Metrics group that contains the searcher's metric."""
 
 _c = metrics.c
 _best, _latest = metrics.alias("best"), metrics.alias("latest")
 
 
 class Scores(Part):
+    """Methods of the tracking store that rank trials and checkpoints."""
+
     def trial_results(
         self,
         experiment_id: int,
@@ -90,7 +92,7 @@ class Scores(Part):
 
 
 def best_of_trials(experiment_id: int, *, smaller_is_better: bool) -> Select[Any]:
-    """SQL: the best (value, trial_id, steps_completed) of each trial, the best of all first."""
+    """Return a query for the best (value, trial_id, steps_completed) of each trial, with the best trial first."""
     return (
         select(_best.c.searcher_metric.label("value"), _best.c.trial_id, _best.c.steps_completed)
         .join_from(trials, _best, _best.c.id == _row_of_trial(_by_value(smaller_is_better)))
@@ -100,7 +102,7 @@ def best_of_trials(experiment_id: int, *, smaller_is_better: bool) -> Select[Any
 
 
 def _row_of_trial(order: ColumnElement[Any]) -> ColumnElement[int]:
-    """SQL: the id of a trial's first validation in this order, by one look at an index."""
+    """Return an SQL expression for the id of a trial's first validation in this order, which is one index lookup."""
     of_trial = select(_c.id).where(_c.trial_id == trials.c.id, scored)
     return of_trial.order_by(order, _c.id).limit(1).correlate(trials).scalar_subquery()
 

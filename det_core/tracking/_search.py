@@ -1,4 +1,4 @@
-"""The log of a search, and what it makes of its trials."""
+"""Event log of a search, and the changes that the search makes to trials."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ _set_length = _change.values(
 
 
 class Search(Part):
+    """Methods of the tracking store for searches."""
+
     def record_search(
         self,
         experiment_id: int,

@@ -1,4 +1,4 @@
-"""The operation that the search method has given to a trial."""
+"""Current operation of a trial, which the search method assigns."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ _columns = (trials.c.searcher_length, trials.c.searcher_completed, trials.c.sear
 
 
 class Searcher(Part):
+    """Methods of the tracking store for searcher operations."""
+
     def set_searcher_operation(self, trial_id: int, length: int, *, lease: str = "") -> None:
         if not 0 < length <= MOST_STEPS:
             raise ValueError(f"a searcher operation of length {length}; expected more than 0 and up to {MOST_STEPS}")

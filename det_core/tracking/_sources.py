@@ -1,4 +1,4 @@
-"""Which trials work with whose checkpoints, such as those that run inference."""
+"""Links from trials to the checkpoints that they use, for example for inference."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ _c = trial_sources.c
 
 
 class Sources(Part):
+    """Methods of the tracking store for checkpoints that trials use."""
+
     def add_trial_source(
         self,
         trial_id: int,

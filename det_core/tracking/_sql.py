@@ -1,4 +1,4 @@
-"""The record in an SQL database."""
+"""Tracking store in an SQL database."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ class SqlTrackingStore(
     Logs,
     TrackingStore,
 ):
-    """A `TrackingStore` on one database. Open it with `det_core.tracking.open_store`."""
+    """Tracking store in one SQL database. Open it with `det_core.tracking.open_store`.
+
+    Args:
+        database: the database, whose tables are created or upgraded.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""The embedded database: one SQLite file in WAL mode."""
+"""SQLite database of the tracking store, a single file in WAL mode."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
 
 _PRAGMAS = ("foreign_keys = ON",)
-# With NORMAL a power cut may undo the last transactions, but never one without all later ones. So a COMPLETED
-# checkpoint always has the metrics reported before it. A killed process loses nothing.
+# With NORMAL, a power cut may undo the last transactions, but never one without all later ones. The metrics reported
+# before a COMPLETED checkpoint are therefore present. A killed process loses nothing.
 _SYNCHRONOUS = {True: "FULL", False: "NORMAL"}
-"""SQLite's level of durability, by whether a transaction is durable."""
+"""SQLite's level of durability, for durable and for other transactions."""
 _PAUSE = 0.01
-"""Seconds until the switch to WAL is tried again."""
+"""Number of seconds between two attempts to switch to WAL."""
 _LONGEST_WAIT = 0.5
-"""Seconds for which SQLite itself waits for a lock."""
+"""Maximum number of seconds that SQLite itself waits for a lock."""
 
 _NETWORK = frozenset(
     """
@@ -48,7 +48,7 @@ _MOVED = (
 )
 _NOT_THERE = "cannot be opened: its directory is missing or not yours. Correct that, or set DET_HOME"
 
-# What SQLite says, our error, and what to tell. By text, since Python 3.10 does not give the error's code.
+# Part of SQLite's message, det's error and its message. Errors are found by text, as Python 3.10 gives no error codes.
 _MEANINGS: tuple[tuple[str, type[TrackingError], str], ...] = (
     ("locked", Unavailable, _BUSY),
     ("not a database", StoreCorrupt, _DAMAGED),
@@ -61,6 +61,17 @@ _MEANINGS: tuple[tuple[str, type[TrackingError], str], ...] = (
 
 
 class Sqlite(Database):
+    """SQLite database in a file, which is created if needed.
+
+    Args:
+        url: URL of the file.
+        wait: number of seconds for which transactions wait for a locked database.
+
+    Raises:
+        StoreUnsuitable: the file is on a network file system.
+        TrackingError: the URL names no file, or the file cannot be created.
+    """
+
     clock = sa.literal_column("(julianday('now') - 2440587.5) * 86400.0")
 
     def __init__(self, url: sa.URL, wait: float) -> None:
@@ -75,7 +86,7 @@ class Sqlite(Database):
         super().__init__(self._engine(min(wait, _LONGEST_WAIT)), wait)
 
     def lock_out_others(self, connection: sa.Connection) -> None:
-        """BEGIN IMMEDIATE has done it."""
+        """Do nothing, because BEGIN IMMEDIATE already excludes other writers."""
 
     def commit(self, connection: sa.Connection) -> None:
         connection.commit()
@@ -88,7 +99,7 @@ class Sqlite(Database):
         self._wal_sync.close()
 
     def number(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
-        # Not json_extract: its paths cannot name every key.
+        # json_extract is unsuitable, because its paths cannot express every key.
         items = sa.func.json_each(of.c.metrics).table_valued("key", "value", "type")
         is_number = (items.c.key == metric, items.c.type.in_(("integer", "real")))
         found = sa.select(items.c.value).where(*is_number, items.c.value.between(*FINITE))
@@ -117,20 +128,20 @@ class Sqlite(Database):
         return engine
 
     def _check_in_place(self) -> None:
-        """Raise unless the path still leads to the file that was opened."""
+        """Raise TrackingError unless the path still leads to the file that was opened."""
         if _identity(self._path) != self._identity:
             raise TrackingError(_MOVED.format(path=self._path))
 
 
 def _on_connect(wait: float, connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # no transactions of the driver's own: _on_begin opens them
+    connection.isolation_level = None  # the driver opens no transactions, because _on_begin does
     _switch_to_wal(connection, wait)
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _switch_to_wal(connection: sqlite3.Connection, wait: float) -> None:
-    # SQLite's own time limit does not hold here: while another process switches a new file, this fails at once.
+    # SQLite's own time limit does not apply here. While another process switches a new file, this fails at once.
     deadline = time.monotonic() + wait
     while True:
         try:
@@ -148,7 +159,7 @@ def _on_begin(connection: sa.Connection) -> None:
         connection.exec_driver_sql("BEGIN")
         return
     connection.exec_driver_sql(f"PRAGMA synchronous = {_SYNCHRONOUS[options.get('det_durable', False)]}")
-    # A transaction that reads first and writes later could find itself overtaken, so a writer locks from the start.
+    # A transaction that reads first and writes later could conflict with another, so a writer locks from the start.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
@@ -162,9 +173,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _create(path: Path) -> None:
-    """Make an empty file that only its owner reads (SQLite gives -wal and -shm the same mode)."""
+    """Create an empty file that only its owner can read, unless it exists. SQLite copies its mode to -wal and -shm."""
     try:
-        # Only a new file: closing a descriptor of one that this process has open elsewhere would drop SQLite's locks.
+        # O_EXCL, because closing a descriptor of a file that this process has open elsewhere would drop SQLite's locks.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
         pass
@@ -178,6 +189,7 @@ def refuse_network(path: Path, mounts: str) -> None:
     """Raise StoreUnsuitable if ``path`` lies on a network file system, where SQLite's locks and WAL do not hold.
 
     Args:
+        path: path of the database.
         mounts: text of ``/proc/self/mountinfo``.
     """
     kind = _file_system(Path(os.path.realpath(path)), mounts)
@@ -192,7 +204,7 @@ def _file_system(path: Path, mounts: str) -> str:
     deepest, kind = Path("/"), ""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
-        point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), before.split()[4]))  # a blank is \040
+        point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), before.split()[4]))  # a space is \040
         if path.is_relative_to(point) and point.is_relative_to(deepest):  # a later mount hides an earlier one
             deepest, kind = point, after.split()[0]
     return kind

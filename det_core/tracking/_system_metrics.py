@@ -1,4 +1,4 @@
-"""What the hosts of a trial were busy with: without steps, never merged, never archived."""
+"""System metrics of the hosts of a trial. They have no steps, and are never merged or archived."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _c = system_metrics.c
 
 
 class SystemMetricsPart(Part):
+    """Methods of the tracking store for system metrics."""
+
     def report_system_metrics(self, samples: Sequence[SystemMetrics]) -> None:
         if not samples:
             return

@@ -1,4 +1,4 @@
-"""Trials and their runs."""
+"""Trials in the tracking store, and their runs."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 
 class Trials(Part):
+    """Methods of the tracking store for trials and runs."""
+
     def create_trial(
         self,
         experiment_id: int,
@@ -148,13 +150,13 @@ class Trials(Part):
 
 
 def _first_step(connection: Connection, trial_id: int, reached: int) -> int:
-    """Where a new run starts: at the latest completed checkpoint, or at 0 without one."""
+    """Return the step at which a new run starts, which is that of the latest completed checkpoint or 0."""
     completed = (checkpoints.c.trial_id == trial_id, checkpoints.c.state == CheckpointState.COMPLETED)
     latest_first = select(checkpoints.c.steps_completed).where(*completed).order_by(checkpoints.c.id.desc())
     row = connection.execute(latest_first).first()
     if row is None:
         return 0
-    # A script need not say how far its checkpoint is; then nothing is known to be undone.
+    # A script need not report the step of its checkpoint. The trial then keeps its present step.
     return reached if row.steps_completed is None else int(row.steps_completed)
 
 

@@ -1,4 +1,4 @@
-"""Column types: how Python values are written down."""
+"""Column types, which define how Python values are stored."""
 
 from __future__ import annotations
 
@@ -20,14 +20,22 @@ _lenient = json.JSONEncoder(separators=(",", ":")).encode
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 FINITE = (-sys.float_info.max, sys.float_info.max)
-"""The range of finite numbers."""
+"""Lowest and highest finite number."""
 
-# The wire's names. A metric that is the *string* "NaN" cannot be told from the number, so it comes back as the number.
+# Stored names of non-finite numbers. A metric with the *string* "NaN" is indistinguishable and is read as the number.
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def plain(value: Any, where: str = "") -> Any:
-    """A copy made of dicts, lists and scalars. Raises TypeError, naming the key, for what JSON cannot hold."""
+    """Return a copy that consists of dicts, lists and scalars.
+
+    Args:
+        value: the value to copy.
+        where: place of the value, for the error message.
+
+    Raises:
+        TypeError: a value or a key is not JSON-compatible. The error names its place.
+    """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):
@@ -47,7 +55,11 @@ def _key(key: object, where: str) -> str:
 
 
 def dump(value: Any) -> str:
-    """JSON, with Python's own ``NaN`` and ``Infinity``, which only Python reads back."""
+    """Return JSON with Python's ``NaN`` and ``Infinity``, which only Python can read.
+
+    Raises:
+        TypeError: the value is not JSON-compatible.
+    """
     try:
         return _lenient(value)
     except TypeError:
@@ -58,7 +70,8 @@ def dump_metrics(value: Any) -> str:
     """Return strict JSON, which SQL can read. NaN and infinities become strings.
 
     Raises:
-        UnwritableText: a name or a string cannot be read by SQL.
+        UnwritableText: SQL cannot read a name or a string.
+        TypeError: the value is not JSON-compatible.
     """
     try:
         text = _strict(value)
@@ -78,11 +91,17 @@ def _require_writable(value: Any) -> None:
 
 
 def load_metrics(text: str) -> Any:
+    """Return the value that `dump_metrics` encoded, including NaN and infinities."""
     value = load(text)
     return _numbered(value) if '"NaN"' in text or 'Infinity"' in text else value
 
 
 def load(text: str) -> Any:
+    """Return the value that `dump` encoded.
+
+    Raises:
+        StoreCorrupt: the text is not JSON.
+    """
     try:
         return json.loads(text)
     except ValueError as error:
@@ -92,12 +111,12 @@ def load(text: str) -> Any:
 
 
 def make_writable(text: str) -> str:
-    """Return text with NUL and halves of surrogate pairs replaced, which databases refuse."""
+    """Return text without NUL and lone surrogates, which databases reject. They are replaced by other characters."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
 def finite(value: object) -> float | None:
-    """A metric as a finite number, None if it is something else."""
+    """Return a metric as a number, or None if it is not a finite number."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if number and abs(value) <= FINITE[1] else None  # type: ignore[arg-type]
 
@@ -121,7 +140,7 @@ def _numbered(value: Any) -> Any:
 
 
 class DeferredJson(Mapping[str, Any]):
-    """A JSON object that is decoded once somebody looks into it."""
+    """JSON object that is decoded on first access."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -145,7 +164,7 @@ class DeferredJson(Mapping[str, Any]):
 
 
 class PlainText(TypeDecorator[str]):
-    """Text that every database can store. Raises UnwritableText for any other."""
+    """Text that every database can store. Other text raises UnwritableText."""
 
     impl = Text
     cache_ok = True
@@ -157,7 +176,7 @@ class PlainText(TypeDecorator[str]):
 
 
 class Json(TypeDecorator[Any]):
-    """A JSON value as text: on every database it comes back exactly as it went in, in the same order."""
+    """JSON value that is stored as text, so that every database returns it unchanged and in the same order."""
 
     impl = Text
     cache_ok = True
@@ -170,7 +189,7 @@ class Json(TypeDecorator[Any]):
 
 
 class MetricsJson(TypeDecorator[Any]):
-    """Metrics as text that the database's own JSON functions can read."""
+    """Metrics that are stored as text that the database's own JSON functions can read."""
 
     impl = Text
     cache_ok = True
@@ -183,7 +202,7 @@ class MetricsJson(TypeDecorator[Any]):
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """An aware time, kept in UTC, with microseconds."""
+    """Timezone-aware time that is stored in UTC, with microseconds."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -198,4 +217,5 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 def now() -> datetime:
+    """Return the current time in UTC."""
     return datetime.now(timezone.utc)

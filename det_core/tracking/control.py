@@ -1,4 +1,4 @@
-"""An experiment that runs somewhere: ask it to stop, know when it is over, follow what it prints."""
+"""Control of experiments that run in other processes, with requests to stop, their completion and their logs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from det_core.errors import TrackingError
 from det_core.interfaces.tracking import ENDINGS, Experiment, LogLine, State, TrackingStore, Trial
 
 POLL_SECONDS = 0.2
+"""Number of seconds between two polls of the tracking store."""
 _PAGE = 1000
 _RUNNING = (State.ACTIVE, *ENDINGS)
 """States in which an experiment should have a runner."""
 
 
 def ask(store: TrackingStore, experiment_id: int, state: State) -> Experiment:
-    """Ask whoever runs it to pause, cancel or kill it; the experiment, marked so.
+    """Request that the runner of an experiment pauses, cancels or kills it.
 
     Args:
+        store: the tracking store.
+        experiment_id: id of the experiment.
         state: one of `det_core.interfaces.tracking.REQUESTS`.
 
+    Returns:
+        The experiment with the requested state.
+
     Raises:
-        TrackingError: nobody runs it.
+        TrackingError: the experiment is not running.
     """
     running = store.request_experiment_state(experiment_id, state)
     experiment = store.experiment(experiment_id)
@@ -32,10 +38,13 @@ def ask(store: TrackingStore, experiment_id: int, state: State) -> Experiment:
 
 
 def ask_to_kill_trial(store: TrackingStore, trial_id: int) -> Trial:
-    """Ask whoever runs the trial's experiment to end the trial at once; the others go on.
+    """Request that the runner of a trial's experiment ends the trial at once. Other trials continue.
+
+    Returns:
+        The trial with the requested state.
 
     Raises:
-        TrackingError: nobody runs it.
+        TrackingError: the trial is not running.
     """
     running = store.request_trial_end(trial_id)
     trial = store.trial(trial_id)
@@ -50,11 +59,11 @@ def ask_to_kill_trial(store: TrackingStore, trial_id: int) -> Trial:
 
 
 def settled(store: TrackingStore, experiment_id: int) -> Experiment | None:
-    """The experiment if nothing more will happen to it by itself, else None.
+    """Return the experiment if it has ended or has no runner, else None.
 
-    A script off the cluster has no runner, so only its own final state counts.
+    An unmanaged experiment is run by a script without a lease, so that only its final state counts.
     """
-    holder = store.lease_holder(experiment_id)  # first: a runner gives its lease back after the last state
+    holder = store.lease_holder(experiment_id)  # first, because a runner sets the last state before it ends its lease
     experiment = store.experiment(experiment_id)
     idle = holder is None and not experiment.unmanaged
     return experiment if experiment.state.final or idle else None
@@ -64,7 +73,8 @@ def lacks_runner(experiment: Experiment, runner: str | None) -> bool:
     """Return whether an experiment should be running, but has no runner.
 
     Args:
-        runner: holder of its lease.
+        experiment: the experiment.
+        runner: holder of the experiment's lease, or None.
     """
     return runner is None and not experiment.unmanaged and experiment.state in _RUNNING
 
@@ -72,7 +82,14 @@ def lacks_runner(experiment: Experiment, runner: str | None) -> bool:
 def log_lines(
     store: TrackingStore, experiment_id: int, trial_id: int | None = None, *, follow: bool = False
 ) -> Iterator[LogLine]:
-    """What one trial of an experiment printed, or all of them; ``follow`` goes on until the experiment is over."""
+    """Yield the log lines of an experiment.
+
+    Args:
+        store: the tracking store.
+        experiment_id: id of the experiment.
+        trial_id: the trial whose lines are wanted, or None for all trials.
+        follow: whether to wait for further lines until the experiment is over.
+    """
     seen: dict[int, int] = {}
     over = False
     while not over:

@@ -1,6 +1,7 @@
-"""The secrets of recorded configs: one file each, under ``DET_HOME``, and a reference to it in the record.
+"""Files with the secrets of stored configs, under ``DET_HOME``.
 
-Configs that hold the same secret share its file, so a new key is written to one place.
+Configs in the tracking store contain references to these files. Configs with the same secret share its file, so that a
+new key is written to one place.
 """
 
 from __future__ import annotations
@@ -18,21 +19,30 @@ T = TypeVar("T")
 
 
 def keep(config: T) -> T:
-    """A copy of JSON values that may be recorded: a reference for each `Secret`, which is in its file on return."""
+    """Return a copy of a config with a reference for each `Secret`, so that it can be stored.
+
+    All secrets are in their files on return.
+
+    Args:
+        config: a JSON-compatible value.
+    """
     known = references(config)
     return cast("T", map_text(config, lambda text: known[text] if isinstance(text, Secret) else text))
 
 
 def references(config: object) -> dict[str, str]:
-    """Each `Secret` in JSON values -> its reference, with which the secret is in its file on return."""
+    """Return the reference of each `Secret` in a config. All secrets are in their files on return."""
     return {text: _refer(text) for _, text in texts(config) if isinstance(text, Secret)}
 
 
 def fill(config: T) -> T:
-    """A copy of JSON values with the secret for each reference.
+    """Return a copy of a config with the secret for each reference.
+
+    Args:
+        config: a JSON-compatible value.
 
     Raises:
-        SecretMissing: at least one is not in its file; names them all.
+        SecretMissing: the files of some secrets cannot be read. The error names all of them.
     """
     missing = find_missing(config)
     if missing:
@@ -41,7 +51,7 @@ def fill(config: T) -> T:
 
 
 def find_missing(config: object) -> dict[str, Path]:
-    """The secrets of a recorded config that this host cannot read: where each stands in the config -> its file."""
+    """Return the secrets of a stored config that this host cannot read, as files by their place in the config."""
     found = [
         (".".join(map(str, location)), _file(reference))
         for location, text in texts(config)
@@ -51,7 +61,7 @@ def find_missing(config: object) -> dict[str, Path]:
 
 
 def write(path: Path, secret: str) -> None:
-    """Write a secret's file, for the eyes of this user alone; it is whole and durable on return."""
+    """Write a secret to a file that only this user can read. The file is complete and durable on return."""
     partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
