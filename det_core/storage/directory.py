@@ -84,7 +84,7 @@ class DirectoryStorage(StorageManager):
         sizes = {}
         with _told(f"read checkpoints under {self._base}"):
             for name, entry in walk(self.local_path(storage_id)):
-                with suppress(FileNotFoundError):  # removed meanwhile
+                with suppress(FileNotFoundError):  # removed in the meantime
                     sizes[name] = 0 if name.endswith("/") else entry.stat(follow_symlinks=False).st_size
         return sizes
 
@@ -115,7 +115,7 @@ class DirectoryStorage(StorageManager):
         with _told(f"read checkpoints under {self._base}"):
             for path in self._base.iterdir():
                 if _ID.fullmatch(path.name) and path.is_dir():
-                    with suppress(FileNotFoundError):  # removed meanwhile
+                    with suppress(FileNotFoundError):  # removed in the meantime
                         times[path.name] = datetime.fromtimestamp(_latest_write(path), timezone.utc)
         return times
 

@@ -79,7 +79,7 @@ class Experiments(Part):
             None if label is None else _has_label(label),
             None if archived is None else _c.archived == archived,
         )
-        # Configs are most of the data that is read here, and few callers use them. They are therefore decoded later.
+        # Configs are most of the data that is read here, and few callers use them, so they are decoded on access.
         read = (
             column if column is not _c.config else type_coerce(column, Text)
             for column in columns(experiments, Experiment)

@@ -69,7 +69,7 @@ class Sqlite(Database):
 
     Raises:
         StoreUnsuitable: the file is on a network file system.
-        TrackingError: the URL names no file, or the file cannot be created.
+        TrackingError: the URL does not name a file, or the file cannot be created.
     """
 
     clock = sa.literal_column("(julianday('now') - 2440587.5) * 86400.0")

@@ -1,4 +1,4 @@
-"""Client of a Google Cloud Storage bucket, which composes large objects of smaller ones."""
+"""Client of a Google Cloud Storage bucket, which composes large objects from smaller ones."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class GCSBucket(ObjectStore):
         return blob
 
     def _whole(self, key: str, upload: str, parts: Sequence[str], crc32c: int) -> Any:
-        """Compose all parts to one object under a hidden name, verify its checksum, and return it.
+        """Compose all parts into one object under a hidden name, verify its checksum, and return it.
 
         Raises:
             StorageError: the checksum differs.

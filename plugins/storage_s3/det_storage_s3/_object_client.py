@@ -47,12 +47,15 @@ class ObjectClient:
         return getattr(self._client, name)
 
     def get_object(self, **arguments: Any) -> _Answer:
+        """Send a GetObject request with botocore's arguments. ``Body`` of the response is a stream."""
         return self._call("GetObject", "GET", self._client.get_object, arguments)
 
     def put_object(self, **arguments: Any) -> _Answer:
+        """Send a PutObject request with botocore's arguments."""
         return self._call("PutObject", "PUT", self._client.put_object, arguments)
 
     def upload_part(self, **arguments: Any) -> _Answer:
+        """Send an UploadPart request with botocore's arguments."""
         return self._call("UploadPart", "PUT", self._client.upload_part, arguments)
 
     def _call(self, operation: str, method: str, by_botocore: Callable[..., _Answer], arguments: _Answer) -> _Answer:
