@@ -1,4 +1,4 @@
-"""PyTorch for det: write a `PyTorchTrial`, det trains it. Every name is imported, and torch with it, on first use."""
+"""PyTorch plugin of det, which trains a `PyTorchTrial`. Names, and torch with them, are imported on first use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from det_core.lazy import exports
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # importing typing would be most of this module's cost
+TYPE_CHECKING = False  # importing typing would take most of this module's import time
 
 if TYPE_CHECKING:
     from det_torch._callback import PyTorchCallback as PyTorchCallback
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from det_torch._units import Record as Record
     from det_torch._units import TrainUnit as TrainUnit
 
-# Name -> the module that defines it (PEP 562); the block above repeats it for type checkers.
+# Exported name -> module that defines it (PEP 562). The block above repeats these for type checkers.
 _EXPORTS = {
     "Batch": "det_torch._units",
     "DataLoader": "det_torch._data",
@@ -56,4 +56,4 @@ _EXPORTS = {
 
 __all__ = ["__version__", *sorted(_EXPORTS)]
 
-__getattr__, __dir__ = exports(globals(), _EXPORTS, first="det_torch._mkl")  # before the user computes
+__getattr__, __dir__ = exports(globals(), _EXPORTS, first="det_torch._mkl")  # before user code computes

@@ -1,4 +1,4 @@
-"""Between det's loop, which decides when, and a trial, which says what."""
+"""Adapter through which det's training loop drives a `PyTorchTrial`."""
 
 from __future__ import annotations
 
@@ -38,17 +38,20 @@ _log = logging.getLogger("det.torch")
 _BEFORE_VALIDATION = ("on_validation_start", "on_validation_epoch_start")
 """Hooks after which a validation is not interrupted.
 
-They may swap in other weights, such as an average, until ``on_validation_end``. A checkpoint must not save those."""
+Such a hook may swap in other weights, such as an average, until ``on_validation_end``. Checkpoints must not save those
+weights."""
 
 
 class PyTorchAdapter(TrialAdapter):
-    """Trains and evaluates one `PyTorchTrial` in this process.
+    """Adapter that trains and evaluates one `PyTorchTrial` in this process.
 
     Args:
-        description: stored with every checkpoint (`det_core.trial.origin`).
-        first_batch: the batch at which this run begins, for the callbacks.
-        latest: the storage id of the checkpoint that it begins with.
-        trust: whether that checkpoint may run code that it brings along.
+        trial: trial to train and evaluate.
+        context: context that the trial was made with.
+        description: description of the trial that is stored with every checkpoint (`det_core.trial.origin`).
+        first_batch: number of the batch at which this run begins, from 0. It is passed to callbacks.
+        latest: storage id of the checkpoint from which this run begins. None if there is none.
+        trust: whether loading that checkpoint may run code stored in it.
 
     Raises:
         InvalidTrial: the trial is incomplete, or its data cannot be used.
@@ -78,7 +81,7 @@ class PyTorchAdapter(TrialAdapter):
         context._backend.ready()
         for model in context.models:
             model.train()
-        self._flags = flags(context._bare_models)  # as the code sets them; checkpoints store differences only
+        self._flags = flags(context._bare_models)  # initial flags, because checkpoints store flags only if they changed
         context._initial_batch = first_batch
         self._training, self._validation = self._data()
         self._ending.callback(self._training.close)
@@ -101,7 +104,7 @@ class PyTorchAdapter(TrialAdapter):
 
     @property
     def writes_behind(self) -> bool:
-        return not self._callbacks.has("on_checkpoint_write_end")  # which runs on the main thread
+        return not self._callbacks.has("on_checkpoint_write_end")  # this hook runs on the main thread
 
     @property
     def sharded(self) -> bool:
@@ -161,7 +164,7 @@ class PyTorchAdapter(TrialAdapter):
 
     def _validate(self, stop: Callable[[], bool]) -> Metrics | None:
         self._context._backend.share_buffers()
-        # Generators of its own: a run that validates once more, or less, trains the same.
+        # Validation has its own generators, so that the number of validations does not influence training.
         with forked(self._seed("validation")), self._noting_errors("validation"):
             metrics = self._validated(stop)
         if metrics is None:
@@ -200,7 +203,7 @@ class PyTorchAdapter(TrialAdapter):
     def load(self, path: Path, *, batches_trained: int) -> None:
         state = unpack(_reading.read(path, trust=self._trust, shards=not self.sharded))
         self._callbacks.call("on_checkpoint_load_start", state)
-        if batches_trained == 0:  # another trial's checkpoint
+        if batches_trained == 0:  # checkpoint of another trial
             _checkpoint.restore_weights(self._context, state, path)
             return
         state = own_state(state, self._context.distributed)
@@ -224,7 +227,7 @@ class PyTorchAdapter(TrialAdapter):
         self._ending.close()
 
     def _train_batch(self) -> Callable[[Any, int, int], Any]:
-        """Return the trial's ``train_batch`` with what the backend and mixed precision put around it."""
+        """Return the trial's ``train_batch``, wrapped in the contexts of the backend and of mixed precision."""
         context, train_batch = self._context, self._steps.train_batch
         backend = context._backend
         if context._amp is None and type(backend).batch is TorchBackend.batch:
@@ -266,7 +269,7 @@ class PyTorchAdapter(TrialAdapter):
         reducers, distributed = self._context._reducers, self._context.distributed
         with reducers.validating():
             if not by_batch:
-                if distributed.rank:  # the chief may need this slot's part of the models
+                if distributed.rank:  # the chief may need the parts of the models that this slot holds
                     with self._context._backend.evaluation():
                         pass
                 return everyone(distributed).by_chief(partial(self._validated_whole, stop))
@@ -281,14 +284,14 @@ class PyTorchAdapter(TrialAdapter):
             return {**metrics, **reducers.reduce(distributed, training=False, taken=metrics)}
 
     def _validated_whole(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
-        """On the chief alone, by ``evaluate_full_dataset``."""
+        """Run ``evaluate_full_dataset``, which happens on the chief only. Return None if it was stopped."""
         rows = self._rows(stop)
         if rows is None:
             return None
         return {**rows[0], **self._context._reducers.reduce(single_process(), training=False, taken=rows[0])}
 
     def _rows(self, stop: Callable[[], bool]) -> list[dict[str, Any]] | None:
-        """What the trial's evaluation returned, time for time, as plain values; None if it left early."""
+        """Return the metrics of every evaluation call as plain values, or None if the validation was stopped."""
         with self._context._backend.evaluation(), torch.no_grad(), self._context._autocast():
             rows = list(takewhile(lambda _: not stop(), self._evaluate()))
         if stop():

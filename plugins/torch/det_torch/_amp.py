@@ -1,4 +1,4 @@
-"""Steps of optimizers, and the mixed precision that det drives around them."""
+"""Optimizer steps and automatic mixed precision."""
 
 from __future__ import annotations
 
@@ -12,23 +12,30 @@ from det_core.errors import InvalidTrial
 ClipGrads: TypeAlias = Callable[[Iterator[torch.nn.Parameter]], Any]
 
 _DTYPES = {"cuda": torch.float16}
-"""Device type -> what autocast computes in there; elsewhere bfloat16, which needs no scaling of the loss."""
+"""Device type -> autocast data type. Other devices use bfloat16, which needs no loss scaling."""
 
 
 def parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.nn.Parameter]:
-    """All that the optimizer trains."""
+    """Iterate over all parameters of an optimizer."""
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def step(
     optimizer: torch.optim.Optimizer, divisor: int, clip_grads: ClipGrads | None, scaler: torch.amp.GradScaler | None
 ) -> None:
-    """Divide the gradients, clip them and step, through the scaler if there is one."""
+    """Divide the gradients of an optimizer, clip them, and step.
+
+    Args:
+        optimizer: optimizer to step.
+        divisor: number by which gradients are divided, >= 1.
+        clip_grads: function that clips the gradients of the parameters that it gets, or None.
+        scaler: scaler through which the optimizer steps, or None to step it directly.
+    """
     if divisor > 1 and (gradients := [weight.grad for weight in parameters(optimizer) if weight.grad is not None]):
         torch._foreach_div_(gradients, divisor)
     if clip_grads:
         clip_grads(parameters(optimizer))
-    if scaler and _has_gradient(optimizer):  # a scaler raises if there is none
+    if scaler and _has_gradient(optimizer):  # a scaler raises an error if there is no gradient
         scaler.step(optimizer)
     else:
         optimizer.step()
@@ -39,7 +46,12 @@ def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def wrong_scaler(given: Any, wrapped: torch.amp.GradScaler | None) -> InvalidTrial:
-    """The error about what ``step_optimizer`` was given, if that is not the wrapped scaler, or None without one."""
+    """Return the error for a ``scaler`` argument of ``step_optimizer`` that is not the wrapped scaler.
+
+    Args:
+        given: the argument.
+        wrapped: the scaler that the trial wrapped, or None if it wrapped none.
+    """
     if wrapped is None:
         return InvalidTrial(
             f"step_optimizer() was given scaler={given!r}, which is not wrapped; call wrap_scaler first, or drop it if "
@@ -52,29 +64,37 @@ def wrong_scaler(given: Any, wrapped: torch.amp.GradScaler | None) -> InvalidTri
 
 
 class MixedPrecision:
-    """Autocast over the code of a trial whose weights stay float32, with a scaled loss where it is float16.
+    """Automatic mixed precision for a trial whose weights stay float32. With float16 the loss is scaled.
 
     Args:
-        device: where the trial trains.
+        device: device on which the trial trains.
     """
 
     def __init__(self, device: torch.device) -> None:
         dtype = _DTYPES.get(device.type, torch.bfloat16)
         self.autocast = torch.autocast(device.type, dtype)
-        """For forward passes: entered once per batch, never within itself."""
+        """Autocast context for forward passes. It is entered once per batch and never nested."""
         self.scaler = torch.amp.GradScaler(device.type) if dtype is torch.float16 else None
-        # Backward passes and steps compute as they would without mixed precision.
+        # Backward passes and optimizer steps run without autocast.
         self._outside = torch.autocast(device.type, enabled=False)
         self._stepped: set[torch.optim.Optimizer] = set()
 
     def backward(self, loss: torch.Tensor, *arguments: Any) -> None:
-        """``loss.backward(*arguments)``, scaled."""
+        """Call ``loss.backward(*arguments)`` on the scaled loss."""
         with self._outside:
             scaled = self.scaler.scale(loss) if self.scaler else loss
             scaled.backward(*arguments)  # type: ignore[no-untyped-call]
 
     def step(self, optimizer: torch.optim.Optimizer, divisor: int, clip_grads: ClipGrads | None) -> None:
-        """As `step`, with gradients that are those of the loss itself; none if one of them is infinite or NaN."""
+        """Step an optimizer as `step` does, with unscaled gradients.
+
+        The step is skipped if a gradient is infinite or NaN.
+
+        Args:
+            optimizer: optimizer to step.
+            divisor: number by which gradients are divided, >= 1.
+            clip_grads: function that clips the gradients of the parameters that it gets, or None.
+        """
         with self._outside:
             self._unscale(optimizer)
             step(optimizer, divisor, clip_grads, self.scaler)
@@ -82,7 +102,7 @@ class MixedPrecision:
         torch.clear_autocast_cache()
 
     def update_scale(self) -> None:
-        """Adapt the scale to the steps since the last call; once per batch."""
+        """Adapt the loss scale to the steps since the last call. Must be called once per batch."""
         if self.scaler and self._stepped:
             self.scaler.update()
             self._stepped.clear()
@@ -91,8 +111,8 @@ class MixedPrecision:
         if not (self.scaler and _has_gradient(optimizer)):
             return
         if optimizer in self._stepped:
-            # A scaler allows a second step in a batch after an update only. This one keeps the scale, which gradients
-            # of other optimizers, whose steps are still to come, may have been multiplied with.
+            # A scaler allows a second step within a batch only after an update. This update keeps the scale, because
+            # optimizers that have not stepped yet may hold gradients that were scaled with it.
             self.scaler.update(self.scaler.get_scale())
             self._stepped.clear()
         self.scaler.unscale_(optimizer)

@@ -1,4 +1,4 @@
-"""Code of the user's that runs at certain moments of a trial."""
+"""User callbacks that run at certain points of a trial."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _log = logging.getLogger("det.torch")
 
 
 class PyTorchCallback:
-    """Derive from it, override what you need, and return instances from `PyTorchTrial.build_callbacks`::
+    """Base class of callbacks.
+
+    Derive from it, override the methods that you need, and return instances from `PyTorchTrial.build_callbacks`::
 
         class StopEarly(PyTorchCallback):
             def __init__(self, context):
@@ -32,75 +34,116 @@ class PyTorchCallback:
             def load_state_dict(self, state_dict):
                 self.best = state_dict["best"]
 
-    Every slot has callbacks of its own, which run in the order of the dict. A method may leave out arguments that
-    it does not need. One that raises fails the trial.
+    Every slot has its own callbacks, which run in the order of the dict. A method may omit arguments that it does not
+    need. An exception in a method fails the trial.
 
-    Metrics arrive as NumPy values: numbers as scalars, tensors and lists of numbers as arrays.
+    Metrics are passed as NumPy values. Numbers become scalars, and tensors and lists of numbers become arrays.
 
-    One that remembers anything defines `state_dict` and `load_state_dict`, or its memory ends with the process.
+    A callback with state must define `state_dict` and `load_state_dict`. Otherwise its state is lost when the trial is
+    resumed.
     """
 
     def state_dict(self) -> dict[str, Any]:
-        """What to put into checkpoints: tensors, numbers, strings, bytes, numpy values, and containers of them."""
+        """Return the state of the callback to save in checkpoints.
+
+        It may consist of tensors, numbers, strings, bytes, NumPy values, and containers of them.
+        """
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned, tensors on the CPU; called before `on_training_start`."""
-
-    def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
-        """Before the data loaders are built and anything is trained.
+        """Restore a state that `state_dict` returned. Called before `on_training_start`.
 
         Args:
-            first_batch_idx: number of the batch that is trained first; 0 unless the trial continues.
-            checkpoint_uuid: what it is going to start from, which another trial may have written; None for nothing.
+            state_dict: the saved state, with all tensors on the CPU.
+        """
+
+    def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
+        """Run before the data loaders are built and training begins.
+
+        Args:
+            first_batch_idx: number of the first batch to train, from 0. It is 0 unless the trial is resumed.
+            checkpoint_uuid: UUID of the checkpoint from which training starts, or None. Another trial may have
+                written it.
         """
 
     def on_trial_shutdown(self) -> None:
-        """Before the process ends, also after an error, if `on_trial_startup` was through."""
+        """Run before the process ends, even after an error, provided that `on_trial_startup` succeeded."""
 
     def on_training_start(self) -> None:
-        """After everything is restored, before the first batch."""
+        """Run after everything is restored and before the first batch."""
 
     def on_training_workload_end(self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]) -> None:
-        """After training metrics were put together for a report.
+        """Run after training metrics were aggregated for a report.
 
         Args:
-            avg_metrics: what is reported: means over the batches, and what reducers made of them.
-            batch_metrics: one dict per batch since the last report, oldest first.
+            avg_metrics: the reported metrics, which are means over the batches and results of metric reducers.
+            batch_metrics: one dict of metrics per batch since the last report, oldest first.
         """
 
     def on_training_epoch_start(self, epoch_idx: int) -> None:
-        """Before the first batch of an epoch; ``epoch_idx`` counts from 0."""
+        """Run before the first batch of an epoch.
+
+        Args:
+            epoch_idx: number of the epoch, from 0.
+        """
 
     def on_training_epoch_end(self, epoch_idx: int) -> None:
-        """After the last batch of an epoch; ``epoch_idx`` counts from 0."""
+        """Run after the last batch of an epoch.
+
+        Args:
+            epoch_idx: number of the epoch, from 0.
+        """
 
     def on_validation_start(self) -> None:
-        """Called before a validation. With this hook, a trial that is preempted finishes the validation first."""
+        """Run before a validation. With this hook, a preempted trial finishes its validation before it stops."""
 
     def on_validation_epoch_start(self) -> None:
-        """Called before the first batch of ``evaluate_batch``. Delays preemption as `on_validation_start` does."""
+        """Run before the first batch of ``evaluate_batch``. Delays preemption as `on_validation_start` does."""
 
     def on_validation_epoch_end(self, outputs: list[Any]) -> None:
-        """After the last batch of a validation by ``evaluate_batch``; ``outputs`` has the metrics of each batch."""
+        """Run after the last batch of a validation by ``evaluate_batch``.
+
+        Args:
+            outputs: metrics of each batch of all slots.
+        """
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
-        """After a validation, with the metrics that are reported."""
+        """Run after a validation.
+
+        Args:
+            metrics: the metrics that are reported next. Changes to them are reported too.
+        """
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
-        """On the chief, before a checkpoint is written; ``checkpoint``, what its file will hold, may be changed."""
+        """Run on the chief before a checkpoint is written.
+
+        Args:
+            checkpoint: content of the checkpoint's file, which the callback may change.
+        """
 
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any] | None) -> None:
-        """Before anything is restored from ``checkpoint``, what its file holds. Not called if the trial begins anew."""
+        """Run before anything is restored from a checkpoint. Not called if the trial starts without one.
+
+        Args:
+            checkpoint: content of the checkpoint's file.
+        """
 
     def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
-        """On the chief, once a checkpoint is in a directory but not stored yet: files that you add are stored too."""
+        """Run on the chief after a checkpoint is written to a directory and before it is stored.
+
+        Args:
+            checkpoint_dir: the directory. Files that the callback adds to it are stored too.
+        """
 
     def on_checkpoint_end(self, checkpoint_dir: str) -> None:
-        """The same moment as `on_checkpoint_write_end`, under its older name."""
+        """Run when `on_checkpoint_write_end` does. This is its old name."""
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
-        """After a checkpoint is stored, and can be had under this uuid."""
+        """Run after a checkpoint is stored.
+
+        Args:
+            uuid: UUID under which the checkpoint can be downloaded.
+        """
 
 
 _HOOKS = {
@@ -108,18 +151,18 @@ _HOOKS = {
     for name, function in vars(PyTorchCallback).items()
     if name.startswith("on_")
 }
-"""Every hook, and the names of its arguments."""
+"""Name of each hook -> names of its arguments."""
 _OLD_NAMES = {"on_checkpoint_end": "on_checkpoint_write_end"}
 
 
 class Callbacks:
-    """All callbacks of one trial. A hook that none of them overrides costs one look into a dict.
+    """All callbacks of one trial. A hook that no callback overrides costs one dict lookup.
 
     Args:
-        callbacks: what ``build_callbacks()`` returned.
+        callbacks: return value of ``build_callbacks()``, a dict of names to callbacks.
 
     Raises:
-        InvalidTrial: it is no dict of names to callbacks, or a method could not be called.
+        InvalidTrial: ``callbacks`` is not such a dict, or a method has arguments that its hook does not provide.
     """
 
     def __init__(self, callbacks: Mapping[str, PyTorchCallback]) -> None:
@@ -136,17 +179,29 @@ class Callbacks:
                 self._hooks[_OLD_NAMES.get(hook, hook)].append((name, run))
 
     def has(self, hook: str) -> bool:
-        """Whether any callback overrides this hook."""
+        """Return whether any callback overrides a hook."""
         return bool(self._hooks[hook])
 
     def call(self, hook: str, *args: Any) -> None:
-        """Run a hook with all of its arguments; ``on_checkpoint_write_end`` runs ``on_checkpoint_end`` too."""
+        """Run a hook of all callbacks that override it.
+
+        Args:
+            hook: name of the hook. ``on_checkpoint_write_end`` also runs ``on_checkpoint_end``, its old name.
+            args: all arguments of the hook.
+        """
         for name, run in self._hooks[hook]:
             _call(name, hook, run, args)
 
     @contextmanager
     def running(self, first_batch_idx: int, checkpoint_uuid: str | None) -> Iterator[None]:
-        """Start all up, and shut down those that did start, the last first, whatever happens in between."""
+        """Start all callbacks up, and shut down in reverse order those that started.
+
+        The callbacks are shut down even if the block or the startup of another callback fails.
+
+        Args:
+            first_batch_idx: as for `PyTorchCallback.on_trial_startup`.
+            checkpoint_uuid: as for `PyTorchCallback.on_trial_startup`.
+        """
         shutdowns = dict(self._hooks["on_trial_shutdown"])
         startups = dict(self._hooks["on_trial_startup"])
         with ExitStack() as stack:
@@ -158,7 +213,7 @@ class Callbacks:
             yield
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """The state of every callback that has one, by name, in whatever types it keeps."""
+        """Return the state of every callback that has one, by name. Its types are not checked."""
         return {
             name: callback.state_dict()
             for name, callback in self._callbacks.items()
@@ -166,10 +221,13 @@ class Callbacks:
         }
 
     def load_state_dict(self, states: Mapping[str, dict[str, Any]]) -> None:
-        """Give every callback its state back.
+        """Restore the state of every callback.
+
+        Args:
+            states: states by name of the callback.
 
         Raises:
-            InvalidTrial: there is a state that no callback would take.
+            InvalidTrial: a state belongs to a callback that is missing or cannot load it.
         """
         for name, state in states.items():
             callback = self._callbacks.get(name)
@@ -228,7 +286,18 @@ def _overrides(callback: PyTorchCallback, method: str) -> bool:
 
 
 def _fitted(function: Callable[..., Any], names: tuple[str, ...], what: str) -> Callable[..., Any]:
-    """One that takes all arguments, and passes those on that the function takes: by name if all names are ours."""
+    """Return a wrapper that takes all arguments of a hook and passes on those that a method accepts.
+
+    Arguments are passed by name if the method uses the names of the hook, and by position otherwise.
+
+    Args:
+        function: the method.
+        names: names of the hook's arguments.
+        what: description of the method for messages.
+
+    Raises:
+        InvalidTrial: the method has arguments that the hook does not provide.
+    """
     signature = inspect.signature(function)
     kinds = inspect.Parameter
     if any(parameter.kind is kinds.VAR_POSITIONAL for parameter in signature.parameters.values()):

@@ -1,4 +1,4 @@
-"""The files in a checkpoint that hold everything a trial's training depends on."""
+"""Training state of a trial in the files of a checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logging.getLogger("det.torch")
 
 
 def collect(context: PyTorchTrialContext) -> dict[str, Any]:
-    """The state of everything that the context wraps and slots have alike; tensors by reference."""
+    """Return the state of all wrapped objects that is the same on every slot. Tensors are not copied."""
     state: dict[str, Any] = {
         "lr_schedulers_state_dict": [scheduler.state_dict() for scheduler in context.lr_schedulers]
     }
@@ -41,20 +41,25 @@ def collect(context: PyTorchTrialContext) -> dict[str, Any]:
 
 
 def collect_own(context: PyTorchTrialContext) -> dict[str, Any]:
-    """What each slot has of its own; tensors by reference."""
+    """Return the state that differs between slots. Tensors are not copied."""
     if context._backend.sharded:
         return {"rng_state": rng_state()}
     with uncompiled(context._bare_models) as models:
-        # There are some only amid a window of aggregation, or where the trial zeroes them itself.
+        # Gradients exist only between the batches of an aggregation, or where the trial zeroes them itself.
         named: list[Mapping[str, torch.Tensor]] = [dict(model.named_parameters()) for model in models]
     return {"gradients": list(map(_gradients, [*named, *_loose(context)])), "rng_state": rng_state()}
 
 
 def write(state: dict[str, Any], path: Path, *, safetensors: bool = False) -> None:
-    """Write a state, the weights in files of their own if ``safetensors``.
+    """Write a state to a checkpoint's directory.
+
+    Args:
+        state: the state to write.
+        path: the directory.
+        safetensors: whether to write the weights of each model to a separate safetensors file.
 
     Raises:
-        InvalidTrial: some state is of a type that ``torch.load(weights_only=True)`` would refuse.
+        InvalidTrial: part of the state has a type that ``torch.load(weights_only=True)`` would refuse.
     """
     if safetensors and "models_state_dict" in state:
         for number, weights in enumerate(state.pop("models_state_dict")):
@@ -68,7 +73,16 @@ def write(state: dict[str, Any], path: Path, *, safetensors: bool = False) -> No
 
 
 def restore(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path) -> None:
-    """Put everything back except for the random number generators; ``path`` is the checkpoint's directory."""
+    """Restore everything except the random number generators.
+
+    Args:
+        context: context whose wrapped objects are restored.
+        state: state from the checkpoint.
+        path: the checkpoint's directory.
+
+    Raises:
+        InvalidTrial: the state does not fit the wrapped objects.
+    """
     _restore_training(context, state, path, continues=True)
     check_count("LR schedulers", context.lr_schedulers, state["lr_schedulers_state_dict"])
     for scheduler, saved in zip(context.lr_schedulers, state["lr_schedulers_state_dict"], strict=True):
@@ -78,12 +92,21 @@ def restore(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path) 
 
 
 def restore_weights(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path) -> None:
-    """Start from another trial: its weights and momenta, with this trial's learning rates and other options."""
+    """Restore weights and optimizer state of another trial. Learning rates and other options are this trial's.
+
+    Args:
+        context: context whose wrapped objects are restored.
+        state: state from the checkpoint.
+        path: the checkpoint's directory.
+
+    Raises:
+        InvalidTrial: the state does not fit the wrapped objects.
+    """
     _restore_training(context, state, path, continues=False)
 
 
 def restore_models(context: PyTorchTrialContext, state: Mapping[str, Any]) -> None:
-    """Put the weights back, and nothing else."""
+    """Restore only the weights of the models."""
     check_count("models", context.models, state["models_state_dict"])
     with uncompiled(context._bare_models) as models:
         for model, saved in zip(models, state["models_state_dict"], strict=True):
@@ -91,7 +114,17 @@ def restore_models(context: PyTorchTrialContext, state: Mapping[str, Any]) -> No
 
 
 def put_back(context: PyTorchTrialContext, state: Mapping[str, Any], *, continues: bool) -> None:
-    """Put models and optimizers back, and gradients if the same trial ``continues``; else optimizers keep options."""
+    """Restore models and optimizers.
+
+    Args:
+        context: context whose wrapped objects are restored.
+        state: state from the checkpoint.
+        continues: whether the state is from the same trial. If so, gradients and the options of optimizers, such as
+            learning rates, are restored too.
+
+    Raises:
+        InvalidTrial: the state does not fit the wrapped objects.
+    """
     restore_models(context, state)
     check_count("optimizers", context.optimizers, state["optimizers_state_dict"])
     for optimizer, saved in zip(context.optimizers, state["optimizers_state_dict"], strict=True):
@@ -103,7 +136,7 @@ def put_back(context: PyTorchTrialContext, state: Mapping[str, Any], *, continue
     with uncompiled(context._bare_models) as models:
         named: list[Mapping[str, torch.Tensor]] = [dict(model.named_parameters()) for model in models]
     named += loose
-    for own, gradients in zip(named, state.get("gradients", ()), strict=False):  # old checkpoints have none
+    for own, gradients in zip(named, state.get("gradients", ()), strict=False):  # old checkpoints have no gradients
         for name, parameter in own.items():
             gradient = gradients.get(name)
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
@@ -121,8 +154,8 @@ def _gradients(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _loose(context: PyTorchTrialContext) -> list[dict[str, torch.Tensor]]:
-    """Return, for each optimizer, the parameters by number that no wrapped model has. Empty if there are none."""
-    if context._backend.sharded:  # it has parts of parameters only
+    """Return, for each optimizer, the parameters by number that no wrapped model has. Empty if no optimizer has any."""
+    if context._backend.sharded:  # sharded backends hold only parts of parameters
         return []
     of_models = {parameter for model in context._bare_models for parameter in model.parameters()}
     loose: list[dict[str, torch.Tensor]] = [
@@ -133,7 +166,7 @@ def _loose(context: PyTorchTrialContext) -> list[dict[str, torch.Tensor]]:
 
 
 def _load(optimizer: torch.optim.Optimizer, state: Any) -> None:
-    # Some optimizers keep states of a kind of their own.
+    # Some optimizers have states without param_groups.
     both = state.get("param_groups", optimizer.param_groups), optimizer.param_groups
     sizes = [[len(group["params"]) for group in groups] for groups in both]
     if sizes[0] != sizes[1]:
@@ -147,7 +180,7 @@ def _load(optimizer: torch.optim.Optimizer, state: Any) -> None:
 
 
 def _undo_rounding(optimizer: torch.optim.Optimizer, saved: Mapping[int, Any]) -> None:
-    """Restore state that torch rounded to the weights' type, such as float32 averages of bfloat16 weights."""
+    """Restore optimizer state that torch rounded to the weights' type, such as float32 averages of bfloat16 weights."""
     for number, parameter in enumerate(parameters(optimizer)):
         kept, own = saved.get(number), optimizer.state.get(parameter)
         if isinstance(kept, Mapping) and isinstance(own, dict):
@@ -175,8 +208,9 @@ def _restore_loose(loose: Sequence[Mapping[str, torch.Tensor]], saved: Sequence[
 
 
 def _save(state: Mapping[str, Any], file: Path) -> None:
-    # Most of torch.save's time is its checksum, and the checkpoint has one of the whole file. torch keeps the switch by
-    # context (contextvars), so nobody else's files go without; it is put back for releases that kept it by process.
+    # Most of torch.save's time is its checksum, which is not needed because the checkpoint has a checksum of the whole
+    # file. torch keeps this option in a context variable, so other files keep their checksums. It is restored for torch
+    # releases that kept it per process.
     before = get_crc32_options()
     set_crc32_options(False)
     try:
@@ -198,7 +232,7 @@ def _write_safetensors(weights: Mapping[str, Any], file: Path) -> None:
     seen: set[int] = set()
     tensors = {}
     for name, value in weights.items():
-        # The format has no shared memory: tied weights are written twice.
+        # The format does not support shared memory, so tied weights are written twice.
         tensors[name] = value.clone() if value.data_ptr() in seen else value.contiguous()
         seen.add(value.data_ptr())
     save_file(tensors, file, metadata={"format": "pt"})

@@ -1,4 +1,4 @@
-"""The modules inside of what ``torch.compile`` returns, under the names that their own code gives them."""
+"""Access to the modules inside the wrappers of ``torch.compile``, under their original names."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from contextlib import contextmanager
 from torch import nn
 
 _INSIDE = "_orig_mod"
-"""Where the wrapper keeps the module. The wrapper's class would tell too, but is imported with the compiler."""
+"""Name of the wrapped module in its wrapper. A check of the wrapper's class would import the compiler."""
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """The module that was compiled; the model itself if it was not, or in place by ``model.compile()``."""
+    """Return the module inside a compiled model. Other models, and those compiled in place, are returned unchanged."""
     return model._modules.get(_INSIDE) or model
 
 
 @contextmanager
 def uncompiled(models: Sequence[nn.Module]) -> Iterator[list[nn.Module]]:
-    """The bare models, compiled submodules taken out of their wrappers for as long as the block runs.
+    """Yield the bare models, whose compiled submodules are unwrapped while the block runs.
 
-    Their parameters are the same objects. ``state_dict`` and ``load_state_dict`` know no ``_orig_mod.`` here, so that
-    checkpoints fit models that are compiled elsewhere, or not at all.
+    The parameters are the same objects as before. Inside the block, names in ``state_dict`` and ``load_state_dict``
+    have no ``_orig_mod.`` prefix, so that checkpoints do not depend on which modules are compiled.
     """
     inside = [bare(model) for model in models]
     wrapped = [

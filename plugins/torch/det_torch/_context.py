@@ -1,4 +1,4 @@
-"""What a `PyTorchTrial` may ask for and must hand over."""
+"""Context of a `PyTorchTrial`."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ _Scaler = TypeVar("_Scaler", bound=torch.amp.GradScaler)
 
 
 class PyTorchTrialContext(TrialContext):
-    """The context of a `PyTorchTrial`. What is wrapped is trained, checkpointed and restored.
+    """Context of a `PyTorchTrial`. Wrapped objects are trained, checkpointed and restored.
 
-    Without a training loop, as after `from_config`, it stands at batch 0 of an epoch without end.
+    Without a training loop, as after `from_config`, the current batch is batch 0 of an endless epoch.
     """
 
     def __init__(self, **place: Any) -> None:
         super().__init__(**place)
         self.models: list[torch.nn.Module] = []
-        """Everything that `wrap_model` returned, in that order."""
+        """Models that `wrap_model` returned, in the order of the calls."""
         self._bare_models: list[torch.nn.Module] = []
-        """What it was given for them, and what checkpoints hold."""
+        """Models that were passed to `wrap_model`, in the same order. Checkpoints hold their states."""
         self.optimizers: list[torch.optim.Optimizer] = []
         self.lr_schedulers: list[LRScheduler] = []
         self.device = self._choose_device()
-        """Where this slot trains."""
+        """Device on which this slot trains."""
         self._backend = TorchBackend()
         optimizations = self.config.optimizations
         self._aggregation = optimizations.aggregation_frequency
         self._average_gradients = optimizations.average_aggregated_gradients
         self._divisors: dict[torch.optim.Optimizer, int] = {}
-        """Wrapped optimizer -> what the sum of its aggregated gradients is divided by."""
+        """Wrapped optimizer -> number by which the sum of its aggregated gradients is divided."""
         self._amp: MixedPrecision | None = None
         self._wrapped_scaler: torch.amp.GradScaler | None = None
         self._reducers = ReducerSet()
@@ -63,7 +63,7 @@ class PyTorchTrialContext(TrialContext):
         self._moves_batches = True
         self._data_as_is = False
         self._epoch_len: int | None = None
-        """Batches per epoch on this slot; None: nobody knows."""
+        """Number of batches per epoch on this slot. None if unknown."""
         self._batch_idx = 0
         self._initial_batch = 0
         self.experimental = PyTorchExperimentalContext(self)
@@ -71,12 +71,16 @@ class PyTorchTrialContext(TrialContext):
             self.experimental.use_amp()
 
     def wrap_model(self, model: _Model) -> _Model:
-        """Hand over a model: it moves to the device, and checkpoints will have it.
+        """Register a model for training and checkpoints, and move it to the device.
 
-        It may be what ``torch.compile`` returned; checkpoints are the same with and without.
+        Args:
+            model: the model. It may be a result of ``torch.compile``, which makes no difference in checkpoints.
 
         Returns:
-            The model to call from now on; with several slots it may be a wrapper, without the model's own attributes.
+            The model to call from now on. With several slots, it may be a wrapper without the model's own attributes.
+
+        Raises:
+            InvalidTrial: the argument is not a ``torch.nn.Module``.
         """
         _check_type("wrap_model", model, torch.nn.Module, "torch.nn.Module")
         model = model.to(self.device)
@@ -91,17 +95,22 @@ class PyTorchTrialContext(TrialContext):
         fp16_compression: bool = False,
         average_aggregated_gradients: bool | None = None,
     ) -> _Optimizer:
-        """Hand over an optimizer over parameters of wrapped models.
+        """Register an optimizer of parameters of wrapped models.
 
         Args:
-            optimizer: any; `step_optimizer` will step it.
-            backward_passes_per_step: calls of `backward` before each `step_optimizer`, >= 1. Their gradients add up
-                and are never divided by this number: divide the losses if you want their mean.
-            fp16_compression: whether slots may exchange gradients as float16, whatever the config says.
-            average_aggregated_gradients: for this optimizer, instead of the config's.
+            optimizer: any optimizer of torch. `step_optimizer` steps it.
+            backward_passes_per_step: number of calls of `backward` before each `step_optimizer`, >= 1. Their gradients
+                are summed and never divided by this number. For a mean, divide the losses.
+            fp16_compression: whether slots may exchange gradients as float16. The config's
+                ``optimizations.gradient_compression`` allows this for all optimizers.
+            average_aggregated_gradients: whether to divide aggregated gradients by the number of aggregated batches.
+                None means the config's ``optimizations.average_aggregated_gradients``.
 
         Returns:
             The optimizer to pass to `step_optimizer`.
+
+        Raises:
+            InvalidTrial: an argument has the wrong type or is out of range.
         """
         _check_type("wrap_optimizer", optimizer, torch.optim.Optimizer, "torch.optim.Optimizer")
         if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
@@ -117,13 +126,18 @@ class PyTorchTrialContext(TrialContext):
     def wrap_lr_scheduler(
         self, lr_scheduler: _Scheduler, step_mode: LRScheduler.StepMode, frequency: int = 1
     ) -> _Scheduler:
-        """Hand over a learning rate scheduler of a wrapped optimizer; arguments as for `LRScheduler`.
+        """Register a learning rate scheduler of a wrapped optimizer.
+
+        Args:
+            lr_scheduler: the scheduler.
+            step_mode: as for `LRScheduler`.
+            frequency: as for `LRScheduler`.
 
         Returns:
-            The scheduler itself. Step it in MANUAL_STEP mode only.
+            The scheduler itself. Step it only if the mode is MANUAL_STEP.
 
         Raises:
-            InvalidTrial: the arguments do not fit, or its optimizer is not wrapped.
+            InvalidTrial: an argument is invalid, or the scheduler's optimizer is not wrapped.
         """
         wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
         if lr_scheduler.optimizer not in self._divisors:
@@ -135,16 +149,19 @@ class PyTorchTrialContext(TrialContext):
         return lr_scheduler
 
     def wrap_scaler(self, scaler: _Scaler) -> _Scaler:
-        """Hand over the loss scaler of a trial that drives mixed precision itself; checkpoints will have it.
+        """Register the loss scaler of a trial that implements mixed precision itself. Checkpoints include its state.
 
         Such a trial enters ``torch.autocast``, scales its losses before `backward`, passes the scaler to
         `step_optimizer`, and calls ``scaler.update()`` after batches at which optimizers stepped.
 
+        Args:
+            scaler: the scaler.
+
         Returns:
-            The scaler.
+            The scaler itself.
 
         Raises:
-            InvalidTrial: there is one already, or det drives mixed precision.
+            InvalidTrial: a scaler is wrapped already, or det handles mixed precision in this trial.
         """
         _check_type("wrap_scaler", scaler, torch.amp.GradScaler, "torch.amp.GradScaler")
         if self._amp or self._wrapped_scaler:
@@ -157,7 +174,11 @@ class PyTorchTrialContext(TrialContext):
         return scaler
 
     def configure_apex_amp(self, models: Any, optimizers: Any, *_: Any, **__: Any) -> Any:
-        """Raises InvalidTrial, always, which says what to use instead of apex."""
+        """Reject the use of apex, which det does not support.
+
+        Raises:
+            InvalidTrial: always. The message names the alternatives.
+        """
         raise InvalidTrial(
             "configure_apex_amp() needs apex, which is abandoned; remove the call and set `optimizations: "
             "{mixed_precision: O1}` in the config, or call context.experimental.use_amp(), or use torch.autocast "
@@ -171,25 +192,36 @@ class PyTorchTrialContext(TrialContext):
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """Hand over a reducer of metrics of your own: a `MetricReducer`, or a function of all values.
+        """Register a custom metric reducer.
 
         Args:
-            reducer: gathers what you update it with, over all batches and slots of a report.
-            name: of the metric. None: the reducer returns a dict of metrics.
-            for_training: whether reports of training have it.
-            for_validation: whether reports of validation have it.
+            reducer: a `MetricReducer`, or a function that computes the metric from a list of the values of all batches
+                and slots of a report.
+            name: name of the metric. None if the reducer returns a dict of metrics.
+            for_training: whether training reports include the metric.
+            for_validation: whether validation reports include the metric.
 
         Returns:
             The reducer to update in ``train_batch`` or ``evaluate_batch``.
+
+        Raises:
+            InvalidTrial: ``reducer`` is neither, or it is for training and its state cannot be saved in checkpoints.
         """
         return self._reducers.wrap(reducer, name, for_training, for_validation)
 
     def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
-        """What the reducers for training, or for validation, make of what they have gathered; all slots call it."""
+        """Return the metrics of all reducers for training or for validation. All slots must call it together.
+
+        Args:
+            for_training: True for the reducers for training, False for those for validation.
+
+        Raises:
+            InvalidTrial: a reducer returned an invalid metric, or two metrics have the same name.
+        """
         return self._reducers.reduce(self.distributed, training=for_training)
 
     def reset_reducers(self) -> None:
-        """Let all reducers forget what they have gathered; det does so by itself after each report."""
+        """Reset all reducers. det does so automatically after each report."""
         self._reducers.reset(training=True)
         self._reducers.reset(training=False)
 
@@ -200,7 +232,14 @@ class PyTorchTrialContext(TrialContext):
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        """Add the loss's gradients to those of the parameters; arguments as for ``torch.Tensor.backward``."""
+        """Add the gradients of a loss to those of the parameters.
+
+        Args:
+            loss: the loss.
+            gradient: gradient with respect to the loss, with its shape. It may be None if the loss is a scalar.
+            retain_graph: whether to keep the graph for another call.
+            create_graph: whether to make the gradients differentiable.
+        """
         backward: Callable[..., Any] = partial(self._amp.backward, loss) if self._amp else loss.backward
         self._backend.backward(loss, partial(backward, gradient, retain_graph, create_graph))
 
@@ -211,20 +250,23 @@ class PyTorchTrialContext(TrialContext):
         auto_zero_grads: bool = True,
         scaler: torch.amp.GradScaler | None = None,
     ) -> None:
-        """Step the optimizer, at every ``optimizations.aggregation_frequency``-th batch; call it in every one.
+        """Step an optimizer. Call this method in every batch.
+
+        The optimizer steps only at every ``optimizations.aggregation_frequency``-th batch.
 
         Args:
-            optimizer: as from `wrap_optimizer`.
-            clip_grads: called with the parameters before the step, after gradients were averaged over the
-                aggregated batches (``optimizations.average_aggregated_gradients``). Their scale is the loss's own,
-                except with a scaler of yours: call its ``unscale_`` first in here.
-            auto_zero_grads: set the gradients to zero afterwards. With False you do, which
-                excludes aggregation.
-            scaler: as from `wrap_scaler`, if you called it.
+            optimizer: optimizer that `wrap_optimizer` returned.
+            clip_grads: function that is called with the parameters before the step, after gradients were averaged over
+                the aggregated batches (``optimizations.average_aggregated_gradients``). The gradients are unscaled,
+                unless the trial wrapped its own scaler. In that case, the function must call the scaler's ``unscale_``
+                first.
+            auto_zero_grads: whether to set the gradients to zero after the step. With False the trial must do so, and
+                aggregation is not possible.
+            scaler: scaler that `wrap_scaler` returned. None if the trial wrapped none.
 
         Raises:
-            InvalidTrial: the optimizer was not wrapped, the scaler is another one, or aggregation without
-                ``auto_zero_grads``.
+            InvalidTrial: the optimizer is not wrapped, the scaler is not the wrapped one, or gradients are aggregated
+                without ``auto_zero_grads``.
         """
         divisor = self._divisors.get(optimizer)
         if divisor is None:
@@ -248,44 +290,50 @@ class PyTorchTrialContext(TrialContext):
             optimizer.zero_grad()
 
     def to_device(self, data: Any) -> Any:
-        """Move tensors, and what else has a method ``to``, within nested dicts, lists and tuples to the device.
+        """Move data to the device.
 
-        Numeric ``np.ndarray`` become tensors; everything else is left as it is.
+        Args:
+            data: objects with a method ``to``, such as tensors, in nested dicts, lists and tuples. Each numeric
+                ``np.ndarray`` becomes a tensor. Other objects are returned unchanged.
         """
         return _data.to_device(data, self.device)
 
     def current_train_batch(self) -> int:
-        """Number of batches that this slot trained before the present one, since the trial began."""
+        """Return the number of batches that this slot trained before the current batch, since the trial began."""
         return self._batch_idx
 
     def current_train_epoch(self) -> int:
-        """Number of the present epoch, from 0; always 0 if the training data has no length."""
+        """Return the number of the current epoch, from 0. It is always 0 if the training data has no length."""
         return self._batch_idx // (self._epoch_len or sys.maxsize)
 
     def is_epoch_start(self) -> bool:
-        """Whether the present batch is the first of its epoch."""
+        """Return whether the current batch is the first of its epoch."""
         return self._batch_idx % (self._epoch_len or sys.maxsize) == 0
 
     def is_epoch_end(self) -> bool:
-        """Whether the present batch is the last of its epoch; never if the training data has no length."""
+        """Return whether the current batch is the last of its epoch. False if the training data has no length."""
         return (self._batch_idx + 1) % (self._epoch_len or sys.maxsize) == 0
 
     def get_initial_batch(self) -> int:
-        """The batch at which this run of the trial began: 0, or where its checkpoint was."""
+        """Return the number of batches that the trial trained before this run. It is 0 unless the trial was resumed."""
         return self._initial_batch
 
     def set_profiler(self, *args: Any, **kwargs: Any) -> None:
-        """Profile the training with ``torch.profiler.profile``, whose arguments these are.
+        """Profile the training with ``torch.profiler.profile``.
 
-        det starts it, steps it after every batch and stops it. Unless you give ``on_trace_ready``, traces are
-        written to `get_tensorboard_path`. Without a ``schedule`` the whole training is one trace.
+        det starts the profiler, steps it after every batch and stops it. Without a ``schedule`` the whole training is
+        one trace.
+
+        Args:
+            args: positional arguments of ``torch.profiler.profile``.
+            kwargs: its keyword arguments. The default of ``on_trace_ready`` writes traces to `get_tensorboard_path`.
         """
         if "on_trace_ready" not in kwargs:
             kwargs["on_trace_ready"] = torch.profiler.tensorboard_trace_handler(str(self.get_tensorboard_path()))
         self._profiler = torch.profiler.profile(*args, **kwargs)
 
     def get_tensorboard_path(self) -> Path:
-        """A directory of this process for TensorBoard's files, which are stored beside the checkpoints.
+        """Return the directory of this process for TensorBoard files, which are stored next to the checkpoints.
 
         Raises:
             InvalidTrial: the context has no run, as after `from_config`.
@@ -293,15 +341,26 @@ class PyTorchTrialContext(TrialContext):
         return self._board().path
 
     def get_tensorboard_writer(self) -> SummaryWriter:
-        """A ``SummaryWriter`` of torch into `get_tensorboard_path`, always the same one. Raises as that."""
+        """Return torch's ``SummaryWriter`` for `get_tensorboard_path`. Every call returns the same object.
+
+        Raises:
+            InvalidTrial: the context has no run, as after `from_config`.
+        """
         return self._board().writer
 
     def get_enable_tensorboard_logging(self) -> bool:
-        """Whether TensorBoard's files are stored by themselves."""
+        """Return whether TensorBoard files are stored automatically."""
         return self._tensorboard_logging
 
     def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:
-        """Choose it; at first they are. AssertionError if the argument is no bool."""
+        """Set whether TensorBoard files are stored automatically, which is the default.
+
+        Args:
+            enable_tensorboard_logging: whether to store the files.
+
+        Raises:
+            AssertionError: the argument is not a bool.
+        """
         if not isinstance(enable_tensorboard_logging, bool):
             raise AssertionError(
                 f"enable_tensorboard_logging must be True or False, not {enable_tensorboard_logging!r}"
@@ -324,19 +383,19 @@ class PyTorchTrialContext(TrialContext):
 
     @property
     def _scaler(self) -> torch.amp.GradScaler | None:
-        """The scaler whose state checkpoints have: det's own or the wrapped one."""
+        """Scaler whose state checkpoints include, which is det's own or the wrapped one."""
         return self._amp.scaler if self._amp else self._wrapped_scaler
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        """What forward passes run in: around each ``train_batch``, and around evaluation."""
+        """Return the context for ``train_batch`` and evaluation, which is autocast if det handles mixed precision."""
         return self._amp.autocast if self._amp else nullcontext()
 
     def _updates(self) -> bool:
-        """Whether optimizers step at the present batch."""
+        """Return whether optimizers step at the current batch."""
         return (self._batch_idx + 1) % self._aggregation == 0
 
     def _end_batch(self) -> None:
-        """Do what waits for the end of ``train_batch``, and go on to the next batch."""
+        """Update the loss scale and the learning rate schedulers after ``train_batch``, and count the batch."""
         if self._amp:
             self._amp.update_scale()
         if self.lr_schedulers and self._updates():
@@ -346,16 +405,16 @@ class PyTorchTrialContext(TrialContext):
 
 
 def choose_gpu(local_rank: int, count: int) -> int:
-    """Return the number of a slot's GPU.
+    """Return the number of the GPU that a slot uses, from 0.
 
     Args:
-        local_rank: the slot's, on its machine.
-        count: the number of GPUs that its process sees.
+        local_rank: local rank of the slot, from 0.
+        count: number of GPUs that the slot's process sees.
 
     Raises:
-        InvalidTrial: the slot has none.
+        InvalidTrial: there is no GPU for the slot.
     """
-    if count == 1:  # a scheduler gave each process one of its own, or there is one slot
+    if count == 1:  # either a scheduler assigned one GPU to each process, or there is one slot
         return 0
     if local_rank >= count:
         raise InvalidTrial(

@@ -1,4 +1,4 @@
-"""What a trial returns its data in, and how batches get to the device."""
+"""Data loaders of trials, their distribution among ranks, and the transfer of batches to the device."""
 
 from __future__ import annotations
 
@@ -20,60 +20,63 @@ from det_torch._iterable import Passes, length_of, torch_iterates
 from det_torch._stream import chain, read
 
 TorchData: TypeAlias = dict[str, Any] | Sequence[Any] | torch.Tensor
-"""A batch as trials get it: a tensor, or a dict, list or tuple of them, nested at will."""
+"""Type of batches that are passed to trials, which are tensors in arbitrarily nested dicts, lists and tuples."""
 
 _T_co = TypeVar("_T_co", covariant=True)
 _NUMERIC = "biufc"
 _LONG = 100
-"""Batches to read again that are worth a line in the log."""
+"""Smallest number of batches for which repeated reading is logged."""
 
 _log = logging.getLogger("det.torch")
 
 
 class DataLoader(torch.utils.data.DataLoader[_T_co]):
-    """`torch.utils.data.DataLoader`, argument for argument; return one from ``build_*_data_loader``.
+    """Data loader to return from ``build_*_data_loader``, with the arguments of `torch.utils.data.DataLoader`.
 
-    Batches may be ``np.ndarray``, ``torch.Tensor``, or tuples, lists and dicts of them, nested at will.
+    Batches may be ``np.ndarray``, ``torch.Tensor``, or arbitrarily nested tuples, lists and dicts of them.
 
-    By itself it iterates like torch's. Under det, training goes through it again and again, each slot taking its
-    share of the batches, so that a resumed trial sees exactly the batches that it would have seen:
+    Outside of det, it iterates like torch's data loader. Under det, training iterates over it repeatedly, and each slot
+    takes its share of the batches. A resumed trial gets exactly the batches that an uninterrupted trial would get.
+    These rules apply:
 
-    - Datasets draw from the global generators of Python, numpy or torch, not from one of their own.
-      Data workers are reseeded for every batch.
-    - The order is a function of the trial's seed and the epoch alone: a sampler or batch sampler of your own gets
-      ``set_epoch`` if it has it, its ``generator`` is reseeded, and it draws from seeded global generators. A resumed
-      trial draws the earlier epochs again, so that a sampler with its own state continues exactly.
-    - Of an `IterableDataset` each epoch is one pass; it gets ``set_epoch`` too. A resumed trial reads the batches of
-      the epoch again and drops them, or gives the dataset its state, if it has ``state_dict`` and ``load_state_dict``
-      (with data workers: and is in torchdata's `StatefulDataLoader`). Every slot reads the whole stream and keeps
-      its share, so do not share it out yourself. With several data workers, an epoch may be longer than
-      ``__len__`` says, by a batch for each of them but one.
-    - A loader of a class with its own ``__iter__`` is read as a stream is.
+    - Datasets must draw random numbers from the global generators of Python, numpy or torch, not from generators of
+      their own. Data workers are reseeded for every batch.
+    - The order of batches depends only on the trial's seed and the epoch. Custom samplers and batch samplers draw from
+      seeded global generators. Their ``set_epoch`` is called if it exists, and their ``generator`` is reseeded. A
+      resumed trial draws the earlier epochs again, so that a sampler with its own state continues exactly.
+    - Each epoch is one pass over an `IterableDataset`, whose ``set_epoch`` is called too. A resumed trial reads the
+      earlier batches of the epoch again and drops them. If the dataset has ``state_dict`` and ``load_state_dict``, its
+      state is restored instead. With data workers, this also requires torchdata's `StatefulDataLoader`.
+    - Every slot reads the whole stream of an `IterableDataset` and keeps its share, so do not split the stream
+      yourself. With n > 1 data workers, an epoch may have up to n - 1 batches more than ``__len__`` says.
+    - A loader whose class has its own ``__iter__`` is read like a stream.
     """
 
 
 class Stream(Protocol):
-    """One rank's training data: its batches, epoch after epoch, without end."""
+    """Endless sequence of the training batches of one rank, epoch after epoch."""
 
     batches_per_epoch: int | None
-    """Batches that each rank trains per epoch; None if nothing says how long one is."""
+    """Number of batches that each rank trains per epoch. None if the length of an epoch is unknown."""
 
     def start(self, number: int, state: Any | None) -> Iterator[Any]:
-        """This rank's batches from its ``number``-th on, counted since the trial began.
+        """Return an iterator over this rank's batches from a given batch on.
 
         Args:
-            state: what `state` returned at that point; without it, a stream is read again from the trial's begin.
+            number: number of the first batch, counted from 0 since the trial began.
+            state: value that `state` returned at that point. If it is None, a stream is read again from the beginning
+                of the trial.
 
         Raises:
-            InvalidTrial: (while iterating) an epoch is empty, or not as long as the loader says.
-            RuntimeError: (while iterating) a data worker died, or let the loader's ``timeout`` pass.
+            InvalidTrial: (while iterating) an epoch is empty, or its length differs from the loader's.
+            RuntimeError: (while iterating) a data worker died or exceeded the loader's ``timeout``.
         """
 
     def state(self) -> Any | None:
-        """What `start` needs to continue after the last batch that was handed out, as plain data; None if nothing."""
+        """Return plain data with which `start` can continue after the last yielded batch. None if it needs no data."""
 
     def close(self) -> None:
-        """End the data workers, and the iterator that `start` returned."""
+        """Stop the data workers, and end the iterator that `start` returned."""
 
 
 def training_data(
@@ -85,18 +88,22 @@ def training_data(
     records_per_epoch: int = 0,
     method: str = "build_training_data_loader",
 ) -> Stream:
-    """The batches of a loader shared out among the ranks: of all epochs' batches in a row, the i-th is rank i % size's.
+    """Return this rank's share of the batches of a training data loader.
 
-    A loader whose samplers share them out among ``size`` ranks by themselves (torch's `DistributedSampler`, or those
-    of `det_torch.samplers`) is taken for this rank's share.
+    Batch i of the sequence of all epochs' batches belongs to rank i % size. If the loader's samplers split the batches
+    among ``size`` ranks themselves, as torch's `DistributedSampler` and those of `det_torch.samplers` do, the loader
+    yields exactly this rank's share.
 
     Args:
-        seed: of everything random about the data; the same on all ranks.
-        records_per_epoch: length of an epoch, over all ranks, where the loader has none; 0 if unknown.
-        method: what returned the loader, for messages.
+        loader: the data loader.
+        rank: rank of this slot, from 0.
+        size: number of ranks.
+        seed: seed of all randomness in the data, the same on all ranks.
+        records_per_epoch: number of records per epoch over all ranks, used if the loader has no length. 0 if unknown.
+        method: name of the method that returned the loader, for messages.
 
     Raises:
-        InvalidTrial: the loader cannot be used; the message says why.
+        InvalidTrial: the loader cannot be used. The message contains the reason.
     """
     length = _checked_length(loader, method)
     shares = _shares(loader, size)
@@ -111,10 +118,14 @@ def training_data(
 
 
 class AsItIs:
-    """The stream of a loader that shuffles, repeats, skips and shares out by itself.
+    """Stream of a loader that shuffles, repeats, skips and splits its batches among ranks by itself.
+
+    Args:
+        loader: the data loader.
+        method: name of the method that returned the loader, for messages.
 
     Raises:
-        InvalidTrial: it is no loader, or empty.
+        InvalidTrial: ``loader`` is not a data loader, or it is empty.
     """
 
     def __init__(self, loader: Any, method: str = "build_training_data_loader") -> None:
@@ -128,22 +139,30 @@ class AsItIs:
         return None
 
     def close(self) -> None:
-        """Torch ends the data workers once the iterator is gone."""
+        """Do nothing, because torch stops the data workers when the iterator is deleted."""
 
 
 def validation_data(
     loader: Any, *, rank: int, size: int, seed: int, whole: bool, method: str = "build_validation_data_loader"
 ) -> tuple[Iterable[Any], int | None]:
-    """This rank's share of one epoch's batches, to be iterated any number of times, each time alike.
+    """Return this rank's share of the batches of a validation data loader.
+
+    The batches of the first epoch can be iterated any number of times, with the same result each time.
 
     Args:
-        whole: all batches that the loader has, not a share of them.
+        loader: the data loader.
+        rank: rank of this slot, from 0.
+        size: number of ranks.
+        seed: seed of all randomness in the data, the same on all ranks.
+        whole: whether to return all batches of the loader, not a share of them.
+        method: name of the method that returned the loader, for messages.
 
     Returns:
-        The batches; and how many all ranks together have, if that is known.
+        The batches, and the number of batches of all ranks together, or None if it is unknown.
 
     Raises:
-        InvalidTrial: the loader cannot be used; the message says why. Iterating raises as `Stream.start` does.
+        InvalidTrial: the loader cannot be used. The message contains the reason. Iterating the batches raises the
+            errors of `Stream.start`.
     """
     length = _checked_length(loader, method)
     shares = _shares(loader, size)
@@ -157,7 +176,7 @@ def validation_data(
 
 
 class _NumberedStream:
-    """Batches that can be had by number, so that there is no state."""
+    """Stream of batches that can be read by number, and therefore has no state."""
 
     def __init__(self, loader: Any, own: range, shares: int, seed: int, batches_per_epoch: int | None) -> None:
         self.batches_per_epoch = batches_per_epoch
@@ -182,17 +201,17 @@ class _NumberedStream:
 
 @dataclass
 class _Place:
-    """Where a stream is being read."""
+    """Position in a stream."""
 
     epoch: int = 0
     first: int = 0
-    """Number of the epoch's first batch, among those of all ranks and epochs."""
+    """Number of the epoch's first batch among the batches of all ranks and epochs, from 0."""
     done: int = 0
-    """Batches of the epoch that were read."""
+    """Number of batches of the epoch that were read."""
 
 
 class _PassStream:
-    """Batches that come one after the other."""
+    """Stream of batches that can be read only in sequence."""
 
     def __init__(self, passes: Passes, own: range, batches_per_epoch: int | None) -> None:
         self.batches_per_epoch = batches_per_epoch
@@ -226,7 +245,7 @@ class _PassStream:
         self._passes.close()
 
 
-# The generators hold no stream: in a cycle, data workers would outlive a stream that was dropped.
+# These generators have no reference to their stream, because a cycle would keep data workers alive after its deletion.
 def _each(loader: Iterable[Any]) -> Generator[Any]:
     yield from loader
 
@@ -241,7 +260,7 @@ def _pass_by_pass(passes: Passes, place: _Place, numbers: range, dataset: Any) -
 
 
 class _OnePass:
-    """A share of the first pass, again and again."""
+    """Share of the first pass, which can be iterated repeatedly."""
 
     def __init__(self, loader: Any, rank: int, size: int, seed: int) -> None:
         self.dataset = loader.dataset
@@ -258,7 +277,11 @@ class _OnePass:
 
 
 def _checked_length(loader: Any, method: str) -> int | None:
-    """Batches per epoch of a loader that can be used, if it says."""
+    """Return the number of batches per epoch of a loader, or None if the loader has no length.
+
+    Raises:
+        InvalidTrial: the loader cannot be used.
+    """
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise InvalidTrial(f"{method}() returned {loader!r}; expected a det_torch.DataLoader")
     length = length_of(loader)
@@ -279,23 +302,26 @@ def _is_numbered(loader: Any) -> bool:
 
 
 def _shares(loader: Any, size: int) -> int:
-    """How many ranks the loader's samplers share its batches out among: 1, or all."""
+    """Return the number of ranks among which the loader's samplers split its batches, which is 1 or all."""
     return size if any(getattr(part, "num_replicas", 1) == size for part in chain(loader)) else 1
 
 
 def to_device(data: Any, device: torch.device) -> Any:
-    """Move what has a method ``to`` within nested dicts, lists and tuples; numeric arrays become tensors.
+    """Move data to a device. Tensors in pinned memory are copied asynchronously.
 
-    Tensors in pinned memory are copied while the caller goes on.
+    Args:
+        data: objects with a method ``to``, such as tensors, in nested dicts, lists and tuples. Numeric arrays become
+            tensors. Other objects are returned unchanged.
+        device: the device.
     """
-    if type(data) is list:  # most batches are, and the tests below take as long as moving them does
+    if type(data) is list:  # most batches are lists, and the checks below take as long as the transfer
         return [to_device(value, device) for value in data]
     if isinstance(data, torch.Tensor) and data.device == device:
         return data
     if isinstance(data, (torch.Tensor, PackedSequence)):
-        # Towards the CPU, nothing would wait for the copy before its values are used.
+        # Copies to the CPU must block, because nothing would wait for them before their values are used.
         return cast(Any, data).to(device, non_blocking=device.type != "cpu")
-    if hasattr(data, "to"):  # the batches of other libraries
+    if hasattr(data, "to"):  # batches of other libraries
         return data.to(device)
     if isinstance(data, dict):
         return {key: to_device(value, device) for key, value in data.items()}
@@ -305,6 +331,6 @@ def to_device(data: Any, device: torch.device) -> Any:
             return moved
         return type(data)(*moved) if hasattr(data, "_fields") else tuple(moved)
     if isinstance(data, np.ndarray) and data.dtype.kind in _NUMERIC:
-        # torch refuses strides < 0 and warns about read-only memory.
+        # torch rejects negative strides and warns about read-only memory.
         return torch.from_numpy(np.require(data, requirements=["C", "W"])).to(device)
     return data

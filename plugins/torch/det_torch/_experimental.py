@@ -1,4 +1,4 @@
-"""``context.experimental``: what trials for the original ask there."""
+"""Experimental context of a trial, ``context.experimental``, as in the original."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class PyTorchExperimentalContext:
-    """Switches for the ``__init__`` of a trial, and the old place of `PyTorchTrialContext.wrap_reducer`."""
+    """Options to set in the ``__init__`` of a trial, and old places of methods such as ``wrap_reducer``."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         self._context = context
@@ -21,13 +21,13 @@ class PyTorchExperimentalContext:
         self.reset_reducers = context.reset_reducers
 
     def use_amp(self) -> None:
-        """Train and evaluate in mixed precision; the same as ``optimizations.mixed_precision: O1`` in the config.
+        """Train and evaluate in mixed precision, like ``optimizations.mixed_precision: O1`` in the config.
 
-        Forward passes run under autocast: float16 on CUDA, with the loss scaled in `backward` and steps with
-        infinite gradients left out, and bfloat16 elsewhere. Weights and optimizer state are float32.
+        Forward passes run under autocast, with float16 on CUDA and bfloat16 elsewhere. With float16, the loss is scaled
+        in `backward`, and steps with infinite gradients are skipped. Weights and optimizer state are float32.
 
         Raises:
-            InvalidTrial: `wrap_scaler` was called, which is for trials that do all this themselves.
+            InvalidTrial: `wrap_scaler` was called, which is for trials that implement mixed precision themselves.
         """
         context = self._context
         if context._wrapped_scaler:
@@ -37,16 +37,17 @@ class PyTorchExperimentalContext:
         context._amp = context._amp or MixedPrecision(context.device)
 
     def disable_auto_to_device(self) -> None:
-        """Give ``train_batch`` and ``evaluate_batch`` batches as the data loader made them.
+        """Pass batches to ``train_batch`` and ``evaluate_batch`` without moving them to the device.
 
-        What they need on the device they move with ``context.to_device``.
+        The trial moves data to the device itself with ``context.to_device``.
         """
         self._context._moves_batches = False
 
     def disable_dataset_reproducibility_checks(self) -> None:
-        """Take the data loaders as they are, since they shuffle, repeat, skip and shard by themselves.
+        """Use data loaders unchanged if they shuffle, repeat, skip and split their batches among slots themselves.
 
-        The training loader then yields, without end, the batches of this slot from ``context.get_initial_batch()`` on,
-        and the validation loader those of this slot. Without this call det does that, with any kind of loader.
+        The training loader must then yield the batches of this slot without end, from ``context.get_initial_batch()``
+        on, and the validation loader must yield the batches of this slot. Without this call, det does all this for any
+        loader.
         """
         self._context._data_as_is = True

@@ -1,4 +1,4 @@
-"""Modes of modules and parameters that a trial changes during training."""
+"""Flags of modules and parameters that a trial may change during training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Flags: TypeAlias = list[dict[str, list[str]]]
 
 
 def flags(models: Sequence[torch.nn.Module]) -> Flags:
-    """Return the current flags of models."""
+    """Return the current flags of each model."""
     with uncompiled(models) as bare:
         return [
             {
@@ -27,7 +27,7 @@ def flags(models: Sequence[torch.nn.Module]) -> Flags:
 
 
 def set_flags(models: Sequence[torch.nn.Module], saved: Sequence[Mapping[str, Sequence[str]]]) -> None:
-    """Restore flags that `flags` returned."""
+    """Restore flags that `flags` returned for the same models."""
     with uncompiled(models) as bare:
         for model, of_model in zip(bare, saved, strict=True):
             evaluating, frozen = set(of_model["eval"]), set(of_model["frozen"])
@@ -40,7 +40,7 @@ def set_flags(models: Sequence[torch.nn.Module], saved: Sequence[Mapping[str, Se
 
 @contextmanager
 def evaluating(models: Sequence[torch.nn.Module]) -> Iterator[None]:
-    """Put models into evaluation mode during the block. Modules that were in it before stay in it."""
+    """Put models into evaluation mode during the block. Modules that were in this mode before remain in it."""
     kept = [module for model in models for module in model.modules() if not module.training]
     for model in models:
         model.eval()

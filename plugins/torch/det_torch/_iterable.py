@@ -1,7 +1,7 @@
-"""Loaders that cannot be entered anywhere: streams, and loaders that iterate in their own way.
+"""Data loaders without random access, which are streams and loaders with their own way of iterating.
 
-Each epoch is one pass, a function of (seed, epoch). What was trained before is read again, or the dataset's own
-state brings it back to where it was.
+Each epoch is one pass, which depends only on the seed and the epoch. To resume, either the earlier batches are read
+again, or the dataset restores its own state.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ _OPTIONS = (
     "multiprocessing_context",
     "prefetch_factor",
 )
-"""What a loader for one pass has in common with the one that the trial returned."""
+"""Options that a loader for one pass takes from the loader that the trial returned."""
 _END = object()
 _NUMPY = np.random.MT19937(0)
 
 
 class Passes:
-    """A data loader that is read from begin to end, pass after pass.
+    """Data loader that is read from beginning to end, pass after pass.
 
-    Iterating changes no global generator of this process.
+    Iterating does not change the global generators of this process.
 
     Args:
-        loader: over an `IterableDataset`, or of a class with its own ``__iter__``.
-        seed: of everything random in it.
+        loader: loader of an `IterableDataset`, or of a class with its own ``__iter__``.
+        seed: seed of all its randomness.
 
     Attributes:
-        length: number of batches in a pass; None if the loader does not say.
+        length: number of batches in a pass. None if the loader has no length.
 
     Raises:
-        InvalidTrial: the loader's data workers outlive a pass, or hand in batches as they are ready.
+        InvalidTrial: the loader iterates in its own way with data workers that are persistent or yield batches out of
+            order.
     """
 
     def __init__(self, loader: DataLoader[Any], *, seed: int) -> None:
@@ -60,20 +61,20 @@ class Passes:
         if self._as_it_is and loader.num_workers:
             _check_workers(loader)
         self.length = length_of(loader)
-        # Where each data worker may end with a batch that is not full, the length is a guess.
+        # The length is an estimate if there are several data workers, because each may end with an incomplete batch.
         self._tolerance = max(loader.num_workers - 1, 0) if isinstance(loader.dataset, IterableDataset) else 0
         self._stateful: Any = None
 
     def read(self, epoch: int, done: int = 0, state: Any = None) -> Iterator[Any]:
-        """The batches of one pass.
+        """Iterate over the batches of one pass.
 
         Args:
-            epoch: which pass, from 0.
-            done: number of batches that `state` was taken after; without a state the pass starts at its begin.
-            state: from `state()`.
+            epoch: number of the pass, from 0.
+            done: number of batches that had been read when ``state`` was taken. 0 without a state.
+            state: return value of the method `state`. None starts at the beginning of the pass.
 
         Raises:
-            InvalidTrial: the pass is empty, or not as long as the loader says.
+            InvalidTrial: the pass is empty, or its length differs from the loader's.
         """
         for batch in self._open(epoch, done, state):
             done += 1
@@ -86,11 +87,11 @@ class Passes:
             raise wrong_length(self._name, self.length, done, epoch)
 
     def state(self) -> Any:
-        """Where the running pass is, to enter it again there; None if it must be read from its begin."""
+        """Return the state from which to continue the current pass. None if it must be read from its beginning."""
         return None if self._stateful is None else self._stateful.state_dict()
 
     def close(self) -> None:
-        """End the data workers of the running pass, once its iterator is gone too."""
+        """Release the current pass. Its data workers stop when its iterator is deleted too."""
         self._stateful = None
 
     @property
@@ -114,7 +115,7 @@ class Passes:
         return iter(loader) if loader.num_workers else _undisturbing(loader, seed, done)
 
     def _seeded(self, seed: int) -> DataLoader[Any]:
-        """A loader for one pass; from now on `_stateful` is what knows the state of the pass, if anything does."""
+        """Return a loader for one pass. Set `_stateful` to the object that has the state of the pass, or None."""
         given: Any = self._loader
         stateful = hasattr(given.dataset, "state_dict") and hasattr(given.dataset, "load_state_dict")
         dataset = (_StatefulRecords if stateful else _Records)(given.dataset, given.batch_size or 1, seed)
@@ -130,7 +131,7 @@ class Passes:
 
 
 class _Records(IterableDataset[Any]):
-    """A dataset that knows how far it was read, and that in a data worker is reseeded for every batch."""
+    """Dataset that counts the records that were read. In a data worker it is reseeded for every batch."""
 
     def __init__(self, dataset: Any, batch_size: int, seed: int) -> None:
         self.dataset = dataset
@@ -140,7 +141,7 @@ class _Records(IterableDataset[Any]):
         self._ended = False
 
     def __iter__(self) -> Iterator[Any]:
-        # Asking an iterator again that has ended, or its state, may begin the next pass.
+        # An exhausted dataset must not be iterated again, as that might begin its next pass.
         return self._counted(iter(() if self._ended else self.dataset))
 
     def _counted(self, records: Iterator[Any]) -> Iterator[Any]:
@@ -153,7 +154,7 @@ class _Records(IterableDataset[Any]):
         self._ended = True
 
     def _seed_batch(self) -> None:
-        if worker := get_worker_info():  # elsewhere `_undisturbing` seeds
+        if worker := get_worker_info():  # outside of data workers, `_undisturbing` seeds
             seed_cpu(derive_seed(self._seed, worker.id, self._read // self._batch_size))
 
 
@@ -167,13 +168,13 @@ class _StatefulRecords(_Records):
 
 
 def torch_iterates(loader: DataLoader[Any]) -> bool:
-    """Whether the loader is iterated by torch's or torchdata's code, so that another one made alike yields the same."""
+    """Return whether torch or torchdata iterates the loader. If so, a loader with the same options yields the same."""
     module: str = _iterating_class(loader).__module__
     return module.startswith(("torch.utils.data.", "torchdata."))
 
 
 def length_of(loader: DataLoader[Any]) -> int | None:
-    """Batches per pass, if the loader says."""
+    """Return the number of batches per pass, or None if the loader has no length."""
     try:
         return len(loader)
     except TypeError:
@@ -181,7 +182,7 @@ def length_of(loader: DataLoader[Any]) -> int | None:
 
 
 def seed_cpu(seed: int) -> None:
-    """Seed the global generators of Python, numpy, and torch on the CPU; the devices' are the model's."""
+    """Seed the global generators of Python, numpy and torch on the CPU. Those of other devices belong to the model."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
@@ -189,10 +190,13 @@ def seed_cpu(seed: int) -> None:
 
 @contextmanager
 def own_generators(seed: int) -> Iterator[None]:
-    """Run a block on CPU generators of its own, seeded so.
+    """Run a block with separately seeded CPU generators, and restore the global ones afterwards.
 
-    As `forked`, without a word about devices, for each batch: numpy's generator is changed for another one, as getting
-    and setting its state would take longer than all the rest.
+    Unlike `forked`, it ignores generators of devices and is fast enough to run for each batch. It replaces numpy's
+    generator, because getting and setting its state would take longer than everything else.
+
+    Args:
+        seed: seed of the generators within the block.
     """
     python, numpy, cpu = random.getstate(), get_bit_generator(), torch.default_generator.get_state()
     set_bit_generator(_NUMPY)
@@ -218,7 +222,7 @@ def _undisturbing(loader: DataLoader[Any], seed: int, done: int) -> Iterator[Any
 
 def _start_worker(worker_init_fn: Callable[[int], None] | None, worker: int) -> None:
     info: Any = get_worker_info()
-    # The user's function may configure the dataset that it finds there; torch's object is frozen.
+    # The user's function may configure the dataset in torch's worker info, which rejects normal assignments.
     object.__setattr__(info, "dataset", info.dataset.dataset)
     if worker_init_fn:
         worker_init_fn(worker)

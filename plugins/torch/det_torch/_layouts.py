@@ -1,4 +1,4 @@
-"""From the layouts in which a checkpoint's state was saved, over the years, to det's own."""
+"""Conversion of checkpoint states from layouts of older releases to det's own layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from det_torch._unpickling import Absent
 
 _log = logging.getLogger("det.torch")
 
-# The first releases had one of each.
+# The first releases supported only one model, optimizer and scheduler.
 _ONE = {
     "model_state_dict": "models_state_dict",
     "optimizer_state_dict": "optimizers_state_dict",
@@ -27,7 +27,13 @@ _DDP = "module."
 
 
 def to_ours(saved: Any) -> dict[str, Any]:
-    """det's layout of a state that det or any release of the original saved.
+    """Convert a state that det or any release of the original saved to det's layout.
+
+    Args:
+        saved: state from a checkpoint.
+
+    Returns:
+        The converted state, with defaults for missing parts.
 
     Raises:
         CheckpointCorrupt: the state contradicts itself.
@@ -43,7 +49,7 @@ def to_ours(saved: Any) -> dict[str, Any]:
             state[new] = [state.pop(old)]
     if state.pop(_APEX, None) is not None:
         _log.warning("the checkpoint's state of apex (%s) is not used: det scales losses with torch.amp", _APEX)
-    # What OneCycleLR anneals with: today's has its own, and det would refuse to save it.
+    # OneCycleLR used to save its annealing function. Today's releases do not need it, and det would refuse to save it.
     _drop((FunctionType, MethodType), state.get("lr_schedulers_state_dict"), "lr_schedulers_state_dict")
     rng = state.get("rng_state")
     if "models_state_dict" in state and not _is_ours(rng):
@@ -53,13 +59,15 @@ def to_ours(saved: Any) -> dict[str, Any]:
 
 
 def check_count(kind: str, wrapped: Sequence[Any], saved: Sequence[Any]) -> None:
-    """Check that as many objects were saved as the trial has wrapped.
+    """Check that the number of saved objects equals the number of wrapped objects.
 
     Args:
-        kind: what they are, in the plural.
+        kind: name of the objects in the plural, for messages.
+        wrapped: objects that the trial wrapped.
+        saved: states of the objects in the checkpoint.
 
     Raises:
-        InvalidTrial: there are more, or fewer.
+        InvalidTrial: the numbers differ.
     """
     if len(wrapped) != len(saved):
         raise InvalidTrial(
@@ -73,7 +81,7 @@ def _is_ours(rng: Mapping[str, Any] | None) -> bool:
 
 
 def _without_ddp(model: dict[str, Any]) -> dict[str, Any]:
-    """The state of the model that DistributedDataParallel wrapped."""
+    """Return the state of a model without the name prefix of DistributedDataParallel."""
     if model and all(name.startswith(_DDP) for name in model):
         consume_prefix_in_state_dict_if_present(model, _DDP)
     return model
@@ -95,7 +103,7 @@ def _rng(saved: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _drop(kinds: tuple[type, ...], value: Any, place: str) -> None:
-    """Delete from all dicts in a value what is of these kinds."""
+    """Delete items of the given types from all dicts in a value."""
     if isinstance(value, dict):
         for key in [key for key, item in value.items() if isinstance(item, kinds)]:
             _log.warning("%s.%s of the checkpoint is left out: it is no value", place, key)
