@@ -141,7 +141,7 @@ class _Records(IterableDataset[Any]):
         self._ended = False
 
     def __iter__(self) -> Iterator[Any]:
-        # An exhausted dataset must not be iterated again, as that might begin its next pass.
+        # A dataset that is exhausted, or was when its state was saved, might begin its next pass if iterated again.
         return self._counted(iter(() if self._ended else self.dataset))
 
     def _counted(self, records: Iterator[Any]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""A trial with the weights of a checkpoint, to predict with."""
+"""Loading of trials with the weights of a checkpoint, for predictions."""
 
 from __future__ import annotations
 
@@ -26,23 +26,28 @@ def load(
     trust: bool = False,
     **trial_kwargs: Any,
 ) -> PyTorchTrial:
-    """Make a trial and load the weights of a checkpoint into its models, which are on the CPU and in evaluation mode.
+    """Make a trial and load the weights of a checkpoint into its models.
 
-    The models are in ``trial.context.models``, in the order in which they were wrapped; the trial's hyperparameters
-    and ``data`` are those of the training. The global random generators are left as they were.
+    The models are on the CPU and in evaluation mode. They are in ``trial.context.models``, in the order in which they
+    were wrapped. The trial's hyperparameters and ``data`` are those of the training. The global random generators do
+    not change.
 
     Args:
-        path: the directory of a checkpoint, as ``det checkpoint download`` makes it, of any release from 0.12 on.
-        trial_class: the trial's class. None: the one in the checkpoint's ``code/`` if it has that, else the one that
-            imports here under the name that it had in training. Directories above the checkpoint are not searched.
+        path: directory of a checkpoint, as ``det checkpoint download`` creates it, of any release from 0.12 on.
+        trial_class: class of the trial. None means the class in the checkpoint's ``code/`` if that exists, and
+            otherwise the class that can be imported under its name in training. Directories above the checkpoint are
+            not searched.
         trust: whether to run code in the checkpoint (its ``code/``, and pickled objects of old checkpoints), and to
             import the class from any directory.
-        trial_kwargs: given to the class besides the context.
+        trial_kwargs: arguments of the class in addition to the context.
+
+    Returns:
+        The trial.
 
     Raises:
         CheckpointNotFound: there is no checkpoint at ``path``.
-        UntrustedCheckpoint: the checkpoint would run code.
-        InvalidTrial: the class is not found, or its models are others than the checkpoint's.
+        UntrustedCheckpoint: loading requires running code of the checkpoint, and ``trust`` is False.
+        InvalidTrial: the class is not found, or its models differ from those in the checkpoint.
     """
     return _load(Path(path), trial_class, trial_kwargs, torch.device("cpu"), trust=trust)
 
@@ -55,14 +60,24 @@ def load_trial_from_checkpoint_path(
     *,
     trust: bool = False,
 ) -> PyTorchTrial:
-    """As `load`, under the name and with the arguments that existing scripts use.
+    """Load a trial as `load` does, with the arguments that existing scripts use.
 
     Args:
-        torch_load_kwargs: ``map_location``, a device for the models instead of the CPU, and ``weights_only``, where
-            False means ``trust``.
+        path: as for `load`.
+        trial_class: as for `load`.
+        trial_kwargs: as for `load`.
+        torch_load_kwargs: dict with the optional items ``map_location``, a device for the models instead of the CPU,
+            and ``weights_only``, for which False is the same as ``trust=True``.
+        trust: as for `load`.
+
+    Returns:
+        The trial.
 
     Raises:
-        ValueError: ``torch_load_kwargs`` has something else.
+        ValueError: ``torch_load_kwargs`` has other items, or ``map_location`` is not a device.
+        CheckpointNotFound: as for `load`.
+        UntrustedCheckpoint: as for `load`.
+        InvalidTrial: as for `load`.
     """
     options = dict(torch_load_kwargs or {})
     device = options.pop("map_location", None) or "cpu"
@@ -83,11 +98,23 @@ def load_checkpoint(
     trust: bool = False,
     **torch_load_kwargs: Any,
 ) -> PyTorchTrial | torch.nn.Module:
-    """What ``Checkpoint.load`` of the SDK returns: the model of a trial with ``build_model``, else the trial.
+    """Load a checkpoint for ``Checkpoint.load`` of the SDK.
 
     Args:
-        tags: not used; they are for TensorFlow.
-        torch_load_kwargs: as for `load_trial_from_checkpoint_path`. Raises as that does.
+        path: as for `load`.
+        tags: ignored. Only TensorFlow uses it.
+        trial_class: as for `load`.
+        trust: as for `load`.
+        torch_load_kwargs: items of the argument of the same name of `load_trial_from_checkpoint_path`.
+
+    Returns:
+        The model if the trial has ``build_model``, and otherwise the trial.
+
+    Raises:
+        ValueError: as for `load_trial_from_checkpoint_path`.
+        CheckpointNotFound: as for `load`.
+        UntrustedCheckpoint: as for `load`.
+        InvalidTrial: as for `load`.
     """
     trial = load_trial_from_checkpoint_path(path, trial_class, None, torch_load_kwargs, trust=trust)
     return trial.context.models[0] if takes_model(trial, "train_batch") else trial
@@ -125,6 +152,6 @@ def _load(
 
 
 def _metadata(path: Path) -> dict[str, Any]:
-    """What releases without ``load_data.json`` wrote when a checkpoint was downloaded; it may lack anything."""
+    """Return metadata from downloaded checkpoints of releases without ``load_data.json``. Any key may be missing."""
     file = path / "metadata.json"
     return read_object(file) if file.exists() else {}

@@ -1,4 +1,4 @@
-"""Learning rate schedulers that det steps and saves."""
+"""Learning rate schedulers that det steps and saves in checkpoints."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from det_core.errors import InvalidTrial
 
 
 class LRScheduler:
-    """A PyTorch scheduler, when to step it, and its state in every checkpoint.
+    """PyTorch learning rate scheduler with a rule for when to step it. Checkpoints include its state.
 
     Args:
-        scheduler: over an optimizer of the trial.
-        step_mode: who steps it and when. `ReduceLROnPlateau` needs a metric, so it must be MANUAL_STEP.
-        frequency: at every how many of the epochs, batches or optimizer steps that the mode names, >= 1.
+        scheduler: scheduler of an optimizer of the trial.
+        step_mode: when the scheduler steps. It must be MANUAL_STEP for `ReduceLROnPlateau`, which needs a metric.
+        frequency: number of epochs, batches or optimizer steps, depending on the mode, per step of the
+            scheduler, >= 1.
 
     Raises:
-        InvalidTrial: the arguments are something else.
+        InvalidTrial: an argument has the wrong type or is out of range.
     """
 
     class StepMode(Enum):
-        """When ``scheduler.step()`` is called, always without arguments and right after the optimizer stepped.
+        """Times at which det calls ``scheduler.step()``, without arguments and right after the optimizer stepped.
 
-        With ``aggregation_frequency`` n the optimizer steps at every n-th batch, and the scheduler catches up there.
-        With ``frequency`` f it steps at every f-th of these occasions, counted since the trial began.
+        With ``aggregation_frequency`` n, the optimizer steps at every n-th batch, and the scheduler then makes all
+        steps that became due since the last one. With ``frequency`` f, it steps at every f-th of the times that the mode
+        defines, counted since the trial began.
         """
 
         STEP_EVERY_EPOCH = "STEP_EVERY_EPOCH"
@@ -36,9 +38,9 @@ class LRScheduler:
         STEP_EVERY_BATCH = "STEP_EVERY_BATCH"
         """Once per batch."""
         STEP_EVERY_OPTIMIZER_STEP = "STEP_EVERY_OPTIMIZER_STEP"
-        """Once per optimizer step: the same as per batch unless gradients are aggregated."""
+        """Once per optimizer step, which is the same as per batch unless gradients are aggregated."""
         MANUAL_STEP = "MANUAL_STEP"
-        """Never: you call `step` in ``train_batch``, with any arguments."""
+        """Never by det. The trial calls `step` in ``train_batch``, with any arguments."""
 
     def __init__(self, scheduler: TorchScheduler, step_mode: StepMode, frequency: int = 1) -> None:
         if not isinstance(scheduler, TorchScheduler):
@@ -61,21 +63,25 @@ class LRScheduler:
         self._last_seen = self._seen()
 
     def get_last_lr(self) -> list[float]:
-        """The current learning rate of every parameter group."""
+        """Return the current learning rate of every parameter group."""
         return [float(lr) for lr in self._scheduler.get_last_lr()]
 
     def get_lr(self) -> list[float]:
-        """The current learning rate of every parameter group; the old name of `get_last_lr`.
+        """Return the current learning rate of every parameter group, like `get_last_lr`, whose old name this is.
 
-        Torch's own ``get_lr`` is wrong outside of ``step`` today, so this does not call it.
+        It does not call torch's ``get_lr``, which is wrong outside of ``step`` in current releases.
         """
         return self.get_last_lr()
 
     def step(self, *args: Any, **kwargs: Any) -> None:
-        """Step the scheduler; the arguments are those of its own ``step``.
+        """Step the scheduler.
+
+        Args:
+            args: positional arguments of the scheduler's own ``step``.
+            kwargs: its keyword arguments.
 
         Raises:
-            InvalidTrial: the mode is not MANUAL_STEP, so det steps it.
+            InvalidTrial: the mode is not MANUAL_STEP, so det steps the scheduler.
         """
         if self._mode is not LRScheduler.StepMode.MANUAL_STEP:
             raise InvalidTrial(
@@ -85,16 +91,26 @@ class LRScheduler:
         self._scheduler.step(*args, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the wrapped scheduler."""
+        """Return the state of the wrapped scheduler."""
         return self._scheduler.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self._scheduler.load_state_dict(state_dict)
         self._last_seen = self._seen()
 
     def _after_update(self, batch_idx: int, aggregation: int, epoch_len: int | None) -> None:
-        """The optimizer stepped after batch ``batch_idx``, the last of ``aggregation`` batches."""
+        """Make the scheduler steps that are due after a step of the optimizer.
+
+        Args:
+            batch_idx: number of the batch after which the optimizer stepped, from 0.
+            aggregation: number of batches whose gradients the optimizer aggregated.
+            epoch_len: number of batches per epoch, or None if unknown.
+
+        Raises:
+            InvalidTrial: the mode is STEP_EVERY_EPOCH, but the length of an epoch is unknown, or user code stepped a
+                scheduler that det steps.
+        """
         if self._occasions is None:
             return
         if epoch_len is None and self._mode is LRScheduler.StepMode.STEP_EVERY_EPOCH:
@@ -109,7 +125,7 @@ class LRScheduler:
             self._step(count)
 
     def _seen(self) -> list[int]:
-        """Return what every step of the wrapped scheduler changes."""
+        """Return the step counters of the wrapped scheduler."""
         return [clock.last_epoch for clock in self._clocks]
 
     def _step(self, count: int) -> None:
@@ -124,17 +140,19 @@ class LRScheduler:
 
 
 def _clocks(scheduler: Any) -> list[Any]:
-    """Return this scheduler and those that it is made of, as far as they count their steps."""
+    """Return those of a scheduler and its component schedulers that count their steps."""
     own = [scheduler] if hasattr(scheduler, "last_epoch") else []
     return own + [clock for part in getattr(scheduler, "_schedulers", ()) for clock in _clocks(part)]
 
 
 _OCCASIONS: dict[LRScheduler.StepMode, Callable[[int, int, int], int]] = {
-    # The optimizer's last step within an epoch is the one after which the next falls into another epoch.
+    # A step of the optimizer is the last one within an epoch if the next step falls into another epoch.
     LRScheduler.StepMode.STEP_EVERY_EPOCH: lambda batches, aggregation, epoch_len: (
         (batches + aggregation - 1) // epoch_len
     ),
     LRScheduler.StepMode.STEP_EVERY_BATCH: lambda batches, aggregation, epoch_len: batches,
     LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP: lambda batches, aggregation, epoch_len: batches // aggregation,
 }
-"""How many occasions to step there were once an optimizer stepped after so many batches."""
+"""Step mode -> function that returns the number of times at which the scheduler could step so far.
+
+Its arguments are the numbers of trained batches, of aggregated batches and of batches per epoch."""

@@ -1,4 +1,4 @@
-"""Metrics that are no mean over batches: reducers of the user's, over the batches of all slots."""
+"""User-defined reducers for metrics that are not means over batches."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _NOTHING = object()
 
 
 class MetricReducer(ABC):
-    """Derive from it for a metric that is collected batch by batch; wrap it by ``context.wrap_reducer``.
+    """Base class of reducers for metrics that are collected batch by batch.
 
-    Give it an update method of any name, to call in ``train_batch`` or ``evaluate_batch``::
+    Register an instance with ``context.wrap_reducer``. Define an update method of any name, and call it in
+    ``train_batch`` or ``evaluate_batch``::
 
         class Accuracy(MetricReducer):
             def __init__(self):
@@ -45,36 +46,41 @@ class MetricReducer(ABC):
                 right, seen = map(sum, zip(*per_slot_metrics))
                 return right / seen
 
-    A checkpoint between two reports holds its attributes, other than functions and classes: tensors, numbers, strings,
-    numpy values, and containers of them. With others, define ``state_dict()`` and ``load_state_dict(state)``.
+    A checkpoint between two reports includes the reducer's attributes, except functions and classes. They may be
+    tensors, numbers, strings, numpy values, and containers of them. For attributes of other types, define
+    ``state_dict()`` and ``load_state_dict(state)``.
     """
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget everything collected: called at first, and between two reports and before a validation."""
+        """Discard all collected values. Called initially, between two reports, and before a validation."""
 
     @abstractmethod
     def per_slot_reduce(self) -> Any:
-        """What this slot collected, as anything that pickles; tensors arrive on the CPU."""
+        """Return the values that this slot collected. They must be picklable, and tensors are moved to the CPU."""
 
     @abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
-        """The metric, or a dict of metrics if it was wrapped without a name.
+        """Return the metric, or a dict of metrics if the reducer was wrapped without a name.
 
         Args:
-            per_slot_metrics: what `per_slot_reduce` returned on every slot, in order of rank.
+            per_slot_metrics: return values of `per_slot_reduce` on all slots, in order of rank.
         """
 
 
 class FunctionReducer(MetricReducer):
-    """Collects values, of which a function makes the metric."""
+    """Reducer that collects values and computes the metric with a function.
+
+    Args:
+        function: function of the list of all values.
+    """
 
     def __init__(self, function: Callable[[list[Any]], Any]) -> None:
         self._function = function
         self._values: list[Any] = []
 
     def update(self, value: Any) -> None:
-        """Add the value of one batch; it is copied, tensors without their graph."""
+        """Add a copy of the value of one batch. Tensors are detached from their graph."""
         self._values.append(_map_leaves(_copied, value))
 
     def reset(self) -> None:
@@ -84,7 +90,7 @@ class FunctionReducer(MetricReducer):
         return self._values
 
     def cross_slot_reduce(self, per_slot_metrics: list[list[Any]]) -> Any:
-        """The function of all values in the order of global batches: the first of every slot, then the second."""
+        """Call the function with all values in the order of global batches, taking one value per slot in turn."""
         rounds = zip_longest(*per_slot_metrics, fillvalue=_NOTHING)
         return self._function([value for values in rounds for value in values if value is not _NOTHING])
 
@@ -118,7 +124,7 @@ class _Wrapped:
 
 
 class ReducerSet:
-    """All wrapped reducers of one slot. False if there is none."""
+    """Set of all wrapped reducers of one slot. It is false if empty."""
 
     def __init__(self) -> None:
         self._wrapped: list[_Wrapped] = []
@@ -133,16 +139,19 @@ class ReducerSet:
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """Add a reducer, or one that calls this function with all values it was updated with.
+        """Add a reducer and reset it.
 
         Args:
-            reducer: what to add; it is reset.
-            name: of the metric; None for a reducer that returns a dict of metrics.
-            for_training: whether training metrics have it.
-            for_validation: whether validation metrics have it.
+            reducer: a reducer, or a function that computes the metric from the list of all values.
+            name: name of the metric. None if the reducer returns a dict of metrics.
+            for_training: whether training metrics include the metric.
+            for_validation: whether validation metrics include the metric.
+
+        Returns:
+            The reducer, which is a `FunctionReducer` if a function was passed.
 
         Raises:
-            InvalidTrial: it is neither, or for training and holds what checkpoints cannot.
+            InvalidTrial: ``reducer`` is neither, or it is for training and its state cannot be saved in checkpoints.
         """
         label = name or str(getattr(reducer, "__name__", type(reducer).__name__))
         if not isinstance(reducer, MetricReducer):
@@ -154,25 +163,28 @@ class ReducerSet:
             reducer = FunctionReducer(reducer)
         reducer.reset()
         if for_training:
-            _packed_state(reducer, label)  # to refuse what it holds now, and not in the first checkpoint
+            _packed_state(reducer, label)  # raises now instead of at the first checkpoint
         self._wrapped.append(_Wrapped(reducer, name, label, for_training, for_validation))
         return reducer
 
     def reset(self, *, training: bool) -> None:
-        """Let the reducers for training, or those for validation, begin anew."""
+        """Reset the reducers for training or those for validation."""
         for one in self._distinct(training=training):
             one.reducer.reset()
 
     def reduce(self, distributed: DistributedContext, *, training: bool, taken: Collection[str] = ()) -> dict[str, Any]:
-        """The metrics of all reducers for training, or for validation, as plain values. All slots call it together.
+        """Return the metrics of all reducers for training or for validation. All slots must call it together.
 
         Args:
-            distributed: the slots.
-            training: which reducers.
-            taken: names of the metrics that the trial returned itself.
+            distributed: communication with the other slots.
+            training: True for the reducers for training, False for those for validation.
+            taken: names of the metrics that the trial itself returned.
+
+        Returns:
+            Plain values by name of the metric.
 
         Raises:
-            InvalidTrial: a reducer returned what is no metric, or two metrics have one name.
+            InvalidTrial: a reducer returned an invalid metric, or two metrics have the same name.
         """
         serving = [one for one in self._wrapped if one.serves(training=training)]
         if not serving:
@@ -191,7 +203,7 @@ class ReducerSet:
 
     @contextmanager
     def validating(self) -> Iterator[None]:
-        """Begin a validation with nothing collected; afterwards those for training too hold again what they held."""
+        """Reset the reducers for validation, and after the block restore those that are also for training."""
         validated = {id(one.reducer) for one in self._distinct(training=False)}
         both = [one for one in self._distinct(training=True) if id(one.reducer) in validated]
         aside = _to_bytes([_packed_state(one.reducer, one.label) for one in both]) if both else None
@@ -203,14 +215,17 @@ class ReducerSet:
                 _restore_all(both, _from_bytes(aside))
 
     def state_dict(self) -> list[Any]:
-        """What the reducers for training hold, in types that load safely."""
+        """Return the states of the reducers for training, in types that can be loaded safely."""
         return [_packed_state(one.reducer, one.label) for one in self._distinct(training=True)]
 
     def load_state_dict(self, states: Sequence[Any]) -> None:
-        """Put back what `state_dict` returned.
+        """Restore states that `state_dict` returned.
+
+        Args:
+            states: the states, in the order in which the reducers were wrapped.
 
         Raises:
-            InvalidTrial: there are more reducers now, or fewer.
+            InvalidTrial: the number of reducers has changed.
         """
         wrapped = self._distinct(training=True)
         if len(wrapped) != len(states):
@@ -221,7 +236,7 @@ class ReducerSet:
         _restore_all(wrapped, states)
 
     def _distinct(self, *, training: bool) -> list[_Wrapped]:
-        """Those that serve, each reducer once, also if it is wrapped under two names."""
+        """Return the reducers for training or for validation. A reducer with two names appears once."""
         return list({id(one.reducer): one for one in self._wrapped if one.serves(training=training)}.values())
 
 
@@ -250,7 +265,7 @@ def _is_code(value: Any) -> bool:
 
 
 def _to_bytes(packed: Any) -> bytes:
-    # Through a file as in a checkpoint: it shares nothing with what the reducers change in place.
+    # Serialization, as for a checkpoint, makes a copy that shares no objects with those that reducers change in place.
     buffer = io.BytesIO()
     torch.save(packed, buffer)
     return buffer.getvalue()
