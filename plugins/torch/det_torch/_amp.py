@@ -10,6 +10,7 @@ import torch
 from det_core.errors import InvalidTrial
 
 ClipGrads: TypeAlias = Callable[[Iterator[torch.nn.Parameter]], Any]
+"""Function that clips the gradients of parameters in place."""
 
 _DTYPES = {"cuda": torch.float16}
 """Device type -> autocast data type. Other devices use bfloat16, which needs no loss scaling."""

@@ -136,7 +136,11 @@ class PyTorchCallback:
         """
 
     def on_checkpoint_end(self, checkpoint_dir: str) -> None:
-        """Run when `on_checkpoint_write_end` does. This is its old name."""
+        """Run like `on_checkpoint_write_end`, whose old name this is.
+
+        Args:
+            checkpoint_dir: as for `on_checkpoint_write_end`.
+        """
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         """Run after a checkpoint is stored.
@@ -194,7 +198,7 @@ class Callbacks:
 
     @contextmanager
     def running(self, first_batch_idx: int, checkpoint_uuid: str | None) -> Iterator[None]:
-        """Start all callbacks up, and shut down in reverse order those that started.
+        """Start all callbacks, and shut down those that started in reverse order after the block.
 
         The callbacks are shut down even if the block or the startup of another callback fails.
 

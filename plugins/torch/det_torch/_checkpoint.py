@@ -19,7 +19,9 @@ from det_torch._layouts import check_count
 from det_torch._random import rng_state
 
 FILE = "state_dict.pth"
+"""Name of the file with the training state."""
 _LOOSE = "optimizers_parameters"
+"""Key of the parameters of optimizers that no wrapped model has."""
 
 _log = logging.getLogger("det.torch")
 
@@ -106,7 +108,11 @@ def restore_weights(context: PyTorchTrialContext, state: Mapping[str, Any], path
 
 
 def restore_models(context: PyTorchTrialContext, state: Mapping[str, Any]) -> None:
-    """Restore only the weights of the models."""
+    """Restore only the weights of the models.
+
+    Raises:
+        InvalidTrial: the number of models differs from that in the state.
+    """
     check_count("models", context.models, state["models_state_dict"])
     with uncompiled(context._bare_models) as models:
         for model, saved in zip(models, state["models_state_dict"], strict=True):

@@ -45,7 +45,9 @@ class PyTorchTrialContext(TrialContext):
         self._bare_models: list[torch.nn.Module] = []
         """Models that were passed to `wrap_model`, in the same order. Checkpoints hold their states."""
         self.optimizers: list[torch.optim.Optimizer] = []
+        """Optimizers that `wrap_optimizer` returned, in the order of the calls."""
         self.lr_schedulers: list[LRScheduler] = []
+        """Wrapped learning rate schedulers, in the order of the calls of `wrap_lr_scheduler`."""
         self.device = self._choose_device()
         """Device on which this slot trains."""
         self._backend = TorchBackend()
@@ -67,6 +69,7 @@ class PyTorchTrialContext(TrialContext):
         self._batch_idx = 0
         self._initial_batch = 0
         self.experimental = PyTorchExperimentalContext(self)
+        """Experimental options."""
         if optimizations.mixed_precision != "O0":
             self.experimental.use_amp()
 

@@ -245,7 +245,7 @@ class _PassStream:
         self._passes.close()
 
 
-# These generators have no reference to their stream, because a cycle would keep data workers alive after its deletion.
+# These generators do not refer to their stream, because a reference cycle would keep its data workers alive.
 def _each(loader: Iterable[Any]) -> Generator[Any]:
     yield from loader
 
@@ -314,7 +314,7 @@ def to_device(data: Any, device: torch.device) -> Any:
             tensors. Other objects are returned unchanged.
         device: the device.
     """
-    if type(data) is list:  # most batches are lists, and the checks below take as long as the transfer
+    if type(data) is list:  # fast path for most batches, as the checks below take as long as the transfer
         return [to_device(value, device) for value in data]
     if isinstance(data, torch.Tensor) and data.device == device:
         return data

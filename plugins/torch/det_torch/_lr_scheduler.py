@@ -29,8 +29,8 @@ class LRScheduler:
         """Times at which det calls ``scheduler.step()``, without arguments and right after the optimizer stepped.
 
         With ``aggregation_frequency`` n, the optimizer steps at every n-th batch, and the scheduler then makes all
-        steps that became due since the last one. With ``frequency`` f, it steps at every f-th of the times that the mode
-        defines, counted since the trial began.
+        steps that became due since the last one. With ``frequency`` f, it steps at every f-th of the mode's times,
+        counted since the trial began.
         """
 
         STEP_EVERY_EPOCH = "STEP_EVERY_EPOCH"
