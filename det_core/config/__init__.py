@@ -1,4 +1,4 @@
-"""The experiment config: read it, check it, write it down again."""
+"""Parsing, validation and serialization of the experiment config."""
 
 from __future__ import annotations
 

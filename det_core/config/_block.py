@@ -1,4 +1,7 @@
-"""What every block of the config shares: unknown keys are errors, null means "not given"."""
+"""Base model of all config blocks.
+
+Unknown keys are errors. A key with the value null counts as missing.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 
 IGNORED = "Accepted for the sake of old configs; has no meaning here."
 Ignored = Annotated[T, Field(description=IGNORED)]
-"""A field of the container world; `ExperimentConfig.notices` names it when it is set."""
+"""Type of a field that concerns containers only. `ExperimentConfig.notices` names such a field when it is set."""
 
 
 class UnknownKey(NamedTuple):
-    """Stands in for the value of an unknown key, so that the error about it can suggest a known one."""
+    """Placeholder for the value of an unknown key. The error about the key uses it to suggest a known one."""
 
     known: tuple[str, ...]
 
@@ -42,7 +45,16 @@ class Block(BaseModel):
 
 
 def prepare(model: type[BaseModel], data: Mapping[str, Any], beside: Iterable[str] = ()) -> dict[str, Any]:
-    """Drop nulls, as the original did, and mark the keys that neither the model nor ``beside`` knows."""
+    """Remove nulls from the input of a model, and replace the values of unknown keys by `UnknownKey`.
+
+    Determined AI's original also treats null as missing. A model that allows extra keys, or has complex aliases, has
+    no unknown keys.
+
+    Args:
+        model: the model that will validate the input.
+        data: the input.
+        beside: keys that are known in addition to those of the model.
+    """
     given = {key: value for key, value in data.items() if value is not None}
     aliases = {field.validation_alias for field in model.model_fields.values()} - {None}
     if model.model_config.get("extra") == "allow" or any(not isinstance(alias, str) for alias in aliases):

@@ -1,4 +1,4 @@
-"""Single values that are given on the command line, as ``key.key=YAML``."""
+"""Config values given on the command line as ``key.key=YAML``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from det_core.config._yaml import from_yaml
 
 
 def assigned(assignments: Iterable[str], flag: str) -> dict[str, Any]:
-    """The mapping that assignments alone make.
+    """Return a new mapping that contains only the assigned values.
 
     Args:
-        assignments: each as for `change`.
-        flag: the option of the command line before each.
+        assignments: texts such as ``launcher.slots=2``.
+        flag: the command-line option that takes them, for error messages.
 
     Raises:
-        ConfigError: as for `change`.
+        ConfigError: one of the texts is not an assignment, or a key lies inside a value that is not a mapping.
     """
     mapping: dict[str, Any] = {}
     document = Document("the command line", mapping)
@@ -27,14 +27,15 @@ def assigned(assignments: Iterable[str], flag: str) -> dict[str, Any]:
 
 
 def change(document: Document, assignment: str, flag: str) -> None:
-    """Set one value of a mapping, and the mappings around it that are not there.
+    """Set one value of a document, and create the mappings around it where they are missing.
 
     Args:
-        assignment: such as ``launcher.slots=2``.
-        flag: the option of the command line before it.
+        document: the document, whose value is a mapping.
+        assignment: text such as ``launcher.slots=2``.
+        flag: the command-line option that takes it, for error messages.
 
     Raises:
-        ConfigError: it is none, or something on the way is no mapping.
+        ConfigError: the text is not an assignment, or the key lies inside a value that is not a mapping.
     """
     path, separator, text = assignment.partition("=")
     *owners, key = path.split(".")

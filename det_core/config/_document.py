@@ -1,4 +1,4 @@
-"""The content of a config, with what is needed to point at a place in it."""
+"""Content of a config file, with the line number of each value."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from det_core.errors import ConfigError, Problem
 
 Location = tuple[str | int, ...]
-"""Where a value stands: mapping keys and list indices from the root."""
+"""Path of a value in a document, as mapping keys and list indices from the root."""
 
 MAX_BYTES = 1 << 20
 
 
 @dataclass
 class Document:
-    """Plain JSON values and the line on which each stands; ``problems`` do not keep the rest from being checked."""
+    """JSON-compatible values and the line number of each.
+
+    Attributes:
+        file: name of the file, for error messages.
+        value: the content.
+        lines: line number of each value, >= 1. Values from the command line have none.
+        problems: problems that were found while reading. The rest of the document can still be checked.
+    """
 
     file: str
     value: Any = None
@@ -27,13 +34,13 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def problem(self, location: Location, message: str) -> Problem:
-        """A problem at the line of the value, or of the nearest value around it."""
+        """Return a problem at the line of the value, or at the line of the nearest enclosing value."""
         around = (location[:size] for size in range(len(location), -1, -1))
         line = next((self.lines[place] for place in around if place in self.lines), None)
         return Problem(self.file, line, format_location(location), message)
 
     def rename(self, owner: Location, old: str, new: str) -> None:
-        """Rename a key of the mapping at ``owner``; what is below keeps its lines."""
+        """Rename a key of the mapping at ``owner``. Its value and all values inside keep their line numbers."""
         mapping = self.value
         for part in owner:
             mapping = mapping[part]
@@ -44,15 +51,15 @@ class Document:
 
 
 def format_location(location: Location) -> str:
-    """``("bind_mounts", 0, "host_path")`` -> ``bind_mounts[0].host_path``."""
+    """Format a location, such as ``bind_mounts[0].host_path`` for ``("bind_mounts", 0, "host_path")``."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
 
 
 def read_text(path: Path) -> str:
-    """The text of a config file.
+    """Return the text of a config file.
 
     Raises:
-        ConfigError: it cannot be read, is too big to be a config, or is no UTF-8 text.
+        ConfigError: the file cannot be read, is larger than `MAX_BYTES`, or is not UTF-8 text.
     """
     try:
         with path.open("rb") as file:
@@ -73,10 +80,14 @@ def read_text(path: Path) -> str:
 
 
 def from_mapping(source: Mapping[str, Any], file: str) -> Document:
-    """A document of values that someone else has read, copied and made plain.
+    """Return a document with a JSON-compatible copy of a mapping. It has no line numbers.
+
+    Args:
+        source: the mapping.
+        file: name of the document in error messages.
 
     Raises:
-        ConfigError: a value has no form in JSON.
+        ConfigError: a value cannot be converted to JSON.
     """
     try:
         return Document(file, to_jsonable_python(source))
@@ -85,4 +96,5 @@ def from_mapping(source: Mapping[str, Any], file: str) -> Document:
 
 
 def refusal(file: Path | str, message: str, line: int | None = None) -> ConfigError:
+    """Return an error about a file as a whole, or about one of its lines."""
     return ConfigError(Problem(str(file), line, "", message))

@@ -1,4 +1,4 @@
-"""What a trial runs: a trial class, or a command line."""
+"""Entrypoint of a trial, which is a trial class or a command line."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ Entrypoint = Annotated[
 
 
 def is_command(entrypoint: str | tuple[str, ...] | None) -> bool:
-    """Whether the entrypoint is a command line, rather than a trial class ``module:Class`` or nothing."""
+    """Return whether the entrypoint is a command line. False for a trial class ``module:Class`` and for None."""
     return entrypoint is not None and not (isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint))

@@ -1,4 +1,4 @@
-"""The experiment config: every key that a file may hold, with its default."""
+"""Model of the experiment config, with all keys and their defaults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from det_core.config._settings import (
 
 
 class ExperimentConfig(Block):
-    """A complete, valid experiment config. Made by `load_config` and `parse_config`."""
+    """Complete, valid experiment config. `load_config` and `parse_config` create it."""
 
     name: str | None = None
     description: str | None = None
@@ -48,7 +48,7 @@ class ExperimentConfig(Block):
     perform_initial_validation: Flag = False
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     checkpoint_code: Flag = False
-    """Whether every checkpoint of a trial class holds a copy of the trial's code, under ``code/``."""
+    """Whether every checkpoint of a trial class contains a copy of the trial's code, under ``code/``."""
     checkpoint_storage: CheckpointStorageConfig | None = None
     max_restarts: Count = 5
     preemption_timeout: Count | None = None
@@ -62,7 +62,7 @@ class ExperimentConfig(Block):
     data: dict[str, Any] = Field(default_factory=dict)
     debug: Flag = False
     internal: dict[str, Any] | None = None
-    """What systems note for themselves; of it, only `script` means something here."""
+    """Notes of other systems. Only ``native.command`` is used here, by `script`."""
     bind_mounts: Ignored[tuple[BindMount, ...]] = ()
     data_layer: Ignored[dict[str, Any] | None] = None
     integrations: Ignored[dict[str, Any] | None] = None
@@ -80,27 +80,30 @@ class ExperimentConfig(Block):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What to tell the user once: legacy keys that were rewritten, and keys that mean nothing here."""
+        """Return messages to show to the user once, about rewritten legacy keys and about ignored keys."""
         ignored = ", ".join(_ignored_keys(self))
         return (*self._rewrites, *([f"these keys have no meaning here and are ignored: {ignored}"] if ignored else []))
 
     @property
     def script(self) -> tuple[str, ...]:
-        """``internal.native.command``: the path and the arguments of the script that called `create`; else empty."""
+        """Return the path and the arguments of the script that called `create`, from ``internal.native.command``.
+
+        The tuple is empty if no script called `create`.
+        """
         native = (self.internal or {}).get("native")
         command = native.get("command") if isinstance(native, dict) else None
         return tuple(map(str, command)) if isinstance(command, (list, tuple)) else ()
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON values, defaults included, in the form in which users write configs.
+        """Return the config as JSON-compatible values in the form in which users write it, defaults included.
 
-        Secrets are among them, each as text that hides itself from ``repr``; JSON and YAML show it.
+        Secrets are included as text that ``repr`` masks. JSON and YAML dumps show the real values.
         """
         whole: dict[str, Any] = mark(self.model_dump(mode="json"), self.model_dump())
         return whole
 
     def __eq__(self, other: object) -> bool:
-        # How the config was written does not count, and pydantic compares private attributes.
+        # Rewritten legacy keys must not make a difference. Pydantic would compare them, as private attributes.
         return isinstance(other, ExperimentConfig) and self.__dict__ == other.__dict__
 
     @field_validator("searcher")
@@ -147,7 +150,10 @@ def _problem(key: str, message: str) -> InitErrorDetails:
 
 
 def _is_set(block: BaseModel, name: str) -> bool:
-    """Whether the value is not the default; a dumped config, which has every key, says the same as its file did."""
+    """Return whether a field differs from its default.
+
+    The result is the same for a config file and for its dump, which contains every key.
+    """
     return bool(getattr(block, name) != type(block).model_fields[name].get_default(call_default_factory=True))
 
 

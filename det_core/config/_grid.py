@@ -1,4 +1,4 @@
-"""Hyperparameters as the points of a grid."""
+"""Grid points of a hyperparameter space."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _Path = tuple[str, ...]
 
 
 def grid_points(hyperparameters: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every combination of the points of each hyperparameter; the last by name varies fastest.
+    """Return every combination of the points of all hyperparameters.
 
-    Equal points of a hyperparameter count once.
+    Hyperparameters are ordered by name, and the last one varies fastest. Equal points of a hyperparameter count once.
 
     Args:
-        hyperparameters: as of `sample_hyperparameters`.
+        hyperparameters: ``ExperimentConfig.hyperparameters``, or the same mapping as a config file contains it.
 
     Raises:
-        pydantic_core.PydanticCustomError: a range has no ``count``; names it.
+        pydantic_core.PydanticCustomError: a range has no ``count``. The message names the hyperparameter.
     """
     space = space_of(hyperparameters)
     axes = dict(_axes(space))
@@ -35,12 +35,19 @@ def grid_points(hyperparameters: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def grid_axes(hyperparameters: Mapping[str, Any]) -> dict[str, int]:
-    """How many points each hyperparameter has, nested ones by dotted name. Raises as `grid_points`."""
+    """Return the number of points of each hyperparameter. Nested hyperparameters have dotted names.
+
+    Args:
+        hyperparameters: ``ExperimentConfig.hyperparameters``, or the same mapping as a config file contains it.
+
+    Raises:
+        pydantic_core.PydanticCustomError: a range has no ``count``. The message names the hyperparameter.
+    """
     return {".".join(path): len(points) for path, points in _axes(space_of(hyperparameters))}
 
 
 def _axes(space: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[_Path, Sequence[Any]]]:
-    """Each hyperparameter's path, and its points."""
+    """Yield the path and the distinct points of each hyperparameter."""
     for name, choice in space.items():
         if isinstance(choice, Mapping):
             yield from _axes(choice, (*path, name))
@@ -55,7 +62,7 @@ def _axes(space: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[_Path, S
 
 
 def _place(space: Mapping[str, Any], chosen: Mapping[_Path, Any], path: _Path = ()) -> dict[str, Any]:
-    """The values by path as a mapping of the space's form."""
+    """Return a mapping of the same nested form as ``space``, with the chosen value of each hyperparameter."""
     return {
         name: _place(choice, chosen, (*path, name)) if isinstance(choice, Mapping) else chosen[(*path, name)]
         for name, choice in space.items()

@@ -1,4 +1,4 @@
-"""Hyperparameters: what a search may choose from, and how a random trial chooses."""
+"""Models of hyperparameters, and random sampling of their values."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from det_core.config._block import Block, Number, Positive, Whole
 
 
 class _Fixed(Block):
-    """Not a number to scale."""
+    """Base of hyperparameters whose values are not scaled."""
 
     def scale(self, value: Any, factor: float) -> Any:
         return value
 
 
 class Const(_Fixed):
-    """Always the same value. A bare literal means this."""
+    """Hyperparameter with a single value. A bare literal in the config is short for it."""
 
     type: Literal["const"] = "const"
     val: Any = None
@@ -46,7 +46,7 @@ class Const(_Fixed):
 
 
 class Categorical(_Fixed):
-    """One of ``vals``, all equally likely."""
+    """Choice among the items of ``vals``, all equally likely."""
 
     type: Literal["categorical"]
     vals: Annotated[tuple[Any, ...], Field(min_length=1)]
@@ -59,7 +59,7 @@ class Categorical(_Fixed):
 
 
 class _Range(Block):
-    """``minval <= maxval``; ``count`` is how many points a grid takes."""
+    """Base of numeric ranges, with ``minval <= maxval``. ``count`` is the number of points in a grid."""
 
     minval: Number
     maxval: Number
@@ -76,7 +76,7 @@ class _Range(Block):
         return maxval
 
     def _spread(self, count: int) -> Sequence[float]:
-        """``count`` numbers, evenly from minval to maxval; their middle if it is one."""
+        """Return ``count`` evenly spaced numbers from minval to maxval. A single number is their midpoint."""
         if count == 1:
             return [self.minval + (self.maxval - self.minval) / 2]
         step = (self.maxval - self.minval) / (count - 1)
@@ -84,7 +84,7 @@ class _Range(Block):
 
 
 class Int(_Range):
-    """A whole number between minval and maxval, both included."""
+    """Integer between minval and maxval, both included."""
 
     type: Literal["int"]
     minval: Whole
@@ -106,7 +106,7 @@ class Int(_Range):
 
 
 class Double(_Range):
-    """A number between minval and maxval."""
+    """Number between minval and maxval, uniformly distributed."""
 
     type: Literal["double"]
 
@@ -121,7 +121,7 @@ class Double(_Range):
 
 
 class Log(_Range):
-    """``base`` to the power of a number between minval and maxval."""
+    """Power of ``base`` whose exponent is between minval and maxval, uniformly distributed."""
 
     type: Literal["log"]
     base: Annotated[Number, Field(gt=0)]
@@ -157,7 +157,7 @@ def _counted(choice: _Range) -> int:
 
 
 def _divide(number: int, by: int) -> int:
-    """The nearest whole number; halves go away from zero."""
+    """Divide and round to the nearest integer. Halves round away from zero."""
     nearest = (2 * abs(number) + by) // (2 * by)
     return nearest if number >= 0 else -nearest
 
@@ -183,7 +183,7 @@ def _named(name: str) -> str:
 
 HyperparameterName = Annotated[str, AfterValidator(_named)]
 
-# What the discriminator says, for readers of the JSON schema.
+# The JSON schema cannot express the discriminator function, so these equivalents describe its cases.
 _NESTED: JsonDict = {"properties": {"type": False}}
 _LITERAL = {"type": ["null", "boolean", "number", "string", "array"]}
 
@@ -199,28 +199,28 @@ else:
             Discriminator(_form),
         ],
     )
-"""A choice, a mapping of hyperparameters (one without the key ``type``), or a bare literal."""
+"""Type of a hyperparameter, which is a choice, a nested mapping without the key ``type``, or a bare literal."""
 
 _ADAPTER: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[HyperparameterName, Hyperparameter])
 
 
 def sample_hyperparameters(hyperparameters: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
-    """Choose the values of one random trial.
+    """Sample the values of one random trial.
 
     Args:
-        hyperparameters: ``ExperimentConfig.hyperparameters``, or the same as a config holds it.
-        rng: where the choices come from; the same state gives the same values.
+        hyperparameters: ``ExperimentConfig.hyperparameters``, or the same mapping as a config file contains it.
+        rng: random number generator. The same state gives the same values.
     """
     return _sample(space_of(hyperparameters), rng)
 
 
 def space_of(hyperparameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Nested mappings of choices, from the same as a config holds it."""
+    """Return nested mappings of choices for hyperparameters as a config file contains them."""
     return _ADAPTER.validate_python(hyperparameters)
 
 
 def _sample(space: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
-    # By name: the order in which a database returns the keys must not change the trial.
+    # Sampled in order of name, because the order in which a database returns the keys must not change the trial.
     chosen = {
         name: _sample(space[name], rng) if isinstance(space[name], Mapping) else space[name].sample(rng)
         for name in sorted(space)
@@ -236,14 +236,15 @@ def explore_hyperparameters(
     resample_probability: float,
     perturb_factor: float,
 ) -> dict[str, Any]:
-    """Values near those of another trial, as population based training tries them.
+    """Return values near those of another trial, for the explore step of population based training.
 
     Args:
-        hyperparameters: as of `sample_hyperparameters`.
-        chosen: the other trial's.
-        rng: where the choices come from.
-        resample_probability: of each value to be sampled anew, 0 to 1.
-        perturb_factor: every other number is multiplied by 1 plus or minus this, within its range.
+        hyperparameters: ``ExperimentConfig.hyperparameters``, or the same mapping as a config file contains it.
+        chosen: values of the other trial.
+        rng: random number generator.
+        resample_probability: probability that a value is sampled again, 0 to 1.
+        perturb_factor: numbers that are not sampled again are multiplied by ``1 - perturb_factor`` or
+            ``1 + perturb_factor``, and clipped to their range.
     """
     factors = (1 - perturb_factor, 1 + perturb_factor)
 

@@ -1,7 +1,7 @@
-"""What old configs say in other words.
+"""Conversion of configs that were written for old releases of Determined AI.
 
-Those of release 0.12 counted in steps, each of ``batches_per_step`` batches, and named search methods that are gone;
-in release 0.38 adaptive_asha measured time by a metric.
+Configs of release 0.12 count in steps of ``batches_per_step`` batches each, and name search methods that no longer
+exist. In release 0.38, adaptive_asha measures time by a metric.
 """
 
 from __future__ import annotations
@@ -27,21 +27,24 @@ def modernize(document: Document) -> tuple[str, ...]:
     """Rewrite an old config in place.
 
     Returns:
-        What to tell the user about it, a notice for each kind of change.
+        Messages to show to the user, one for each kind of change.
     """
     _store_where_none_is_named(document)
     return (*_name_method(document), *_measure_length(document), *_count_in_batches(document))
 
 
 def _store_where_none_is_named(document: Document) -> None:
-    """A block that only says how many checkpoints are kept left the store to the cluster."""
+    """Add the default store to a ``checkpoint_storage`` block that contains numbers of checkpoints only.
+
+    Such a block relied on the storage of the cluster.
+    """
     block = document.value.get("checkpoint_storage")
     if isinstance(block, dict) and block.keys() <= _KEPT:
         document.value["checkpoint_storage"] = {**default_storage(), **block}
 
 
 def _name_method(document: Document) -> tuple[str, ...]:
-    """Choose the asynchronous methods instead of those that made trials wait for each other."""
+    """Replace the synchronous search methods, where trials wait for each other, by asynchronous ones."""
     searcher = _searcher(document)
     old = searcher.get("name")
     if not isinstance(old, str) or old not in _METHODS:
@@ -52,7 +55,10 @@ def _name_method(document: Document) -> tuple[str, ...]:
 
 
 def _measure_length(document: Document) -> tuple[str, ...]:
-    """Make ``max_time`` of a ``time_metric`` the length of trials; such a search stopped trials for good."""
+    """Rename ``max_time`` to ``max_length``, in the unit that ``time_metric`` names.
+
+    ``stop_once`` becomes true by default, because such a search stopped trials permanently.
+    """
     searcher = _searcher(document)
     if "max_time" not in searcher or "max_length" in searcher:
         return ()
@@ -70,10 +76,11 @@ def _searcher(document: Document) -> dict[str, Any]:
 
 
 def _count_in_batches(document: Document) -> tuple[str, ...]:
-    """Turn steps into batches.
+    """Convert steps to batches.
 
-    A config counts in steps if it has ``batches_per_step`` or a searcher's length in steps; elsewhere a bare
-    number is a length without a unit. A key is not renamed over another; it is left as unknown.
+    A config counts in steps if it has ``batches_per_step`` or a searcher's length in steps. In other configs a bare
+    number is a length without a unit. An old key is left unchanged if the new key also exists. Validation then
+    reports it as unknown.
     """
     config = document.value
     searcher = _searcher(document)
@@ -82,7 +89,7 @@ def _count_in_batches(document: Document) -> tuple[str, ...]:
         return ()
     batches = config.get("batches_per_step", _DEFAULT_BATCHES_PER_STEP)
     if type(batches) is not int or batches < 1:
-        batches = 1  # an error about scheduling_unit comes with all others
+        batches = 1  # validation reports the wrong scheduling_unit later, with all other problems
     if "batches_per_step" in config and "scheduling_unit" not in config:
         document.rename((), "batches_per_step", "scheduling_unit")
     for old in steps:

@@ -1,4 +1,4 @@
-"""How long to train, or how often to do something: batches, records or epochs."""
+"""Lengths of training and of periods, in batches, records or epochs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 
 class Unit(str, Enum):
+    """Unit of a `Length`."""
+
     BATCHES = "batches"
     RECORDS = "records"
     EPOCHS = "epochs"
@@ -18,11 +20,13 @@ class Unit(str, Enum):
 
 @dataclass(frozen=True)
 class Length:
-    """``{"batches": 100}``, ``{"records": 6400}``, ``{"epochs": 3}``, or a bare 100 that the trial's code interprets.
+    """Length such as ``{"batches": 100}``, ``{"records": 6400}``, ``{"epochs": 3}`` or 100.
+
+    The trial's code decides on the unit of a bare number.
 
     Args:
-        value: how many, >= 0.
-        unit: of what; None = no unit.
+        value: number of units, >= 0.
+        unit: the unit, or None for a bare number.
     """
 
     value: int
@@ -30,10 +34,10 @@ class Length:
 
     @classmethod
     def parse(cls, source: Any) -> Length:
-        """Read what a config holds.
+        """Return the length that a config value describes.
 
         Raises:
-            ValueError: ``source`` is no length.
+            ValueError: ``source`` is not a length.
         """
         if isinstance(source, Length):
             return source
@@ -54,15 +58,17 @@ class Length:
         return cls(value, unit)
 
     def dump(self) -> int | dict[str, int]:
-        """As a config holds it."""
+        """Return the length in the form in which users write it in a config."""
         return {self.unit.value: self.value} if self.unit else self.value
 
     def to_batches(self, *, records_per_batch: int, batches_per_epoch: int) -> int:
-        """In batches; records round down, but not to 0 batches, and no unit means batches.
+        """Return the length in batches. A bare number counts as batches.
+
+        Records are rounded down to whole batches, but not to 0 batches unless the length is 0.
 
         Args:
             records_per_batch: the global batch size.
-            batches_per_epoch: batches that each worker trains per pass over the data.
+            batches_per_epoch: number of batches that each worker trains in one pass over the data.
         """
         match self.unit:
             case Unit.RECORDS:
@@ -96,4 +102,4 @@ def _not_zero(length: Length) -> Length:
 
 
 PositiveLength = Annotated[Length, AfterValidator(_not_zero)]
-"""For config models: a length of at least 1."""
+"""Type of a config field that takes a length of at least 1."""
