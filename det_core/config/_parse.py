@@ -1,4 +1,4 @@
-"""From a file, text or mapping to an `ExperimentConfig`."""
+"""Parsing and validation of experiment configs from files, texts and mappings."""
 
 from __future__ import annotations
 
@@ -19,22 +19,30 @@ from det_core.errors import ConfigError, Problem
 
 
 def load_config(path: str | Path, changes: Sequence[str] = ()) -> ExperimentConfig:
-    """Read and check a YAML file; ``changes`` and errors as for `parse_config`."""
+    """Read and validate a YAML file.
+
+    Args:
+        path: the file.
+        changes: values that replace those of the file, each as ``key.key=YAML``.
+
+    Raises:
+        ConfigError: the file cannot be read, or the config is wrong. The error lists every problem.
+    """
     return parse_config(read_text(Path(path)), filename=str(path), changes=changes)
 
 
 def parse_config(
     source: str | Mapping[str, Any], *, filename: str = "<config>", changes: Sequence[str] = ()
 ) -> ExperimentConfig:
-    """Check a config, with the models of the plugins that it selects.
+    """Validate a config, with the models of the plugins that it selects.
 
     Args:
-        source: YAML text, or what it stands for.
-        filename: what messages call it.
-        changes: values that stand instead of its own, each as ``key.key=YAML``.
+        source: YAML text, or the mapping that it describes.
+        filename: name of the config in messages.
+        changes: values that replace those of the config, each as ``key.key=YAML``.
 
     Raises:
-        ConfigError: lists every problem, with its line if ``source`` is text.
+        ConfigError: the config is wrong. The error lists every problem, with line numbers if ``source`` is text.
     """
     document = from_yaml(source, filename) if isinstance(source, str) else from_mapping(source, filename)
     if not isinstance(document.value, dict):
@@ -62,7 +70,7 @@ def _validate(document: Document) -> ExperimentConfig:
 
 
 def _unrecordable(document: Document, value: Any, location: Location = ()) -> Iterator[Problem]:
-    """Yield a problem for each number that the recorded config could hold as null only."""
+    """Yield a problem for each number that is NaN or infinite, because JSON would record it as null."""
     if isinstance(value, float) and not math.isfinite(value):
         yield document.problem(
             location,

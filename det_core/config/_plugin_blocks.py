@@ -1,4 +1,4 @@
-"""The blocks that select a plugin: the keys that all plugins of the kind share, and the plugin's own options."""
+"""Config blocks that select a plugin, with common keys and with the plugin's own options."""
 
 from __future__ import annotations
 
@@ -26,23 +26,28 @@ from det_core.plugins import registry
 
 
 class NoOptions(Block):
-    """The options of a plugin that takes none."""
+    """Options of a plugin that takes no options."""
 
 
 class Referring(BaseModel):
-    """Recorded options, which were valid, with references for the secrets among them. The plugin does not see them."""
+    """Recorded options in which references replace the secrets.
+
+    They were valid when they were recorded, and are not validated again. The plugin does not receive them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
 class PluginBlock(Block):
-    """A block whose ``tag`` key names a plugin; users write the plugin's options beside it.
+    """Block that selects a plugin by name. Users write the plugin's options beside the name.
 
     The plugin is looked up whenever a block is validated, never when this module is imported.
     """
 
     kind: ClassVar[str]
+    """Kind of the plugins, as in the plugin registry."""
     tag: ClassVar[str]
+    """Key whose value is the plugin's name."""
 
     @model_validator(mode="before")
     @classmethod
@@ -55,7 +60,10 @@ class PluginBlock(Block):
 
     @classmethod
     def options_model(cls, name: str | None) -> type[BaseModel]:
-        """The model of what the plugin reads from the block.
+        """Return the model of a plugin's options.
+
+        Args:
+            name: name of the plugin, or None for no plugin.
 
         Raises:
             PluginError: there is no such plugin, or it cannot be imported.
@@ -80,7 +88,7 @@ class PluginBlock(Block):
         if any(SECRET_REFERENCE.search(text) for _, text in texts(options)):
             return Referring.model_validate(options)
         model = cls.options_model(info.data[cls.tag])
-        # A model that says nothing about unknown keys refuses them too: most of them are misspelt.
+        # A model that does not configure extra keys refuses them too, because most unknown keys are typing errors.
         extra: Literal["forbid"] | None = None if "extra" in model.model_config else "forbid"
         common = cls.model_fields.keys() - {"options"}
         return model.model_validate(prepare(model, options, beside=common), extra=extra)
@@ -93,7 +101,7 @@ class PluginBlock(Block):
 
 
 class CheckpointStorageConfig(PluginBlock):
-    """Where checkpoints go, and how many are kept when the experiment ends."""
+    """Storage of checkpoints, and the number of checkpoints to keep when the experiment ends."""
 
     kind = "storage"
     tag = "type"
@@ -106,7 +114,7 @@ class CheckpointStorageConfig(PluginBlock):
 
 
 class SearcherConfig(PluginBlock):
-    """Which trials there are, and how long each trains."""
+    """Search method, which creates trials and decides on the length of their training."""
 
     kind = "search_method"
     tag = "name"
@@ -120,17 +128,20 @@ class SearcherConfig(PluginBlock):
 
     @property
     def max_length(self) -> Length | None:
-        """The search method's option of this name; None if it has none, or a command does without."""
+        """Return the option ``max_length`` of the search method.
+
+        None if the method has no such option, or if a command omits it.
+        """
         return getattr(self.options, "max_length", None)
 
     @property
     def unit(self) -> Unit | None:
-        """Of every length that the search method hands out; None = the trial's code knows."""
+        """Return the unit of all lengths that the search method requests. None if the trial's code decides on it."""
         return self.max_length.unit if self.max_length else getattr(self.options, "unit", None)
 
 
 class LauncherConfig(PluginBlock):
-    """Where the processes of a trial start."""
+    """Launcher, which starts the processes of trials."""
 
     kind = "launcher"
     tag = "type"
@@ -140,7 +151,10 @@ class LauncherConfig(PluginBlock):
 
 
 class DistributedConfig(PluginBlock):
-    """How the workers of one trial talk; ``timeout`` is in seconds, null = wait for a live peer forever."""
+    """Communication between the workers of a trial.
+
+    ``timeout`` is the number of seconds to wait for a live peer. Null means no limit.
+    """
 
     kind = "backend"
     tag = "backend"

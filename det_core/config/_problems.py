@@ -1,4 +1,4 @@
-"""Turns what pydantic found into problems: what was wrong, what was expected, what to do next."""
+"""Translation of pydantic's validation errors to problems with a location, a cause and a remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from det_core.interfaces.secrets import MASK, texts
 
 _SHOWN = 60
 
-# Type of pydantic's error -> what was expected; {words} come from the error's context.
+# Expected input by type of pydantic error. Words in {braces} come from the error's context.
 _EXPECTED = {
     "bool_type": "true or false; write it without quotes",
     "int_type": "a whole number; write its digits without quotes",
@@ -42,7 +42,14 @@ _EXPECTED = {
 
 
 def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
-    """One problem per place; where several alternatives were refused, one that names them all."""
+    """Yield one problem per location and cause.
+
+    If a value was refused by several alternatives of a union, the problem lists the remedies of all of them.
+
+    Args:
+        error: the validation error.
+        document: the document that was validated. Its secrets are masked in the messages.
+    """
     found: dict[tuple[Location, str], dict[str, None]] = {}
     secrets = {text for location, text in texts(document.value) if text and is_secret(location)}
     for details in error.errors(include_url=False):
@@ -54,12 +61,21 @@ def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
 
 
 def explain_block(error: ValidationError, name: str, value: Any) -> str:
-    """The problems of one block of a config that has no file, in one line."""
+    """Return the problems of a config block that has no file, in one line.
+
+    Args:
+        error: the validation error.
+        name: name of the block in messages.
+        value: the block that was validated.
+    """
     return "; ".join(str(problem) for problem in explain(error, Document(name, value)))
 
 
 def _locate(details: ErrorDetails, value: Any) -> Location:
-    """The place in the user's file: pydantic's, without the names of alternatives and of our own models' parts."""
+    """Return the location in the user's file.
+
+    Pydantic's location also contains names of union alternatives and of model fields that the file does not have.
+    """
     location: list[str | int] = []
     tag = [details["ctx"]["discriminator"].strip("'")] if details["type"] == "union_tag_invalid" else []
     for part in (*details["loc"], *tag):
@@ -72,7 +88,7 @@ def _locate(details: ErrorDetails, value: Any) -> Location:
 
 
 def _explain(details: ErrorDetails, location: Location, secrets: Collection[str]) -> tuple[str, str]:
-    """What is wrong, and what to do about it."""
+    """Return the cause of an error, which may be empty, and its remedy."""
     kind, context = details["type"], details.get("ctx", {})
     value = context.get("tag", details["input"])
     if kind == "missing":
@@ -82,7 +98,7 @@ def _explain(details: ErrorDetails, location: Location, secrets: Collection[str]
     if kind in _EXPECTED:
         return _seen(value, location), "expected " + _EXPECTED[kind].format(**context)
     message = str(context.get("error", details["msg"])).replace("Input should be", "expected")
-    for secret in secrets if "error" in context else ():  # a plugin's own words may quote it
+    for secret in secrets if "error" in context else ():  # a plugin's own error message may quote a secret
         message = message.replace(secret, MASK)
     if isinstance(value, (Mapping, list)):
         return "", message

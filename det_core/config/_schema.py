@@ -1,4 +1,4 @@
-"""The JSON schema of the experiment config, for editors."""
+"""JSON schema of the experiment config, for editors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from det_core.plugins import registry
 
 
 def config_schema() -> dict[str, Any]:
-    """The schema, in which each block that selects a plugin has one variant per installed plugin."""
+    """Return the JSON schema. Each block that selects a plugin has one variant per installed plugin."""
     schema = ExperimentConfig.model_json_schema()
     definitions = schema["$defs"]
     for block in PLUGIN_BLOCKS:
@@ -25,14 +25,14 @@ def config_schema() -> dict[str, Any]:
             "description": core["description"],
             "oneOf": [{"$ref": f"#/$defs/{variant}"} for variant in variants],
         }
-    del definitions["BaseModel"]  # the type of the options before a plugin is chosen
+    del definitions["BaseModel"]  # type of the options while no plugin is chosen
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def _variant(block: type[PluginBlock], core: dict[str, Any], name: str | None) -> dict[str, Any]:
     own = _options_schema(block, name)
     common = {key: value for key, value in core["properties"].items() if key != "options"}
-    # Only the default plugin is chosen without being named.
+    # Users may omit the name of the default plugin only.
     tag = [] if block.model_fields[block.tag].default == name else [block.tag]
     required = {*core["required"], *own.get("required", ())} - {"options", block.tag}
     return {
@@ -49,4 +49,4 @@ def _options_schema(block: type[PluginBlock], name: str | None) -> dict[str, Any
     try:
         return block.options_model(name).model_json_schema(ref_template=place)
     except PluginError:
-        return {"additionalProperties": True}  # its warning is the registry's; the other plugins still count
+        return {"additionalProperties": True}  # the registry has warned; one broken plugin must not prevent the schema

@@ -1,7 +1,8 @@
-"""What in a config is a secret, and how it is kept from eyes that need not see it.
+"""Detection and masking of secrets in a config.
 
-A secret is what a plugin's model declares as one (`pydantic.SecretStr`), and text under a key that is named like
-one. Hyperparameters, labels and the searcher's options have no secrets: they are the record's subject.
+A secret is a value that a plugin's model declares as `pydantic.SecretStr` or `pydantic.SecretBytes`, or text under a
+key whose name suggests a secret. Hyperparameters, labels and the searcher's options never count as secrets, because
+users need to see them in results.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ _NAME = re.compile(
     r"(access|account|api|private)_?key|secret|passw|connection_string|credential|(^|_)auth(_|$)|token$", re.I
 )
 _OPEN = {"hyperparameters", "labels", "name", "description", "entrypoint", "searcher"}
-"""Top-level keys below which a name means nothing."""
+"""Top-level keys whose content never counts as secret, whatever its keys are called."""
 _VARIABLES = "environment_variables"
 
 
 def is_secret(location: Location) -> bool:
-    """Whether a message about this value must not repeat it."""
+    """Return whether messages must not quote the value at this location."""
     return _VARIABLES in location or _named(location)
 
 
 def _named(location: Location) -> bool:
-    """Whether one of the keys that lead to a value is named like a secret."""
+    """Return whether the name of a key in the location suggests a secret."""
     return any(isinstance(part, str) and _NAME.search(part) for part in location)
 
 
 def mark(plain: Any, typed: Any, location: Location = ()) -> Any:
-    """A copy in which every secret is a `Secret`.
+    """Return a copy in which every secret is a `Secret`.
 
     Args:
-        plain: JSON values; pydantic has masked what it knows to be secret.
-        typed: the same with Python values.
-        location: where it stands in the config.
+        plain: JSON-compatible values. Pydantic has masked the secrets that it knows.
+        typed: the same values as Python objects.
+        location: location of the values in the config.
     """
     if location[:1] and location[0] in _OPEN:
         return plain
@@ -71,9 +72,13 @@ def _mark_text(text: str, location: Location) -> str:
 
 
 def replace_texts(source: str, known: Mapping[str, str]) -> str:
-    """YAML or JSON in which some texts, wherever they stand, are replaced; comments are lost, too.
+    """Replace texts anywhere in a YAML or JSON document. Comments are lost.
 
-    What has none of them, or is no YAML, stays as it is.
+    A source without these texts, or one that is not YAML, is returned unchanged.
+
+    Args:
+        source: the document.
+        known: replacements by text. Only whole scalar values are replaced.
     """
     try:
         value = from_yaml(source, "").value if known else None
@@ -87,7 +92,7 @@ def replace_texts(source: str, known: Mapping[str, str]) -> str:
 
 
 def shown(value: Any, location: Location) -> Any:
-    """A value for ``repr``, without what is named like a secret."""
+    """Return a copy of a value for ``repr``, in which text under keys that suggest a secret is masked."""
     if location[:1] and location[0] in _OPEN:
         return value
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The plain blocks of the experiment config."""
+"""Config blocks without plugins."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BindMount(Block):
 
 
 class EnvironmentVariables(Block):
-    """``KEY=VALUE`` strings by the device that trains; a plain list is for all devices."""
+    """Environment variables as ``KEY=VALUE`` strings, by device. A plain list applies to all devices."""
 
     cpu: _Variables = ()
     cuda: _Variables = ()
@@ -39,12 +39,12 @@ class EnvironmentVariables(Block):
     def _spread(cls, data: Any) -> Any:
         if isinstance(data, list):
             return dict.fromkeys(cls.model_fields, data)
-        if isinstance(data, dict) and "gpu" in data:  # what releases before 0.17 called cuda
+        if isinstance(data, dict) and "gpu" in data:  # name of cuda in releases before 0.17
             return {"cuda": data["gpu"], **{device: value for device, value in data.items() if device != "gpu"}}
         return data
 
     def for_device(self, device: Literal["cpu", "cuda", "rocm"]) -> dict[str, str]:
-        """What to add to the environment of a process that trains on this device."""
+        """Return the environment variables of a process that trains on this device."""
         pairs: tuple[str, ...] = getattr(self, device)
         return dict(pair.split("=", 1) for pair in pairs)
 
@@ -93,13 +93,16 @@ class ProfilingConfig(Block):
 
 
 class ReproducibilityConfig(Block):
-    """The seed is the time of submission unless given; it is part of the dumped config, so a resumed one keeps it."""
+    """Random seed of the experiment, by default the time of submission.
+
+    The dumped config contains the seed, so a resumed experiment keeps it.
+    """
 
     experiment_seed: Annotated[Count, Field(le=2**32 - 1)] = Field(default_factory=lambda: int(time.time()) % 2**32)
 
 
 class ResourcesConfig(Block):
-    """``slots_per_trial: 0`` trains on the CPU."""
+    """Slots of the experiment. With ``slots_per_trial: 0``, trials train on the CPU."""
 
     slots_per_trial: Count = 1
     max_slots: Count | None = None

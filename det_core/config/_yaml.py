@@ -1,4 +1,7 @@
-"""YAML to plain values, keeping line numbers; only what JSON can say, and nothing that blows up."""
+"""YAML parser that keeps line numbers.
+
+It accepts JSON-compatible values only, and limits the size of the result.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,21 @@ MAX_VALUES = 100_000
 MAX_DEPTH = 100
 
 _SURPRISING = re.compile(r"[-+]?0[0-9_]+|.*:.*")
-"""YAML 1.1 numbers that look like text, such as 16:9, or like another number, such as 010."""
+"""Pattern of YAML 1.1 numbers that look like text, such as 16:9, or like another number, such as 010."""
 
 _TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads scalars as other YAML readers do."""
+    """Loader that resolves scalars as most YAML parsers other than PyYAML do."""
 
 
-# Dates stay text, as in JSON.
+# Dates remain text, as in JSON.
 _Loader.yaml_implicit_resolvers = {
     first: [rule for rule in rules if rule[0] != _TAG + "timestamp"]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-# PyYAML takes 1e-3 for text, since YAML 1.1 wants a dot and a sign; every other reader says number.
+# PyYAML reads 1e-3 as text, because YAML 1.1 requires a dot and a sign. Other parsers read it as a number.
 _Loader.add_implicit_resolver(
     _TAG + "float", re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
 )
@@ -37,8 +40,12 @@ _Loader.add_implicit_resolver(
 def from_yaml(text: str, file: str) -> Document:
     """Parse one YAML document.
 
+    Args:
+        text: the document.
+        file: name of the document in error messages.
+
     Raises:
-        ConfigError: a syntax error, a tag, or aliases or nesting beyond all measure.
+        ConfigError: the document has a syntax error or a tag, or exceeds `MAX_BYTES`, `MAX_VALUES` or `MAX_DEPTH`.
     """
     if len(text) > MAX_BYTES:
         raise refusal(file, f"the text has more than {MAX_BYTES} characters; expected an experiment config")
@@ -62,7 +69,10 @@ def from_yaml(text: str, file: str) -> Document:
 
 
 class _Builder:
-    """Turns YAML nodes into values. An alias is built anew wherever it stands, so their count is limited."""
+    """Converter of YAML nodes to values.
+
+    Every use of an alias creates a copy of its value, so the total number of values is limited.
+    """
 
     _SCALARS = frozenset(_TAG + name for name in ("null", "bool", "int", "float", "str"))
 
