@@ -1,4 +1,4 @@
-"""The Core API: everything a training process needs to report, checkpoint and be preempted."""
+"""Core API, with which a training process reports metrics, saves checkpoints and reacts to preemption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Saving and restoring checkpoints: the store and the record kept in agreement, and all ranks with each other."""
+"""Saving and restoring of checkpoints.
+
+Checkpoint storage and the tracking store stay consistent with each other, and all ranks have the same outcome.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +28,20 @@ _log = logging.getLogger("det.core")
 
 
 class DownloadMode(str, Enum):
-    """How the workers of one host get a checkpoint."""
+    """Way in which the workers of one host download a checkpoint."""
 
     LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
-    """All of them call; the one of local rank 0 gets what any of them selects, and all wait for it."""
+    """All workers of the host call. Local rank 0 downloads the files that any of them selects, and all wait for it."""
     NoSharedDownload = "NO_SHARED_DOWNLOAD"
-    """Any of them may call, and gets what it selects by itself."""
+    """Any worker may call, and downloads the files that it selects itself."""
 
 
 class CheckpointContext:
-    """Saves and restores directories under a random id.
+    """Interface to save and restore checkpoints, which are directories with a random id.
 
-    A checkpoint is visible only once it is complete, and your own directories are never changed. Arguments are
-    checked before the first byte moves. Where several ranks call together, either all of them succeed, or all of
-    them raise and nothing is visible: those that did nothing wrong raise `RankFailed`.
+    A checkpoint is visible only once it is complete. Your own directories are never changed. Arguments are checked
+    before any file is stored. If several ranks call together, either all of them succeed, or all of them raise and
+    the checkpoint does not become visible. Ranks without an error of their own raise `RankFailed`.
     """
 
     def __init__(
@@ -71,24 +74,26 @@ class CheckpointContext:
         """Store the contents of a directory.
 
         Args:
-            ckpt_dir: an existing directory; it is only read. None with ``shard``: this rank has nothing to store.
-            metadata: JSON-able; under a runner it must have the integer ``steps_completed``. With ``shard``, that of
-                all ranks is united: mappings recursively, and what several ranks pass must be equal.
-            shard: False: only the chief calls. True: all ranks call, and the checkpoint is the union of their
-                directories. A directory that several ranks pass is stored once, unless with a selector; a file
-                that several ranks have must be the same on all.
-            selector: takes a path relative to the directory (empty directories end in ``/``) and says
-                whether to store it. The checkpoint always gets a ``metadata.json``.
+            ckpt_dir: an existing directory, which is only read. With ``shard``, None means that this rank has
+                nothing to store.
+            metadata: JSON-compatible mapping. Under a runner it must have the integer ``steps_completed``. With
+                ``shard``, the mappings of all ranks are merged recursively, and values that several ranks pass must
+                be equal.
+            shard: if False, only the chief calls. If True, all ranks call, and the checkpoint is the union of their
+                directories. A directory that several ranks pass is stored once, unless they pass a selector. A file
+                that several ranks have must be the same on all of them.
+            selector: takes a path relative to the directory and returns whether to store it. Paths of empty
+                directories end in ``/``. The checkpoint always gets a ``metadata.json``.
 
         Returns:
             The checkpoint's storage id.
 
         Raises:
-            RuntimeError: a wrong rank calls, there is nothing to store, or the ranks' files or metadata conflict.
-            ValueError: ``metadata`` or ``ckpt_dir`` is not as described; nothing was stored.
-            TypeError: JSON cannot hold the metadata.
-            StorageError: the storage refused, or a file changed meanwhile; nothing is visible.
-            RankFailed: one of these on another rank.
+            RuntimeError: the wrong rank calls, there is nothing to store, or the ranks' files or metadata conflict.
+            ValueError: ``metadata`` or ``ckpt_dir`` is not as described. Nothing was stored.
+            TypeError: the metadata is not JSON-compatible.
+            StorageError: the storage failed, or a file changed during the upload. No checkpoint is visible.
+            RankFailed: another rank raised one of these errors.
         """
         group = self._savers("upload", shard)
         given = group.together(lambda: (saving.plain(metadata), saving.offer(ckpt_dir, selector, shard=shard)))
@@ -104,11 +109,17 @@ class CheckpointContext:
     def store_path(
         self, metadata: Mapping[str, Any] | None = None, *, shard: bool = False
     ) -> Iterator[tuple[Path, str]]:
-        """Yield (an empty directory to write into, the storage id); the checkpoint is made on leaving.
+        """Yield an empty directory to write into and the storage id, and save the checkpoint at the end of the block.
 
-        If the body raises, there is no checkpoint, what was written is removed, and the other ranks raise too.
+        If the block raises, there is no checkpoint, the written files are removed, and the other ranks raise too.
         With ``shard``, every rank has a directory of its own, on any storage, and the checkpoint is their union.
-        Arguments and errors as for `upload`.
+
+        Args:
+            metadata: as in `upload`.
+            shard: as in `upload`.
+
+        Raises:
+            RuntimeError, ValueError, TypeError, StorageError, RankFailed: as in `upload`.
         """
         group = self._savers("store_path", shard)
         united = self._unite(group.together(lambda: saving.plain(metadata)))
@@ -118,7 +129,7 @@ class CheckpointContext:
             try:
                 directory = space.enter_context(saving.workspace(self._storage, storage_id, group, shard=shard))
                 yield directory, storage_id
-            except BaseException as error:  # noqa: BLE001  # raised again once the others know
+            except BaseException as error:  # noqa: BLE001  # raised again once the other ranks know
                 failure = error
             offers = group.together(lambda: saving.written(directory, failure))
             files = saving.share(group, offers, directory)
@@ -134,20 +145,23 @@ class CheckpointContext:
         selector: storage.Selector | None = None,
         verify: bool = True,
     ) -> None:
-        """Copy a checkpoint into a directory, which is created, and verify it against its checksums.
+        """Copy a checkpoint into a directory and verify its checksums.
 
         Args:
-            ckpt_dir: with LocalWorkersShareDownload, that of local rank 0 counts.
-            selector: takes a path relative to the checkpoint and says whether to copy it. ``metadata.json``
-                always is, after all others.
-            verify: False: trust what the storage returns.
+            storage_id: the checkpoint's storage id.
+            ckpt_dir: the directory, which is created if necessary. With LocalWorkersShareDownload, the directory of
+                local rank 0 is used.
+            download_mode: which workers of a host download.
+            selector: takes a path relative to the checkpoint and returns whether to copy it. ``metadata.json`` is
+                always copied, after all other files.
+            verify: whether to compare the files with their checksums.
 
         Raises:
             CheckpointNotFound: no complete checkpoint has this id.
             CheckpointCorrupt: a file differs from what was saved. The tracking store marks the checkpoint ERROR, and
                 under a runner the next run of the trial starts from the newest intact one.
-            StorageError: the storage or ``ckpt_dir`` refused.
-            RankFailed: one of these on another rank of this host.
+            StorageError: the storage cannot be read, or ``ckpt_dir`` cannot be written.
+            RankFailed: another rank of this host raised one of these errors.
         """
         group, source = self._readers(download_mode), self._source(storage_id)
         restoring.restore(
@@ -163,10 +177,19 @@ class CheckpointContext:
         selector: storage.Selector | None = None,
         verify: bool = True,
     ) -> Iterator[Path]:
-        """Yield a temporary directory with the checkpoint's verified files, to be read.
+        """Yield a temporary directory with the checkpoint's verified files, for reading only.
 
-        On a mounted file system nothing is copied: they are links to the stored files, which are write-protected.
-        Arguments and errors as for `download`.
+        On a mounted file system, the directory contains links to the stored files, which are write-protected. Nothing
+        is copied there.
+
+        Args:
+            storage_id: the checkpoint's storage id.
+            download_mode: which workers of a host download.
+            selector: as in `download`.
+            verify: as in `download`.
+
+        Raises:
+            CheckpointNotFound, CheckpointCorrupt, StorageError, RankFailed: as in `download`.
         """
         group, source = self._readers(download_mode), self._source(storage_id)
         local = self._storage.local_path(storage_id)
@@ -174,7 +197,7 @@ class CheckpointContext:
             yield path
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
-        """The metadata that the checkpoint was saved with.
+        """Return the metadata that the checkpoint was saved with.
 
         Raises:
             CheckpointNotFound: no complete checkpoint has this id.
@@ -184,14 +207,14 @@ class CheckpointContext:
             return source.find().metadata
 
     def delete(self, storage_id: str) -> None:
-        """Remove the checkpoint from storage and mark it so in the record.
+        """Remove the checkpoint from storage and mark it DELETED in the tracking store.
 
         Raises:
             CheckpointNotFound: the storage has nothing under this id.
         """
         if not self._storage.list(storage_id):
             raise CheckpointNotFound(f"there is no checkpoint {storage_id} in this storage")
-        with suppress(RecordNotFound):  # it may belong to another record
+        with suppress(RecordNotFound):  # it may belong to another tracking store
             self._store.delete_checkpoint(storage_id)
         storage.delete(self._storage, storage_id)
         plugins.emit(events.CheckpointDeleted(storage_id=storage_id))

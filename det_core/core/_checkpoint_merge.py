@@ -1,4 +1,4 @@
-"""One checkpoint from what several ranks bring: metadata united, and for every file the rank that stores it."""
+"""Merging of the files and the metadata that several ranks contribute to one checkpoint."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Offer:
-    """What one rank brings."""
+    """Files that one rank contributes."""
 
     files: Mapping[str, int]
-    """Path -> size in bytes; empty directories end in ``/``."""
+    """Sizes in bytes by path. Paths of empty directories end in ``/``."""
     directory: tuple[str, int, int] | None = None
-    """Which directory they are from (host, device, inode), if other ranks may bring the very same one."""
+    """Identity of their directory (host, device, inode), which is stored once if several ranks pass it.
+
+    None if the directory cannot, or must not, be recognized as the same.
+    """
 
 
 def merge_metadata(by_rank: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Unite mappings recursively; anything else that several ranks bring must be equal.
+    """Merge the mappings of all ranks recursively. Other values under the same key must be equal.
+
+    Args:
+        by_rank: the mapping of each rank, in order of rank.
 
     Raises:
-        RuntimeError: it differs; names the key and the ranks.
+        RuntimeError: two values differ. The message names the key and the ranks.
     """
     united: dict[str, Any] = {}
     origins: dict[str, int] = {}
@@ -42,7 +48,7 @@ def _unite(into: dict[str, Any], new: Mapping[str, Any], path: str, rank: int, o
                 continue
         if isinstance(value, Mapping) and isinstance(into[key], dict):
             _unite(into[key], value, where, rank, origins)
-        elif into[key] != value and json.dumps(into[key]) != json.dumps(value):  # equal NaNs are not equal
+        elif into[key] != value and json.dumps(into[key]) != json.dumps(value):  # NaN differs from itself
             raise RuntimeError(
                 f"metadata conflict: {where} is {into[key]!r} on rank {origins[where]} and {value!r} on rank {rank}; "
                 "pass equal values, or pass the key on one rank only"
@@ -50,13 +56,17 @@ def _unite(into: dict[str, Any], new: Mapping[str, Any], path: str, rank: int, o
 
 
 def owners(offers: Sequence[Offer]) -> dict[str, list[int]]:
-    """The ranks that bring each path; of ranks with the same directory only the first counts.
+    """Return the ranks that have each path. Among ranks that share a directory, only the first counts.
 
-    Where there are several, the files have equal sizes, and their contents are still to be compared. A directory
-    that is empty on one rank and not on another is not empty.
+    If several ranks have a file, its sizes are equal, but the caller has yet to compare the contents. A directory that
+    is empty on only some of the ranks does not count as empty.
+
+    Args:
+        offers: the files of each rank, in order of rank.
 
     Raises:
-        RuntimeError: a path is a file on one rank and a directory on another, or files differ in size; names them.
+        RuntimeError: a path is a file on one rank and a directory on another, or the sizes of a file differ. The
+            message names the path and the ranks.
     """
     found: dict[str, list[int]] = {}
     directories: dict[str, int] = {}
@@ -77,13 +87,13 @@ def owners(offers: Sequence[Offer]) -> dict[str, list[int]]:
 
 
 def compare(checksums: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse paths whose contents differ between ranks.
+    """Check that files of several ranks have the same content on all of them.
 
     Args:
-        checksums: for each rank, of the paths that it shares with others.
+        checksums: for each rank, the checksums by path of the files that it shares with other ranks.
 
     Raises:
-        RuntimeError: names the path and the ranks.
+        RuntimeError: a file differs between ranks. The message names the path and the ranks.
     """
     first: dict[str, tuple[int, Any]] = {}
     for rank, sums in enumerate(checksums):
@@ -103,7 +113,7 @@ def _distinct(offers: Sequence[Offer]) -> Iterator[tuple[int, Offer]]:
 
 
 def _parents(path: str) -> Iterator[str]:
-    """``a/b/c`` and ``a/b/c/`` -> ``a/``, ``a/b/``."""
+    """Yield the parent directories of a path. Those of ``a/b/c`` and of ``a/b/c/`` are ``a/`` and ``a/b/``."""
     end = path.find("/")
     while -1 < end < len(path) - 1:
         yield path[: end + 1]

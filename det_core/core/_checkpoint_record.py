@@ -1,4 +1,7 @@
-"""A checkpoint's row in the record: ACTIVE before the first byte, COMPLETED after the last."""
+"""Rows of checkpoints in the tracking store.
+
+A row is ACTIVE before the first byte is written, and COMPLETED after the last.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +25,19 @@ Entries: TypeAlias = "Mapping[str, storage.Entry]"
 
 @dataclass(frozen=True)
 class Recorder:
-    """Begins, completes and abandons checkpoints of one run."""
+    """Recorder of the checkpoints of one run, from the first row to completion or removal."""
 
     store: TrackingStore
     storage: StorageManager
     run: Run
     storage_record: Mapping[str, Any]
     flush: Callable[[], None]
-    """Commits every metric that was reported so far."""
+    """Function that commits all metrics reported so far."""
     on_saved: Callable[[], None]
+    """Function called after each saved checkpoint."""
 
     def begin(self) -> str:
-        """Give it an id."""
+        """Create the row of a new checkpoint and return its storage id."""
         storage_id = str(uuid.uuid4())
         self.store.begin_checkpoint(
             storage_id, trial_id=self.run.trial_id, run_id=self.run.run_id, storage=self.storage_record
@@ -42,9 +46,10 @@ class Recorder:
 
     @contextmanager
     def saving(self, group: Group, storage_id: str) -> Iterator[None]:
-        """If the body raises, what was written is removed.
+        """Remove the files and the row of a checkpoint if the block raises.
 
-        Only the chief removes: another rank that lost its peers cannot know whether the chief completed it.
+        Only the chief removes them, because another rank that lost its peers cannot know whether the chief has
+        completed the checkpoint.
         """
         try:
             yield
@@ -54,7 +59,13 @@ class Recorder:
             raise
 
     def complete(self, storage_id: str, stored: Sequence[Entries], metadata: Mapping[str, Any]) -> None:
-        """Publish the files that the ranks stored, once every metric reported before is committed."""
+        """Publish the files that the ranks stored, after committing all metrics reported before.
+
+        Args:
+            storage_id: the checkpoint's storage id.
+            stored: the stored files of each rank.
+            metadata: the checkpoint's metadata.
+        """
         entries = {name: entry for part in stored for name, entry in part.items()}
         self.flush()
         resources = storage.publish(self.storage, storage_id, entries, metadata)

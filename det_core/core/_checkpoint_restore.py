@@ -1,4 +1,4 @@
-"""One checkpoint for the ranks of a host."""
+"""Download of one checkpoint for several ranks of a host."""
 
 from __future__ import annotations
 
@@ -89,7 +89,18 @@ def restore(
     selector: storage.Selector | None,
     place: Callable[[storage.StoredCheckpoint, Collection[str]], T],
 ) -> T:
-    """The chief of the group places what any of its ranks selects, and all get the result or an error."""
+    """Let the chief of the group place the files that any rank selects, and return its result on all ranks.
+
+    Args:
+        group: the ranks that restore together.
+        source: the checkpoint.
+        selector: takes a path relative to the checkpoint and returns whether this rank needs it. None = all files.
+        place: takes the checkpoint and the names of the selected files.
+
+    Raises:
+        CheckpointNotFound, CheckpointCorrupt, StorageError: the checkpoint cannot be restored.
+        RankFailed: another rank raised.
+    """
     found = cache(source.find)
     with source.recording_damage():
         names = group.by_chief(lambda: found().names())
@@ -102,7 +113,15 @@ def restore(
 def restored_path(
     group: Group, source: Source, local: Path | None, selector: storage.Selector | None, *, verify: bool
 ) -> Iterator[Path]:
-    """A temporary directory with copies of the files, or with links to them in the store's own directory."""
+    """Yield a temporary directory with copies of the selected files, or with links to them.
+
+    Args:
+        group: the ranks that restore together.
+        source: the checkpoint.
+        local: the checkpoint's directory in a mounted store, to link to. None = copy the files.
+        selector: takes a path relative to the checkpoint and returns whether this rank needs it. None = all files.
+        verify: whether to compare the files with their checksums.
+    """
     with ExitStack() as scratch:
 
         def place(found: storage.StoredCheckpoint, names: Collection[str]) -> Path:
@@ -117,4 +136,4 @@ def restored_path(
         try:
             yield path
         finally:
-            group.allgather(None)  # it goes away when nobody reads it any more
+            group.allgather(None)  # the directory is removed once no rank reads it any more

@@ -1,4 +1,7 @@
-"""What one rank contributes to a checkpoint: found, agreed upon with the other ranks, and stored."""
+"""Contribution of one rank to a checkpoint.
+
+A rank finds its files, agrees with the other ranks on who stores which file, and stores its share.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def plain(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A copy as JSON gives it back.
+    """Return a copy of the metadata that was encoded as JSON and decoded again.
 
     Raises:
-        TypeError: JSON cannot hold it.
+        TypeError: the metadata is not JSON-compatible.
     """
     try:
         copied: dict[str, Any] = json.loads(json.dumps(dict(metadata or {})))
@@ -35,7 +38,17 @@ def plain(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def offer(directory: str | os.PathLike[str] | None, selector: storage.Selector | None, *, shard: bool) -> Offer | None:
-    """What there is to upload; None: nothing. Errors as for `CheckpointContext.upload`."""
+    """Return the files that this rank uploads, or None if it has no directory.
+
+    Args:
+        directory: the directory, or None with ``shard``.
+        selector: takes a path relative to the directory and returns whether to store it.
+        shard: whether other ranks upload too.
+
+    Raises:
+        RuntimeError: the directory is missing although it is required.
+        ValueError: the path is not a directory.
+    """
     if directory is None:
         if not shard or selector is not None:
             what = "selector" if shard else "upload(shard=False)"
@@ -48,17 +61,23 @@ def offer(directory: str | os.PathLike[str] | None, selector: storage.Selector |
 
 
 def written(directory: Path, failure: BaseException | None) -> Offer:
-    """What the body of ``store_path`` wrote, or the error that it raised."""
+    """Return the files that the body of ``store_path`` wrote, or raise the error that it raised."""
     if failure is not None:
         raise failure
     return Offer(_sizes(storage.scan(directory)))
 
 
 def share(group: Group, offers: Sequence[Offer | None], directory: Path) -> dict[str, Path]:
-    """The files that this rank has to store: of those that several have, the lowest does.
+    """Return the files that this rank stores. If several ranks have a file, the lowest of them stores it.
+
+    Args:
+        group: the ranks that save together.
+        offers: the files of each rank, or None for a rank without a directory.
+        directory: the directory of this rank.
 
     Raises:
-        RuntimeError: nobody has any, or they conflict; on all ranks.
+        RuntimeError: no rank passed a directory, or the files of ranks conflict. All ranks raise it.
+        RankFailed: another rank cannot read its files.
     """
     if all(offer is None for offer in offers):
         raise RuntimeError("no rank passed a ckpt_dir; at least one must")
@@ -72,7 +91,11 @@ def share(group: Group, offers: Sequence[Offer | None], directory: Path) -> dict
 
 @contextmanager
 def workspace(store: StorageManager, storage_id: str, group: Group, *, shard: bool) -> Iterator[Path]:
-    """An empty directory to write a checkpoint into: in the store itself if it is mounted."""
+    """Yield an empty directory to write a checkpoint into. It is inside the store if the store is mounted.
+
+    Raises:
+        StorageError: the directory cannot be created.
+    """
     local = store.local_path(storage_id)
     if local is None:
         with scratch_directory("checkpoint") as scratch:
@@ -92,7 +115,14 @@ def workspace(store: StorageManager, storage_id: str, group: Group, *, shard: bo
 def take(
     store: StorageManager, storage_id: str, files: Mapping[str, Path], directory: Path
 ) -> dict[str, storage.Entry]:
-    """Store files that were written into a `workspace`, and leave nothing else of it in the store."""
+    """Store files that were written into a `workspace`, and remove the rest of a workspace inside the store.
+
+    Args:
+        store: the checkpoint storage.
+        storage_id: the checkpoint's storage id.
+        files: paths of the files by name.
+        directory: the workspace.
+    """
     local = store.local_path(storage_id)
     if local is None:
         return storage.put_files(store, storage_id, files)
@@ -107,7 +137,7 @@ def _sizes(files: Mapping[str, Path]) -> dict[str, int]:
 
 
 def _identity(directory: Path) -> tuple[str, int, int]:
-    """The same for the same directory seen by processes of one host, containers included."""
+    """Return the identity of a directory, which is the same for all processes and containers of a host."""
     status = directory.stat()
     host = _BOOT_ID.read_text() if _BOOT_ID.exists() else socket.gethostname()
     return host, status.st_dev, status.st_ino

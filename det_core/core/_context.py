@@ -39,14 +39,14 @@ _log = logging.getLogger("det.core")
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The parts of the Core API. Made by `init`; use it in a ``with`` block.
+    """Entry point to the parts of the Core API. `init` creates it, and a ``with`` block enters it.
 
-    Leaving the block writes everything that was reported. `InvalidHP` leaving the block is
-    recorded, and the process exits with 0.
+    The end of the block writes everything that was reported. If `InvalidHP` leaves the block, it is recorded, and the
+    process exits with 0.
     """
 
     info: ClusterInfo | None
-    """None outside of a runner."""
+    """Task of this process, or None outside a runner."""
     trial: TrialInfo
     distributed: DistributedContext
     preempt: PreemptContext
@@ -60,7 +60,7 @@ class Context:
 
     @property
     def config(self) -> ExperimentConfig:
-        """The complete experiment config."""
+        """Return the complete experiment config."""
         return self._settings.parsed()
 
     def __enter__(self) -> Self:
@@ -79,8 +79,8 @@ class Context:
             if self.info is None and self.distributed.rank == 0:
                 _script.end(self._store, self.trial, failure or error, left_early=self.preempt._acknowledged)
 
-        with ExitStack() as parts:  # closed from the last to the first, each whatever the others raise
-            parts.callback(self.preempt._signals.restore)  # a second signal must not cut short what follows
+        with ExitStack() as parts:  # closed in reverse order, each even if others raise
+            parts.callback(self.preempt._signals.restore)  # a second signal must not interrupt these steps
             parts.callback(self._store.close)
             parts.push(end)
             parts.callback(self.train._close)
@@ -105,14 +105,15 @@ def init(
     """Join the task that this process runs in, or record it as a task of its own.
 
     Args:
-        distributed: this worker among the others; None = the only one. Closed when the context exits.
+        distributed: rank of this worker and connection to the others. None = there is only one worker. It is closed
+            when the context exits.
         checkpoint_storage: a directory, ``file:///directory``, ``s3://bucket/prefix``, ``gs://bucket/prefix``, or
-            a mapping as in the config's ``checkpoint_storage``, of any type but shared_fs. None = the config's
-            under a runner, else a directory beside the embedded record.
-        preempt_mode: who may ask `PreemptContext.should_preempt`.
-        tensorboard_mode: who writes TensorBoard files and stores them.
-        config: keys of an experiment config for when the script runs by itself, such as its ``searcher``; a
-            runner's config replaces it.
+            a mapping as in the config's ``checkpoint_storage``, of any type but shared_fs. None = the storage of the
+            config under a runner, otherwise a directory beside the embedded tracking store.
+        preempt_mode: which workers may call `PreemptContext.should_preempt`.
+        tensorboard_mode: whether det writes and stores TensorBoard files automatically.
+        config: keys of an experiment config for a script without a runner, such as ``searcher``. Under a runner it is
+            ignored.
 
     Raises:
         ValueError: an argument is wrong, or the task has several slots and ``distributed`` is missing.
@@ -180,7 +181,10 @@ def init(
 
 
 def _filled(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A runner's config with the secrets that the trial's own code reads; the others stay references."""
+    """Return a runner's config with the secrets of ``data``, which the trial's code reads.
+
+    Other secrets remain references.
+    """
     return {**config, **fill({"data": config.get("data")})}
 
 

@@ -1,4 +1,4 @@
-"""Which worker this process is among the workers of its trial, and simple exchange between them."""
+"""Rank of this process among the workers of its trial, and exchange of objects between the workers."""
 
 from __future__ import annotations
 
@@ -19,38 +19,39 @@ _DEEPSPEED: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RA
 
 
 class DistributedContext:
-    """The rank of this worker, and exchange of any picklable object between the workers.
+    """Rank of this worker, and collectives that exchange picklable objects between the workers of a job.
 
-    Making one is a rendezvous: it returns once all ``size`` workers have made theirs. It is meant for coordination,
-    not for gradients: use your training framework's own collectives for those.
+    The constructor is a rendezvous, which returns once all ``size`` workers have called it. The collectives are meant
+    for coordination. Use the collectives of your training framework for gradients.
 
-    All workers call the same methods in the same order, from one thread each; `channel` gives another thread a
-    stream of its own. A worker that lives is waited for. One that died or left is a `PeerLost` in all others, after
-    which the context raises the same error for every call. What is sent is pickled, and unpickled only when it comes
-    from this user on this host, or from a holder of ``DET_COMM_KEY``.
+    All workers call the same methods in the same order, from one thread each. `channel` opens an independent stream
+    for another thread. Calls wait for workers that are alive. If a worker dies or closes its context, all others
+    raise `PeerLost`, and every later call raises the same error. Objects are pickled. They are unpickled only if the
+    sender is the same user on the same host, or knows ``DET_COMM_KEY``.
 
-    Workers on one host talk over a Unix socket in a private directory; large objects go through shared memory.
-    Several hosts talk over TCP under TLS 1.3, for which ``DET_COMM_KEY`` must be set to the same secret everywhere.
+    Workers on one host communicate over a Unix socket in a private directory, and pass large objects through shared
+    memory. Workers on several hosts communicate over TCP with TLS 1.3, which requires the same secret in
+    ``DET_COMM_KEY`` on all hosts.
 
     Args:
-        rank: index of this worker in the whole job, 0 <= rank < size. The chief is rank 0.
-        size: number of workers in the whole job.
-        local_rank: index of this worker on its machine; the chief's is 0.
+        rank: index of this worker in the job, 0 <= rank < size. The chief is rank 0.
+        size: number of workers in the job.
+        local_rank: index of this worker on its machine, 0 for the chief.
         local_size: number of workers on this machine.
         cross_rank: index of this machine.
         cross_size: number of machines.
-        chief_ip: address or name of the chief's machine; required if there are several machines, else not used.
-        pub_port: ``pub_port + port_offset`` is where the chief listens, and tells jobs on one host apart.
-        pull_port: not used.
+        chief_ip: address or name of the chief's machine. It is required for several machines, otherwise ignored.
+        pub_port: the chief listens on ``pub_port + port_offset``. The sum also distinguishes jobs on one host.
+        pull_port: ignored.
         port_offset: added to ``pub_port``.
-        force_tcp: use TCP within a host, too. Needs ``DET_COMM_KEY``.
-        timeout: seconds to wait at the rendezvous, and for a living worker in each call (a few more for one that may
-            itself be waiting). None = 600 at the rendezvous, and for ever in a call.
+        force_tcp: whether to use TCP within a host, too. Requires ``DET_COMM_KEY``.
+        timeout: seconds to wait at the rendezvous, and for a live worker in each call. A call waits a few seconds
+            longer for a worker that may itself be waiting. None = 600 s at the rendezvous, and no limit in a call.
 
     Raises:
-        ValueError: the arguments contradict each other, or ``DET_COMM_KEY`` is needed and not good.
-        PeerLost: workers did not come; it lists their ranks.
-        CommError: another job is in the way.
+        ValueError: the arguments contradict each other, or ``DET_COMM_KEY`` is required but missing or unsuitable.
+        PeerLost: workers did not arrive at the rendezvous. The error lists their ranks.
+        CommError: another job uses the same port.
     """
 
     def __init__(
@@ -93,18 +94,21 @@ class DistributedContext:
 
     @classmethod
     def from_horovod(cls, hvd: Any, chief_ip: str | None = None) -> Self:
-        """Make the context of a process that horovodrun started.
+        """Create the context of a process that horovodrun started.
 
         Args:
             hvd: the initialized module, such as ``horovod.torch``.
-            chief_ip: address of the chief's machine; None = the environment variable ``DET_CHIEF_IP``.
+            chief_ip: address of the chief's machine. None = the environment variable ``DET_CHIEF_IP``.
         """
         names = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
         return cls._make([getattr(hvd, name)() for name in names], chief_ip)
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None) -> Self:
-        """Make the context of a process that the ``deepspeed`` launcher started; ``chief_ip`` as in `from_horovod`.
+        """Create the context of a process that the ``deepspeed`` launcher started.
+
+        Args:
+            chief_ip: address of the chief's machine. None = the environment variable ``DET_CHIEF_IP``.
 
         Raises:
             ValueError: the launcher's environment variables are missing.
@@ -113,7 +117,10 @@ class DistributedContext:
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> Self:
-        """Make the context of a process that torchrun started; ``chief_ip`` as in `from_horovod`.
+        """Create the context of a process that torchrun started.
+
+        Args:
+            chief_ip: address of the chief's machine. None = the environment variable ``DET_CHIEF_IP``.
 
         Raises:
             ValueError: the launcher's environment variables are missing.
@@ -135,10 +142,10 @@ class DistributedContext:
         )
 
     def channel(self) -> DistributedContext:
-        """Another stream of collectives among the same workers, such as for a background thread.
+        """Open another stream of collectives among the same workers, such as for a background thread.
 
-        All workers call it in step. Each channel keeps its own order, so one thread may use it while another is in
-        a collective of this context. Closing this context closes its channels.
+        All workers must call this method. Each channel has its own order of calls, so one thread may use it while
+        another thread is in a collective of this context. Closing this context closes its channels.
         """
         return self._channel(self._mesh.timeout if self._mesh else None)
 
@@ -152,7 +159,10 @@ class DistributedContext:
         return channel
 
     def close(self) -> None:
-        """Leave the other workers; those who wait for this one raise `PeerLost`. What was sent before still arrives."""
+        """Disconnect from the other workers.
+
+        Workers that wait for this one raise `PeerLost`. Objects that were sent before still arrive.
+        """
         for channel in self._channels:
             channel.close()
         if self._lane:
@@ -161,25 +171,28 @@ class DistributedContext:
                 self._mesh.close()
 
     def get_rank(self) -> int:
-        """Rank of this process in the trial."""
+        """Return the rank of this process in the trial."""
         return self.rank
 
     def get_local_rank(self) -> int:
-        """Rank of this process among those of the trial on the same machine."""
+        """Return the rank of this process among the processes of the trial on the same machine."""
         return self.local_rank
 
     def get_size(self) -> int:
-        """Number of slots that the trial runs on."""
+        """Return the number of slots that the trial runs on."""
         return self.size
 
     def get_num_agents(self) -> int:
-        """Number of machines that the trial runs on."""
+        """Return the number of machines that the trial runs on."""
         return self.cross_size
 
     def gather(self, stuff: Any) -> list[Any] | None:
-        """The chief gets the list of every worker's ``stuff`` in order of rank, the others None.
+        """Return the objects of all workers, in order of rank, to the chief, and None to the others.
 
-        Nobody returns before all have called it. The chief's own ``stuff`` is in the list as it is, not a copy.
+        No worker returns before all of them have called. The list contains the chief's own object, not a copy.
+
+        Args:
+            stuff: this worker's object.
         """
         if self._lane is None:
             return [stuff]
@@ -187,33 +200,45 @@ class DistributedContext:
         return None if gathered is None else comm.loads_all(gathered, 0, stuff)
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
-        """As `gather`, among the workers of this machine: the list goes to local rank 0, in order of local rank."""
+        """Return the objects of this machine's workers, in order of local rank, to local rank 0, and None to others.
+
+        Like `gather`, it returns on no worker before all workers of the machine have called.
+        """
         if self._lane is None:
             return [stuff]
         gathered = self._lane.gather(comm.dumps(stuff), local=True)
         return None if gathered is None else comm.loads_all(gathered, 0, stuff)
 
     def allgather(self, stuff: Any) -> list[Any]:
-        """Every worker gets the list of every worker's ``stuff`` in order of rank; its own as it is, not a copy."""
+        """Return the objects of all workers to every worker, in order of rank.
+
+        The list contains the worker's own object, not a copy.
+
+        Args:
+            stuff: this worker's object.
+        """
         if self._lane is None:
             return [stuff]
         return comm.loads_all(self._lane.allgather(comm.dumps(stuff)), self.rank, stuff)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
-        """As `allgather`, among the workers of this machine, in order of local rank."""
+        """Return the objects of this machine's workers to each of them, in order of local rank. See `allgather`."""
         if self._lane is None:
             return [stuff]
         return comm.loads_all(self._lane.allgather(comm.dumps(stuff), local=True), self.local_rank, stuff)
 
     def broadcast(self, stuff: Any) -> Any:
-        """Every worker gets the chief's ``stuff``; the chief the same object. What the others pass is ignored.
+        """Return the chief's object to every worker. The chief gets the object itself, not a copy.
 
         The chief does not wait for the others, unless it is so far ahead that the kernel's buffers are full.
+
+        Args:
+            stuff: the object. Only the chief's is used.
         """
         return self._broadcast(stuff, is_root=self.rank == 0, local=False)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
-        """As `broadcast`, from local rank 0 to the workers of this machine."""
+        """Return the object of local rank 0 to the workers of this machine. See `broadcast`."""
         return self._broadcast(stuff, is_root=self.local_rank == 0, local=True)
 
     def _broadcast(self, stuff: Any, *, is_root: bool, local: bool) -> Any:
@@ -223,14 +248,17 @@ class DistributedContext:
         return stuff if is_root else comm.loads(payload)
 
     def _notify(self, text: str) -> None:
-        """Let the chief's listeners know, from any thread, whatever the collectives do."""
+        """Send a notice to the chief's listeners. Any thread may call this at any time, even during a collective."""
         if self._mesh:
             self._mesh.notices.send(text)
         for listener in self._listeners:
             listener(text)
 
     def _listen(self, callback: Callable[[str], None]) -> None:
-        """On the chief: call back with every notice, also those sent before; mostly from a background thread."""
+        """Call a function with every notice, including those sent before. For the chief only.
+
+        The function is usually called in a background thread.
+        """
         if self._mesh:
             self._mesh.notices.listen(callback)
         else:
@@ -238,7 +266,7 @@ class DistributedContext:
 
 
 def single_process() -> DistributedContext:
-    """The context of a job of one worker."""
+    """Return the context of a job with one worker."""
     return DistributedContext(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
 
 

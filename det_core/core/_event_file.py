@@ -1,7 +1,8 @@
-"""TensorBoard's event files, as far as scalars need them: TFRecords that hold ``Event`` messages.
+"""Writer of scalars to TensorBoard event files, which are TFRecords of ``Event`` messages.
 
-Encoded by hand, since each library that writes them brings torch, TensorFlow or protobuf into the training process.
-The formats: tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto, framework/summary.proto.
+The encoder is our own, because every library that writes event files imports torch, TensorFlow or protobuf into the
+training process. Formats: tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto,
+tensorflow/core/framework/summary.proto.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _float = struct.Struct("<f").pack
 _length = struct.Struct("<Q").pack
 _checksum = struct.Struct("<I").pack
 
-# Keys of protobuf fields: the field's number and how its value is encoded (0 varint, 1 double, 2 bytes, 5 float).
+# Keys of protobuf fields, which contain the field number and the wire type (0 varint, 1 double, 2 bytes, 5 float).
 _WALL_TIME = bytes([1 << 3 | 1])
 _STEP = bytes([2 << 3 | 0])
 _FILE_VERSION = bytes([3 << 3 | 2])
@@ -33,7 +34,7 @@ _SIMPLE_VALUE = bytes([2 << 3 | 5])
 
 
 class EventFile:
-    """A new event file in a directory. Its name is unique per host and process."""
+    """New event file in a directory. Its name is unique per host and process."""
 
     def __init__(self, directory: Path) -> None:
         name = f"events.out.tfevents.{time.time_ns() / 1e9:020.9f}.{socket.gethostname()}.{os.getpid()}"
@@ -41,7 +42,7 @@ class EventFile:
         self.write(_record(_WALL_TIME + _double(time.time()) + _FILE_VERSION + _sized(b"brain.Event:2")))
 
     def write(self, events: bytes) -> None:
-        """Append what `scalars` made, for readers to see."""
+        """Append events that `scalars` encoded. Readers see them at once."""
         self._file.write(events)
         self._file.flush()
 
@@ -50,11 +51,11 @@ class EventFile:
 
 
 def scalars(wall_time: float, points: Iterable[tuple[int, Mapping[str, float]]]) -> bytes:
-    """Return the bytes of events, one for each step.
+    """Return encoded events, one for each step.
 
     Args:
         wall_time: seconds since 1970.
-        points: steps, and the numbers at each by their tags. They are kept as 32-bit floats, so larger ones become
+        points: pairs of a step and its numbers by tag. Numbers are stored as 32-bit floats, so larger ones become
             infinite.
     """
     start = _WALL_TIME + _double(wall_time) + _STEP
@@ -74,14 +75,14 @@ def _up_to_value(tag: str) -> bytes:
 def _float32(value: float) -> bytes:
     try:
         return _float(value)
-    except (OverflowError, struct.error):  # of a float, and of an int
+    except (OverflowError, struct.error):  # raised for a large float and for a large int
         return _float(math.inf if value > 0 else -math.inf)
 
 
 def _varint(number: int) -> bytes:
     if 0 <= number < 0x80:
         return bytes((number,))
-    number &= 0xFFFF_FFFF_FFFF_FFFF  # negative ones are written as their two's complement
+    number &= 0xFFFF_FFFF_FFFF_FFFF  # negative numbers are written in two's complement
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""What may still change."""
+"""Experimental parts of the Core API, which may still change."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from det_core.interfaces.tracking import Run, TrackingStore
 
 
 class ExperimentalCoreContext:
-    """Links this trial to checkpoints that it did not make, such as those that it runs inference with.
+    """Links from this trial to checkpoints of other trials, such as those that it runs inference with.
 
-    The metrics of this trial are then found among those of the checkpoint.
+    The metrics of this trial then count among the metrics of the checkpoint.
     """
 
     def __init__(self, store: TrackingStore, run: Run) -> None:
@@ -18,16 +18,16 @@ class ExperimentalCoreContext:
         self._run = run
 
     def report_task_using_checkpoint(self, checkpoint: Any) -> None:
-        """Note that this trial works with a checkpoint.
+        """Record that this trial uses a checkpoint.
 
         Args:
-            checkpoint: its storage id, or an object with the attribute ``uuid``.
+            checkpoint: the checkpoint's storage id, or an object with the attribute ``uuid``.
         """
         uuid = checkpoint if isinstance(checkpoint, str) else checkpoint.uuid
         self._store.add_trial_source(self._run.trial_id, self._run.run_id, uuid)
 
     def report_task_using_model_version(self, model_version: Any) -> None:
-        """Note that this trial works with a version of a registered model.
+        """Record that this trial uses a version of a registered model.
 
         Args:
             model_version: an object with ``checkpoint``, ``model_id`` and ``model_version``.
