@@ -202,7 +202,7 @@ class DistributedContext:
     def gather_local(self, stuff: Any) -> list[Any] | None:
         """Return the objects of this machine's workers, in order of local rank, to local rank 0, and None to others.
 
-        Like `gather`, it returns on no worker before all workers of the machine have called.
+        As with `gather`, no worker returns before all workers of the machine have called.
         """
         if self._lane is None:
             return [stuff]

@@ -1,4 +1,4 @@
-"""What a process learns about the task it belongs to: JSON files that the launcher wrote."""
+"""Information about the task of this process, read from JSON files that the launcher wrote."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from det_core.tracking.secret_files import fill
 _T = TypeVar("_T")
 
 INFO_DIR = "DET_INFO_DIR"
-"""Environment variable: where the files are, if not in the documented place."""
+"""Environment variable with the directory of the files, if it is not `DEFAULT_INFO_DIR`."""
 DEFAULT_INFO_DIR = "/run/determined/info"
 
 
 @dataclass(frozen=True)
 class TrialInfo:
-    """The trial that this process belongs to."""
+    """Trial that this process belongs to."""
 
     trial_id: int
     experiment_id: int
     trial_seed: int
     hparams: dict[str, Any]
     config: dict[str, Any] = field(repr=False)
-    """The complete experiment config."""
+    """Complete experiment config."""
     steps_completed: int
-    """Of the checkpoint that this run starts from; 0 without one."""
+    """Number of batches trained at the checkpoint that this run starts from. 0 without a checkpoint."""
     trial_run_id: int
     debug: bool = False
     inter_node_network_interface: str | None = None
@@ -37,7 +37,7 @@ class TrialInfo:
 
 @dataclass(frozen=True)
 class RendezvousInfo:
-    """Where the nodes of this task are, in the order of their ranks."""
+    """Addresses and slots of the nodes of this task, in the order of their ranks."""
 
     container_addrs: list[str]
     container_rank: int
@@ -47,56 +47,56 @@ class RendezvousInfo:
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """The task that this process belongs to."""
+    """Task that this process belongs to."""
 
     master_url: str
-    """What `det_core.tracking.open_store` takes."""
+    """URL of the tracking store, for `det_core.tracking.open_store`."""
     cluster_id: str
     agent_id: str
     slot_ids: list[int]
-    """The slots of this node that the task may use."""
+    """Slots of this node that the task may use."""
     task_id: str
     allocation_id: str
     session_token: str = field(repr=False)
     task_type: str = "TRIAL"
     latest_checkpoint: str | None = None
-    """The checkpoint to start from; None = start from the beginning."""
+    """Storage id of the checkpoint to start from. None = start from the beginning."""
     trial: TrialInfo | None = None
     rendezvous: RendezvousInfo | None = None
 
     @property
     def container_addrs(self) -> list[str]:
-        """The address of every node, in the order of their ranks."""
+        """Return the address of every node, in the order of their ranks."""
         return self.rendezvous.container_addrs if self.rendezvous else ["127.0.0.1"]
 
     @property
     def container_rank(self) -> int:
-        """Index of this node in `container_addrs`."""
+        """Return the index of this node in `container_addrs`."""
         return self.rendezvous.container_rank if self.rendezvous else 0
 
     @property
     def container_slot_counts(self) -> list[int]:
-        """How many slots each node has, in the same order."""
+        """Return the number of slots of each node, in the order of `container_addrs`."""
         return self.rendezvous.container_slot_counts if self.rendezvous else [len(self.slot_ids)]
 
     @property
     def user_data(self) -> dict[str, Any]:
-        """The config's ``data``, which is yours to fill."""
+        """Return ``data`` of the experiment config, which users may fill with any values."""
         return fill(dict(self.trial.config.get("data") or {})) if self.trial else {}
 
 
 @cache
 def get_cluster_info() -> ClusterInfo | None:
-    """The task that this process runs in, or None outside of any. Read once.
+    """Return the task that this process belongs to, or None outside a task. The files are read once.
 
     Raises:
-        LaunchError: the files are damaged, or the directory that the launcher named has none.
+        LaunchError: the files are damaged, or the directory that the launcher named contains none.
     """
     named = os.environ.get(INFO_DIR)
     directory = Path(named or DEFAULT_INFO_DIR)
     cluster = _read(directory / "cluster.json", ClusterInfo)
     if cluster is None:
-        if named:  # otherwise the task would train as if started by hand
+        if named:  # without this error, the task would train as if a user had started it
             raise LaunchError(
                 f"{INFO_DIR} is {named!r}, which has no cluster.json; perhaps a cleaner of temporary "
                 f"files removed it. Start the task again, or unset {INFO_DIR} to run outside of a task"
@@ -111,7 +111,7 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
         text = path.read_bytes()
     except FileNotFoundError:
         return None
-    from pydantic import TypeAdapter, ValidationError  # scripts that run by themselves have no such file
+    from pydantic import TypeAdapter, ValidationError  # not needed by scripts without a runner
 
     try:
         return TypeAdapter(kind).validate_json(text, strict=True)

@@ -1,4 +1,4 @@
-"""Whether the trial was asked to checkpoint and leave."""
+"""Requests to the trial to save a checkpoint and stop."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from det_core.errors import CommError, TrackingError
 
 _log = logging.getLogger("det.core")
 _LOOK_EVERY = 2.0
-"""Seconds between two looks into the record, where no runner passes its requests on."""
+"""Seconds between two polls of the tracking store, if no runner forwards its requests."""
 
 
 class PreemptMode(str, Enum):
-    """Who may call `PreemptContext.should_preempt`, and who decides."""
+    """Rules on which workers may call `PreemptContext.should_preempt` and which of them decide."""
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
-    """All workers call it in step; the chief decides and tells them, so that all leave at the same time."""
+    """All workers call it at the same points of training. The chief decides for all, so they stop together."""
     ChiefOnly = "CHIEF_ONLY"
-    """Only the chief may call it; telling the others is up to you."""
+    """Only the chief may call it. Your code informs the other workers."""
     WorkersAskMaster = "WORKERS_ASK_MASTER"
-    """Every worker finds out by itself; some may know before others."""
+    """Every worker decides by itself, so some may stop before others."""
 
 
 class PreemptContext:
-    """Collects requests to leave: SIGTERM, SIGINT, the runner, the record, and the loss of the runner.
+    """Collector of requests to stop.
 
-    A signal that reaches any one worker reaches the chief. The first SIGINT is a request; the second raises
-    KeyboardInterrupt as usual. SIGTERM is a request, too. If `should_preempt` was never called, another SIGTERM at
-    least five seconds later raises SystemExit with 143, the exit code of a process that SIGTERM ended.
+    Requests are SIGTERM and SIGINT, messages of the runner, requests in the tracking store, and the loss of the
+    runner. A worker that receives a signal forwards it to the chief. The first SIGINT is a request, and the second
+    raises KeyboardInterrupt as usual. SIGTERM is a request, too. If `should_preempt` was never called, another SIGTERM
+    at least five seconds later raises SystemExit with 143, the exit code of a process that SIGTERM ended.
     """
 
     def __init__(
@@ -48,10 +49,14 @@ class PreemptContext:
         acknowledge: Callable[[], None],
         look: Callable[[], str | None] | None = None,
     ) -> None:
-        """
+        """Create a context that collects nothing until it is started.
+
         Args:
-            acknowledge: writes to the record that this run leaves early.
-            look: reads from the record who asks to leave; None where a runner passes it on.
+            distributed: rank of this worker and connection to the others.
+            mode: which workers may call `should_preempt`.
+            trial_id: id of the trial.
+            acknowledge: records in the tracking store that this run stops early.
+            look: reads the source of a request to stop from the tracking store. None = a runner forwards requests.
         """
         self._distributed = distributed
         self._mode = mode
@@ -67,21 +72,22 @@ class PreemptContext:
         self._closing = threading.Event()
         self._channel: AgentChannel | None = None
         self._signals = SignalHandlers(self._on_signal, lambda: not self._asked and not self._closing.is_set())
-        # Its put() is safe inside a signal handler, whatever the interrupted code was doing.
+        # The put() of a SimpleQueue is reentrant, so signal handlers may call it.
         self._to_chief: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._messenger: threading.Thread | None = None
 
     def should_preempt(self, auto_ack: bool = True) -> bool:
-        """True once the trial was asked to leave.
+        """Return whether the trial was asked to stop.
 
-        Costs a memory read on one process and in ChiefOnly, else one broadcast.
+        In WorkersAskChief with several workers, each call is a broadcast. In all other cases it is a memory read.
 
         Args:
-            auto_ack: acknowledge when the answer is True for the first time. Pass False if you may
-                decide to stay, and call `acknowledge_preemption_signal` once you comply.
+            auto_ack: whether to acknowledge the request when the answer is True for the first time. Pass False if
+                your code may decide to continue, and call `acknowledge_preemption_signal` once it decides to stop.
 
         Raises:
-            RuntimeError: called outside of the core context's ``with`` block, or by a worker in ChiefOnly.
+            RuntimeError: the call is outside the core context's ``with`` block, or the mode is ChiefOnly and the
+                worker is not the chief.
         """
         if not self._started:
             raise RuntimeError("the core context is not entered; use it as: with core.init() as core_context")
@@ -103,9 +109,9 @@ class PreemptContext:
         return True
 
     def acknowledge_preemption_signal(self) -> None:
-        """Tell the runner that this process leaves before its work is done and wants to be started again.
+        """Report to the runner that this process stops before its work is done and has to be started again.
 
-        Without it, leaving with exit code 0 means that the work is done.
+        Without this acknowledgement, exit code 0 means that the work is done.
         """
         if not self._acknowledged:
             self._acknowledge()

@@ -1,4 +1,4 @@
-"""What this host is busy with while it trains."""
+"""Profiler of the host during training."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _log = logging.getLogger("det.core")
 
 _SHORTEST = 0.1
 _PATIENCE = 5.0
-"""Seconds to wait for a sample or a report that is under way."""
+"""Seconds to wait for a sample or a report in progress."""
 
 
 class ProfilerContext:
-    """Samples CPU, memory, disks, network and GPUs of this host, if it is told to, into the record.
+    """Profiler that records samples of CPU, memory, disks, network and GPUs of this host in the tracking store.
 
-    Off at first. One worker per host samples, the one of local rank 0; for the others all calls do nothing.
+    It is off by default. On each host only the worker of local rank 0 samples. Calls on other workers do nothing.
     """
 
     def __init__(self, store: TrackingStore, run: Run, agent_id: str, *, local_rank: int) -> None:
@@ -33,13 +33,13 @@ class ProfilerContext:
         self._thread: threading.Thread | None = None
 
     def on(self, sampling_interval: float = 1, samples_per_report: int = 10) -> None:
-        """Start sampling in the background; nothing happens if it is on.
+        """Start sampling in the background. Do nothing if the profiler is on.
 
-        An error there is logged and ends the sampling, not the training.
+        An error during sampling is logged and stops the profiler, but not the training.
 
         Args:
             sampling_interval: seconds between two samples, >= 0.1.
-            samples_per_report: samples whose mean is recorded, >= 1.
+            samples_per_report: number of samples whose mean is recorded, >= 1.
 
         Raises:
             ValueError: an argument is not as described.
@@ -56,7 +56,7 @@ class ProfilerContext:
         self._thread.start()
 
     def off(self) -> None:
-        """Record what was sampled and stop; nothing happens if it is off."""
+        """Record the remaining samples and stop sampling. Do nothing if the profiler is off."""
         self._stop.set()
         if self._thread:
             self._thread.join(_PATIENCE)
@@ -65,7 +65,7 @@ class ProfilerContext:
             self._thread = None
 
     def _run_until(self, stop: threading.Event, interval: float, samples_per_report: int) -> None:
-        from det_core.core._system import Sampler, mean  # only who profiles pays for it
+        from det_core.core._system import Sampler, mean  # imported only if the profiler is used
 
         try:
             sampler = Sampler()
@@ -75,7 +75,7 @@ class ProfilerContext:
                     samples.append(sampler.sample())
                 if samples:
                     self._record(mean(samples))
-        except Exception as error:  # noqa: BLE001  (told to the user; training goes on without a profile)
+        except Exception as error:  # noqa: BLE001  (logged for the user, because training continues without a profile)
             _log.warning("the profiler stopped: %s: %s", type(error).__name__, error)
 
     def _record(self, sample: Mapping[str, Any]) -> None:

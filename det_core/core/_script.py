@@ -1,4 +1,4 @@
-"""A script that no runner started: its own place in the record."""
+"""Recording of scripts that run without a runner, each as an experiment with one trial."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ _log = logging.getLogger("det.core")
 
 
 def config(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A whole experiment config from what the script says, which may be nothing."""
+    """Return a complete experiment config for a script.
+
+    Args:
+        given: config keys that the script passes, or None.
+    """
     defaults: dict[str, Any] = {
         "name": Path(sys.argv[0]).name or "interactive",
         "entrypoint": sys.argv or [""],
@@ -37,7 +41,15 @@ def config(given: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def join(settings: Settings, distributed: DistributedContext) -> tuple[TrackingStore, TrialInfo, str]:
-    """Record the script, once for all its workers; the open record, the script's place in it, and the record's id."""
+    """Record the script, once for all its workers.
+
+    Args:
+        settings: the script's config.
+        distributed: rank of this worker and connection to the others.
+
+    Returns:
+        The open tracking store, the script's trial, and the store's cluster id.
+    """
     if distributed.rank == 0:
         store = _open()
         trial = _record(store, settings)
@@ -48,7 +60,10 @@ def join(settings: Settings, distributed: DistributedContext) -> tuple[TrackingS
 
 
 def request(store: TrackingStore, trial: TrialInfo) -> Callable[[], str | None]:
-    """A function that looks whether somebody asks the script to leave: ``det experiment pause`` and the like."""
+    """Return a function that polls the tracking store for requests such as ``det experiment pause``.
+
+    The function returns the source of a request to stop, or None.
+    """
 
     def look() -> str | None:
         return "record" if store.experiment(trial.experiment_id).state in REQUESTS else None
@@ -57,7 +72,14 @@ def request(store: TrackingStore, trial: TrialInfo) -> Callable[[], str | None]:
 
 
 def end(store: TrackingStore, trial: TrialInfo, error: BaseException | None, *, left_early: bool) -> None:
-    """Record how the script ended."""
+    """Record the final state of the script.
+
+    Args:
+        store: the tracking store.
+        trial: the script's trial.
+        error: the exception that ended the script, or None.
+        left_early: whether the script acknowledged a request to stop.
+    """
     state = _final_state(error)
     if left_early and state is State.COMPLETED:
         state = REQUESTS.get(store.experiment(trial.experiment_id).state, State.CANCELED)
@@ -66,7 +88,11 @@ def end(store: TrackingStore, trial: TrialInfo, error: BaseException | None, *, 
 
 
 def _open() -> TrackingStore:
-    """The embedded record; on a cluster whose home directories are on the network, one of this node."""
+    """Open the embedded tracking store.
+
+    If the home directory is unsuitable because it is on a network file system, open a store in the temporary directory
+    of this node.
+    """
     try:
         return open_store()
     except StoreUnsuitable as error:

@@ -1,4 +1,4 @@
-"""What the search method asks of this trial."""
+"""Requests of the search method to this trial."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from det_core.config import Length, Unit
 
 _MISUSE = (RuntimeError, ValueError)
-"""Errors that all workers raise when the chief does. They are sent as text, because others may not unpickle."""
+"""Errors that all workers raise if the chief does. They are sent as text, because other errors may not unpickle."""
 
 
 class SearcherMode(str, Enum):
-    """Who may call `SearcherContext.operations`."""
+    """Rules on which workers may call `SearcherContext.operations`."""
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
-    """All workers iterate in step; the chief asks and tells the others."""
+    """All workers iterate in the same order. The chief reads the operations and sends them to the others."""
     ChiefOnly = "CHIEF_ONLY"
-    """Only the chief may iterate; telling the others what to do is up to you."""
+    """Only the chief may iterate. Your code informs the other workers."""
 
 
 class SearcherOperation:
-    """A request to train up to `length`, to validate, and to report the searcher's metric.
+    """Request to train up to `length`, to validate, and to report the searcher's metric.
 
-    Made by `SearcherContext.operations`.
+    `SearcherContext.operations` creates the operations.
     """
 
     def __init__(
@@ -51,18 +51,21 @@ class SearcherOperation:
 
     @property
     def length(self) -> int:
-        """How long to train in all, since the beginning of the trial and not since the operation before; > 0.
+        """Return the total length of training since the start of the trial, > 0.
 
-        Its unit is that of the config's ``searcher.max_length``.
+        It includes the lengths of previous operations. Its unit is that of ``searcher.max_length`` in the config.
         """
         return self._length
 
     def report_progress(self, length: float) -> None:
-        """Report how far training has come, in the unit of `length`: 0 <= ``length`` <= ``self.length``.
+        """Report the progress of training.
+
+        Args:
+            length: length trained since the start of the trial, in the unit of `length`, 0 to ``self.length``.
 
         Raises:
-            RuntimeError: not the chief, or the operation is completed.
-            ValueError: out of range.
+            RuntimeError: this worker is not the chief, or the operation is already completed.
+            ValueError: ``length`` is out of range.
         """
         self._check("report_progress")
         if not 0 <= length <= self._length:
@@ -73,16 +76,16 @@ class SearcherOperation:
         self._report_progress(float(length) / self._length)
 
     def report_completed(self, searcher_metric: Any) -> None:
-        """Report the value of the config's ``searcher.metric``, which completes the operation.
+        """Complete the operation by reporting the value of ``searcher.metric`` of the config.
 
-        Everything reported before is in the record when this returns.
+        Everything reported before is in the tracking store when this method returns.
 
         Args:
-            searcher_metric: a number, or a NumPy or torch scalar; NaN counts as the worst.
+            searcher_metric: a number, or a NumPy or torch scalar. NaN counts as the worst value.
 
         Raises:
-            RuntimeError: not the chief, or the operation is completed already.
-            TypeError: ``searcher_metric`` is no number.
+            RuntimeError: this worker is not the chief, or the operation is already completed.
+            TypeError: ``searcher_metric`` is not a number.
         """
         self._check("report_completed")
         try:
@@ -100,9 +103,9 @@ class SearcherOperation:
 
 
 class SearcherContext:
-    """Iterates over what the search method asks of this trial.
+    """Access to the operations that the search method requests from this trial.
 
-    Independent of it, metrics are reported with `TrainContext`.
+    Metrics are reported separately, with `TrainContext`.
 
     Example::
 
@@ -131,18 +134,18 @@ class SearcherContext:
     def operations(
         self, searcher_mode: SearcherMode = SearcherMode.WorkersAskChief, auto_ack: bool = True
     ) -> Iterator[SearcherOperation]:
-        """Iterate over the operations; the chief must complete each before asking for the next.
+        """Iterate over the operations. The chief must complete each operation before the next one.
 
-        A trial that is started again gets the operation that it has not completed.
+        A restarted trial begins with the operation that it has not completed.
 
         Args:
-            searcher_mode: who may call this.
-            auto_ack: call `acknowledge_out_of_ops` after the last operation.
+            searcher_mode: which workers may call this method.
+            auto_ack: whether to call `acknowledge_out_of_ops` after the last operation.
 
         Raises:
-            RuntimeError: a worker called it in ChiefOnly, or (on all workers, while iterating) the chief did
-                not complete the operation before.
-            ValueError: (while iterating) the config has no ``searcher.max_length``.
+            RuntimeError: the mode is ChiefOnly and this worker is not the chief. Raised during the iteration, on all
+                workers, if the chief did not complete the previous operation.
+            ValueError: the config has no ``searcher.max_length``. Raised during the iteration.
         """
         mode = SearcherMode(searcher_mode)
         if mode is SearcherMode.ChiefOnly and not self._is_chief:
@@ -153,22 +156,23 @@ class SearcherContext:
         return self._operations(mode, auto_ack)
 
     def acknowledge_out_of_ops(self) -> None:
-        """Tell the runner that this process leaves because nothing is left to do for now.
+        """Report to the runner that this process stops because there are no more operations for now.
 
-        It may then start the process again if the search method asks for more. `operations` does it by itself.
+        The runner may start the process again if the search method requests more. `operations` calls this method
+        unless ``auto_ack`` is False.
         """
         operation = self._store.searcher_operation(self._run.trial_id)
         if operation is None or not operation.completed:  # a completed operation needs no acknowledgement
             self._store.acknowledge_preemption(self._run.trial_id, self._run.run_id)
 
     def get_configured_units(self) -> Unit | None:
-        """The unit of the config's ``searcher.max_length``; None if it is a bare number, or missing."""
+        """Return the unit of ``searcher.max_length`` in the config. None if it is a bare number, or missing."""
         return self._settings.parsed().searcher.unit
 
     def ordered(self) -> Length | None:
-        """How long to train by the present operation, for frameworks; all workers call it in step.
+        """Return the length of the current operation. All workers must call this method, which is for frameworks.
 
-        None: there is no operation, or it does not say in which unit.
+        None if there is no operation, or if its length has no unit.
         """
 
         from det_core.config import Length
@@ -211,7 +215,12 @@ class SearcherContext:
         return answer
 
     def _ask(self, previous: SearcherOperation | None) -> int | None:
-        """The length to train to next; None when there is nothing left to do."""
+        """Return the length of the next operation, or None if all operations are completed.
+
+        Raises:
+            RuntimeError: the previous operation was not completed.
+            ValueError: the config has no ``searcher.max_length``.
+        """
         if previous and not previous._completed:
             raise RuntimeError(
                 f"the operation of length {previous.length} was not completed; the chief must call "
@@ -226,5 +235,5 @@ class SearcherContext:
         return None if operation.completed else operation.length
 
     def _complete(self, length: int, metric: float) -> None:
-        self._train.flush()  # whoever sees the operation completed also sees what led to it
+        self._train.flush()  # the metrics must be visible before the operation is completed
         self._store.complete_searcher_operation(self._run.trial_id, self._run.run_id, length, metric)
