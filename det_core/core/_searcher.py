@@ -61,7 +61,7 @@ class SearcherOperation:
         """Report the progress of training.
 
         Args:
-            length: length trained since the start of the trial, in the unit of `length`, 0 to ``self.length``.
+            length: length trained since the start of the trial, 0 to ``self.length``, in the same unit.
 
         Raises:
             RuntimeError: this worker is not the chief, or the operation is already completed.

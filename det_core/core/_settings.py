@@ -94,12 +94,12 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 """Config of a script that gives none, as `ExperimentConfig.dump` returns it.
 
-It is spelled out so that such a script imports neither pydantic nor the models. A test compares it with them."""
+It is a literal, so that such a script imports neither pydantic nor the models. A test compares it with the models."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A valid config.
+    """Valid config.
 
     Attributes:
         dumped: result of `ExperimentConfig.dump`.
@@ -117,7 +117,10 @@ class Settings:
 
 
 def parse_settings(config: Mapping[str, Any]) -> Settings:
-    """Check a config.
+    """Validate a config.
+
+    Args:
+        config: the config as a JSON-compatible mapping.
 
     Raises:
         ConfigError: the config is wrong.
@@ -129,7 +132,11 @@ def parse_settings(config: Mapping[str, Any]) -> Settings:
 
 
 def default_settings(config: Mapping[str, Any]) -> Settings:
-    """Return the settings of a script that gives only ``name`` and ``entrypoint``."""
+    """Return the settings of a script that gives only ``name`` and ``entrypoint``.
+
+    Args:
+        config: mapping with these two keys.
+    """
     dumped = {
         **_DEFAULTS,
         "name": config["name"],

@@ -1,4 +1,4 @@
-"""Writes to the record behind the training loop's back: in order, in batches, never dropped."""
+"""Background writer for metric reports: ordered, batched, lossless."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _log = logging.getLogger("det.core")
 _Write = Callable[[], None]
 
 _LINGER = 0.2
-"""Seconds that anything may wait for more, so that one transaction carries all reports."""
+"""Seconds that a report may wait for further reports, so that one transaction writes all of them."""
 _CAPACITY = 10_000
-"""Reports in the queue before a reporter has to wait."""
+"""Maximum number of reports in the queue. `Shipper.submit` waits while the queue is full."""
 _BATCH = 1_000
 _PATIENCE = 180.0
-"""Seconds to wait for the thread; the store's own limit on a locked database is shorter."""
+"""Seconds to wait for the thread. The store's own limit on a locked database is shorter."""
 _FAULTY = (MetricsConflict, TypeError, ValueError)
-"""Errors of one report, for which the others of its batch shall not suffer."""
+"""Errors that concern a single report. The rest of its batch is retried without it."""
 
 
 class Shipper:
-    """A queue and the thread that empties it, started at the first use.
+    """Queue of writes with a background thread, which starts at the first use.
 
-    An error of the thread is raised by the next call here.
+    An error in the thread is raised by the next call to this object.
 
     Args:
         write: writes a batch of reports, all or none.
-        written: is told, in the thread, what was written.
+        written: function called in the thread with the reports that were written.
     """
 
     def __init__(
@@ -49,18 +49,18 @@ class Shipper:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._something = threading.Event()
-        """There is something to do."""
+        """Set when there is work for the thread."""
         self._urgent = threading.Event()
-        """It must be done now."""
+        """Set when the work must be done immediately."""
         self._room = threading.Event()
-        """The queue has been emptied."""
+        """Set when the thread has taken reports from the queue."""
 
     def open(self) -> None:
-        """From now on, calls are accepted."""
+        """Start to accept calls."""
         self._open = True
 
     def submit(self, report: MetricsReport) -> None:
-        """Queue a report; waits while the queue is full."""
+        """Add a report to the queue. Wait while the queue is full."""
         self._check()
         waiting = len(self._queue)
         if waiting >= _CAPACITY:
@@ -72,7 +72,12 @@ class Shipper:
             self._wake()
 
     def submit_latest(self, key: str, write: _Write) -> None:
-        """Queue a write that replaces one of the same key which is still waiting: only the latest value counts."""
+        """Add a write of which only the latest counts. It replaces a waiting write with the same key.
+
+        Args:
+            key: identifies the value that is written.
+            write: function that writes the value. The thread calls it.
+        """
         self._check()
         self._latest[key] = write
         self._wake()
@@ -97,7 +102,7 @@ class Shipper:
         self._raise_error()
 
     def close(self) -> None:
-        """Write what is left and end the thread. Later calls are refused."""
+        """Write everything that is waiting and end the thread. Later calls raise RuntimeError."""
         self._open = False
         if self._thread is not None:
             self._urgent.set()
@@ -142,8 +147,8 @@ class Shipper:
             self._ship()
 
     def _ship(self) -> None:
-        # Looked at in this order, nothing that is written here runs ahead of a report submitted before it:
-        # progress is never ahead of its steps, and who waits finds everything there.
+        # The queue is read last, so every report that was submitted before a flush or a latest value is in it.
+        # Recorded progress is therefore never ahead of its reports, and a flush covers all reports before it.
         waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
         latest = [self._latest.pop(key) for key in list(self._latest)]
         outage: StoreBusy | None = None
@@ -152,7 +157,7 @@ class Shipper:
             try:
                 self._ship_reports(batch)
             except StoreBusy as error:
-                self._queue.extendleft(reversed(batch))  # `close` tries again at the latest
+                self._queue.extendleft(reversed(batch))  # retried by the next cycle, at the latest by `close`
                 self._remember(error)
                 outage = error
                 break
@@ -171,7 +176,7 @@ class Shipper:
             self._write(reports)
         except StoreBusy:
             raise
-        except Exception as error:  # noqa: BLE001  (raised again in the thread that reports next)
+        except Exception as error:  # noqa: BLE001  (raised again by the next call to this object)
             if len(reports) == 1 or not isinstance(error, _FAULTY):
                 self._remember(error)
                 return

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT while a script is inside the core context."""
+"""Handling of SIGTERM and SIGINT while a script is inside the core context."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _installed: weakref.WeakSet[SignalHandlers] = weakref.WeakSet()
 
 
 class Terminated(SystemExit):
-    """A script that never polls for requests received SIGTERM again."""
+    """Exit of a script that never polls for requests and received SIGTERM again."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
@@ -45,7 +45,7 @@ class SignalHandlers:
         self._interrupted = False
 
     def install(self) -> None:
-        """Take over the signals. Do nothing outside the main thread, where Python allows no handlers."""
+        """Install the handlers. Do nothing outside the main thread, where Python allows no handlers."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:

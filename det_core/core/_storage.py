@@ -1,4 +1,4 @@
-"""The ``checkpoint_storage`` of those who write no config: a path, a URI, or nothing."""
+"""Checkpoint storage from a path, a URI, a config block or the default."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from det_core.interfaces.storage import StorageManager
 from det_core.tracking.secret_files import fill
 
 _BUCKETS = {"s3": "s3", "gs": "gcs"}
-"""URI scheme -> the registered name of the store."""
+"""Names of storage plugins by URI scheme."""
 
 
 def open_block(recorded: Mapping[str, Any]) -> StorageManager:
-    """The store of a ``checkpoint_storage`` block as the record has it.
+    """Open the storage of a recorded ``checkpoint_storage`` block.
+
+    Args:
+        recorded: the block as the tracking store contains it.
 
     Raises:
-        SecretMissing: it refers to a secret that is not on this host.
-        StorageError: its plugin does not take the recorded options any more.
-        PluginError: its plugin is missing.
+        SecretMissing: the block refers to a secret that is not on this host.
+        StorageError: the plugin no longer accepts the recorded options.
+        PluginError: the plugin is missing.
     """
     from pydantic import ValidationError
 
@@ -42,7 +45,11 @@ def open_block(recorded: Mapping[str, Any]) -> StorageManager:
 
 
 def open_directory(block: Mapping[str, Any]) -> StorageManager:
-    """Open the default store, without the plugins and the models of their configs."""
+    """Open the default storage without importing plugins or the models of their configs.
+
+    Args:
+        block: a ``checkpoint_storage`` block of type directory.
+    """
     from det_core.storage.directory import DirectoryStorage
 
     return DirectoryStorage(_Directory(Path(block["container_path"])))
@@ -55,14 +62,14 @@ class _Directory:
 
 
 def storage_block(given: str | os.PathLike[str] | Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The config block that is meant.
+    """Return the ``checkpoint_storage`` block for a path, a URI, a block or None.
 
     Args:
         given: a directory, ``file:///directory``, ``s3://bucket/prefix``, ``gs://bucket/prefix``, a block as in
             the config, or None for the default.
 
     Raises:
-        ValueError: anything else.
+        ValueError: ``given`` is none of these, or a block of type shared_fs.
     """
     if given is None or given == "":
         return default_storage()

@@ -1,4 +1,4 @@
-"""Samples of what this host is busy with: nested dicts of numbers, by group."""
+"""Samples of the load of this host, as nested mappings of numbers by group."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ import psutil
 import pynvml
 
 Sample = Mapping[str, Any]
-"""Names to numbers, or to such mappings."""
+"""Numbers by name. A value may also be a nested mapping of the same form."""
 
 _PATHS = ("/", "/determined_shared_fs")
-"""File systems whose use is sampled, if they exist."""
+"""File systems whose usage is sampled, if they exist."""
 _OF_GPU: Mapping[str, Callable[[Any], float]] = {
     "gpu_util": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
     "gpu_free_memory": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).free,
 }
-"""Percent, and bytes."""
+"""Readings of a GPU by metric name. ``gpu_util`` is in percent, ``gpu_free_memory`` in bytes."""
 
 
 class Sampler:
-    """Takes samples. Rates are those since the sample before; for the first, since the sampler was made."""
+    """Sampler of CPU, memory, disks, network and GPUs.
+
+    Rates are means since the previous sample, or since the creation of the sampler for the first sample.
+    """
 
     def __init__(self) -> None:
-        psutil.cpu_percent()  # the first answer is always 0.0
+        psutil.cpu_percent()  # the first result is always 0.0
         self._paths = [path for path in _PATHS if Path(path).is_dir()]
         self._disk = _Rates(psutil.disk_io_counters)
         self._network = _Rates(psutil.net_io_counters)
@@ -41,7 +44,11 @@ class Sampler:
         }
 
     def sample(self) -> dict[str, Sample]:
-        """By group: percent, bytes, and bytes or operations per second. What this host does not have is left out."""
+        """Return a sample by group. Groups that this host does not have are omitted.
+
+        Utilization is in percent, free memory in bytes, throughput in bytes per second, and ``disk_iops`` in
+        operations per second.
+        """
         samples = {group: take() for group, take in self._groups.items()}
         return {group: sample for group, sample in samples.items() if sample}
 
@@ -64,14 +71,17 @@ class Sampler:
 
 
 class _Rates:
-    """What counters that only grow gain per second."""
+    """Increase per second of monotonic counters."""
 
     def __init__(self, read: Callable[[], Any]) -> None:
         self._read = read
         self._counters, self._time = read(), time.monotonic()
 
     def since_last(self) -> dict[str, float]:
-        """By counter; empty where the system has none, as in a container without disks."""
+        """Return the rates since the previous call, by counter.
+
+        The result is empty if the system has no such counters, as in a container without disks.
+        """
         before, start = self._counters, self._time
         self._counters, self._time = self._read(), time.monotonic()
         if before is None or self._counters is None:
@@ -82,7 +92,7 @@ class _Rates:
 
 
 def _gpus() -> dict[str, dict[str, Callable[[], float]]]:
-    """By UUID, what can be asked of each GPU; empty without a driver."""
+    """Return the functions that read each GPU, by metric name and by the GPU's UUID. Empty without a driver."""
     try:
         pynvml.nvmlInit()
         gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
@@ -98,13 +108,13 @@ def _questions(gpu: Any) -> dict[str, Callable[[], float]]:
 def _answers(gpu: Any, ask: Callable[[Any], float]) -> bool:
     try:
         ask(gpu)
-    except pynvml.NVMLError_NotSupported:  # a GPU that is divided (MIG) does not know its utilization
+    except pynvml.NVMLError_NotSupported:  # a partitioned GPU (MIG) does not support utilization
         return False
     return True
 
 
 def mean(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Each number's mean over the samples that have it."""
+    """Return the mean of each number over the samples that contain it."""
     values: dict[str, list[Any]] = {}
     for sample in samples:
         for name, value in sample.items():

@@ -1,4 +1,4 @@
-"""Steps that ranks take together: either all of them succeed, or all of them raise."""
+"""Steps of several ranks that succeed on all of them or raise on all of them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,33 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks that work together; ``index`` 0 is their chief."""
+    """Ranks that work together. The rank with ``index`` 0 is their chief."""
 
     rank: int
-    """In the whole trial, for errors."""
+    """Rank of this process in the trial, for error messages."""
     index: int
-    """In the group."""
+    """Index of this process in the group."""
     allgather: Callable[[Any], list[Any]]
+    """Collective that returns the objects of all ranks to each of them, in order of their index."""
     broadcast: Callable[[Any], Any]
+    """Collective that returns the chief's object to all ranks."""
 
     @property
     def is_chief(self) -> bool:
+        """Return whether this process is the chief of the group."""
         return self.index == 0
 
     def together(self, work: Callable[[], T]) -> list[T]:
-        """Do this rank's share. Every rank gets the results of all, in order of their index.
+        """Call a function on every rank and return the results of all ranks, in order of their index.
+
+        A rank whose function raises an error raises this error.
+
+        Args:
+            work: the function. Each rank passes its own.
 
         Raises:
-            RankFailed: other ranks raised; names them and their errors. They themselves raise those.
+            RankFailed: the functions of other ranks raised. The message names these ranks and their errors.
+            CommError: the connection to other ranks is lost.
         """
         result, error = _attempt(work)
         outcomes = self._exchange(self.allgather, result, error)
@@ -39,14 +48,27 @@ class Group:
         return [result for result, _ in outcomes]
 
     def by_chief(self, work: Callable[[], T]) -> T:
-        """The chief does the work and all get its result. Raises as `together`."""
+        """Call a function on the chief and return its result on all ranks.
+
+        If the function raises an error, the chief raises this error.
+
+        Args:
+            work: the function. Only the chief's is called.
+
+        Raises:
+            RankFailed: the chief's function raised. The message contains its error.
+            CommError: the connection to other ranks is lost.
+        """
         result, error = _attempt(work) if self.is_chief else (None, None)
         outcome = self._exchange(self.broadcast, result, error)
         _refuse([outcome])
         return cast("T", outcome[0])
 
     def _exchange(self, collective: Callable[[Any], Any], result: object, error: BaseException | None) -> Any:
-        """Others hear of the error before it goes on. Where they are lost, that is the error, since it may be why."""
+        """Send the result or the error of this rank to the others, then raise the error.
+
+        If the other ranks are lost, raise CommError from the error, because their loss may be its cause.
+        """
         failure = error and f"rank {self.rank}: {type(error).__name__}: {error}"
         try:
             outcome = collective((result, failure))
@@ -58,24 +80,24 @@ class Group:
 
 
 def alone() -> Group:
-    """This process by itself."""
+    """Return the group of this process only."""
     return Group(0, 0, lambda stuff: [stuff], lambda stuff: stuff)
 
 
 def everyone(ranks: DistributedContext) -> Group:
-    """All ranks of the trial."""
+    """Return the group of all ranks of the trial."""
     return Group(ranks.rank, ranks.rank, ranks.allgather, ranks.broadcast)
 
 
 def this_host(ranks: DistributedContext) -> Group:
-    """The ranks on this host."""
+    """Return the group of the ranks on this host."""
     return Group(ranks.rank, ranks.local_rank, ranks.allgather_local, ranks.broadcast_local)
 
 
 def _attempt(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
     try:
         return work(), None
-    except BaseException as error:  # noqa: BLE001  # raised again once the others know
+    except BaseException as error:  # noqa: BLE001  # raised again once the other ranks know
         return None, error
 
 
