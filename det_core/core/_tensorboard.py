@@ -1,4 +1,4 @@
-"""TensorBoard files of one worker: a local directory, what is written there, and its copy in checkpoint storage."""
+"""TensorBoard files of one worker, in a local directory and as a copy in checkpoint storage."""
 
 from __future__ import annotations
 
@@ -26,28 +26,31 @@ Mangler = Callable[[Path, int], PurePath]
 _log = logging.getLogger("det.core")
 
 _EVERY = 10.0
-"""Seconds between two looks for files that changed."""
+"""Seconds between two searches for changed files."""
 _SHARE = 0.1
-"""Of the time that may go into copying: event files grow, and are copied as a whole."""
+"""Maximum share of the time that is spent on copying. Event files grow, and are always copied as a whole."""
 _PATIENCE = 180.0
-"""Seconds to wait for a copy that is under way when the context exits."""
+"""Seconds to wait for a copy in progress when the context exits."""
 
 
 class TensorboardMode(str, Enum):
-    """Who writes TensorBoard files and stores them."""
+    """Ways to write and store TensorBoard files."""
 
     AUTO = "AUTO"
-    """The chief writes the scalars of all reports, and what is in its TensorBoard directory is stored by itself."""
+    """The chief writes the scalars of all reports. All files in its TensorBoard directory are stored automatically."""
     MANUAL = "MANUAL"
-    """Nothing happens by itself: write files, then call `TrainContext.upload_tensorboard_files`."""
+    """Nothing is automatic. Your code writes files and calls `TrainContext.upload_tensorboard_files`."""
 
 
 class Tensorboard:
-    """The directory and its copy.
+    """TensorBoard directory of one worker and its copy in checkpoint storage.
 
     Args:
-        storage: where the copy goes, under ``storage_id`` and ``folder``.
-        rank: of this worker; only rank 0 does anything by itself.
+        mode: whether files are written and stored automatically.
+        storage: checkpoint storage of the copy.
+        storage_id: storage id of the copy.
+        folder: path of the copy below ``storage_id``.
+        rank: rank of this worker. Only rank 0 writes and stores files automatically.
     """
 
     def __init__(
@@ -63,16 +66,16 @@ class Tensorboard:
         self._directory: Path | None = None
         self._file: EventFile | None = None
         self._stored: set[tuple[Path, PurePath, int, int]] = set()
-        """Source, where it was stored, time of change in ns, size."""
+        """Stored versions of files, as (path, stored path, time of modification in ns, size in bytes)."""
         self._creating = threading.Lock()
         self._wake = threading.Event()
         self._closing = False
         self._thread: threading.Thread | None = None
         self.dispensable: Selector = lambda _: False
-        """Which files may be lost with the directory, though they were not stored."""
+        """Function that takes a file's path and returns whether the file may be removed without being stored."""
 
     def path(self) -> Path:
-        """The directory, made by the first call, which only this user can read."""
+        """Return the directory, which only this user can read. The first call creates it."""
         with self._creating:
             if self._directory is None:
                 self._directory = self._scratch.enter_context(scratch_directory("tensorboard"))
@@ -82,10 +85,10 @@ class Tensorboard:
         return self._directory
 
     def write(self, reports: Sequence[MetricsReport]) -> None:
-        """Write the scalars of reports, if that is to happen by itself."""
+        """Write the scalars of reports to an event file. Do nothing if this worker writes no files automatically."""
         if not self._by_itself:
             return
-        from det_core.core._event_file import EventFile, scalars  # only who reports pays for it
+        from det_core.core._event_file import EventFile, scalars  # imported only if something is reported
 
         events = [
             scalars(report.time.timestamp() if report.time else time.time(), points(report)) for report in reports
@@ -94,13 +97,19 @@ class Tensorboard:
             self._file = self._file or EventFile(self.path())
             self._file.write(b"".join(events))
         except OSError as error:
-            self._by_itself = False  # what follows half an event cannot be read
+            self._by_itself = False  # readers cannot continue after an incomplete event
             _log.warning("no more TensorBoard files are written into %s: %s", self._directory, error)
 
     def upload(self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path) -> None:
-        """Store the files that changed since they were stored last.
+        """Store the files that are new or have changed since they were last stored.
+
+        Args:
+            selector: takes a file's path and returns whether to store it.
+            mangler: takes the path relative to the directory and this worker's rank, and returns the relative path to
+                store the file under.
 
         Raises:
+            ValueError: the mangler's path is not relative, or contains ``..``.
             StorageError, OSError: a file could not be stored. All other files are stored first.
         """
         errors: list[Exception] = []
@@ -111,29 +120,29 @@ class Tensorboard:
             target = _inside(mangler(relative, self._rank), relative)
             try:
                 status = path.stat()
-                version = (relative, target, status.st_mtime_ns, status.st_size)  # of before: it may grow meanwhile
+                version = (relative, target, status.st_mtime_ns, status.st_size)  # before the copy, as it may grow
                 if version not in self._stored:
                     self._storage.put(self._storage_id, f"{self._folder}/{target.as_posix()}", path)
                     self._stored.add(version)
             except (OSError, StorageError) as error:
-                if path.exists():  # else its owner removed it, as profilers do with files they merge
+                if path.exists():  # otherwise its owner has removed it, as profilers do
                     errors.append(error)
         if errors:
             raise errors[0]
 
     def try_to_upload(self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path) -> None:
-        """As `upload`; a failure is a warning."""
+        """Store changed files like `upload`, but log a warning instead of raising errors."""
         try:
             self.upload(selector, mangler)
-        except Exception as error:  # noqa: BLE001  (a picture of the training must not end it)
+        except Exception as error:  # noqa: BLE001  (must not stop the training)
             _log.warning("TensorBoard files could not be stored, to be tried again: %s", error)
 
     def sync(self) -> None:
-        """Store what changed, soon and in the background."""
+        """Request that changed files are stored soon, in the background."""
         self._wake.set()
 
     def close(self) -> None:
-        """Store the rest, and remove the directory unless it holds files that are nowhere else."""
+        """Store all remaining files, then remove the directory. Keep it if some files could not be stored."""
         if self._directory is None:
             return
         self._closing = True
@@ -174,7 +183,10 @@ class Tensorboard:
 
 
 def points(report: MetricsReport) -> Iterator[tuple[int, dict[str, float]]]:
-    """The (step, scalars by tag) of a report: its batches, then those of its metrics that the batches lack."""
+    """Yield the steps of a report, each with its scalars by tag.
+
+    The steps of the batches come first. The last step contains the metrics that no batch contains.
+    """
     in_batches: set[str] = set()
     batches = report.batch_metrics or ()
     for step, batch in enumerate(batches, report.steps_completed - len(batches)):

@@ -1,4 +1,4 @@
-"""What a training loop tells the record."""
+"""Reports of a training loop to the tracking store."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ VALIDATION = "validation"
 
 
 class EarlyExitReason(str, Enum):
-    """Why a trial leaves for good before its work is done."""
+    """Reason for a trial to stop permanently before its work is done."""
 
     INVALID_HP = "EXITED_REASON_INVALID_HP"
     USER_REQUESTED_STOP = "EXITED_REASON_USER_REQUESTED_STOP"
 
 
 class TrainContext:
-    """Reports metrics, progress and status. Calls return at once; a background thread writes.
+    """Interface to report metrics, progress and status.
 
-    Any worker may report; usually only the chief does. An error of the thread is raised by the next
-    call, at the latest when the core context exits.
+    Calls return at once, and a background thread writes the reports. Any worker may report, but usually only the
+    chief does. An error in the thread is raised by the next call, at the latest when the core context exits.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class TrainContext:
         self._smaller_is_better = smaller_is_better
         self._tensorboard = tensorboard
         self._values = Values()
-        # Not store.report_metrics itself: to ask for it would open a store that is opened by its first use.
+        # A lambda, because access to the attribute store.report_metrics would open a store that opens at first use.
         self._shipper = Shipper(lambda reports: store.report_metrics(reports), self._written)
 
     def set_status(self, status: str) -> None:
-        """Say in a few words what the trial is doing."""
+        """Report the activity of the trial in a few words."""
         run = self._run
         self._shipper.submit_latest("status", partial(self._store.set_runner_state, run.trial_id, run.run_id, status))
 
@@ -65,46 +65,60 @@ class TrainContext:
         metrics: Mapping[str, Any],
         batch_metrics: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Report training metrics, and optionally those of each batch since the last report.
+        """Report training metrics, and optionally the metrics of each batch since the last report.
 
-        The values are copied and converted before this returns: NumPy and torch scalars become numbers,
-        arrays and tensors lists, an Enum its name, a date ISO 8601 text; NaN and infinities are kept, and
-        bytes are left out with a warning.
+        The values are copied and converted before this method returns. NumPy and torch scalars become numbers, arrays
+        and tensors become lists, an Enum becomes its name, and a date becomes ISO 8601 text. NaN and infinities are
+        kept. Bytes are omitted with a warning.
 
         Args:
-            steps_completed: batches trained since the start of the trial, >= 0.
-            metrics: names to values. Reported again for the same step, a name must have the same value.
+            steps_completed: number of batches trained since the start of the trial, >= 0.
+            metrics: values by name. If a name is reported again for the same step, its value must be the same.
             batch_metrics: one mapping per batch, oldest first.
 
         Raises:
-            TypeError: a value that JSON cannot hold (the message names it), or ``steps_completed`` is no integer.
-            ValueError: ``steps_completed`` is negative, or there are over a million numbers and characters.
+            TypeError: a value is not JSON-compatible, or ``steps_completed`` is not an integer. The message names
+                the metric.
+            ValueError: ``steps_completed`` is negative or too large, or the report contains more than a million
+                numbers and characters.
         """
         self._report(TRAINING, steps_completed, metrics, batch_metrics)
 
     def report_validation_metrics(self, steps_completed: int, metrics: Mapping[str, Any]) -> None:
-        """Report validation metrics. As `report_training_metrics`, except that no value may be None.
+        """Report validation metrics. Values are converted as in `report_training_metrics`, but None is not allowed.
+
+        Args:
+            steps_completed: number of batches trained since the start of the trial, >= 0.
+            metrics: values by name. If a name is reported again for the same step, its value must be the same.
 
         Raises:
-            RuntimeError: a value is None; the message names the metric.
+            RuntimeError: a value is None. The message names the metric.
+            TypeError, ValueError: as in `report_training_metrics`.
         """
         self._report(VALIDATION, steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: Mapping[str, Any]) -> None:
-        """Report metrics of any group. As `report_training_metrics`.
+        """Report metrics of any group. Values are converted as in `report_training_metrics`.
 
         Args:
             group: ``training``, ``validation`` or a name of your own without ``.``.
+            steps_completed: number of batches trained since the start of the trial, >= 0.
+            metrics: values by name. If a name is reported again for the same step, its value must be the same.
+
+        Raises:
+            RuntimeError: a value of the group ``validation`` is None.
+            TypeError: as in `report_training_metrics`.
+            ValueError: ``group`` is empty or contains ``.``, or as in `report_training_metrics`.
         """
         if not group or "." in group:
             raise ValueError(f"metrics group {group!r} must not be empty or contain '.'; for example 'throughput'")
         self._report(group, steps_completed, metrics)
 
     def get_tensorboard_path(self) -> Path:
-        """A private local directory for TensorBoard files, each worker's own.
+        """Return a private local directory for TensorBoard files. Each worker has its own.
 
-        In TensorboardMode.AUTO what the chief has there is stored every ten seconds and when the core context
-        exits. Then the directory is removed, unless it holds files that were not stored.
+        In TensorboardMode.AUTO, the files in the chief's directory are stored every ten seconds and when the core
+        context exits. The directory is then removed, unless it contains files that were not stored.
         """
         return self._tensorboard.path()
 
@@ -116,14 +130,14 @@ class TrainContext:
         """Store the TensorBoard files that changed since the last call, beside the checkpoints.
 
         Args:
-            selector: takes a file's path and says whether to store it.
+            selector: takes a file's path and returns whether to store it.
             mangler: takes the path relative to `get_tensorboard_path` and this worker's rank, and returns the
                 relative path to store the file under.
 
         Raises:
-            RuntimeError: the mode is AUTO, where this happens by itself.
-            ValueError: the mangler's path leads elsewhere.
-            StorageError: the storage refused.
+            RuntimeError: the mode is AUTO, in which files are stored automatically.
+            ValueError: the mangler's path is not relative, or contains ``..``.
+            StorageError, OSError: a file could not be stored. All other files are stored first.
         """
         if self._tensorboard.mode is TensorboardMode.AUTO:
             raise RuntimeError(
@@ -133,7 +147,14 @@ class TrainContext:
         self._tensorboard.upload(selector, mangler)
 
     def report_progress(self, progress: float) -> None:
-        """Report the share of the work that is done, 0 to 1."""
+        """Report the share of the work that is done.
+
+        Args:
+            progress: the share, 0 to 1.
+
+        Raises:
+            ValueError: ``progress`` is out of range.
+        """
         if not 0 <= progress <= 1:
             raise ValueError(f"progress is {progress}; expected 0 to 1")
         run = self._run
@@ -142,22 +163,32 @@ class TrainContext:
         )
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Replace what is noted about this trial, such as where its data came from; written before this returns.
+        """Replace the metadata of this trial, such as the source of its data.
 
-        Values are converted as those of metrics.
+        The metadata is written before this method returns.
+
+        Args:
+            metadata: values by name. They are converted as in `report_training_metrics`.
+
+        Raises:
+            TypeError: a value is not JSON-compatible.
+            ValueError: there are more than a million numbers and characters.
         """
         self._store.set_trial_metadata(self._run.trial_id, self._run.run_id, self._values.copy(metadata)[0])
 
     def get_metadata(self) -> dict[str, Any]:
-        """What was noted by `set_metadata`, also in earlier runs of this trial; empty if nothing was."""
+        """Return the metadata from the last `set_metadata` of any run of this trial. Empty if there was none."""
         return dict(self._store.trial(self._run.trial_id).metadata)
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
-        """Record that the trial leaves for good; written before this returns."""
+        """Record that the trial stops permanently. The record is written before this method returns."""
         self._store.report_early_exit(self._run.trial_id, self._run.run_id, EarlyExitReason(reason).value)
 
     def get_experiment_best_validation(self) -> float | None:
-        """The best searcher metric of all trials so far, what was just reported included."""
+        """Return the best searcher metric of all trials so far, including reports that are still in the queue.
+
+        None if no trial has a validation.
+        """
         self.flush()
         best = self._store.best_validation(
             self._experiment_id, self._searcher_metric, smaller_is_better=self._smaller_is_better
@@ -165,7 +196,7 @@ class TrainContext:
         return None if best is None else best[0]
 
     def flush(self) -> None:
-        """Wait until everything reported so far is in the record."""
+        """Wait until everything reported so far is in the tracking store."""
         self._shipper.flush()
 
     def _report(

@@ -1,4 +1,4 @@
-"""Metrics as they are reported, made into what JSON holds: a copy, so that the caller may change its objects."""
+"""Conversion of reported metrics to JSON-compatible copies, so that the caller may change its objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from det_core.interfaces.tracking import require_writable
 
 MOST = 1_000_000
-"""Numbers and characters of text that one report may hold, its batch metrics included."""
+"""Maximum number of numbers and characters of text in one report, its batch metrics included."""
 _DEEPEST = 50
 
 _log = logging.getLogger("det.core")
@@ -22,23 +22,23 @@ _STRING = frozenset((str,))
 
 
 class Values:
-    """Copies metrics, and warns about each name at most once.
+    """Converter of metrics, which warns about each name at most once.
 
-    What becomes of a value:
+    Conversions:
 
     ====================================================  =====================================
-    number, bool, str, NaN, infinity                      as it is
+    number, bool, str, NaN, infinity                      unchanged
     NumPy or torch scalar, array or tensor of one element  number (bool, str)
     other array or tensor                                 nested lists
     dict, list, tuple                                     dict or list of converted values
-    None                                                  null; in validation metrics an error
+    None                                                  null (an error in validation metrics)
     Enum                                                  its name
     date, datetime                                        ISO 8601 text
-    bytes                                                 left out, with one warning per name
+    bytes                                                 omitted, with one warning per name
     anything else                                         TypeError
     ====================================================  =====================================
 
-    Names are strings; numbers and Enums as names become text, as in JSON.
+    Names are strings. Numbers and Enums as names become text, as in JSON.
     """
 
     def __init__(self) -> None:
@@ -47,11 +47,15 @@ class Values:
     def copy(
         self, metrics: Mapping[str, Any], batch_metrics: Sequence[Mapping[str, Any]] | None = None
     ) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
-        """Both, converted.
+        """Return converted copies of the metrics of a report and of its batch metrics.
+
+        Args:
+            metrics: values by name.
+            batch_metrics: one mapping per batch, or None.
 
         Raises:
-            TypeError: a value or name that JSON cannot hold; says which metric.
-            ValueError: more than `MOST` numbers and characters.
+            TypeError: a value or name is not JSON-compatible. The message names the metric.
+            ValueError: there are more than `MOST` numbers and characters, or a name is empty or not unique in JSON.
         """
         room = _Room()
         copied = self._metrics(metrics, room)
@@ -83,10 +87,13 @@ class Values:
 
 
 def number(value: Any) -> float:
-    """One number, also a scalar, array or tensor of one.
+    """Return a number as a float.
+
+    Args:
+        value: a number, or a scalar, array or tensor that contains exactly one.
 
     Raises:
-        TypeError: it is none.
+        TypeError: ``value`` is none of these.
     """
     try:
         converted = _plain(value, _Room(), 2)
@@ -98,7 +105,7 @@ def number(value: Any) -> float:
 
 
 class _Room:
-    """What is left of `MOST`."""
+    """Remaining part of the limit `MOST`."""
 
     __slots__ = ("left",)
 
@@ -120,7 +127,7 @@ def _plain(value: Any, room: _Room, levels: int) -> Any:
         return value
     if value is None:
         return None
-    if isinstance(value, Enum):  # before str and int, which enums may be as well
+    if isinstance(value, Enum):  # before str and int, because an enum may also be one of these
         return value.name
     if isinstance(value, str):
         room.take(len(value))
@@ -147,13 +154,16 @@ def _list(value: Sequence[Any], room: _Room, levels: int) -> list[Any]:
 
 
 def _unwrapped(value: Any, room: _Room) -> Any:
-    """What is inside an array, a tensor, or a number of another library; none of them is imported here."""
+    """Return the content of an array or tensor, or the value of another library's number, as built-in types.
+
+    The libraries are not imported. Their types are recognized by attributes.
+    """
     if hasattr(value, "tolist") and hasattr(value, "shape"):
         size = math.prod(value.shape)
-        if size > room.left:  # before it becomes a list of as many objects
+        if size > room.left:  # before a list of this size is created
             room.take(size)
         inside = _asked(value, "item" if size == 1 else "tolist")
-        return float(inside) if type(inside) is type(value) else inside  # NumPy's long double stays itself
+        return float(inside) if type(inside) is type(value) else inside  # NumPy's long double has no built-in type
     if isinstance(value, Real):
         return int(value) if isinstance(value, int) else float(value)
     if hasattr(value, "numpy"):  # TensorFlow's

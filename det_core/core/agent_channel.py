@@ -1,7 +1,7 @@
-"""The worker's end of the channel to the agent that started it.
+"""Worker's end of the connection to the agent that started it.
 
-The agent listens on a Unix socket. The line ``preempt`` asks the worker to leave; the end of the
-stream means that the agent is gone, and the worker must not outlive it for long.
+The agent listens on a Unix socket. The line ``preempt`` requests that the worker stops. The end of the stream means
+that the agent has ended. The worker then has `GRACE` seconds to stop.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import threading
 from collections.abc import Callable
 
 SOCKET = "DET_AGENT_SOCKET"
-"""Environment variable: the path of the agent's socket."""
+"""Environment variable with the path of the agent's socket."""
 PREEMPT = b"preempt\n"
 GRACE = 8.0
-"""Seconds in which an orphan may finish its batch and checkpoint."""
+"""Seconds that a worker without an agent has to finish its batch and its checkpoint."""
 
 
 class AgentChannel:
-    """Listens to the agent in a thread of its own.
+    """Background listener for the agent's requests.
 
     Args:
-        request: called with ``"runner"`` or ``"runner lost"`` when the worker is to leave.
+        path: path of the agent's socket.
+        request: function called with ``"runner"`` or ``"runner lost"`` when the worker has to stop.
     """
 
     def __init__(self, path: str, request: Callable[[str], None]) -> None:
@@ -54,7 +55,7 @@ class AgentChannel:
         deadline.daemon = True
         deadline.start()
         try:
-            # The pipes for our output ended with the agent. A print to them would prevent the checkpoint.
+            # The agent's end closed the pipes of this process's output. A print would fail and prevent the checkpoint.
             null = os.open(os.devnull, os.O_WRONLY)
             for descriptor in (1, 2):  # the script may have replaced sys.stdout
                 os.dup2(null, descriptor)

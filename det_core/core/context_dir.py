@@ -1,4 +1,4 @@
-"""Which files of a context directory are the user's code."""
+"""Selection of the files in a context directory that are the user's code."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ _ALWAYS_IGNORED = ("__pycache__/", ".git/", ".venv/", ".ipynb_checkpoints/")
 
 
 def context_files(directory: Path) -> Iterator[str]:
-    """The paths of its files, relative to it and sorted, without what its ``.detignore`` (as ``.gitignore``) names.
+    """Yield the sorted paths of the files in a context directory, relative to it.
 
-    Links are followed. Those that lead nowhere, or to a directory that they lie in, are left out, and so is det's
-    own data in ``DET_HOME``.
+    Files that match its ``.detignore``, which has the syntax of ``.gitignore``, are omitted. Links are followed.
+    Broken links, links to a directory that contains them, and det's own data in ``DET_HOME`` are also omitted.
+
+    Args:
+        directory: the context directory.
 
     Raises:
         DetError: the directory is ``DET_HOME`` itself.
-        OSError: it, or a directory in it, cannot be read.
+        OSError: the directory, or a directory inside, cannot be read.
     """
-    from pathspec import GitIgnoreSpec  # not for every worker to wait for
+    from pathspec import GitIgnoreSpec  # imported here, because most workers do not need it
 
     directory, own = Path(os.path.realpath(directory)), Path(os.path.realpath(home()))
     if directory == own:
@@ -34,7 +37,7 @@ def context_files(directory: Path) -> Iterator[str]:
     ignore_file = directory / IGNORE_FILE
     patterns = ignore_file.read_text().splitlines() if ignore_file.is_file() else []
     ignored = GitIgnoreSpec.from_lines([*_ALWAYS_IGNORED, *patterns]).match_file
-    brings_back = any(pattern.startswith("!") for pattern in patterns)  # perhaps files of an ignored directory
+    brings_back = any(pattern.startswith("!") for pattern in patterns)  # may apply inside an ignored directory
 
     def left_out(name: str, path: Path) -> bool:
         return own in (path, path.parent) or (ignored(name) and not (brings_back and name.endswith("/")))

@@ -1,4 +1,4 @@
-"""Removes recorded checkpoints, from the store of files and from the record."""
+"""Removal of recorded checkpoints from checkpoint storage and from the tracking store."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingSt
 
 
 def remove(store: TrackingStore, checkpoint: Checkpoint, globs: Sequence[str] = ()) -> dict[str, int]:
-    """Remove the files of a checkpoint that match, or all of them; what is left, as `det_core.storage.delete` says.
+    """Remove all files of a checkpoint, or only those that match, and update its row in the tracking store.
 
-    The row comes first: what it calls COMPLETED has all its files at any time.
+    The row changes before any file is removed, so a checkpoint in state COMPLETED always has all its files.
+
+    Args:
+        store: the tracking store.
+        checkpoint: the checkpoint.
+        globs: patterns as in `det_core.storage.delete`. Empty = all files.
+
+    Returns:
+        Sizes in bytes of the remaining files, by path.
 
     Raises:
-        RecordInUse: it is a version of a model.
-        StorageError: the storage refused.
+        RecordInUse: the checkpoint is a version of a registered model.
+        StorageError: the storage failed.
     """
     partly = globs and checkpoint.state is not CheckpointState.DELETED
     manager = open_block(checkpoint.storage)
