@@ -32,6 +32,8 @@ class UnknownKey(NamedTuple):
 
 
 class Block(BaseModel):
+    """Base of config blocks, immutable and without unknown keys. Its ``repr`` masks secrets."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="before")

@@ -29,6 +29,7 @@ class _Fixed(Block):
     """Base of hyperparameters whose values are not scaled."""
 
     def scale(self, value: Any, factor: float) -> Any:
+        """Return the value unchanged."""
         return value
 
 
@@ -39,9 +40,11 @@ class Const(_Fixed):
     val: Any = None
 
     def sample(self, rng: random.Random) -> Any:
+        """Return the value."""
         return self.val
 
     def points(self) -> Sequence[Any]:
+        """Return the value as the only point of a grid."""
         return (self.val,)
 
 
@@ -52,9 +55,11 @@ class Categorical(_Fixed):
     vals: Annotated[tuple[Any, ...], Field(min_length=1)]
 
     def sample(self, rng: random.Random) -> Any:
+        """Return a random item."""
         return rng.choice(self.vals)
 
     def points(self) -> Sequence[Any]:
+        """Return all items as the points of a grid."""
         return self.vals
 
 
@@ -91,13 +96,20 @@ class Int(_Range):
     maxval: Whole
 
     def sample(self, rng: random.Random) -> int:
+        """Return a random integer of the range."""
         return rng.randint(self.minval, self.maxval)
 
     def scale(self, value: int, factor: float) -> int:
+        """Return the product, rounded up if ``factor`` > 1 and down otherwise, and clipped to the range."""
         scaled = math.ceil(value * factor) if factor > 1 else math.floor(value * factor)
         return min(max(scaled, self.minval), self.maxval)
 
     def points(self) -> Sequence[int]:
+        """Return ``count`` evenly spaced integers, or the whole range if it is smaller.
+
+        Raises:
+            pydantic_core.PydanticCustomError: ``count`` is missing.
+        """
         count = min(_counted(self), self.maxval - self.minval + 1)
         gaps = count - 1
         if gaps == 0:
@@ -111,12 +123,19 @@ class Double(_Range):
     type: Literal["double"]
 
     def sample(self, rng: random.Random) -> float:
+        """Return a random number of the range."""
         return rng.uniform(self.minval, self.maxval)
 
     def scale(self, value: float, factor: float) -> float:
+        """Return the product, clipped to the range."""
         return min(max(value * factor, self.minval), self.maxval)
 
     def points(self) -> Sequence[float]:
+        """Return ``count`` evenly spaced numbers.
+
+        Raises:
+            pydantic_core.PydanticCustomError: ``count`` is missing.
+        """
         return self._spread(_counted(self))
 
 
@@ -140,13 +159,20 @@ class Log(_Range):
         return base
 
     def sample(self, rng: random.Random) -> float:
+        """Return ``base`` to the power of a random exponent."""
         return float(self.base ** rng.uniform(self.minval, self.maxval))
 
     def scale(self, value: float, factor: float) -> float:
+        """Return the product, clipped to the range of the powers."""
         low, high = sorted((float(self.base**self.minval), float(self.base**self.maxval)))
         return min(max(value * factor, low), high)
 
     def points(self) -> Sequence[float]:
+        """Return powers of ``base`` with ``count`` evenly spaced exponents.
+
+        Raises:
+            pydantic_core.PydanticCustomError: ``count`` is missing.
+        """
         return [float(self.base**exponent) for exponent in self._spread(_counted(self))]
 
 

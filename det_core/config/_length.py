@@ -58,7 +58,7 @@ class Length:
         return cls(value, unit)
 
     def dump(self) -> int | dict[str, int]:
-        """Return the length in the form in which users write it in a config."""
+        """Return the length as users write it in a config."""
         return {self.unit.value: self.value} if self.unit else self.value
 
     def to_batches(self, *, records_per_batch: int, batches_per_epoch: int) -> int:

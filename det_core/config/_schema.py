@@ -49,4 +49,4 @@ def _options_schema(block: type[PluginBlock], name: str | None) -> dict[str, Any
     try:
         return block.options_model(name).model_json_schema(ref_template=place)
     except PluginError:
-        return {"additionalProperties": True}  # the registry has warned; one broken plugin must not prevent the schema
+        return {"additionalProperties": True}  # the registry has warned about the plugin already

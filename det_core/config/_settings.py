@@ -21,6 +21,8 @@ _Variables = tuple[Annotated[str, AfterValidator(_is_pair)], ...]
 
 
 class BindMount(Block):
+    """Directory of the host that a container sees. It has no meaning here."""
+
     host_path: str
     container_path: str
     read_only: Flag = False
@@ -54,6 +56,8 @@ class EnvironmentVariables(Block):
 
 
 class EnvironmentConfig(Block):
+    """Environment of the processes of a trial."""
+
     environment_variables: EnvironmentVariables = EnvironmentVariables()
     image: Ignored[str | dict[str, str] | None] = None
     force_pull_image: Ignored[Flag] = False
@@ -66,6 +70,8 @@ class EnvironmentConfig(Block):
 
 
 class OptimizationsConfig(Block):
+    """Options of gradient aggregation, communication and mixed precision."""
+
     aggregation_frequency: Positive = 1
     average_aggregated_gradients: Flag = True
     average_training_metrics: Flag = True
@@ -78,6 +84,8 @@ class OptimizationsConfig(Block):
 
 
 class ProfilingConfig(Block):
+    """Profiling of trials between two batches."""
+
     enabled: Flag = False
     begin_on_batch: Count = 0
     end_after_batch: Count | None = None
@@ -118,4 +126,6 @@ class ResourcesConfig(Block):
 
 
 class RetentionPolicy(Block):
+    """Retention of logs, in days. It has no meaning here."""
+
     log_retention_days: Annotated[Whole, Field(ge=-1, le=32767)] | None = None

@@ -82,6 +82,15 @@ class _Builder:
         self._count = 0
 
     def build(self, node: yaml.Node, location: Location) -> Any:
+        """Return the value of a node, and add the line numbers of all values in it to the document.
+
+        Args:
+            node: the node.
+            location: location of the value in the document.
+
+        Raises:
+            ConfigError: the node is not JSON-compatible, or the document is too large or too deep.
+        """
         self._document.lines.setdefault(location, _line(node))
         self._count += 1
         if self._count > MAX_VALUES or len(location) > MAX_DEPTH:

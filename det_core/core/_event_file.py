@@ -47,6 +47,7 @@ class EventFile:
         self._file.flush()
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 

@@ -83,7 +83,11 @@ class Shipper:
         self._wake()
 
     def flush(self) -> None:
-        """Wait until everything submitted so far is committed."""
+        """Wait until everything submitted so far is committed.
+
+        Raises:
+            TrackingError: the thread failed, or did not finish in time.
+        """
         self._check()
         if self._thread is None:  # nothing was submitted yet
             return

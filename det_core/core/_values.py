@@ -113,6 +113,11 @@ class _Room:
         self.left = MOST
 
     def take(self, count: int) -> None:
+        """Subtract numbers or characters from the remaining part.
+
+        Raises:
+            ValueError: the limit is exceeded.
+        """
         if count > self.left:
             raise ValueError(
                 f"exceeds the {MOST:,} numbers and characters that one report may hold; "
@@ -163,10 +168,10 @@ def _unwrapped(value: Any, room: _Room) -> Any:
         if size > room.left:  # before a list of this size is created
             room.take(size)
         inside = _asked(value, "item" if size == 1 else "tolist")
-        return float(inside) if type(inside) is type(value) else inside  # NumPy's long double has no built-in type
+        return float(inside) if type(inside) is type(value) else inside  # item() does not convert NumPy's long double
     if isinstance(value, Real):
         return int(value) if isinstance(value, int) else float(value)
-    if hasattr(value, "numpy"):  # TensorFlow's
+    if hasattr(value, "numpy"):  # a TensorFlow tensor
         return _asked(value, "numpy")
     raise TypeError(f"is a {_kind(value)}; expected a number, a string, an array, None, or lists and dicts of them")
 

@@ -36,6 +36,7 @@ class AgentChannel:
         threading.Thread(target=self._listen, name="det-agent-channel", daemon=True).start()
 
     def close(self) -> None:
+        """Close the connection. The end of the stream then has no effect."""
         self._closing = True
         self._socket.close()
 
