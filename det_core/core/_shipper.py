@@ -86,7 +86,8 @@ class Shipper:
         """Wait until everything submitted so far is committed.
 
         Raises:
-            TrackingError: the thread failed, or did not finish in time.
+            RuntimeError: the core context is not entered.
+            TrackingError: a report could not be written, or not in time.
         """
         self._check()
         if self._thread is None:  # nothing was submitted yet
