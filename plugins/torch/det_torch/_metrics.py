@@ -1,4 +1,4 @@
-"""From what ``train_batch`` and ``evaluate_*`` return to plain values."""
+"""Conversion of the metrics that ``train_batch`` and ``evaluate_*`` return to JSON-compatible values."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ _PLAIN = (str, bool, int, float, type(None))
 
 
 def training_metrics(returned: Any) -> dict[str, Any]:
-    """The metrics of one batch of training, to be passed to `settle` together with others.
+    """Return the metrics of one training batch, which `settle` converts together with those of other batches.
+
+    Args:
+        returned: return value of ``train_batch``.
+
+    Returns:
+        Metric name -> value. Tensors on an accelerator are copies that stay on it.
 
     Raises:
-        InvalidTrial: it is neither a loss nor a dict of metrics, or has a value that is no metric.
+        InvalidTrial: ``returned`` is neither a loss nor a dict of metrics, or has a value that is not a metric.
     """
     if not isinstance(returned, dict):
         if not isinstance(returned, torch.Tensor):
@@ -27,20 +33,23 @@ def training_metrics(returned: Any) -> dict[str, Any]:
 
 
 def no_loss(returned: Any, expected: str) -> InvalidTrial:
-    """The error about what ``train_batch`` returned."""
+    """Return the error for a return value of ``train_batch`` that has no usable loss."""
     return InvalidTrial(f"train_batch() returned {returned!r}; expected {expected}")
 
 
 def validation_metrics(returned: Any, method: str, *, may_be_empty: bool = False) -> dict[str, Any]:
-    """The metrics of one batch of validation, or of all, to be passed to `settle`.
+    """Return the metrics of one validation batch, or of the whole validation set, which `settle` converts.
 
     Args:
-        returned: by ``method``.
-        method: its name, for messages.
-        may_be_empty: whether metrics come from reducers too.
+        returned: return value of ``method``.
+        method: name of the trial's method, for error messages.
+        may_be_empty: whether an empty dict is valid, because reducers supply metrics too.
+
+    Returns:
+        Metric name -> value. Tensors on an accelerator are copies that stay on it.
 
     Raises:
-        InvalidTrial: ``returned`` is no dict, an empty one, or has a value that is no metric.
+        InvalidTrial: ``returned`` is not a dict, is empty, or has a value that is not a metric.
     """
     if not isinstance(returned, dict) or not (returned or may_be_empty):
         raise InvalidTrial(f"{method}() returned {returned!r}; expected a dict of metric names to values")
@@ -48,7 +57,13 @@ def validation_metrics(returned: Any, method: str, *, may_be_empty: bool = False
 
 
 def settle(rows: Sequence[dict[str, Any]]) -> None:
-    """Make every value plain: fetch what is still on the accelerator, in one transfer per metric and shape."""
+    """Replace the remaining tensors by JSON-compatible values, in place.
+
+    Values are copied from the accelerator in one transfer per metric and shape.
+
+    Args:
+        rows: one dict of metrics per batch.
+    """
     pending: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         for name, value in row.items():
@@ -61,10 +76,14 @@ def settle(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def plain(name: str, value: Any) -> Any:
-    """A metric as JSON-able values: tensors and arrays become numbers and nested lists.
+    """Return a metric as JSON-compatible values. Tensors and arrays become numbers and nested lists.
+
+    Args:
+        name: name of the metric, for error messages.
+        value: value to convert.
 
     Raises:
-        InvalidTrial: it is, or holds, something else.
+        InvalidTrial: ``value`` has a type that is not supported, or contains such a value.
     """
     if isinstance(value, np.generic):  # first, since np.float64 is a float too
         value = value.item()
@@ -101,7 +120,7 @@ def _as_numpy(value: Any) -> Any:
 
 def _held(name: str, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        if not value.is_cpu:  # Reading it here would stall training. Cloned, since the next batch may change it.
+        if not value.is_cpu:  # Reading the value here would stall training. The next batch may change it, so clone it.
             return value.detach().clone()
         if value.ndim == 0:
             return value.item()

@@ -1,4 +1,4 @@
-"""What users keep in state dicts, in types that ``torch.load(weights_only=True)`` accepts, and back."""
+"""Conversion of user state to types that ``torch.load(weights_only=True)`` accepts, and back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from det_core.errors import InvalidTrial
 
 _Place: TypeAlias = str | tuple[Any, Any]
-"""What a value is called, or what it is in and under which index or key; made into text only for an error."""
+"""Name of a value, or the place of its container and its index or key there. Formatted as text only for errors."""
 
 _FORM, _VALUE, _ARGUMENT = "det.type", "value", "argument"
 _PLAIN = {type(None), bool, int, float, complex, str, bytes, bytearray, torch.Size, torch.dtype, torch.device}
@@ -33,7 +33,7 @@ _ACCEPTED = (
 
 @dataclass(frozen=True)
 class _Form:
-    """How a type is taken apart into a value of accepted types and one plain argument, and put together."""
+    """Conversion of a type to a value of accepted types plus one plain argument, and back."""
 
     type: type
     split: Callable[[Any], tuple[Any, Any]]
@@ -57,7 +57,7 @@ _FORMS: dict[str, _Form] = {
         lambda items: (dict(items), _factory_name(items.default_factory)),
         lambda items, name: defaultdict(name and _FACTORIES[name], items),
     ),
-    # These are accepted as they are, unless their keys or members are not.
+    # Sets and dicts are accepted unchanged unless their members or keys are of types that are not accepted.
     "set": _Form(set, lambda items: (list(items), None), lambda items, _: set(items)),
     **{kind.__name__: _Form(kind, lambda items: (_pairs(items), None), partial(_dict, kind)) for kind in _DICTS},
 }
@@ -65,14 +65,16 @@ _NAMES = {form.type: name for name, form in _FORMS.items()}
 
 
 def pack(value: Any, where: _Place = "") -> Any:
-    """The same in types that load safely. What is accepted already is passed by reference, tensors always.
+    """Return an equal value in types that load safely.
+
+    Tensors and values that are already of accepted types are passed by reference.
 
     Args:
-        value: nested at will.
-        where: what ``value`` is called in errors.
+        value: state to convert, with any nesting.
+        where: name of ``value`` in error messages.
 
     Raises:
-        InvalidTrial: something in it is of another type; says which, and where it stands.
+        InvalidTrial: a nested value is of an unsupported type. The message names the type and the place.
     """
     kind = type(value)
     if kind in _PLAIN or isinstance(value, torch.Tensor):
@@ -88,7 +90,7 @@ def pack(value: Any, where: _Place = "") -> Any:
 
 
 def unpack(value: Any) -> Any:
-    """What `pack` was given, in the same types."""
+    """Return the value that `pack` was called with, in its original types."""
     kind = type(value)
     if kind is list or kind is tuple:
         unpacked = [unpack(item) for item in value]
@@ -101,7 +103,13 @@ def unpack(value: Any) -> Any:
 
 
 def map_leaves(value: Any, change: Callable[[Any, _Place], Any], where: _Place = "") -> Any:
-    """Return packed state with ``change(leaf, place)`` in the place of every value that is no list, tuple or dict."""
+    """Return packed state with every value that is not a list, tuple or dict replaced.
+
+    Args:
+        value: packed state.
+        change: called as ``change(leaf, place)``; returns the replacement.
+        where: place of ``value`` itself.
+    """
     kind = type(value)
     if kind is list or kind is tuple:
         changed = [map_leaves(item, change, (where, index)) for index, item in enumerate(value)]
@@ -148,7 +156,10 @@ def _same(new: Any, old: Any) -> bool:
 
 
 def _with_values(old: Any, values: dict[Any, Any]) -> Any:
-    """The dict itself if it has these values, else a copy with them, attributes such as ``_metadata`` included."""
+    """Return the dict itself if it has these values, else a copy with them that keeps its attributes.
+
+    One such attribute is ``_metadata`` of a module's state dict.
+    """
     if _same(values.values(), old.values()):
         return old
     new = copy(old)
@@ -162,7 +173,8 @@ def _pairs(items: dict[Any, Any]) -> list[list[Any]]:
 
 
 def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
-    # torch refuses strides < 0 and warns about read-only memory; the order in memory decides in which order numpy sums.
+    # torch rejects negative strides and warns about read-only memory. The copy keeps the memory layout because the
+    # layout decides the order in which numpy sums.
     if not array.flags.writeable or min(array.strides, default=0) < 0:
         array = array.copy(order="K")
     return torch.from_numpy(array)

@@ -1,4 +1,4 @@
-"""The global random number generators of Python, numpy and torch, taken together."""
+"""Combined state of the global random number generators of Python, numpy and torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def seed_all(seed: int) -> None:
 
 
 def rng_state() -> dict[str, Any]:
-    """The state of every global generator, in types that ``torch.load(weights_only=True)`` accepts."""
+    """Return the state of every global generator, in types that ``torch.load(weights_only=True)`` accepts."""
     state = {**generators.rng_state(), "cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["gpu"] = torch.cuda.get_rng_state()
@@ -27,7 +27,11 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: Mapping[str, Any]) -> None:
-    """Put back what `rng_state` returned."""
+    """Restore the state of every global generator.
+
+    Args:
+        state: return value of `rng_state`.
+    """
     generators.set_rng_state(state)
     torch.set_rng_state(state["cpu"])
     if "gpu" in state and torch.cuda.is_available():
@@ -37,10 +41,13 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
 
 
 def _other_gpus() -> list[int]:
-    """Return the GPUs that this process sees beside its own, counted on from that one, which may be another later."""
+    """Return the indices of the other visible GPUs, in cyclic order after the current one.
+
+    The order is relative because a resumed process may train on another GPU.
+    """
     own, count = torch.cuda.current_device(), torch.cuda.device_count()
     return [(own + step) % count for step in range(1, count)]
 
 
 forked = generators.forking(rng_state, seed_all, set_rng_state)
-"""Run a block on generators of its own, seeded so; the global ones do not notice."""
+"""Context manager that seeds the global generators for a block and restores their state afterwards."""

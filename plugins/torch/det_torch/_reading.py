@@ -1,4 +1,4 @@
-"""Reading a checkpoint, of det or of any release of the original, without a trial."""
+"""Reader of checkpoints that works without a trial, for checkpoints of det and of all releases of the original."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from det_torch._layouts import to_ours
 from det_torch._unpickling import load_plain, load_tensors
 
 SHARDS = "shards"
-"""The directory of a checkpoint that has its models and optimizers, if slots wrote them in parts (`_shards`)."""
+"""Directory in a checkpoint for models and optimizers that slots wrote in parts (`_shards`)."""
 
-# The newest place first; model.pth, a whole model as code, is none of them.
+# The newest place comes first. model.pth is not listed because it is a whole model as code.
 _PLACES = ("state_dict.pth", "determined/state_dict.pth", "pedl/state_dict.pth", "checkpoint.pt")
 _COUNTS = ("steps_completed", "batches_trained", "latest_batch")
 
 
 def read(path: Path, *, trust: bool = False, shards: bool = True) -> dict[str, Any]:
-    """The state that a checkpoint holds, on the CPU and in det's layout.
+    """Return the state that a checkpoint holds, on the CPU and in det's layout.
 
     Args:
         path: the checkpoint's directory.
-        trust: run what the files bring along, if they hold more than values.
-        shards: put together models, optimizers and gradients that slots wrote in parts; else leave these out.
+        trust: whether files that contain more than values may run the code that they name.
+        shards: whether to assemble models, optimizers and gradients that slots wrote in parts. If false, the state
+            does not include them.
 
     Returns:
-        ``models_state_dict``, ``optimizers_state_dict``, ``lr_schedulers_state_dict``: one state each, in the order of
-        wrapping; ``callbacks``: name -> state; ``rng_state`` and ``scaler_state_dict``: None if not saved; and what
-        else the file has, as it is.
+        ``models_state_dict``, ``optimizers_state_dict``, ``lr_schedulers_state_dict``: lists of states in the order of
+        wrapping; ``callbacks``: name -> state; ``rng_state`` and ``scaler_state_dict``: None if not saved; and all
+        other keys of the file, unchanged.
 
     Raises:
         CheckpointNotFound: there is no state of a `PyTorchTrial` under the path.
         CheckpointCorrupt: a file is damaged.
-        UntrustedCheckpoint: reading it could run code, and ``trust`` is false.
-        StorageError: reading it takes code or a package that cannot be imported.
+        UntrustedCheckpoint: reading the checkpoint could run code, and ``trust`` is false.
+        StorageError: reading the checkpoint requires code or a package that cannot be imported.
     """
     places = [path / place for place in _PLACES if (path / place).is_file()]
     if not places:
@@ -45,7 +46,7 @@ def read(path: Path, *, trust: bool = False, shards: bool = True) -> dict[str, A
     state = to_ours(load_tensors(places[0], trust=trust))
     if (path / SHARDS).is_dir():
         if shards:
-            from det_torch import _shards  # with what it imports, which few checkpoints need
+            from det_torch import _shards  # imported here because few checkpoints need it and its dependencies
 
             state |= _shards.read(path, trust=trust)
     elif "models_state_dict" not in state:
@@ -54,10 +55,15 @@ def read(path: Path, *, trust: bool = False, shards: bool = True) -> dict[str, A
 
 
 def batches_trained(path: Path, *, trust: bool = False) -> int | None:
-    """How many batches the checkpoint's trial had trained on; None where no file says it.
+    """Return the number of batches that the checkpoint's trial had trained, or None if no file records it.
+
+    Args:
+        path: the checkpoint's directory.
+        trust: as for `read`.
 
     Raises:
-        CheckpointCorrupt, UntrustedCheckpoint: as for `read`.
+        CheckpointCorrupt: a file is damaged.
+        UntrustedCheckpoint: reading the checkpoint could run code, and ``trust`` is false.
     """
     for name, load in _WITNESSES.items():
         if (path / name).is_file():
@@ -70,7 +76,7 @@ def batches_trained(path: Path, *, trust: bool = False) -> int | None:
 def _counts(said: Any) -> Iterator[int]:
     if isinstance(said, Mapping):
         yield from (said[name] for name in _COUNTS if type(said.get(name)) is int)
-        yield from _counts(said.get("metadata"))  # where a download noted what the master knew
+        yield from _counts(said.get("metadata"))  # a download stores the master's metadata under this key
 
 
 def _json(path: Path, _trust: bool) -> Any:

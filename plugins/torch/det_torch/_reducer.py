@@ -1,4 +1,4 @@
-"""How the metrics of many validation batches become one."""
+"""Reduction of metrics over validation batches."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from det_core.errors import InvalidTrial
 
 
 class Reducer(Enum):
-    """How to reduce a metric over the validation batches, element by element where it is an array.
+    """Reduction of a metric over the validation batches. Arrays are reduced element by element.
 
-    AVG is the mean over batches: a last batch with fewer records counts as much as a full one.
+    AVG is the mean over batches. A last batch with fewer records has the same weight as a full one.
     For a mean over records, return sums and counts, or use ``evaluate_full_dataset``.
     """
 
@@ -33,14 +33,17 @@ _FUNCTIONS: dict[Reducer, Callable[..., Any]] = {
 
 
 def reduce_metrics(batches: Sequence[Mapping[str, Any]], reducer: Reducer | Mapping[str, Reducer]) -> dict[str, Any]:
-    """One value per metric from one mapping per batch.
+    """Reduce each metric over all batches to one value.
 
     Args:
-        batches: at least one; values are numbers, or lists of numbers of one shape.
-        reducer: for all metrics, or for each of exactly these metrics.
+        batches: metrics of each batch, at least one batch. Values are numbers, or lists of numbers of one shape.
+        reducer: reducer of all metrics, or a mapping with one reducer for every metric and no further names.
+
+    Returns:
+        Metric name -> number, or nested lists of numbers.
 
     Raises:
-        InvalidTrial: names differ between batches or from the reducer's, or values do not reduce.
+        InvalidTrial: metric names differ between batches or from the reducer's names, or values cannot be reduced.
     """
     names = batches[0].keys()
     for number, metrics in enumerate(batches):

@@ -1,4 +1,4 @@
-"""Where the worker process hands a trial class over."""
+"""Entry point of a worker process for `PyTorchTrial` classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from det_torch.process_group import losing_peers
 
 
 def run_trial(trial_class: type[PyTorchTrial], core_context: Context) -> None:
-    """Train one trial from its latest checkpoint to its end, or until it is asked to leave."""
+    """Train one trial from its latest checkpoint to its end, or until it is asked to stop."""
     seed_all(core_context.trial.trial_seed)
     context = PyTorchTrialContext.from_core(core_context)
     context._tensorboard = Tensorboard(core_context.train)

@@ -1,8 +1,9 @@
-"""Models and optimizers that slots wrote in parts, by ``torch.distributed.checkpoint`` (DCP).
+"""Models and optimizers that slots write in parts, by ``torch.distributed.checkpoint`` (DCP).
 
-In the directory `SHARDS` of a checkpoint, DCP's files have tensors only: ``models/0.layer.weight`` is that of the first
-model, under the name that its ``state_dict`` gives it, ``gradients/0.layer.weight`` its gradient, and
-``optimizers/1/0.layer.weight/exp_avg`` what the second optimizer keeps of it. What is no tensor is in `FILE` there.
+In the directory `SHARDS` of a checkpoint, DCP's files have tensors only. ``models/0.layer.weight`` is a tensor of the
+first model, under its name in the model's ``state_dict``. ``gradients/0.layer.weight`` is its gradient.
+``optimizers/1/0.layer.weight/exp_avg`` is a tensor that the second optimizer keeps for it. All other values are in the
+file `FILE` of the same directory.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from det_torch._reading import SHARDS
 from det_torch._unpickling import DAMAGE, load_plain, load_tensors
 
 Empty: TypeAlias = Callable[[str, torch.Size, torch.dtype], torch.Tensor]
-"""Makes the tensor to read into, of the given name (number of the model, and name in there), full shape and dtype."""
+"""Function that returns the tensor to read into.
+
+Its arguments are the name (number of the model and name in the model), the full shape and the dtype.
+"""
 
 _LISTING = ".metadata"
 _TYPES = (
@@ -39,23 +43,24 @@ _LISTED = {
     **{f"{kind.__module__}.{kind.__qualname__}": kind for kind in _TYPES},
     **{str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)},
 }
-"""What DCP's listing of the tensors names, a pickle."""
+"""Types and functions that the pickle with DCP's listing of the tensors may name."""
 
 
 class _Writer(FileSystemWriter):
     def storage_meta(self) -> dcp.StorageMeta:
-        return dcp.StorageMeta(save_id=self.save_id)  # without the directory, where the checkpoint will not stay
+        return dcp.StorageMeta(save_id=self.save_id)  # without the directory, because the checkpoint will be moved
 
 
 def write(path: Path, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Write this slot's part into the directory of a checkpoint. All of the process group call it at once.
+    """Write this slot's part into the directory of a checkpoint. All slots of the process group call it together.
 
     Args:
-        path: may be a directory of this slot's own.
-        models: not compiled; whose parameters the optimizers train.
+        path: the checkpoint's directory; each slot may have its own.
+        models: models whose parameters the optimizers train, not compiled.
+        optimizers: optimizers of the parameters of ``models``.
 
     Raises:
-        InvalidTrial: what an optimizer or a model keeps besides tensors could not be loaded safely.
+        InvalidTrial: the state of an optimizer or a model has values besides tensors that could not be loaded safely.
     """
     tensors: dict[str, torch.Tensor] = {}
     names: dict[torch.Tensor, str] = {}
@@ -71,17 +76,18 @@ def write(path: Path, models: Sequence[torch.nn.Module], optimizers: Sequence[to
 
 
 def store(path: Path, tensors: dict[str, torch.Tensor], values: Mapping[str, Any]) -> None:
-    """Do what `write` does, for optimizers that are not torch's.
+    """Write tensors and values as `write` does, for optimizers that do not derive from torch's.
 
     Args:
-        tensors: under their names; of a ``DTensor`` each slot writes its part, of any other tensor one slot all of it.
+        path: the checkpoint's directory; each slot may have its own.
+        tensors: name -> tensor. Each slot writes its part of a ``DTensor``. One slot writes any other tensor.
         values: ``models`` and ``optimizers``, the rest of their states, with names of parameters in place of numbers.
-            Only the chief's are used.
+            Only those of the chief are used.
 
     Raises:
-        InvalidTrial: as `write`.
+        InvalidTrial: ``values`` has values that could not be loaded safely.
     """
-    # The store of checkpoints makes sure by itself that files are on disk.
+    # No fsync here, because the checkpoint store syncs the files itself.
     save(tensors, storage_writer=_Writer(path / SHARDS, sync_files=False))
     if dist.get_rank() == 0:
         _checkpoint.write(pack(values, "checkpoint"), path / SHARDS)
@@ -92,19 +98,20 @@ def _empty(_: str, size: torch.Size, dtype: torch.dtype) -> torch.Tensor:
 
 
 def read(path: Path, *, trust: bool = False, empty: Empty = _empty) -> dict[str, Any]:
-    """What all slots wrote, or of each tensor the part that ``empty`` asks for, without talking to other processes.
+    """Read the models, optimizers and gradients that all slots wrote, without communication between processes.
 
     Args:
         path: the checkpoint's directory.
         trust: as for `det_torch._reading.read`.
-        empty: by default a tensor has all of it, on the CPU.
+        empty: makes the tensor to read into; a ``DTensor`` receives this slot's part only. By default whole tensors
+            on the CPU.
 
     Returns:
-        ``models_state_dict``, ``optimizers_state_dict`` and ``gradients``, as checkpoints without shards have them.
+        ``models_state_dict``, ``optimizers_state_dict`` and ``gradients`` in the layout of checkpoints without shards.
 
     Raises:
         CheckpointCorrupt: a file is damaged or missing.
-        UntrustedCheckpoint: reading it could run code, and ``trust`` is false.
+        UntrustedCheckpoint: reading the files could run code, and ``trust`` is false.
     """
     directory = path / SHARDS
     try:
@@ -122,7 +129,7 @@ def read(path: Path, *, trust: bool = False, empty: Empty = _empty) -> dict[str,
 def _without_tensors(
     state: MutableMapping[str, Any], prefix: str, tensors: dict[str, torch.Tensor]
 ) -> MutableMapping[str, Any]:
-    """A copy without its tensors, which are put among the others."""
+    """Return a copy of the state without its tensors, and add these to ``tensors`` under the prefix."""
     rest = copy(state)
     for name, value in state.items():
         if isinstance(value, torch.Tensor):
@@ -133,7 +140,7 @@ def _without_tensors(
 def _named(
     optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str], prefix: str, tensors: dict[str, torch.Tensor]
 ) -> dict[str, Any]:
-    """An optimizer's state without tensors, with names of parameters for their numbers."""
+    """Return an optimizer's state without tensors, with names of parameters in place of their numbers."""
     saved = optimizer.state_dict()
     order = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
     return {
@@ -146,7 +153,7 @@ def _named(
 
 
 def _numbered(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """`_named` undone: the layout of ``Optimizer.state_dict``."""
+    """Return a state of `_named` in the layout of ``Optimizer.state_dict``."""
     names = [name for group in saved["param_groups"] for name in group["params"]]
     numbers = {name: number for number, name in enumerate(names)}
     return {
@@ -179,7 +186,13 @@ def _assembled(tensors: Mapping[str, torch.Tensor], values: Mapping[str, Any]) -
 
 
 def _check(listing: Any) -> None:
-    """Before DCP's reader follows it, which would load what is no tensor as a pickle, from anywhere."""
+    """Check DCP's listing before DCP's reader uses it.
+
+    The reader would load entries that are not tensors as pickles, from any path.
+
+    Raises:
+        ValueError: the listing has entries that `write` does not produce.
+    """
     for key, entry in listing.state_dict_metadata.items():
         if not isinstance(entry, dcp.TensorStorageMetadata):
             raise ValueError(f"{key} is listed as a {type(entry).__name__}; expected tensors only")
@@ -191,7 +204,7 @@ def _check(listing: Any) -> None:
 
 
 def _fill(tensors: dict[str, torch.Tensor], listing: dcp.Metadata, directory: Path) -> None:
-    # What torch.distributed.checkpoint.load does, less reading the listing by itself, unsafely, and talking to others.
+    # Like torch.distributed.checkpoint.load, which would also read the listing unsafely and communicate.
     planner, reader = DefaultLoadPlanner(), FileSystemReader(directory)
     planner.set_up_planner(tensors, listing, is_coordinator=True)
     reader.set_up_storage_reader(listing, is_coordinator=True)

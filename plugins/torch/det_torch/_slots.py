@@ -1,4 +1,4 @@
-"""What differs from slot to slot: seeds, and parts of checkpoints."""
+"""State of a trial that differs between slots, namely seeds and parts of checkpoints."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from det_torch._random import seed_all
 from det_torch._staging import identity
 
 SLOTS = "slots"
-"""In a checkpoint's state: the parts of all slots but the chief's, whose part is the state itself."""
+"""Key in a checkpoint's state for the parts of all slots except the chief, whose part is the state itself."""
 
 _log = logging.getLogger("det.torch")
 _NOTHING = object()
 
 
 class _Mark(Enum):
-    """What slots send instead of a tensor."""
+    """Placeholder that slots send instead of a tensor."""
 
     AS_CHIEF = auto()
 
 
 def seed_slot(distributed: DistributedContext, seed: int, batch: int) -> None:
-    """Seed the global generators of one of several slots, each for itself, so that no two drop out the same units.
+    """Seed the global generators of this slot if there are several, so that no two slots drop out the same units.
 
     Args:
-        seed: the trial's.
-        batch: that training begins with.
+        distributed: this slot among the slots of the trial.
+        seed: the trial's seed.
+        batch: number of the batch that training begins with.
     """
     if distributed.size > 1:
         seed_all(derive_seed(seed, "slot", distributed.rank, batch))
@@ -44,14 +45,18 @@ def seed_slot(distributed: DistributedContext, seed: int, batch: int) -> None:
 def gather_parts(
     own: Mapping[str, Any], distributed: DistributedContext, copy: Callable[[Any], Any]
 ) -> list[Any] | None:
-    """Return on the chief the parts of all other slots, in order of rank, and None on these.
+    """Return the parts of all other slots in order of rank on the chief, and None on the other slots.
 
-    A tensor that equals the chief's in the same place is not sent: the part has the chief's own, so that a file holds
-    it once.
+    A tensor that equals the chief's tensor in the same place is not sent. The part refers to the chief's tensor
+    instead, so that a file holds it once.
 
     Args:
         own: this slot's part.
-        copy: copies what is sent to the CPU.
+        distributed: this slot among the slots of the trial.
+        copy: returns a copy of a state on the CPU, for sending.
+
+    Raises:
+        InvalidTrial: the part has a value of a type that checkpoints do not support.
     """
     if distributed.size == 1:
         return []
@@ -70,7 +75,7 @@ def gather_parts(
 
 
 def _tensors(state: Any) -> dict[tuple[Any, ...], torch.Tensor]:
-    """All places of a tensor -> the tensor. Places that share one are kept together, so that they share one again."""
+    """Return all strided tensors by their places. Places with the same tensor form one key, so that it stays shared."""
     found: dict[Any, tuple[torch.Tensor, list[Any]]] = {}
 
     def note(leaf: Any, place: Any) -> Any:
@@ -91,11 +96,16 @@ def _digest(tensor: torch.Tensor) -> bytes:
 
 
 def own_state(state: Mapping[str, Any], distributed: DistributedContext) -> Mapping[str, Any]:
-    """A checkpoint's state as this slot continues from it.
+    """Return a checkpoint's state as this slot continues from it.
 
-    On another number of slots everybody gets the mean of the gradients that were saved amid a window of aggregation; of
-    the rest the chief's part is everybody's, except for its random numbers, and a stream of data is read again from the
-    trial's begin, since its place was counted in batches of another size.
+    On the same number of slots each slot gets its own part. On another number all slots get the chief's part with these
+    exceptions. Gradients that were saved during a window of aggregation are replaced by their mean over the slots. The
+    random state is kept by the chief only. A stream of data is read again from the beginning of the trial, because its
+    position was counted in batches of another size.
+
+    Args:
+        state: state of the checkpoint.
+        distributed: this slot among the slots of the trial.
     """
     others: Sequence[Mapping[str, Any]] = state.get(SLOTS, ())
     saved, rank = len(others) + 1, distributed.rank
@@ -108,7 +118,7 @@ def own_state(state: Mapping[str, Any], distributed: DistributedContext) -> Mapp
 
 
 def _means(of_slots: Sequence[Sequence[Mapping[str, torch.Tensor]]]) -> list[dict[str, torch.Tensor]]:
-    """Of each model's gradients; a slot without one had none to add."""
+    """Return the means of each model's gradients over the slots. A missing gradient counts as zero."""
     means = []
     for of_model in zip(*of_slots, strict=True):
         names = dict.fromkeys(chain.from_iterable(of_model))
@@ -117,6 +127,12 @@ def _means(of_slots: Sequence[Sequence[Mapping[str, torch.Tensor]]]) -> list[dic
 
 
 def in_turn(of_slots: Sequence[Sequence[Any]]) -> list[Any]:
-    """The batches' rows in the order of one slot: the first of every slot, then the second of every slot."""
+    """Return the rows of all slots in the order of training on one slot.
+
+    The order is the first row of every slot, then the second row of every slot, and so on.
+
+    Args:
+        of_slots: rows of each slot, by rank.
+    """
     rows = chain.from_iterable(zip_longest(*of_slots, fillvalue=_NOTHING))
     return [row for row in rows if row is not _NOTHING]

@@ -1,4 +1,4 @@
-"""Copies of a state in host memory that is used again and again, so that training may go on while one is written."""
+"""Copies of a state in reused host memory, so that training continues while a checkpoint is written."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any, TypeAlias
 import torch
 
 _ALIGNMENT = 64
-"""Bytes that addresses of tensors in a block are multiples of."""
+"""Alignment of tensors in a block, in bytes."""
 _FOR_ALL_GPUS = 1
-"""``cudaHostRegisterPortable``"""
+"""Value of ``cudaHostRegisterPortable``."""
 _Lock: TypeAlias = Callable[[int, int], Callable[[], object]]
 
 _log = logging.getLogger("det.torch")
 
 
 def identity(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return what two tensors have in common if they are one: the memory, and how it is read."""
+    """Return a key that is equal for two tensors if they are the same view of the same memory."""
     return (
         tensor.untyped_storage().data_ptr(),
         tensor.storage_offset(),
@@ -37,11 +37,11 @@ def identity(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 class Staging:
-    """Copies states. The copy lasts until the next one: both live in the same buffers.
+    """Copier of states with reused buffers. A copy is valid until the next one, which overwrites it.
 
-    The buffers take as much host memory as the state's tensors do, from the first copy on; they are page-locked for
-    tensors of a GPU, if the host allows that, so that the transfer runs at the speed of the bus. Page-locked buffers of
-    small tensors take up to a tenth more, and 16 MiB.
+    From the first copy on, the buffers take as much host memory as the state's tensors. Buffers of GPU tensors are
+    page-locked if the host allows it, so that the transfer runs at the speed of the bus. Page-locked buffers of small
+    tensors take up to 10 % more, and 16 MiB.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Staging:
         self._buffers: list[torch.Tensor] = []
 
     def copy(self, state: Any) -> Any:
-        """A deep copy whose tensors are on the CPU. A tensor that the state has twice, the copy has twice too."""
+        """Return a deep copy whose tensors are on the CPU. Places that share a tensor share its copy."""
         round_ = _Round(self._memory, self._buffers)
         copied = round_.copy(state)
         self._buffers = round_.used
@@ -59,13 +59,14 @@ class Staging:
 
 
 class HostMemory:
-    """Allocator of buffers, which tries page-locked memory until there is none left.
+    """Allocator of buffers that uses page-locked memory until the host refuses it.
 
-    torch's own page-locked memory is not used, because each piece of it is rounded up to a power of two. Here a tensor
-    of ``LARGE`` bytes or more has pages of its own, and smaller ones share blocks.
+    torch's allocator of page-locked memory is not used, because it rounds each allocation up to a power of two. Here a
+    tensor of ``LARGE`` bytes or more has its own pages, and smaller tensors share blocks of ``BLOCK`` bytes.
 
     Args:
-        lock: page-locks ``(address, size)`` and returns what undoes it. Raises RuntimeError if it cannot.
+        lock: called with ``(address, size)`` to page-lock memory; returns a function that unlocks it. Raises
+            RuntimeError on failure. By default memory is locked for all GPUs.
     """
 
     LARGE = 1 << 20
@@ -75,10 +76,15 @@ class HostMemory:
         self._lock = lock or _lock_for_gpus
         self._locks = True
         self._block, self._used = memoryview(b""), 0
-        """The latest block, and the number of bytes of it that tensors have."""
+        """Latest block, and the number of its bytes in use."""
 
     def like(self, tensor: torch.Tensor, *, lock: bool) -> torch.Tensor:
-        """Return a buffer on the CPU with the layout of a tensor, page-locked if ``lock`` and possible."""
+        """Return a buffer on the CPU with the layout of a tensor.
+
+        Args:
+            tensor: tensor whose shape, strides and dtype the buffer has.
+            lock: whether to page-lock the buffer if possible.
+        """
         if lock and self._locks and tensor.numel():
             try:
                 return self._locked_like(torch.empty_like(tensor, device="meta"))
@@ -94,7 +100,7 @@ class HostMemory:
         return flat.as_strided(layout.shape, layout.stride())
 
     def _take(self, size: int) -> tuple[memoryview, int]:
-        """Return memory, and where in it so many bytes are free."""
+        """Return memory and an offset in it with ``size`` free bytes."""
         if size >= self.LARGE:
             return _locked_pages(size, self._lock), 0
         offset = -(-self._used // _ALIGNMENT) * _ALIGNMENT
@@ -105,12 +111,12 @@ class HostMemory:
 
 
 def _locked_pages(size: int, lock: _Lock) -> memoryview:
-    """Return pages that stay locked as long as the view, which tensors made of it keep."""
+    """Return pages that stay locked during the lifetime of the view. Tensors made of the view keep it alive."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_DONTFORK)  # data workers would get copies of locked pages
+    memory.madvise(mmap.MADV_DONTFORK)  # otherwise data workers would get copies of locked pages
     view = memoryview(memory)
     address = torch.frombuffer(view, dtype=torch.uint8).data_ptr()
-    # The finalizer has the memory, so that it is unmapped only when it is no longer locked.
+    # The finalizer keeps a reference to the memory, so that the memory is unmapped only after it is unlocked.
     finalizer = weakref.finalize(view, _unlock, lock(address, size), memory)
     finalizer.atexit = False
     return view
@@ -123,7 +129,7 @@ def _unlock(undo: Callable[[], object], _: mmap.mmap) -> None:
 def _lock_for_gpus(address: int, size: int) -> Callable[[], object]:
     cuda: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     if error := int(cuda.cudaHostRegister(address, size, _FOR_ALL_GPUS)):
-        # CUDA would report this error once more after the next kernel, whatever that is.
+        # CUDA would report this error again after the next kernel, so run one here.
         with suppress(RuntimeError):
             torch.empty(1, device="cuda").fill_(0)
         raise torch.cuda.CudaError(error)
@@ -144,7 +150,7 @@ class _Round:
             return self._tensor(value.detach())
         if isinstance(value, OrderedDict):
             copied = type(value)((key, self.copy(item)) for key, item in value.items())
-            vars(copied).update(copy.deepcopy(vars(value)))  # a module's state_dict() keeps its versions there
+            vars(copied).update(copy.deepcopy(vars(value)))  # a module's state_dict() keeps versions in an attribute
             return copied
         if isinstance(value, dict):
             return type(value)({key: self.copy(item) for key, item in value.items()})

@@ -1,4 +1,4 @@
-"""The batches of a data loader in an order that can be entered anywhere."""
+"""Batches of a data loader in a reproducible order that can be started at any batch."""
 
 from __future__ import annotations
 
@@ -17,21 +17,25 @@ from det_torch._random import forked, seed_all
 from det_torch.samplers import RepeatSampler
 
 _STATELESS = ("torch.utils.data.", "torchdata.", "det_torch.")
-"""Modules whose samplers depend on the seed and the epoch only. Others may keep state between passes."""
+"""Prefixes of modules whose samplers depend on the seed and the epoch only. Others may keep state between passes."""
 _LONG = 100
-"""Number of epochs to draw again that is worth a line in the log."""
+"""Minimum number of epochs to draw again that is logged."""
 
 _log = logging.getLogger("det.torch")
 
 
 def read(loader: DataLoader[Any], numbers: range, *, seed: int, shares: int = 1) -> DataLoader[Any]:
-    """A loader of the same data that yields the batches with these numbers, counted through all epochs.
+    """Return a loader of the same data that yields the batches with the given numbers, counted through all epochs.
 
-    Nothing is read for numbers that are left out, and iterating draws from no global generator of this
-    process, except what the dataset itself draws where there are no data workers.
+    No data is read for other numbers. Iterating does not use the global generators of this process, unless the dataset
+    itself uses them and there are no data workers.
 
     Args:
-        shares: how many ranks the loader's own samplers share the batches out among; `numbers` count those of all.
+        loader: loader whose dataset, samplers and settings are used.
+        numbers: numbers of the batches, rising.
+        seed: seed of everything random about the batches.
+        shares: number of ranks that the loader's own samplers distribute the batches over. ``numbers`` count the
+            batches of all these ranks.
     """
     stream = BatchStream(loader, numbers, seed=seed, shares=shares)
     batching: dict[str, Any] = (
@@ -53,13 +57,15 @@ def read(loader: DataLoader[Any], numbers: range, *, seed: int, shares: int = 1)
 
 
 class BatchStream:
-    """A batch sampler over numbered batches: batch ``number`` is batch ``number % n`` of epoch ``number // n``.
+    """Batch sampler over numbered batches.
+
+    With one share, batch ``number`` is batch ``number % n`` of epoch ``number // n``.
 
     Args:
-        loader: where the batches come from, ``n = len(loader)`` per epoch.
-        numbers: which ones to yield, rising.
-        seed: of everything random about their order.
-        shares: how many loaders like this one, one per rank, have ``n`` batches each.
+        loader: source of the batches, ``n = len(loader)`` per epoch.
+        numbers: numbers of the batches to yield, rising.
+        seed: seed of everything random about their order.
+        shares: number of loaders like this one, one per rank, with ``n`` batches each.
     """
 
     def __init__(self, loader: DataLoader[Any], numbers: range, *, seed: int, shares: int) -> None:
@@ -69,7 +75,7 @@ class BatchStream:
         self._shares = shares
         self._epoch_len = len(loader)
         self._batches: dict[int, Callable[[int], Any]] = {}
-        """Last epoch that was drawn -> its batches, if a sampler may have its own state."""
+        """Mapping of the last drawn epoch to its batches, empty unless a sampler may have its own state."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -80,14 +86,14 @@ class BatchStream:
             epoch, index = divmod(number // self._shares, self._epoch_len)
             if epoch != current:
                 current, batch = epoch, self._epoch(epoch)
-            # The number tells the ranks apart too: each batch belongs to one of them.
+            # The number also distinguishes the ranks, because each batch belongs to one rank.
             yield (
                 _ForWorker(derive_seed(self._seed, number), batch(index)) if self._loader.num_workers else batch(index)
             )
 
     def _epoch(self, epoch: int) -> Callable[[int], Any]:
-        """From the number of a batch within the epoch to what the dataset is asked for."""
-        if epoch in self._batches:  # a validation iterates again
+        """Return a function from the index of a batch within the epoch to the indices for the dataset."""
+        if epoch in self._batches:  # each validation iterates again
             return self._batches[epoch]
         parts = list(chain(self._loader))
         foreign = [type(part).__name__ for part in parts if not type(part).__module__.startswith(_STATELESS)]
@@ -113,7 +119,7 @@ class BatchStream:
 
 
 def _order(parts: Sequence[Any], epoch: int, seed: int) -> Any:
-    """All that a sampler, the first of these, yields in one epoch: a sequence that slices."""
+    """Return everything that the first part, a sampler, yields in one epoch, as a sequence that supports slices."""
     sampler = parts[0]
     if type(sampler) is SequentialSampler:
         return range(len(sampler))
@@ -123,7 +129,7 @@ def _order(parts: Sequence[Any], epoch: int, seed: int) -> Any:
 
 
 def chain(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The loader's batch sampler or sampler, and all the samplers under it."""
+    """Yield the loader's batch sampler or sampler, and all samplers that it wraps."""
     part: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     while part is not None:
         yield part
@@ -131,7 +137,7 @@ def chain(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def enter_epoch(parts: Iterable[Any], epoch: int, seed: int) -> None:
-    """Tell parts of a loader the epoch, where they listen, and seed the generators that they own."""
+    """Set the epoch of the parts of a loader that have ``set_epoch``, and seed the generators that the parts own."""
     for part in parts:
         if hasattr(part, "set_epoch"):
             part.set_epoch(epoch)
@@ -140,7 +146,14 @@ def enter_epoch(parts: Iterable[Any], epoch: int, seed: int) -> None:
 
 
 def wrong_length(what: str, expected: int, found: int, epoch: int) -> InvalidTrial:
-    """The error of an epoch that has ``found`` items, or has not ended by then."""
+    """Return the error for an epoch whose number of items differs from the declared length.
+
+    Args:
+        what: name of the sampler or loader.
+        expected: its declared length.
+        found: number of items, where any number above ``expected`` means that the epoch had not ended.
+        epoch: number of the epoch, from 0.
+    """
     yielded = found if found <= expected else "more"
     return InvalidTrial(
         f"the length of {what} is {expected}, but it yielded {yielded} in epoch {epoch}; "
@@ -165,10 +178,10 @@ def _as_list(indices: Any) -> list[Any]:
 
 
 class _ForWorker:
-    """Indices on their way to a data worker. Arriving there reseeds it, so what it draws depends on the batch alone.
+    """Indices that reseed a data worker on arrival, so that its random numbers depend on the batch alone.
 
-    The seed takes effect where torch's worker loop takes the indices from its queue, which
-    leaves the dataset, its ``__getitems__`` and the user's ``worker_init_fn`` as they are.
+    The seed takes effect when torch's worker loop takes the indices from its queue. The dataset, its ``__getitems__``
+    and the user's ``worker_init_fn`` stay unchanged.
     """
 
     def __init__(self, seed: int, indices: Any) -> None:

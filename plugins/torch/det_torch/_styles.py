@@ -1,4 +1,4 @@
-"""The two styles of trials, brought to one form for the loop."""
+"""Common form of the two styles of trials for the training loop."""
 
 from __future__ import annotations
 
@@ -21,27 +21,35 @@ _CLIPPERS: dict[str, tuple[Callable[..., Any], str]] = {
     "clip_grad_l2_norm": (torch.nn.utils.clip_grad_norm_, "max_norm"),
     "clip_grad_val": (torch.nn.utils.clip_grad_value_, "clip_value"),
 }
-"""Hyperparameter -> the function that clips gradients, and which argument of it the value is."""
+"""Mapping of hyperparameter names to the function that clips gradients and its argument for the value."""
 _FIRST_STYLE = ("build_model", "optimizer", "create_lr_scheduler")
 _EVALUATIONS = ("evaluate_batch", "evaluate_full_dataset")
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What the loop calls, whatever the style."""
+    """Functions of a trial that the training loop calls, independent of the style."""
 
     train_batch: Callable[[Any, int, int], Any]
-    """(batch, epoch_idx, batch_idx) -> metrics; everything up to the optimizer's step is done in it."""
+    """Function ``(batch, epoch_idx, batch_idx) -> metrics`` that includes the optimizer's step."""
     evaluate: Callable[[Any, int], Any]
-    """(batch, how many this slot evaluated before it) -> metrics; (loader, 0) if ``full_dataset``."""
+    """Function ``(batch, number of batches evaluated before on this slot) -> metrics``.
+
+    With ``full_dataset`` its arguments are ``(loader, 0)``.
+    """
     full_dataset: bool
+    """Whether the trial evaluates the whole validation set in one call."""
 
 
 def steps_of(trial: PyTorchTrial, context: PyTorchTrialContext) -> Steps:
-    """Check that the trial is complete and of one style, and build what its style leaves to det.
+    """Check that the trial is complete and of one style, and build the parts that its style leaves to det.
+
+    Args:
+        trial: trial to check.
+        context: context that the trial was made with.
 
     Raises:
-        InvalidTrial: names what is missing.
+        InvalidTrial: the trial is incomplete or mixes styles. The message names the missing part.
     """
     evaluation = _evaluation(trial)
     framework_drives = takes_model(trial, "train_batch")
@@ -109,7 +117,7 @@ def _framework_drives(
 
 
 def _with_index(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the index of the batch to a method that wants it."""
+    """Return a wrapper that passes ``batch_idx`` if the method has that parameter."""
     if "batch_idx" in inspect.signature(method).parameters:
         return lambda data, index, *model: method(data, *model, batch_idx=index)
     return lambda data, index, *model: method(data, *model)
@@ -136,7 +144,7 @@ def _evaluation(trial: PyTorchTrial) -> str:
 
 
 def takes_model(trial: PyTorchTrial, method: str) -> bool:
-    """Whether the trial is of the first style, as far as this method tells."""
+    """Return whether a method has the parameter ``model``, as in the style in which the framework drives."""
     return "model" in inspect.signature(getattr(trial, method)).parameters
 
 

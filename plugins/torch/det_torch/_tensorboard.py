@@ -1,4 +1,4 @@
-"""TensorBoard files of a trial: where they are written, the writer, and their way into checkpoint storage."""
+"""TensorBoard files of a trial, with their directory, writer and upload to checkpoint storage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Tensorboard:
     """The TensorBoard files of this process.
 
     Args:
-        train: of the core context, which stores them.
+        train: part of the core context that stores the files.
     """
 
     def __init__(self, train: TrainContext) -> None:
@@ -28,12 +28,12 @@ class Tensorboard:
 
     @property
     def path(self) -> Path:
-        """The directory whose files are stored, those of others than the writer included, such as profilers'."""
+        """Directory whose files are stored, including files of other tools, such as profilers."""
         return self._train.get_tensorboard_path()
 
     @property
     def writer(self) -> SummaryWriter:
-        """A ``torch.utils.tensorboard.SummaryWriter`` into `path`, made by the first use.
+        """``torch.utils.tensorboard.SummaryWriter`` into `path`, created on first use.
 
         Raises:
             InvalidTrial: TensorBoard is not installed.
@@ -43,10 +43,10 @@ class Tensorboard:
         return self._writer
 
     def upload(self) -> None:
-        """Flush the writer and store what changed; in TensorboardMode.AUTO the core context stores it by itself.
+        """Flush the writer and store changed files. In TensorboardMode.AUTO the core context stores them by itself.
 
         Raises:
-            StorageError: the storage refused.
+            StorageError: the storage failed.
         """
         if self._writer is not None:
             self._writer.flush()
@@ -66,11 +66,11 @@ _of_this_process: Tensorboard | None = None
 
 
 class TorchWriter:
-    """The writer of the trial in this process, under the name it has in older trials: ``TorchWriter().writer``."""
+    """TensorBoard writer of the trial in this process, for older trials that use ``TorchWriter().writer``."""
 
     @property
     def writer(self) -> SummaryWriter:
-        """As ``context.get_tensorboard_writer()``.
+        """Writer that ``context.get_tensorboard_writer()`` returns.
 
         Raises:
             InvalidTrial: there is no trial in this process, or TensorBoard is not installed.

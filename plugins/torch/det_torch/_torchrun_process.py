@@ -1,8 +1,8 @@
-"""Run torchrun with a store that listens at one address only.
+"""Program that runs torchrun with a store that listens at one address only.
 
 Usage: ``python -m det_torch._torchrun_process ARGUMENT...``.
 
-torchrun's own static rendezvous listens on all interfaces, where any client can read and change its store.
+The static rendezvous of torchrun listens on all interfaces, where any client can read and change its store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lengths of training as scripts write them: ``Batch(100)``, ``Epoch(3)``, ``Record([640, 6400])``."""
+"""Lengths of training in scripts, such as ``Batch(100)``, ``Epoch(3)`` or ``Record([640, 6400])``."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from det_core.trial import Period
 
 @dataclass(frozen=True)
 class TrainUnit:
-    """So many of a unit: use `Batch`, `Epoch` or `Record`.
+    """Base of the units `Batch`, `Epoch` and `Record`.
 
     Args:
-        value: an integer >= 0: every so often, 0 = only at the end. Or integers >= 1 in a list, tuple, set or
-            range: exactly these points, counted from the start of the trial.
+        value: a period or points. A period is an integer >= 0, where 0 means only at the end. Points are integers >= 1
+            in a list, tuple, set or range, counted from the start of the trial.
 
     Raises:
-        TypeError: the value is neither.
-        ValueError: a number is too small, or there is none.
+        TypeError: the value is neither an integer nor an iterable of integers.
+        ValueError: a number is too small, or there are no points.
     """
 
     value: int | Iterable[int]
@@ -39,19 +39,19 @@ class TrainUnit:
 
 
 class Batch(TrainUnit):
-    """Batches that each slot trains."""
+    """Number of batches that each slot trains."""
 
     _unit = Unit.BATCHES
 
 
 class Epoch(TrainUnit):
-    """Passes over the training data."""
+    """Number of passes over the training data."""
 
     _unit = Unit.EPOCHS
 
 
 class Record(TrainUnit):
-    """Records that all slots train together: a global batch has ``global_batch_size`` of them."""
+    """Number of records that all slots train together. A global batch has ``global_batch_size`` records."""
 
     _unit = Unit.RECORDS
 
