@@ -1,4 +1,4 @@
-"""Training from a script: `init` joins or begins a run, a `Trainer` trains a trial in it."""
+"""Training from a script, with `init` to join or begin a run and `Trainer` to train a trial in it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _log = logging.getLogger("det.torch")
 _POLICIES = ("best", "all", "none")
 _REPORTING = Batch(100)
 _NOTES = (".json", ".pkl")
-"""How the small files of a checkpoint end, which say where its training stood."""
+"""Suffixes of the small files of a checkpoint that record the progress of its training."""
 
 
 class ScriptContext(PyTorchTrialContext):
-    """What `init` yields: the context of a trial, and the run that a `Trainer` reports to."""
+    """Context of a trial that `init` yields, together with the run that a `Trainer` reports to."""
 
     _core: core.Context | None = None
-    """None once the block of `init` has ended."""
+    """Core context of the run, or None after the block of `init` has ended."""
     _metric: str | None = None
-    """By which somebody wants the best checkpoint told."""
+    """Metric that decides which checkpoint is best, or None if neither experiment nor script names one."""
     _was_fit = False
 
 
@@ -50,26 +50,27 @@ def init(
     aggregation_frequency: int = 1,
     enable_tensorboard_logging: bool = True,
 ) -> Iterator[ScriptContext]:
-    """Join the experiment that this script is the entrypoint of, or record the script as one of its own.
+    """Join the experiment that started this script, or begin a new experiment if the script runs by itself.
 
-    Leaving the block writes everything that was reported. One block trains one trial; a script may have several,
-    one after another.
+    At the end of the block everything that was reported is written. One block trains one trial. A script may have
+    several blocks, one after another.
 
     Args:
-        hparams: hyperparameters by name, JSON-able. In an experiment they add to the config's, which stay as they are.
-        exp_conf: keys of an experiment config for when the script runs by itself; those of an experiment replace it.
-            Everything random follows from its ``reproducibility.experiment_seed``, by default another one each time.
-        distributed: this worker among the others, who train by the backend that ``DET_BACKEND`` names. None: the
-            workers that ``python -m det_core.launch`` started, else this process alone.
-        aggregation_frequency: batches per step of the optimizers, >= 1; 1 = as the config says.
-        enable_tensorboard_logging: whether metrics are written for TensorBoard and its files stored.
+        hparams: hyperparameters by name, JSON-compatible. In an experiment the config's hyperparameters take
+            precedence over those of the same name.
+        exp_conf: keys of an experiment config for a script that runs by itself, ignored in an experiment. All
+            random numbers derive from its ``reproducibility.experiment_seed``, which by default differs in each run.
+        distributed: this worker among all workers, which train with the backend that ``DET_BACKEND`` names. None means
+            the workers that ``python -m det_core.launch`` started, or this process alone without such workers.
+        aggregation_frequency: number of batches per optimizer step, >= 1. 1 means the value of the config.
+        enable_tensorboard_logging: whether to write metrics for TensorBoard and to store its files.
 
     Yields:
         The context to make the trial with.
 
     Raises:
-        ValueError: an argument is not as described, or several workers have no backend.
-        ConfigError: ``exp_conf`` is wrong.
+        ValueError: an argument is not as described, or there are several workers but no backend.
+        ConfigError: ``exp_conf`` is invalid.
     """
     if type(aggregation_frequency) is not int or aggregation_frequency < 1:
         raise ValueError(f"aggregation_frequency is {aggregation_frequency!r}; expected an integer of at least 1")
@@ -99,7 +100,11 @@ def init(
 
 
 class Trainer:
-    """Trains a trial that was made with the context of `init`.
+    """Training loop for a trial that was made with the context of `init`.
+
+    Args:
+        trial: trial to train.
+        context: context that `init` yields.
 
     Example::
 
@@ -108,7 +113,7 @@ class Trainer:
             trainer.fit(max_length=det_torch.Epoch(10), validation_period=det_torch.Epoch(1))
 
     Raises:
-        InvalidTrial: an argument is something else.
+        InvalidTrial: an argument is of another type.
     """
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
@@ -132,10 +137,13 @@ class Trainer:
         begin_on_batch: int = 0,
         end_after_batch: int | None = None,
     ) -> None:
-        """Choose whether `fit` records what the host is busy with, as ``profiling_enabled`` does.
+        """Choose whether `fit` records the load of the host, like its argument ``profiling_enabled``.
 
-        The other arguments are those of older scripts and mean nothing here: no timings of batches are taken, and
-        the host is sampled all the time.
+        Args:
+            enabled: whether to record.
+            sync_timings: without effect, because batches are not timed. Accepted for older scripts.
+            begin_on_batch: without effect, because the whole training is profiled. Accepted for older scripts.
+            end_after_batch: without effect, like ``begin_on_batch``.
         """
         self._profiles = enabled
         if enabled and (begin_on_batch or end_after_batch is not None):
@@ -155,31 +163,32 @@ class Trainer:
         *,
         trust: bool = False,
     ) -> None:
-        """Train to the end, or until the process is asked to leave.
+        """Train to the end, or until the process is asked to stop.
 
-        It ends with a validation and a checkpoint. What is left at its default is as the config says.
+        Training ends with a validation and a checkpoint. Arguments at their defaults use the values of the config.
 
         Args:
-            checkpoint_period: when to checkpoint besides; `Batch`, `Epoch` or `Record`, of a number or of points.
-            validation_period: when to validate besides.
-            max_length: how long to train in total, from the start of the trial. In an experiment what the
-                searcher orders replaces it; a script by itself must have one.
-            reporting_period: over how many batches reported training metrics are averaged.
-            checkpoint_policy: after which validations to checkpoint: ``best``, ``all`` or ``none``. A script by itself
-                has no ``best`` without a ``searcher.metric`` in ``exp_conf``; ``all`` takes its place.
-            latest_checkpoint: the storage id of a checkpoint to continue, by det or an earlier system. In an
-                experiment, the trial's own latest checkpoint comes first.
-            step_zero_validation: validate before the first batch.
-            test_mode: train one batch, validate one (or a whole data set, with ``evaluate_full_dataset``),
-                checkpoint, and return.
-            profiling_enabled: record what the host is busy with.
-            trust: whether ``latest_checkpoint`` may run code that it brings along; old ones may have to.
+            checkpoint_period: when to save additional checkpoints, as `Batch`, `Epoch` or `Record` with a period or
+                with points.
+            validation_period: when to run additional validations, in the same form.
+            max_length: total length of training, from the start of the trial. In an experiment the length that the
+                searcher orders takes precedence. A script that runs by itself must set a length here or in its config.
+            reporting_period: length of training over which reported training metrics are averaged.
+            checkpoint_policy: validations after which to checkpoint, one of ``best``, ``all`` or ``none``. In a script
+                that runs by itself without a ``searcher.metric`` in ``exp_conf``, ``all`` replaces ``best``.
+            latest_checkpoint: storage id of a checkpoint to continue from, written by det or by an earlier system. In
+                an experiment, the trial's own latest checkpoint takes precedence.
+            step_zero_validation: whether to validate before the first batch.
+            test_mode: whether to train one batch, validate one batch (or the whole validation set, with
+                ``evaluate_full_dataset``), checkpoint, and return.
+            profiling_enabled: whether to record the load of the host.
+            trust: whether ``latest_checkpoint`` may run code that its files name, which old checkpoints may require.
 
         Raises:
             ValueError: an argument is not as described.
-            InvalidTrial: the trial is wrong, was trained already, or the block of `init` has ended.
+            InvalidTrial: the trial is invalid, was already trained, or the block of `init` has ended.
             CheckpointNotFound: ``latest_checkpoint`` is not in the storage.
-            UntrustedCheckpoint: it would run code.
+            UntrustedCheckpoint: reading ``latest_checkpoint`` could run code, and ``trust`` is false.
         """
         run = self._run()
         plan = Plan(
@@ -198,7 +207,7 @@ class Trainer:
             plan = _shortest(plan, beyond=0 if run.info else first_batch)
         adapter_class = _OneBatchEvaluated if test_mode else PyTorchAdapter
         self._context._was_fit = True
-        # What the data loaders draw must be the same when the trial is continued, whatever was drawn since init().
+        # A continued trial must draw the same random numbers, independent of those that the script drew since init().
         seed_all(derive_seed(self._context.get_trial_seed(), "fit"))
         adapter = adapter_class(
             self._trial,
@@ -237,7 +246,7 @@ class Trainer:
         return policy
 
     def _find_beginning(self, run: core.Context, latest: str | None, *, trust: bool) -> int:
-        """The batch to begin at. A script goes on with the seed of what it continues."""
+        """Return the number of the batch to begin at. A script adopts the seed of the checkpoint that it continues."""
         if run.info or latest is None:
             return run.trial.steps_completed
         with run.checkpoint.restore_path(latest, selector=lambda name: name.endswith(_NOTES)) as path:
@@ -255,7 +264,7 @@ class _OneBatchEvaluated(PyTorchAdapter):
 
 
 def _config(given: dict[str, Any], hparams: Mapping[str, Any], aggregation_frequency: int) -> dict[str, Any]:
-    """The config of a script that runs by itself."""
+    """Return the config of a script that runs by itself."""
     if hparams:
         constants = {name: {"type": "const", "val": value} for name, value in hparams.items()}
         given["hyperparameters"] = {**(given.get("hyperparameters") or {}), **constants}

@@ -1,4 +1,4 @@
-"""The class that users derive from."""
+"""Base class of users' PyTorch trials."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from det_torch._reducer import Reducer
 
 
 class PyTorchTrial(Trial):
-    """A PyTorch model, its data and how to train it, in one of two styles.
+    """A PyTorch model with its data and its training, in one of two styles.
 
-    *The framework drives*, if ``train_batch`` has a parameter ``model``::
+    In the first style *the framework drives*. A trial has this style if ``train_batch`` has a parameter ``model``::
 
         build_model() -> nn.Module
         optimizer(model) -> torch.optim.Optimizer
@@ -32,8 +32,8 @@ class PyTorchTrial(Trial):
     det runs backward, aggregates gradients, clips them by the hyperparameter ``clip_grad_l2_norm``
     or ``clip_grad_val`` if the config has one, and steps the optimizer and the scheduler.
 
-    *You drive*, otherwise. ``__init__`` hands everything that has state to the context, and
-    ``train_batch`` does the rest, with as many models and optimizers as you like::
+    Otherwise *you drive*. ``__init__`` passes every object that has state to the context, and ``train_batch`` does the
+    rest, with any number of models and optimizers::
 
         def __init__(self, context):
             self.context = context
@@ -48,87 +48,111 @@ class PyTorchTrial(Trial):
 
         def evaluate_batch(self, batch): ...           # or evaluate_full_dataset(self, data_loader)
 
-    In both, models are in training mode when training begins. Modules that callbacks or ``train_batch`` put into
-    evaluation mode, and parameters that they freeze, stay so after validations and checkpoints.
+    The rest applies to both styles. Models are in training mode when training begins. If callbacks or ``train_batch``
+    put modules into evaluation mode or freeze parameters, validations and checkpoints preserve this.
 
-    In both, ``build_callbacks`` may return `PyTorchCallback` objects, whose methods run at epochs, validations,
-    checkpoints and the like, and metrics that are no plain mean over batches go through ``context.wrap_reducer``.
+    ``build_callbacks`` may return `PyTorchCallback` objects, whose methods run at events such as epochs, validations
+    and checkpoints. Metrics that are not a plain mean over batches use ``context.wrap_reducer``.
+
+    Args:
+        context: context of the trial, stored as ``self.context``.
     """
 
     trial_context_class = PyTorchTrialContext
     safetensors = False
-    """Set it in the class: whether checkpoints hold weights as ``model_0.safetensors``, ``model_1.safetensors`` ..."""
+    """Whether checkpoints hold weights as ``model_0.safetensors``, ``model_1.safetensors`` and so on.
+
+    Set it in the class.
+    """
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         self.context = context
 
     @abstractmethod
     def train_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Train on one batch; signature as in the class's description.
+        """Train on one batch. The description of the class gives the signature of each style.
 
         Args:
-            batch: what the training loader yields, on the device; arrays are tensors by now.
-            model: as from ``build_model``, in training mode (first style only).
+            batch: batch of the training loader, on the device, with arrays converted to tensors.
+            model: model from ``build_model``, in training mode (first style only).
             epoch_idx: number of the epoch, from 0.
-            batch_idx: number of batches that this slot trained before, since the trial began.
+            batch_idx: number of batches that this slot trained before, since the start of the trial.
 
         Returns:
-            The loss, or a dict with ``"loss"`` and further metrics. In the first style the
-            loss is a scalar tensor with a graph. Other values are numbers, strings, None, tensors or
-            arrays, and lists and dicts of them. Reports average numbers over batches, and arrays over batches and
-            elements.
+            The loss, or a dict with ``"loss"`` and further metrics. In the first style the loss is a scalar tensor
+            with a graph. Other values are numbers, strings, None, tensors or arrays, and lists and dicts of them.
+            Reports average numbers over batches, and arrays over batches and elements.
         """
 
     @abstractmethod
     def build_training_data_loader(self) -> DataLoader[Any]:
-        """A `det_torch.DataLoader` over the training set, in batches of ``context.get_per_slot_batch_size()``."""
+        """Return a `det_torch.DataLoader` over the training set.
+
+        Its batch size is ``context.get_per_slot_batch_size()``.
+        """
 
     @abstractmethod
     def build_validation_data_loader(self) -> DataLoader[Any]:
-        """A `det_torch.DataLoader` over the validation set."""
+        """Return a `det_torch.DataLoader` over the validation set."""
 
     def build_model(self) -> torch.nn.Module:
-        """The network (first style only)."""
+        """Return the network (first style only)."""
         raise NotImplementedError
 
     def optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
-        """The optimizer of the model, which is on the device already (first style only)."""
+        """Return the optimizer of the model (first style only).
+
+        Args:
+            model: model, already on the device.
+        """
         raise NotImplementedError
 
     def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
-        """The schedule of the optimizer's learning rate, if any (first style only)."""
+        """Return the schedule of the optimizer's learning rate, or None for a constant rate (first style only)."""
         return None
 
     def evaluate_batch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Metrics of one validation batch, the same names for every batch; see `evaluation_reducer`.
+        """Return the metrics of one validation batch.
 
-        Called with the batch (and the model, in the first style; and the batch's number among those of this slot, if
-        there is a parameter ``batch_idx``), in evaluation mode, without gradients, and
-        with the global random generators seeded alike every time. Override this or `evaluate_full_dataset`, never both.
+        Models are in evaluation mode, gradients are off, and the global random generators have the same seed in each
+        validation. Override either this method or `evaluate_full_dataset`.
+
+        Args:
+            batch: batch of the validation loader, on the device.
+            model: model from ``build_model`` (first style only).
+            batch_idx: number of validation batches that this slot evaluated before. Passed only if the method has a
+                parameter of this name.
+
+        Returns:
+            Metric name -> value, with the same names for every batch. `evaluation_reducer` chooses the reduction.
         """
         raise NotImplementedError
 
     def evaluate_full_dataset(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Metrics over the whole validation set.
+        """Return the metrics over the whole validation set, under the same conditions as `evaluate_batch`.
 
-        Called with a loader (and the model, in the first style), otherwise as `evaluate_batch`. Batches come as
-        the loader made them: move them with ``context.to_device``.
+        Args:
+            data_loader: loader of the validation set. Move its batches to the device with ``context.to_device``.
+            model: model from ``build_model`` (first style only).
+
+        Returns:
+            Metric name -> value.
         """
         raise NotImplementedError
 
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
-        """How the metrics of `evaluate_batch` become one: for all of them, or by name."""
+        """Return the reducer for all metrics of `evaluate_batch`, or one reducer per metric name."""
         return Reducer.AVG
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
-        """Callbacks by name, to run in this order. Checkpoints have their state under these names."""
+        """Return callbacks by name, in the order in which they run. Checkpoints hold their state under these names."""
         return {}
 
     def get_batch_length(self, batch: Any) -> int:
-        """Number of records in a batch, which is the length of the first tensor or array in it.
+        """Return the number of records in a batch, which is the length of the first tensor or array in it.
 
         Raises:
-            InvalidTrial: there is none; override this for batches of types of your own.
+            InvalidTrial: the batch has no tensor or array. Override this method for batches of other types.
         """
         while isinstance(batch, (dict, list, tuple)) and batch:
             batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
@@ -138,7 +162,7 @@ class PyTorchTrial(Trial):
 
 
 def reset_parameters(model: torch.nn.Module) -> None:
-    """Let every module in ``model`` that has a method ``reset_parameters`` draw its weights anew."""
+    """Reinitialize the weights of all modules of a model that have a method ``reset_parameters``."""
     for module in model.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):

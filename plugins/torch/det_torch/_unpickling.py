@@ -1,7 +1,7 @@
-"""Reading what was pickled without running it.
+"""Readers of pickled files that do not run arbitrary code.
 
-A pickle is a program: it calls what it names. Here it may call only what does no more than build a value. Objects of
-libraries that are gone are read as `Absent`, and anything else needs ``trust=True``.
+A pickle is a program that calls the functions that it names. These readers allow only functions that do no more than
+build a value. Objects of discontinued libraries are read as `Absent`. Anything else needs ``trust=True``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from pickle import load as load  # with Unpickler, what torch.load expects of a pickle module
+from pickle import load as load  # torch.load expects a pickle module to have load and Unpickler
 from typing import IO, Any
 
 import numpy as np
@@ -35,12 +35,12 @@ DAMAGE = (
     *(pickle.UnpicklingError, struct.error, zipfile.BadZipFile),
     *(EOFError, RuntimeError, ValueError, LookupError, TypeError, AssertionError),
 )
-"""What readers of pickles and archives raise on nonsense."""
+"""Exceptions that readers of pickles and archives raise on malformed input."""
 _MISSING = (ImportError, AttributeError)
 
 
 class Absent:
-    """Stands in for an object that was not built."""
+    """Placeholder for an object that was not built."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Absent:
         return super().__new__(cls)
@@ -51,12 +51,16 @@ class Absent:
 
 
 def load_tensors(path: Path, *, trust: bool) -> Any:
-    """What ``torch.save`` of any release wrote, onto the CPU.
+    """Load a file that ``torch.save`` of any release wrote, onto the CPU.
+
+    Args:
+        path: file to load.
+        trust: whether the file may run code.
 
     Raises:
-        UntrustedCheckpoint: it holds more than values, and is not trusted.
-        CheckpointCorrupt: it is no such file, or only a part of one.
-        StorageError: it is trusted, and needs code that cannot be imported.
+        UntrustedCheckpoint: the file holds more than values and is not trusted.
+        CheckpointCorrupt: the file is not a complete file of ``torch.save``.
+        StorageError: the file is trusted but needs code that cannot be imported.
     """
     try:
         if trust:
@@ -69,14 +73,17 @@ def load_tensors(path: Path, *, trust: bool) -> Any:
 
 
 def load_plain(path: Path, *, trust: bool, known: Mapping[str, Any] = {}) -> Any:
-    """A pickle of numbers, strings and containers.
+    """Load a pickle of numbers, strings and containers.
 
     Args:
-        known: path -> a type or function that it may name besides, and which does no more than build a value.
+        path: file to load.
+        trust: whether the file may run code.
+        known: dotted path -> additional type or function that the pickle may name. It must only build a value.
 
     Raises:
-        UntrustedCheckpoint: it holds more than that, and is not trusted.
-        CheckpointCorrupt: it is not a whole pickle.
+        UntrustedCheckpoint: the pickle holds values of other types and is not trusted.
+        CheckpointCorrupt: the file is not a complete pickle.
+        StorageError: the file is trusted but needs code that cannot be imported.
     """
     try:
         with path.open("rb") as file:
@@ -90,7 +97,10 @@ def load_plain(path: Path, *, trust: bool, known: Mapping[str, Any] = {}) -> Any
 
 
 class Unpickler(pickle.Unpickler):
-    """Runs what the file says. Finds what numpy moved; what is `_GONE` is `Absent`."""
+    """Unpickler for trusted files.
+
+    It finds objects that numpy has moved, and builds `Absent` for objects of discontinued libraries (`_GONE`).
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         path = f"{module}.{name}"
@@ -105,7 +115,7 @@ class Unpickler(pickle.Unpickler):
 
 
 class _Refused(Exception):
-    """A name that a file of plain values does not have."""
+    """Error for a name that a file of plain values must not have."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -146,12 +156,12 @@ def _needs_code(path: Path, error: Exception) -> StorageError:
 
 
 def _names(path: Path) -> Iterator[str]:
-    """Everything that the pickles in a file of ``torch.save`` name, in no order."""
+    """Yield all names that the pickles in a file of ``torch.save`` refer to, in no particular order."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.namelist():
                 if member.endswith("data.pkl"):
-                    # Not by zipfile, which insists on a checksum that det leaves out.
+                    # Not read by zipfile, which requires a checksum that det does not write.
                     content = torch._C.PyTorchFileReader(str(path)).get_record("data.pkl")
                     yield from _names_in_pickle(io.BytesIO(content))
         return
@@ -165,7 +175,7 @@ def _names_in_pickle(file: IO[bytes]) -> Iterator[str]:
     memo: dict[Any, Any] = {}
     for code, argument, _ in pickletools.genops(file):
         if code.name in ("GLOBAL", "INST"):
-            yield str(argument).replace(" ", ".").replace("__builtin__.", "builtins.")  # as Python 2 called it
+            yield str(argument).replace(" ", ".").replace("__builtin__.", "builtins.")  # name in Python 2
         elif code.name == "STACK_GLOBAL":
             yield f"{strings[-2]}.{strings[-1]}"
         elif code.name == "MEMOIZE":

@@ -1,4 +1,4 @@
-"""What a distributed backend does to the training of a `PyTorchTrial`: the contract of its adapters."""
+"""Interface of the adapters of distributed backends to `PyTorchTrial`."""
 
 from __future__ import annotations
 
@@ -21,110 +21,136 @@ _NOTHING = nullcontext()
 
 
 class TorchBackend:
-    """How the slots of a trial train as one. As it is, for one slot; adapters override what differs for theirs.
+    """Adapter that makes the slots of a trial train as one. This base class trains on one slot.
 
-    An adapter is what ``BackendSpec.adapters["pytorch"]`` names: a subclass. On every slot it is constructed as
-    ``adapter(context, options)`` before the trial is, and called in this order::
+    ``BackendSpec.adapters["pytorch"]`` names a subclass, or a function that returns an instance of one. On every slot
+    it is called as ``adapter(context, options)`` before the trial is constructed. The methods are called in this
+    order::
 
         ( wrap_model | wrap_optimizer )*  ready  restore?  begin
         ( batch( backward* step* )  |  share_buffers  ( evaluation | save )? )*  close
 
-    All slots call all methods alike, except for `close`. det by itself shares out the data, puts the metrics of slots
-    together, lets the chief alone write checkpoints, and restores them on every slot; unless the adapter is `sharded`.
+    All slots make the same calls, except for `close`. det itself distributes the data and combines the metrics of the
+    slots. Unless the adapter is `sharded`, only the chief writes checkpoints, and det restores them on every slot.
     """
 
     sharded = False
-    """Whether models and optimizers are spread over the slots. Their part of checkpoints, gradients included, is then
-    what `save` writes on every slot, and they are restored by `restore`."""
+    """Whether models and optimizers are spread over the slots.
+
+    If true, `save` writes their part of checkpoints, gradients included, on every slot, and `restore` restores them.
+    """
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The model that the trial will call; ``model`` is on ``context.device``, and remains what checkpoints hold."""
+        """Return the model that the trial calls.
+
+        Args:
+            model: model on ``context.device``. Checkpoints hold the state of this model.
+        """
         return model
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer, *, fp16_compression: bool) -> torch.optim.Optimizer:
-        """The optimizer that the trial will step.
+        """Return the optimizer that the trial steps.
 
         Args:
-            fp16_compression: whether gradients of its parameters may be exchanged as float16, by the trial's wish or
-                the config's ``optimizations.gradient_compression``.
+            optimizer: optimizer of parameters of wrapped models.
+            fp16_compression: whether gradients of its parameters may be exchanged as float16, because the trial or
+                ``optimizations.gradient_compression`` in the config requests it.
         """
         return optimizer
 
     def ready(self) -> None:
-        """All is wrapped. Checkpoints are restored next, if there is one."""
+        """Complete the setup after everything is wrapped. Next, the checkpoint is restored if there is one."""
 
     def restore(self, path: Path, state: Mapping[str, Any], *, continues: bool) -> None:
-        """Restore models and optimizers, if `sharded`, from a checkpoint of any number of slots.
+        """Restore models and optimizers from a checkpoint of any number of slots. Called only if `sharded`.
 
         Args:
-            path: its directory, with what `save` wrote on all slots, or without, if it was not `sharded`.
-            state: what else was saved; with ``models_state_dict`` and ``optimizers_state_dict`` if it was not.
-            continues: whether the same trial goes on; else the optimizers keep the learning rates and other options
-                that they have, and take over their states only.
+            path: the checkpoint's directory. It has the files that `save` wrote on all slots, unless the adapter that
+                wrote the checkpoint was not `sharded`.
+            state: the rest of the saved state. It includes ``models_state_dict`` and ``optimizers_state_dict`` if the
+                adapter that wrote the checkpoint was not `sharded`.
+            continues: whether the same trial continues. Otherwise the optimizers restore only their states and keep
+                their current learning rates and other options.
         """
         raise NotImplementedError(f"{type(self).__name__} is sharded and must override restore()")
 
     def save(self, path: Path) -> None:
-        """Write this slot's part of models, optimizers and gradients, if `sharded`, into a directory of its own.
+        """Write this slot's part of models, optimizers and gradients. Called only if `sharded`.
 
-        Checkpoints have the files of all slots, so their names must differ.
+        Args:
+            path: directory of this slot. A checkpoint has the files of all slots, so their names must differ.
         """
         raise NotImplementedError(f"{type(self).__name__} is sharded and must override save()")
 
     def begin(self) -> None:
-        """Make weights and buffers those of the chief. Checkpoints are restored by now, and training begins."""
+        """Copy the weights and buffers of the chief to all slots.
+
+        Called after a checkpoint was restored, immediately before training.
+        """
 
     def batch(self, *, updates: bool) -> AbstractContextManager[Any]:
-        """What each ``train_batch`` runs in.
+        """Return the context manager around each ``train_batch``.
 
         Args:
-            updates: whether optimizers step in it; if not, gradients of this slot alone are to add up.
+            updates: whether optimizers step in this batch. If not, only the gradients of this slot must be accumulated.
         """
         return _NOTHING
 
     def backward(self, loss: torch.Tensor, run: Callable[[], Any]) -> None:
-        """Add the gradients of ``loss``, by ``run()``, which scales it for mixed precision if det does that."""
+        """Add the gradients of a loss.
+
+        Args:
+            loss: loss of this slot.
+            run: runs the backward pass. It scales the loss for mixed precision if det does so.
+        """
         run()
 
     def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any], *, clips: bool) -> None:
-        """Step, by ``run()``: it divides the gradients, clips them and steps, so they must be those of all slots.
+        """Step an optimizer. Gradients must be combined over all slots before ``run()``.
 
         Args:
-            clips: whether the trial clips gradients in it; an adapter that cannot run that refuses it.
+            optimizer: optimizer to step.
+            run: divides and clips the gradients and steps.
+            clips: whether the trial clips gradients in this step. An adapter that does not support this raises
+                an error.
         """
         run()
 
     def share_buffers(self) -> None:
-        """Make buffers those of the chief, such as running means: a validation or a checkpoint follows."""
+        """Copy the buffers of the chief, such as running means, to all slots, before a validation or a checkpoint."""
 
     def evaluation(self) -> AbstractContextManager[Any]:
-        """Return what the evaluation of batches runs in, without gradients unless the trial asks for them.
+        """Return the context manager around the evaluation of batches. Gradients are off unless the trial enables them.
 
-        Slots may call models different numbers of times in it, or only the chief does. All slots enter it, so its end
-        may wait until all have finished; slots exchange their metrics only afterwards.
+        In the block the number of model calls may differ between slots, or only the chief calls models. All slots
+        enter the block, so its end may wait until all have finished. Slots exchange their metrics after the block.
         """
         return _NOTHING
 
     def close(self) -> None:
-        """Training has ended, well or not; other slots may be gone."""
+        """Release resources after training has ended or failed. Other slots may have ended already."""
 
 
 def backend_of(context: PyTorchTrialContext) -> TorchBackend:
-    """The adapter of the backend that started this process. Raises as `det_core.launch.backends.adapt`."""
+    """Return the adapter of the backend that started this process.
+
+    Raises the errors of `det_core.launch.backends.adapt`.
+    """
     return cast("TorchBackend", backends.adapt("pytorch", context, TorchBackend))
 
 
 def meet(distributed: DistributedContext | None) -> DistributedContext | None:
-    """The workers that a script trains with, checked before any of them waits for another.
+    """Return the workers that a script trains with, checked before any worker waits for another.
 
     Args:
-        distributed: as the script gave it.
+        distributed: argument of the script, or None.
 
     Returns:
-        The same; without one, those that ``python -m det_core.launch`` started. None: this process is alone.
+        ``distributed`` if given, else the workers that ``python -m det_core.launch`` started. None if this process is
+        the only worker.
 
     Raises:
-        ValueError: there are several, and no backend is chosen.
+        ValueError: there are several workers but no backend is chosen.
     """
     if distributed is None and backends.NAME in os.environ and backends.CHIEF in os.environ:
         return backends.meet()

@@ -1,4 +1,4 @@
-"""The process group of torch.distributed that the slots of a trial are in."""
+"""Process group of torch.distributed for the slots of a trial."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _log = logging.getLogger("det.torch")
 _SECONDS_TO_CLOSE = 30
 _FOREVER = timedelta(days=365)
 _TRANSPORTS = {"cuda": "nccl"}
-"""Device type -> what its tensors travel by; elsewhere gloo."""
+"""Mapping of device types to backends of torch.distributed. The default is gloo."""
 
 _LOST = re.compile(r"gloo/.*(timed out|timeout|closed|reset|refused|broken)", re.IGNORECASE | re.DOTALL)
 
 
 class ProcessGroup:
-    """That of the script, if it made one; else it is made, and lasts until `close`.
+    """The script's process group if it has made one, otherwise a new process group that lasts until `close`.
 
     Args:
-        device: where this slot trains.
+        device: device on which this slot trains.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -44,7 +44,10 @@ class ProcessGroup:
             )
 
     def close(self) -> None:
-        """Leave the group, within a limit. After an error GPUs are stopped, which may wait for other slots for ever."""
+        """Close the group, within a time limit, unless the script made it.
+
+        After an error the operations of GPUs are aborted, because they may wait for other slots forever.
+        """
         if not self._owned:
             return
         aborts = sys.exc_info()[0] is not None and dist.get_backend() == "nccl"
@@ -54,7 +57,12 @@ class ProcessGroup:
 
 
 def finishes_within(seconds: float, work: Callable[[], object]) -> bool:
-    """Run something on a thread of its own, and return whether it ended in time; raise what it raises."""
+    """Run a function on a separate thread and return whether it ended in time.
+
+    Args:
+        seconds: time limit.
+        work: function to run. An exception that it raises in time is raised here.
+    """
     ended: Future[object] = Future()
 
     def run() -> None:
@@ -72,7 +80,11 @@ def finishes_within(seconds: float, work: Callable[[], object]) -> bool:
 
 @contextmanager
 def losing_peers() -> Iterator[None]:
-    """Turn errors of gloo about other slots into `PeerLost`."""
+    """Replace gloo's errors about other slots by `PeerLost`.
+
+    Raises:
+        PeerLost: an error of gloo in the block says that another slot is lost.
+    """
     try:
         yield
     except RuntimeError as error:
@@ -83,12 +95,16 @@ def losing_peers() -> Iterator[None]:
 
 @torch.no_grad()
 def broadcast(tensors: Iterable[torch.Tensor]) -> None:
-    """Copy the chief's values to the tensors of all slots. Tensors may have any memory layout."""
+    """Copy the chief's values to the tensors of all slots. Tensors may have any memory layout.
+
+    Args:
+        tensors: tensors to overwrite, in the same order on all slots.
+    """
     for tensor in tensors:
         for dimension, stride in enumerate(tensor.stride()):
             if stride == 0 and tensor.size(dimension) > 1:  # an expanded dimension, which has one element in memory
                 tensor = tensor.narrow(dimension, 0, 1)
-        # Transports send raw memory: NCCL refuses gaps, gloo overwrites their content.
+        # Transports send raw memory. NCCL rejects tensors with gaps, and gloo overwrites the content of gaps.
         whole = tensor.contiguous()
         dist.broadcast(whole, src=0)
         if whole.data_ptr() != tensor.data_ptr():

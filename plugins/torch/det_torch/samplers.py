@@ -1,9 +1,10 @@
-"""Samplers to build an order of reading from parts, each over another sampler.
+"""Composable samplers, each of which wraps another sampler.
 
-A loader that a trial returns needs none of them: det repeats it, shares it out among the ranks and continues where
-training stopped. They serve loops of your own, and trials that were written with them.
+A loader that a trial returns does not need them. det repeats the loader, distributes its batches over the ranks and
+continues where training stopped. The samplers are for custom training loops and for older trials that use them.
 
-Each exists twice: over a sampler, which yields indices, and over a batch sampler, which yields lists of them.
+Each has two variants, one over a sampler, which yields indices, and one over a batch sampler, which yields lists of
+indices.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = [
 
 
 class _Finite(Sized, Iterable[Any], Protocol):
-    """What these can be put over: any sampler or batch sampler with a length."""
+    """A sampler or batch sampler with a length, which the samplers of this module can wrap."""
 
 
 class _Over(Sampler[Any]):
@@ -43,7 +44,10 @@ class _Over(Sampler[Any]):
 
 
 class RepeatSampler(_Over):
-    """Goes through the sampler again and again, without end; its length is that of one round.
+    """Endless repetition of a sampler. The length is that of one round.
+
+    Args:
+        sampler: sampler to repeat.
 
     Raises:
         ValueError: a round yields nothing.
@@ -66,13 +70,14 @@ class RepeatBatchSampler(RepeatSampler):
 
 
 class DistributedSampler(_Over):
-    """One worker's share: the items number ``rank``, ``rank + num_workers``, ``rank + 2 * num_workers``, …
+    """One worker's share of a sampler, with the items ``rank``, ``rank + num_workers``, ``rank + 2 * num_workers``, …
 
-    The shares differ in length by one where ``num_workers`` does not divide the length of the sampler.
+    The shares differ in length by one if ``num_workers`` does not divide the length of the sampler.
 
     Args:
+        sampler: sampler to share.
         num_workers: number of shares, >= 1.
-        rank: of this one, 0 <= rank < num_workers.
+        rank: index of this share, 0 <= rank < num_workers.
 
     Raises:
         ValueError: the rank is out of range.
@@ -93,19 +98,21 @@ class DistributedSampler(_Over):
 
 
 class DistributedBatchSampler(DistributedSampler):
-    """`DistributedSampler` over a batch sampler: whole batches are shared out."""
+    """`DistributedSampler` over a batch sampler, which distributes whole batches."""
 
     def __init__(self, batch_sampler: _Finite, num_workers: int, rank: int) -> None:
         super().__init__(batch_sampler, num_workers, rank)
 
 
 class SkipSampler(_Over):
-    """All but the first ``skip`` items. Put it over a `RepeatSampler`, or every round is cut short.
+    """All items of a sampler after the first ``skip`` items.
 
-    Its length is that of the sampler, whatever is skipped, so that epochs keep their length.
+    Use it over a `RepeatSampler`, otherwise it shortens every round. Its length is that of the sampler, skipped items
+    included, so that epochs keep their length.
 
     Args:
-        skip: number of items, >= 0.
+        sampler: sampler to skip items of.
+        skip: number of items to skip, >= 0.
 
     Raises:
         ValueError: ``skip`` is negative.
@@ -129,9 +136,13 @@ class SkipBatchSampler(SkipSampler):
 
 
 class ReproducibleShuffleSampler(_Over):
-    """All items in an order that depends on ``seed`` and the epoch alone; each round is the next epoch.
+    """All items of a sampler in an order that depends only on the seed and the epoch. Each round is the next epoch.
 
-    Put it under a `RepeatSampler` or `SkipSampler`, never over one.
+    Use it under a `RepeatSampler` or `SkipSampler`, never over one.
+
+    Args:
+        sampler: sampler to shuffle.
+        seed: seed of the order.
     """
 
     def __init__(self, sampler: _Finite, seed: int) -> None:
@@ -140,7 +151,11 @@ class ReproducibleShuffleSampler(_Over):
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next round that of this epoch, counted from 0."""
+        """Set the epoch of the next round.
+
+        Args:
+            epoch: number of the epoch, from 0.
+        """
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[Any]:
@@ -151,7 +166,7 @@ class ReproducibleShuffleSampler(_Over):
 
 
 class ReproducibleShuffleBatchSampler(ReproducibleShuffleSampler):
-    """`ReproducibleShuffleSampler` over a batch sampler: the batches change places, what is in them stays."""
+    """`ReproducibleShuffleSampler` over a batch sampler, which shuffles the batches and not their contents."""
 
     def __init__(self, batch_sampler: _Finite, seed: int) -> None:
         super().__init__(batch_sampler, seed)
@@ -160,12 +175,14 @@ class ReproducibleShuffleBatchSampler(ReproducibleShuffleSampler):
 def adapt_batch_sampler(
     batch_sampler: _Finite, *, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
 ) -> _Finite:
-    """One worker's share of the batches, again and again, without those already trained.
+    """Return a batch sampler that repeats, distributes and skips batches, in this order.
 
     Args:
-        repeat: as `RepeatBatchSampler`.
-        skip: number of batches to leave out of this worker's share, as `SkipBatchSampler`.
-        num_replicas: number of workers, and ``rank`` of this one, as `DistributedBatchSampler`.
+        batch_sampler: batch sampler to wrap.
+        repeat: whether to repeat without end, as `RepeatBatchSampler`.
+        skip: number of batches of this worker's share to skip, as `SkipBatchSampler`.
+        num_replicas: number of workers, as `DistributedBatchSampler`.
+        rank: rank of this worker, 0 <= rank < num_replicas.
     """
     if repeat:
         batch_sampler = RepeatBatchSampler(batch_sampler)

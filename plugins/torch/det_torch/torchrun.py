@@ -1,4 +1,4 @@
-"""torchrun as it starts the workers of a trial, for backends that meet by torch.distributed."""
+"""Launch of workers with torchrun, for backends that use torch.distributed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RENDEZVOUS = "det"
 """Name of the rendezvous in `det_torch._torchrun_process`."""
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _SECONDS_TO_LEAVE = 5
-"""For the other workers, once one failed; then they are killed."""
+"""Seconds that the other workers have to end after one failed, before they are killed."""
 _RANKS = {
     "rank": "RANK",
     "size": "WORLD_SIZE",
@@ -27,14 +27,17 @@ _RANKS = {
     "cross_rank": "GROUP_RANK",
     "cross_size": "GROUP_WORLD_SIZE",
 }
-"""Argument of `Ranks` -> the environment variable that torchrun sets."""
+"""Mapping of arguments of `Ranks` to environment variables that torchrun sets."""
 
 
 class Torchrun(Backend):
-    """Starts workers with torchrun. It listens on loopback, or with several nodes at the addresses of the hosts."""
+    """Backend that starts workers with torchrun.
+
+    torchrun listens on loopback, or at the addresses of the hosts if there are several nodes.
+    """
 
     def __init__(self, options: BaseModel) -> None:
-        """The options concern the training only."""
+        """Ignore the options, because they concern the training only."""
 
     def start(self, place: Place, worker: Sequence[str]) -> Start:
         here = listening_address(place)
@@ -52,7 +55,7 @@ class Torchrun(Backend):
         }
         options = [f"--{name}={value}" for name, value in arguments.items()]
         argv = [sys.executable, "-m", "det_torch._torchrun_process", *options, "--no-python", *worker]
-        # DeepSpeed's own launcher sets these, and scripts for it read them.
+        # DeepSpeed's launcher sets these variables, and scripts for it read them.
         ours = {"LOCAL_SIZE": place.slots, "CROSS_RANK": place.node, "CROSS_SIZE": len(place.hosts)}
         env = {name: str(value) for name, value in ours.items()}
         return Start(argv=argv, env={**env, **interface_variables(_INTERFACES, here)})
