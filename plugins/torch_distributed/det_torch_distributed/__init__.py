@@ -1,4 +1,7 @@
-"""Several slots by torch.distributed. Nothing to import: configs say ``distributed: {backend: torch_distributed}``."""
+"""Distributed backend that trains on several slots with torch.distributed.
+
+There is nothing to import. Configs select it by ``distributed: {backend: torch_distributed}``.
+"""
 
 from __future__ import annotations
 

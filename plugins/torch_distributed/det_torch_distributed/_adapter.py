@@ -1,4 +1,4 @@
-"""The adapter to `PyTorchTrial` that the options ask for."""
+"""Choice of the adapter to `PyTorchTrial` by the options."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ _ADAPTERS: dict[str, type[Replicas | Shards]] = {"none": Replicas, "fsdp": Shard
 
 
 def adapter(context: PyTorchTrialContext, options: Options) -> TorchBackend:
-    """Made on each slot, before the trial."""
+    """Return the adapter for the option ``sharding``. Called on each slot before the trial is constructed."""
     return _ADAPTERS[options.sharding](context, options)

@@ -1,4 +1,4 @@
-"""A `PyTorchTrial` whose models and optimizers are spread over the slots."""
+"""Adapter that spreads the models and optimizers of a `PyTorchTrial` over the slots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("det.torch")
 
 
 class Shards(TorchBackend):
-    """FSDP2 over the process group of torch.distributed, which it makes unless the script has."""
+    """FSDP2 over the script's process group, or over a new one if the script has not made any."""
 
     sharded = True
 
@@ -38,7 +38,7 @@ class Shards(TorchBackend):
         self._context = context
         self._unit_names = options.units
         self._classes: set[str] = set()
-        """Names of those of all modules, which FSDP changes."""
+        """Class names of all modules, recorded before FSDP replaces the classes."""
         self._policy = MixedPrecisionPolicy(
             param_dtype=_dtype(options.param_dtype), reduce_dtype=_dtype(options.reduce_dtype)
         )
@@ -54,8 +54,8 @@ class Shards(TorchBackend):
             sharded = [
                 fully_shard(unit, mesh=self._mesh, mp_policy=self._policy) for unit in units(bare, self._unit_names)
             ]
-        # By itself FSDP prefetches in the reverse order of all forward passes before, validation's included, of which
-        # slots may have had different numbers. The first unit names itself, for an empty list means that.
+        # By default FSDP prefetches in the reverse order of all earlier forward passes, including those of validations,
+        # whose number may differ between slots. An empty list means this default, so the first unit names itself.
         for unit, before in zip(sharded, sharded[:1] + sharded, strict=False):
             unit.set_modules_to_backward_prefetch([before])
         self._roots.append(sharded[-1])
@@ -99,11 +99,12 @@ class Shards(TorchBackend):
     def begin(self) -> None:
         self.share_buffers()
 
-    # Gradients are exchanged in all batches: FSDP would keep whole ones in between, where no checkpoint finds them.
+    # batch() is not overridden, so gradients are exchanged in all batches. Otherwise FSDP would keep whole gradients
+    # where no checkpoint finds them.
 
     def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any], *, clips: bool) -> None:
         run()
-        # A forward pass without a backward pass has left a root gathered, with weights from before the step.
+        # After a forward pass without a backward pass a root is still gathered, with weights from before the step.
         for root in self._roots:
             root.reshard()
 
@@ -117,7 +118,7 @@ class Shards(TorchBackend):
         self._group.close()
 
     def _parts(self) -> dict[str, torch.Tensor]:
-        """This slot's part of all parameters and buffers."""
+        """Return this slot's part of all parameters and buffers, by number of the model and name."""
         with uncompiled(self._context._bare_models) as models:
             return {
                 f"{number}.{name}": part

@@ -1,4 +1,4 @@
-"""Forward passes of models in parts, of which each slot makes as many as it likes."""
+"""Forward passes of sharded models, whose number may differ between slots."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _FINISHED, _FAILED = -1, -2
 class IndependentPasses:
     """Agreement of the slots on which unit they gather next.
 
-    Gathering the parameters of a unit takes all slots. A slot that needs a unit announces it first. Slots that need
-    another one, or have finished, gather that unit too and drop it again.
+    All slots must take part in gathering the parameters of a unit. A slot that needs a unit announces it first. Slots
+    that need another unit, or have finished, gather that unit too and drop it again.
 
     Args:
         slots: all slots of the trial.
@@ -38,7 +38,12 @@ class IndependentPasses:
         """Whether this slot keeps all units whole until the end."""
 
     def add(self, root: FSDPModule, inner: Iterable[FSDPModule]) -> None:
-        """Take in a model and the units below it."""
+        """Add a model and the units below it.
+
+        Args:
+            root: unit of the model itself.
+            inner: all other units of the model.
+        """
         before, after = map(torch.compiler.disable, (self._before, self._after))
         self._roots.append(root)
         for unit in (root, *inner):
@@ -49,10 +54,10 @@ class IndependentPasses:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run a block in which slots call models as often as they like. It ends on all slots together.
+        """Run a block in which each slot may call models any number of times. The block ends on all slots together.
 
         Raises:
-            RankFailed: another slot has left its block with an error.
+            RankFailed: the block of another slot has failed.
         """
         self._drop_all()
         self._running = True
@@ -60,7 +65,7 @@ class IndependentPasses:
             yield
             self._gather_until(_FINISHED)
         except (CommError, RankFailed):
-            raise  # the other slots know
+            raise  # the other slots already know of the failure
         except BaseException:
             self._announce(_FAILED)
             raise
@@ -79,7 +84,7 @@ class IndependentPasses:
     def _before(self, unit: Any, _: Any) -> None:
         if not self._running:
             return
-        # A backward pass gathers what is not whole, and announces nothing.
+        # A backward pass would gather missing units without an announcement, so all units must be whole before.
         differentiates = torch.is_grad_enabled()
         for needed in self._units if differentiates else [unit]:
             if needed not in self._whole:
@@ -93,14 +98,21 @@ class IndependentPasses:
     def _after(self, unit: Any, _: Any, __: Any) -> None:
         if self._running and not self._keeps:
             self._whole.discard(unit)
-            torch.clear_autocast_cache()  # which else grows to the size of all weights
+            torch.clear_autocast_cache()  # otherwise the cache grows to the size of all weights
 
     def _gather_until(self, own: int) -> None:
-        """Gather what slots need, one unit after the other, until it was this slot's, or all slots have finished."""
+        """Gather one announced unit after the other, until this slot's unit is gathered or all slots have finished.
+
+        Args:
+            own: index of the unit that this slot needs, or ``_FINISHED``.
+
+        Raises:
+            RankFailed: another slot has failed, and this slot has not finished.
+        """
         while True:
             announced = self._announce(own)
             if _FAILED in announced:
-                if own == _FINISHED:  # what all slots do next reports it
+                if own == _FINISHED:  # the next collective of all slots reports the failure
                     return
                 raise RankFailed(f"rank {announced.index(_FAILED)} failed during the validation")
             needed = [number for number in announced if number != _FINISHED]
@@ -108,7 +120,7 @@ class IndependentPasses:
                 return
             number = min(needed)
             unit = self._units[number]
-            unit.reshard()  # each slot must take part, even one that has it
+            unit.reshard()  # each slot must take part, even a slot whose unit is whole
             with torch.inference_mode(False):  # training uses the same tensors
                 unit.unshard()
             if number == own:

@@ -1,4 +1,4 @@
-"""The config block."""
+"""Model of the ``distributed`` config block."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
 
 class Options(BaseModel):
-    """``backend: torch_distributed``."""
+    """Options of ``distributed: {backend: torch_distributed}``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     find_unused_parameters: bool = False
-    """Whether some batches may use a part of a model's parameters only; costs a walk over the graph in each."""
+    """Whether some batches may use only a part of a model's parameters. This costs a walk over the graph per batch."""
     broadcast_buffers: bool = False
     """Whether the chief's buffers are copied to all slots before every forward pass of training."""
     sync_batch_norm: bool = False
     """Whether BatchNorm normalizes over the batches of all slots. Requires GPUs."""
     sharding: Literal["none", "fsdp"] = "none"
-    """Whether each slot has the whole of models and optimizers, or a part, by FSDP2."""
+    """Distribution of models and optimizers. With ``none`` each slot has all of them, with ``fsdp`` a part (FSDP2)."""
     units: list[str] = Field(default_factory=list)
-    """With ``fsdp``: names of the classes of modules whose parameters are gathered and freed together."""
+    """Class names of modules whose parameters are gathered and freed together. Valid with ``fsdp`` only."""
     param_dtype: Precision | None = None
-    """With ``fsdp``: what forward and backward passes compute in; null: as the parameters are."""
+    """Data type of forward and backward passes, null for that of the parameters. Valid with ``fsdp`` only."""
     reduce_dtype: Precision | None = None
-    """With ``fsdp``: what gradients are exchanged in; null: as ``param_dtype``."""
+    """Data type of exchanged gradients, null for ``param_dtype``. Valid with ``fsdp`` only."""
 
     @model_validator(mode="after")
     def _check_sharding(self) -> Options:

@@ -1,4 +1,4 @@
-"""Whole tensors, and the part of each that this slot has."""
+"""Conversion of whole tensors to the parts that this slot has."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 
 def like(parts: Mapping[str, torch.Tensor], name: str, size: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-    """What to read a tensor into: a part as this slot has one of the named weight, all of it if its shape is another.
+    """Return an empty tensor to read a saved tensor into.
+
+    The result is sharded like this slot's part of the named weight. If there is no such weight, or its shape differs,
+    the result is a whole tensor on the CPU.
 
     Args:
-        parts: number of the model and name in there -> this slot's part.
+        parts: name -> this slot's part, where a name is the number of the model and the name in the model.
+        name: name of the weight.
+        size: full shape of the saved tensor.
+        dtype: dtype of the saved tensor.
     """
     part = parts.get(name)
     if part is None or part.shape != size:
@@ -29,10 +35,21 @@ def like(parts: Mapping[str, torch.Tensor], name: str, size: torch.Size, dtype: 
 def cut(
     context: PyTorchTrialContext, state: Mapping[str, Any], parts: Mapping[str, torch.Tensor]
 ) -> dict[str, list[Any]]:
-    """Models, optimizers and gradients of a state of whole tensors, with this slot's part of each; on all slots."""
+    """Return this slot's part of the models, optimizers and gradients in a state of whole tensors.
+
+    All slots must call it together.
+
+    Args:
+        context: context of the trial.
+        state: state with ``models_state_dict``, ``optimizers_state_dict`` and possibly ``gradients``.
+        parts: name -> this slot's part, as for `like`.
+
+    Returns:
+        ``models_state_dict``, ``optimizers_state_dict`` and ``gradients``.
+    """
     models, optimizers = [], []
     for number, saved in enumerate(state["models_state_dict"]):
-        models.append(copy(saved))  # which keeps the versions of its modules
+        models.append(copy(saved))  # a copy keeps the versions of the modules
         models[-1].update((name, _part(value, parts.get(f"{number}.{name}"))) for name, value in saved.items())
     for optimizer, saved in zip(context.optimizers, state["optimizers_state_dict"], strict=False):
         weights = dict(enumerate(parameters(optimizer)))
@@ -48,7 +65,10 @@ def cut(
 def _mean(
     context: PyTorchTrialContext, gradients: Mapping[str, torch.Tensor], number: int, parts: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Of one model over the slots, each of which had gradients of its own amid a window of aggregation."""
+    """Return this slot's part of one model's mean gradients over the slots.
+
+    Each slot has its own gradients during a window of aggregation.
+    """
     slots, means = context.distributed, {}
     for name in dict.fromkeys(chain.from_iterable(slots.allgather(list(gradients)))):
         part = parts[f"{number}.{name}"]
@@ -61,8 +81,8 @@ def _mean(
 
 
 def _part(value: Any, weight: torch.Tensor | None) -> Any:
-    """This slot's part of a tensor that is whole, if it has one of the weight; anything else as it is."""
+    """Return this slot's part of a tensor if the weight is sharded and of the same shape, else the value itself."""
     if not (isinstance(weight, DTensor) and isinstance(value, torch.Tensor) and value.shape == weight.shape):
         return value
     part = distribute_tensor(value.to(weight.device), weight.device_mesh, weight.placements, src_data_rank=None)
-    return part.clone()  # lest it be a view that keeps the whole in memory
+    return part.clone()  # a view would keep the whole tensor in memory

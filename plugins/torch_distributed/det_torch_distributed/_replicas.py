@@ -1,4 +1,4 @@
-"""A `PyTorchTrial` whose every slot has the whole model, and exchanges gradients with the others."""
+"""Adapter with which each slot has whole models of a `PyTorchTrial` and exchanges gradients with the others."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class _Replica(DistributedDataParallel):
         return parameters[::-1], sparse[::-1]  # in the order of backward passes, so that communication starts early
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        # Without gradients nothing is exchanged: slots may validate different numbers of batches, or the chief alone.
+        # Without gradients nothing is exchanged, because the number of validation batches may differ between slots.
         trains = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.module.parameters())
         forward = super().forward if trains else self.module
         return forward(*inputs, **kwargs)
 
 
 class Replicas(TorchBackend):
-    """DistributedDataParallel over the process group of torch.distributed, which it makes unless the script has."""
+    """DistributedDataParallel over the script's process group, or over a new one if the script has not made any."""
 
     def __init__(self, context: PyTorchTrialContext, options: Options) -> None:
         self._device = context.device
@@ -76,10 +76,10 @@ class Replicas(TorchBackend):
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
         self._models.append(model)
         if not any(parameter.requires_grad for parameter in model.parameters()):
-            return model  # there is nothing to exchange, which DDP refuses
+            return model  # DDP refuses models without gradients to exchange
         if self._options.sync_batch_norm:
             convert: Callable[[torch.nn.Module], torch.nn.Module] = torch.nn.SyncBatchNorm.convert_sync_batchnorm
-            model = convert(model)  # it keeps the parameters and buffers
+            model = convert(model)  # the result has the same parameters and buffers
         replica = _Replica(
             model,
             device_ids=[self._device] if self._device.type == "cuda" else None,

@@ -1,4 +1,4 @@
-"""Which modules of a model FSDP gathers and frees by themselves."""
+"""Choice of the modules of a model that FSDP gathers and frees separately."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Collection, Iterator
 from torch import nn
 
 _MANY = 1_000_000
-"""Parameters of a block that is worth an exchange of its own."""
+"""Minimum number of parameters of a block for which a separate exchange pays off."""
 _WITHOUT_FORWARD = (nn.ModuleList, nn.ModuleDict)
 
 
 def units(model: nn.Module, names: Collection[str]) -> list[nn.Module]:
-    """The model's units in the order in which they should compute, and the model itself last.
+    """Return the model's units in the probable order of computation, followed by the model itself.
 
     Args:
-        names: of the classes whose modules are units. Without any: the blocks in each ``nn.ModuleList``, or where the
-            model has none in each ``nn.Sequential``, of a million parameters or more.
+        model: model to divide.
+        names: names of the classes whose modules are units. If empty, the units are the blocks with at least a million
+            parameters in each ``nn.ModuleList``, or in each ``nn.Sequential`` if the model has no ``nn.ModuleList``.
     """
     modules = dict.fromkeys(_postorder(model))
     chosen = {module for module in modules if type(module).__name__ in names} if names else _blocks([*modules, model])
@@ -41,7 +42,10 @@ def _size(module: nn.Module) -> int:
 
 
 def _shares(unit: nn.Module, model: nn.Module) -> bool:
-    """Whether a module outside of the unit has one of its parameters, which would no longer be the same one."""
+    """Return whether a module outside of the unit shares one of its parameters.
+
+    Sharding such a unit would make the shared parameter two separate ones.
+    """
     owners = defaultdict(set)
     for module in model.modules():
         for parameter in module.parameters(recurse=False):

@@ -1,4 +1,4 @@
-"""How det-torch-distributed joins det. Light: importing this module does not import torch."""
+"""Plugin hooks of det-torch-distributed. Importing this module does not import torch."""
 
 from __future__ import annotations
 

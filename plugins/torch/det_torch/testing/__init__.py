@@ -1,6 +1,6 @@
-"""The compliance suite for adapters of distributed backends to `PyTorchTrial`.
+"""Compliance suite for adapters of distributed backends to `PyTorchTrial`.
 
-A file with these lines tests yours (`docs/backends.md`)::
+A test file with these lines tests an adapter (`docs/backends.md`)::
 
     class TestMyAdapter(AdapterCompliance):
         backend = "mine"
@@ -17,9 +17,9 @@ __all__ = ["AdapterCompliance"]
 
 
 class AdapterCompliance(Training, Leaving, Campaign, Hosts):
-    """Derive from it, and say ``backend``.
+    """Compliance tests of an adapter. Derive from this class and set ``backend``.
 
-    Other attributes say what the adapter needs or cannot do: ``options``, ``tolerance``, ``exact``, ``compresses``,
-    ``clips``, ``resizes``, ``full_weights``, ``hosts``, ``limit``, ``expected_failures``; the method `weights` reads
-    checkpoints. Redefining a test is an error.
+    These attributes describe the needs and limits of the adapter: ``options``, ``tolerance``, ``exact``,
+    ``compresses``, ``clips``, ``resizes``, ``full_weights``, ``hosts``, ``limit``, ``expected_failures``. The method
+    `weights` reads checkpoints. Redefining a test is an error.
     """

@@ -1,4 +1,4 @@
-"""Slots killed at random."""
+"""Tests that kill slots at random."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEDS = campaign_seeds(few=1, many=50)
 
 
 def draw(seed: int) -> tuple[str, dict[str, Any], list[Failure]]:
-    """A trial, keys of its config, and when which slot is killed."""
+    """Return the name of a trial, keys of its config, and the failures that kill its slots."""
     chance = random.Random(seed)  # noqa: S311
     batches = sorted(chance.sample(range(1, BATCHES), chance.randint(1, 2)))
     kills = [Failure("kill", chance.randrange(2), at) for at in batches]
@@ -34,7 +34,7 @@ def draw(seed: int) -> tuple[str, dict[str, Any], list[Failure]]:
 
 
 class Campaign(AdapterSuite):
-    """Whatever happens when, the end is the same."""
+    """Tests that killed and resumed training has the same result as undisturbed training."""
 
     @pytest.mark.integration
     @pytest.mark.slow

@@ -1,6 +1,6 @@
-"""Two hosts as network namespaces, each with its own name, address and hosts file.
+"""Tests on two hosts, simulated by network namespaces with their own names, addresses and hosts files.
 
-In its hosts file a host's own name resolves to loopback, as on Debian.
+In each hosts file the host's own name resolves to loopback, as on Debian.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from det_torch.testing._jobs import ONE_MODEL, Jobs
 from det_torch.testing._suite import AdapterSuite
 
 _ADDRESSES = ("10.213.78.1", "10.213.78.2")
-_PORT = 29500  # a namespace has all ports for itself
+_PORT = 29500  # always free, because each namespace has its own ports
 _ENTER = 'mount --bind "$1" /etc/hosts && hostname "$0" && shift && exec "$@"'
 
 
 class Hosts(AdapterSuite):
-    """Slots on several hosts."""
+    """Tests of slots on several hosts."""
 
     @pytest.mark.integration
     @pytest.mark.slow
     def test_two_hosts(self, jobs: Jobs, tmp_path: Path) -> None:
-        """One slot on each is as two slots on one."""
+        """Train the same with one slot on each of two hosts as with two slots on one host."""
         if not self.hosts:
             pytest.skip("hosts is False")
         job, on_one_host = jobs.make(ONE_MODEL), jobs.undisturbed(ONE_MODEL, 2)
@@ -42,7 +42,7 @@ class Hosts(AdapterSuite):
 
 @contextmanager
 def _two_hosts(directory: Path) -> Iterator[list[Node]]:
-    """How to launch on each; they share the file system, and a wire."""
+    """Set up two hosts with a shared file system and a network link, and yield how to launch on each."""
     missing = [program for program in ("ip", "unshare") if not shutil.which(program)]
     if os.getuid() != 0 or missing:
         lacking(f"two hosts are network namespaces, which need root, iproute2 and util-linux; missing: {missing}")

@@ -1,4 +1,4 @@
-"""Trials as a runner starts them; those on one slot train in this process."""
+"""Trials that are started as a runner does. Trials on one slot train in this process."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ CODE = Path(__file__).with_name("code")
 
 
 class Job(_job.Job):
-    """A `PyTorchTrial` of `model_def`, whose failures are those of `model_def.FAILURES`."""
+    """Training of a `PyTorchTrial` of `model_def` with the failures of `model_def.FAILURES`."""
 
     def train_here(self, failure: _job.Failure | None = None) -> Self:
-        """On one slot, in this process, from the latest checkpoint on."""
+        """Train on one slot, in this process, from the latest checkpoint on."""
         begin_run(self._store, self.trial_id, self._directory)
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self._environment(failure).items():
@@ -42,17 +42,17 @@ class Job(_job.Job):
         return self.train_here()
 
     def parameters(self) -> Any:
-        """As `weights`, without what every slot has seen for itself."""
+        """Return `weights` without the buffer whose values differ between slots."""
         return [{name: one for name, one in model.items() if name != model_def.BUFFER} for model in self.weights()]
 
     def own(self) -> list[Any]:
-        """What depends on each slot's random numbers and callbacks alone, of every batch."""
+        """Return the metrics of every batch that depend only on each slot's random numbers and callbacks."""
         return [[row[name] for name in ("at", "rank", "drawn", "memory")] for row in self.rows()]
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """As the workers have: sums depend on it."""
+    """Limit torch to one thread, as in the workers, because the rounding of sums depends on the number of threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

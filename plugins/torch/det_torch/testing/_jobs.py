@@ -1,4 +1,4 @@
-"""The trials of the suite, and all jobs that train them."""
+"""Trials of the suite, and the jobs that train them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ if TYPE_CHECKING:
     from det_torch.testing._suite import AdapterSuite
 
 ONE_MODEL, ADVERSARIES = "one model", "adversaries"
-"""The trials: det drives the one, the other drives itself."""
+"""Names of the two trials. det drives the first, and the second drives itself."""
 
 Jobs: TypeAlias = _jobs.Jobs[Job]
 
 
 def jobs_of(suite: AdapterSuite, directory: Path) -> Jobs:
-    """Those of one class of tests."""
+    """Return the jobs of one class of tests.
+
+    Args:
+        suite: class of tests, which describes the adapter.
+        directory: directory for all jobs.
+    """
     hparams = {"global_batch_size": 8, **({"clip_grad_l2_norm": 0.5} if suite.clips else {})}
     alike = {"hyperparameters": hparams, "distributed": {"backend": suite.backend, **suite.options}}
     configs: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Slots that fail, are killed, or ask to leave; what is left is a checkpoint to continue from."""
+"""Tests of slots that fail, are killed, are asked to stop, or get stuck."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from det_torch.testing._suite import AdapterSuite
 
 
 class Leaving(AdapterSuite):
-    """All slots end together, and go on as if nothing had happened."""
+    """Tests that all slots end together, and that training resumes as if it had not been interrupted."""
 
     @pytest.mark.integration
     @pytest.mark.slow
     def test_failed_and_resumed_is_as_if_undisturbed(self, jobs: Jobs) -> None:
-        """Weights, momenta, gradients amid aggregation, every slot's random numbers and callbacks."""
+        """Restore weights, momenta, gradients during aggregation, and each slot's random numbers and callbacks."""
         job, undisturbed = jobs.make(ADVERSARIES), jobs.undisturbed(ADVERSARIES, 2)
         for failure in (Failure("raise", 1, 5), Failure("kill", 0, 8), Failure("leave", 1, 10)):
             assert (job.run(2, failure) == 0) == (failure.how == "leave"), job.output()
@@ -25,7 +25,7 @@ class Leaving(AdapterSuite):
 
     @pytest.mark.integration
     def test_a_stop_that_one_slot_requests_stops_all(self, jobs: Jobs) -> None:
-        """On two slots amid a training on one, if that can be."""
+        """Stop on two slots in the middle of a training on one slot, if the adapter supports such a change."""
         job = jobs.make(ONE_MODEL)
         if self.resizes:
             job.train_here(Failure("leave", 0, 4))
@@ -39,7 +39,7 @@ class Leaving(AdapterSuite):
 
     @pytest.mark.integration
     def test_a_stuck_slot_is_named(self, jobs: Jobs) -> None:
-        """With ``distributed.timeout``. All processes of the job end within 10 s after it."""
+        """Name the stuck rank after ``distributed.timeout``. All processes of the job end within 10 s after it."""
         job = jobs.make(ONE_MODEL, distributed={"backend": self.backend, **self.options, "timeout": 3})
         assert job.run(2, Failure("freeze", 1, 5)) != 0, job.output()
         *_, verdict = job.output().splitlines()

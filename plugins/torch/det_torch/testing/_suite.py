@@ -1,4 +1,4 @@
-"""The adapter under test, as all parts of its suite see it."""
+"""Description of the adapter under test, shared by all parts of the suite."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from det_torch.testing._jobs import Jobs, jobs_of
 
 
 class AdapterSuite(Suite):
-    """What a subclass says about its adapter."""
+    """Base of the tests, with the attributes by which a subclass describes its adapter."""
 
     backend: ClassVar[str] = ""
-    """The name in ``distributed: {backend: ...}``; it must be installed."""
+    """Name in ``distributed: {backend: ...}``. The backend must be installed."""
     options: ClassVar[Mapping[str, Any]] = {}
-    """Those of the ``distributed`` block."""
+    """Options of the ``distributed`` block."""
     tolerance: ClassVar[float] = 1e-6
-    """How far weights and losses may be from those of one slot, absolutely and relatively."""
+    """Maximum difference of weights and losses from those of one slot, absolute and relative."""
     exact: ClassVar[bool] = True
-    """Whether two runs on the same slots come to the same bits; else they are compared within ``tolerance``."""
+    """Whether two runs on the same number of slots are bitwise equal. Otherwise ``tolerance`` applies."""
     compresses: ClassVar[bool] = True
     """Whether ``optimizations.gradient_compression`` makes gradients travel as float16."""
     clips: ClassVar[bool] = True
     """Whether gradients can be clipped."""
     resizes: ClassVar[bool] = True
-    """Whether a checkpoint continues on another number of slots."""
+    """Whether a checkpoint can be continued on another number of slots."""
     full_weights: ClassVar[bool] = True
-    """Whether every slot has whole models, so that one alone can evaluate: ``evaluate_full_dataset``."""
+    """Whether every slot has whole models, so that one alone can evaluate with ``evaluate_full_dataset``."""
     hosts: ClassVar[bool] = True
     """Whether a trial may have slots on several hosts."""
     limit: ClassVar[float] = 120.0
-    """Seconds that a run of a trial may take, its start included."""
+    """Maximum duration of one run of a trial, in seconds, its start included."""
 
     def weights(self, path: Path) -> Any:
-        """The weights that a checkpoint's directory holds, as nested lists and dicts of tensors."""
+        """Return the weights in a checkpoint's directory, as nested lists and dicts of tensors."""
         return _reading.read(path)["models_state_dict"]
 
     @pytest.fixture(scope="class")
@@ -52,13 +52,23 @@ class AdapterSuite(Suite):
             yield jobs
 
     def assert_close(self, one: Job, other: Job, tolerance: float | None = None) -> None:
-        """Parameters, and the losses of all batches."""
+        """Assert that parameters and the losses of all batches are equal within a tolerance.
+
+        Args:
+            one: first job.
+            other: second job.
+            tolerance: absolute and relative tolerance, by default that of the class.
+        """
         within = self.tolerance if tolerance is None else tolerance
         for told in (Job.parameters, Job.losses):
             torch.testing.assert_close(told(one), told(other), atol=within, rtol=within)
 
     def assert_same(self, one: Job, other: Job) -> None:
-        """Everything, to the last bit; of an adapter that is not ``exact`` what does not depend on weights."""
+        """Assert that the outcomes of two jobs are bitwise equal.
+
+        If the adapter is not ``exact``, weights and losses are compared within ``tolerance``, and only values that do
+        not depend on weights must be equal.
+        """
         if self.exact:
             for (name, mine), theirs in zip(one.outcome().items(), other.outcome().values(), strict=True):
                 assert exact(mine) == exact(theirs), f"{name} differ"

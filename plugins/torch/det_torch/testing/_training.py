@@ -1,4 +1,4 @@
-"""Several slots train what one slot trains."""
+"""Tests that several slots train the same as one slot."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ EACH_TRIAL = pytest.mark.parametrize("trial", [ONE_MODEL, ADVERSARIES])
 
 
 class Training(AdapterSuite):
-    """The same weights, losses and metrics, and the same on every slot."""
+    """Tests of equal weights, losses and metrics between numbers of slots, and on all slots."""
 
     @pytest.mark.integration
     @EACH_TRIAL
     def test_two_slots_train_what_one_does(self, jobs: Jobs, trial: str) -> None:
-        """The mean of gradients, over slots and aggregated batches, from the chief's first weights on."""
+        """Train with the mean of gradients over slots and aggregated batches, from the chief's initial weights."""
         two, one = (jobs.undisturbed(trial, slots) for slots in (2, 1))
         self.assert_close(two.ended(), one)
         assert len(one.losses()) == BATCHES
@@ -33,7 +33,7 @@ class Training(AdapterSuite):
     @pytest.mark.integration
     @EACH_TRIAL
     def test_validation_is_of_all_data_once(self, jobs: Jobs, trial: str) -> None:
-        """Before training it is the same to the last bit."""
+        """Validate each record once. The metrics before training are bitwise equal for one and two slots."""
         two, one = (jobs.undisturbed(trial, slots).ended().metrics("validation") for slots in (2, 1))
         assert exact(one[0]) == exact(two[0])
         assert [steps for steps, *_ in two] == [0, 7, BATCHES]
@@ -44,14 +44,14 @@ class Training(AdapterSuite):
 
     @pytest.mark.integration
     def test_all_slots_validate_the_chiefs_model(self, jobs: Jobs) -> None:
-        """Its weights and its buffers."""
+        """Use the chief's weights and buffers in the validation on every slot."""
         for _, metrics, _ in jobs.undisturbed(ONE_MODEL, 2).ended().metrics("validation"):
             assert metrics["lowest"] == metrics["highest"]
 
     @pytest.mark.integration
     @EACH_TRIAL
     def test_metrics_are_of_all_slots(self, jobs: Jobs, trial: str) -> None:
-        """Reducers get all records, numbers are means over slots, what is no number is the chief's."""
+        """Give reducers all records, average numbers over slots, and take other values from the chief."""
         steps, metrics, rows = jobs.undisturbed(trial, 2).ended().metrics("training")[0]
         assert (steps, metrics["seen"]) == (3, 3 * 8)
         assert [row["rank"] for row in rows] == [0.5] * 3
@@ -67,7 +67,7 @@ class Training(AdapterSuite):
     @pytest.mark.integration
     @pytest.mark.slow
     def test_gradients_travel_as_float16(self, jobs: Jobs) -> None:
-        """Which costs digits, but not many."""
+        """Exchange compressed gradients with a measurable but small loss of precision."""
         if not self.compresses:
             pytest.skip("compresses is False")
         job = jobs.make(ONE_MODEL, optimizations={"gradient_compression": True}).start(2).ended()

@@ -1,4 +1,7 @@
-"""The trials that the suite trains. ``data`` in the config says what they vary in, ``FAIL`` what befalls a slot."""
+"""Trials that the suite trains.
+
+``data`` in the config has their options. The environment variable ``FAIL`` chooses the failure of a slot.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, get_worker
 
 RECORDS = 48
 BUFFER = "total"
-"""The name of the only buffer."""
+"""Name of the only buffer."""
 
 
 def table(records: int) -> TensorDataset:
@@ -33,7 +36,7 @@ def table(records: int) -> TensorDataset:
 
 
 def draw() -> float:
-    """From all generators."""
+    """Return a sum of random numbers of all global generators."""
     return random.random() + float(np.random.rand()) + torch.rand(()).item()  # noqa: S311
 
 
@@ -56,7 +59,7 @@ class Stream(IterableDataset[Any]):
 
 
 class Seen(MetricReducer):
-    """How many records there were, over all slots."""
+    """Number of records over all slots."""
 
     def __init__(self) -> None:
         self.reset()
@@ -75,7 +78,7 @@ class Seen(MetricReducer):
 
 
 class Memory(PyTorchCallback):
-    """Each slot has its own, another from the start."""
+    """Callback with a state that differs between slots from the start."""
 
     def __init__(self, rank: int) -> None:
         self.rank, self.value = rank, 100.0**rank
@@ -94,7 +97,7 @@ class Memory(PyTorchCallback):
 
 
 class Predictor(nn.Module):
-    """Predicts, and tells beside it what is in a buffer, which every slot fills with what it alone has seen."""
+    """Model that returns predictions and its buffer, in which every slot sums up its own inputs."""
 
     total: torch.Tensor
 
@@ -117,7 +120,7 @@ class Base(PyTorchTrial):
         self.memory = Memory(self.rank)
         self.seen = context.wrap_reducer(Seen(), "seen")
         self.values = context.wrap_reducer(lambda values: float(np.cumsum(values)[-1]), "values")
-        torch.manual_seed(self.rank)  # The chief's first weights count, so the others' shall not be the same.
+        torch.manual_seed(self.rank)  # Initial weights differ between slots, to test that the chief's are used.
 
     def schedule(self, optimizer: torch.optim.Optimizer) -> tuple[Any, LRScheduler.StepMode]:
         mode = LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP
@@ -164,7 +167,7 @@ FAILURES: dict[str, Callable[[Base], None]] = {
 
 
 class OneModel(Base):
-    """det drives: one model with a buffer."""
+    """Trial with one model with a buffer, in the style in which det drives."""
 
     def build_model(self) -> nn.Module:
         return Predictor(self.options.get("dropout", 0.0))
@@ -193,7 +196,10 @@ class OneModel(Base):
 
 
 class Adversaries(Base):
-    """The trial drives: a model learns what another one believes, and a third never learns. The chief evaluates."""
+    """Trial with adversarial models, in the style in which the trial drives.
+
+    One model learns to satisfy another, and a third is frozen. The chief alone evaluates.
+    """
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         super().__init__(context)
@@ -235,7 +241,7 @@ class Adversaries(Base):
 
 
 class AdversariesInParts(Adversaries):
-    """The same where no slot has a whole model."""
+    """Variant of `Adversaries` for adapters with which no slot has a whole model."""
 
     evaluate_full_dataset = PyTorchTrial.evaluate_full_dataset
 
