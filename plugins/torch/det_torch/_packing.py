@@ -107,7 +107,7 @@ def map_leaves(value: Any, change: Callable[[Any, _Place], Any], where: _Place =
 
     Args:
         value: packed state.
-        change: called as ``change(leaf, place)``; returns the replacement.
+        change: function that is called as ``change(leaf, place)`` and returns the replacement.
         where: place of ``value`` itself.
     """
     kind = type(value)

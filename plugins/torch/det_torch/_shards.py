@@ -103,8 +103,8 @@ def read(path: Path, *, trust: bool = False, empty: Empty = _empty) -> dict[str,
     Args:
         path: the checkpoint's directory.
         trust: as for `det_torch._reading.read`.
-        empty: makes the tensor to read into; a ``DTensor`` receives this slot's part only. By default whole tensors
-            on the CPU.
+        empty: function that makes the tensor to read into. A ``DTensor`` receives this slot's part only. The default
+            makes whole tensors on the CPU.
 
     Returns:
         ``models_state_dict``, ``optimizers_state_dict`` and ``gradients`` in the layout of checkpoints without shards.

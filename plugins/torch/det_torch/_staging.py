@@ -65,8 +65,8 @@ class HostMemory:
     tensor of ``LARGE`` bytes or more has its own pages, and smaller tensors share blocks of ``BLOCK`` bytes.
 
     Args:
-        lock: called with ``(address, size)`` to page-lock memory; returns a function that unlocks it. Raises
-            RuntimeError on failure. By default memory is locked for all GPUs.
+        lock: function that page-locks memory, given as ``(address, size)``, and returns a function that unlocks it.
+            It raises RuntimeError on failure. By default memory is locked for all GPUs.
     """
 
     LARGE = 1 << 20

@@ -10,7 +10,7 @@ Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
 
 class Options(BaseModel):
-    """Options of ``distributed: {backend: torch_distributed}``."""
+    """Options of the ``torch_distributed`` backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
