@@ -10,10 +10,6 @@ TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator kera
 PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed storage_s3 storage_gcs compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools
-# Packages whose summaries are checked; the others follow.
-PROSE := det_core/runner det_core/launch det_core/comm det_core/search det_core/interfaces det_core/plugins det_core/trial \
-	det_core/testing det_core/experimental plugins/tensorflow/det_tensorflow plugins/estimator/det_estimator \
-	plugins/keras/det_keras plugins/horovod/det_horovod plugins/deepspeed/det_deepspeed plugins/compat/determined plugins/compat/determined_common
 # One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
 	horovod core torch_distributed torch deepspeed keras estimator storage_s3 compat tensorflow storage_gcs)
@@ -71,7 +67,7 @@ soak: debian $(VENV)/.horovod
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/python tools/prose.py $(PROSE)
+	$(BIN)/python tools/prose.py det_core $(wildcard plugins/*/det*/) tools
 	$(BIN)/mypy det_core $(dir $(wildcard $(PLUGINS:%=plugins/%/det*/__init__.py)))
 	$(BIN)/lint-imports
 

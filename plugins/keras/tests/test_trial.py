@@ -430,7 +430,9 @@ def test_the_code_of_a_checkpoint_runs_if_it_is_trusted(make_context: Make, tmp_
     """The code next to the weights builds the model."""
     begin(make_context()).snapshot()(tmp_path)
     origin.write({"trial_cls_spec": "held_def:Held", "hparams": {"width": 2}}, tmp_path)
-    with pytest.raises(InvalidTrial, match=r"belongs to the trial 'held_def:Held', which cannot be imported.*trial_class=MyTr"):
+    with pytest.raises(
+        InvalidTrial, match=r"belongs to the trial 'held_def:Held', which cannot be imported.*trial_class=MyTr"
+    ):
         det_keras.load_model_from_checkpoint_path(tmp_path, trust=True)
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "held_def.py").write_text(HELD)
