@@ -17,7 +17,7 @@ from det_core.testing.backend._suite import BackendSuite
 
 _IMPORTED = """
 import importlib, json, sys
-import det_core.core, det_core.specs, det_core.interfaces.backend
+import det_core.config, det_core.core, det_core.specs, det_core.interfaces.backend
 from det_core.plugins import hookimpl
 before = set(sys.modules)
 importlib.import_module(sys.argv[1])

@@ -16,7 +16,7 @@ from det_core.trial import Trial
 
 _IMPORTED = """
 import importlib, json, sys
-import det_core.core, det_core.specs, det_core.trial
+import det_core.config, det_core.core, det_core.specs, det_core.trial
 from det_core.plugins import hookimpl
 before = set(sys.modules)
 importlib.import_module(sys.argv[1])
