@@ -146,12 +146,14 @@ OLD = {
         command=TWO_SLOTS,
     ),
     "digits_030_launch_trial": Old(
-        TRIAL.format(model="model", shape="2, 64", result="(2, 10)"),
+        "import model_def  # det itself imports nothing from a directory that contains the checkpoint\n"
+        + TRIAL.format(model="model", shape="2, 64", result="(2, 10)"),
         modules=SLOTS,
         command=TWO_SLOTS,
         note="startup-hook.sh is not run",
     ),
     "digits_038_trainer": Old(
+        "import model_def\n"
         "import torch\n"
         "from determined import pytorch\n"
         "kwargs = {'hparams': checkpoint.hparams}\n"
