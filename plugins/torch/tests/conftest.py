@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from det_torch import PyTorchTrialContext
 from det_core.config import parse_config
 from det_core.core._distributed import single_process
 from det_core.testing._exact import exact
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 CONFIG: dict[str, Any] = {
     "name": "test",

@@ -7,7 +7,7 @@ import random
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,13 @@ import numpy as np
 import pytest
 import torch
 from det_torch import DataLoader, LRScheduler, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
-from det_torch._adapter import PyTorchAdapter
-from det_torch._random import seed_all
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from lives import Life
 from torch import nn
 from torch.utils.data import Dataset
 
 from det_core.testing import campaign_seeds
-from det_core.testing._exact import exact
 
 SEEDS = campaign_seeds(few=1, many=100)
 BATCHES = 15
@@ -255,39 +253,7 @@ class RandomTrial(PyTorchTrial):
         return {"validation_loss": self.output(batch)[0], "noise": torch.rand(())}
 
 
-def never() -> bool:
-    return False
-
-
-def trained(make_context: Any, plan: Plan, stops: tuple[int, ...], directory: Path) -> tuple[Any, ...]:
-    """Train with all of the process's state lost at each stop. Return rows, metrics, last checkpoint, callbacks."""
-    trial_class = type("Trial", (RandomTrial,), {"plan": plan})
-    rows: list[Any] = []
-    validations = {}
-    previous: Path | None = None
-    for start, end in pairwise([0, *stops, BATCHES]):
-        context = make_context(optimizations={"aggregation_frequency": plan.aggregation})
-        seed_all(context.get_trial_seed())
-        adapter = PyTorchAdapter(trial_class(context), context, first_batch=start)
-        if previous:
-            torch.rand(start)  # whatever happens before the checkpoint is read must not matter
-            adapter.load(previous, batches_trained=start)
-        adapter.started()
-        for until in sorted({end} | {at for at in plan.validations if start < at <= end}):
-            if until > start:
-                rows += adapter.train(until - start, never)
-                adapter.reported(adapter.reduced(), rows[start - until :])
-                start = until
-            if until in plan.validations:
-                validations[until] = adapter.validate(never)
-        previous = directory / str(end)
-        previous.mkdir(parents=True)
-        adapter.snapshot()(previous)
-        adapter.close()
-    return exact(rows), exact(validations), exact(torch.load(previous / "state_dict.pth", weights_only=True))
-
-
-def play(make_context: Any, directory: Path, seed: int, *, examples: int) -> None:
+def play(make_context: Any, fingerprint: Any, directory: Path, seed: int, *, examples: int) -> None:
     """Compare that many random trials with and without stops."""
     numbers = count()
 
@@ -302,20 +268,27 @@ def play(make_context: Any, directory: Path, seed: int, *, examples: int) -> Non
     @given(plans)
     def compare(plan: Plan) -> None:
         place = directory / str(next(numbers))
-        whole = trained(make_context, plan, (), place / "whole")
-        parts = trained(make_context, plan, plan.stops, place / "parts")
+        place.mkdir()
+        trial_class = type("Trial", (RandomTrial,), {"plan": plan})
+        optimizations = {"aggregation_frequency": plan.aggregation}
+        whole, parts = (Life(trial_class, make_context, place, optimizations=optimizations) for _ in range(2))
+        expected = whole.live([BATCHES], plan.validations)
+        found = parts.live([*plan.stops, BATCHES], plan.validations)
+        assert fingerprint(parts.rows) == fingerprint(whole.rows)
+        assert fingerprint(parts.validations) == fingerprint(whole.validations)
+        assert fingerprint(found) == fingerprint(expected)
         shutil.rmtree(place)
-        for expected, found in zip(whole, parts, strict=True):
-            assert found == expected
 
     compare()
 
 
-def test_stopped_anywhere_equals_uninterrupted(make_context: Any, tmp_path: Path) -> None:
-    play(make_context, tmp_path, 1, examples=20)
+def test_stopped_anywhere_equals_uninterrupted(make_context: Any, fingerprint: Any, tmp_path: Path) -> None:
+    play(make_context, fingerprint, tmp_path, 1, examples=20)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
-def test_stopped_anywhere_equals_uninterrupted_at_length(make_context: Any, tmp_path: Path, seed: int) -> None:
-    play(make_context, tmp_path, seed, examples=200)
+def test_stopped_anywhere_equals_uninterrupted_at_length(
+    make_context: Any, fingerprint: Any, tmp_path: Path, seed: int
+) -> None:
+    play(make_context, fingerprint, tmp_path, seed, examples=200)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import torch
 from det_torch import DataLoader, LRScheduler, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
 from det_torch._adapter import PyTorchAdapter
 from det_torch._random import seed_all
+from lives import Life, never
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
@@ -300,43 +299,6 @@ class Freezes(UserDrives):
         metrics = super().train_batch(batch, epoch_idx, batch_idx)
         assert norm.training is not (3 <= batch_idx < 11)
         return metrics
-
-
-def never() -> bool:
-    return False
-
-
-class Life:
-    """Trains in pieces: after each, everything is lost but the checkpoint."""
-
-    def __init__(self, trial_class: type[PyTorchTrial], make_context: Any, directory: Path, **keys: Any) -> None:
-        self._trial_class, self._make_context, self._keys = trial_class, make_context, keys
-        self._directory = directory
-        self.rows: list[Any] = []
-        self.validations: dict[int, Any] = {}
-
-    def live(self, ends: list[int], validate_at: tuple[int, ...] = (8, 16)) -> Path:
-        checkpoint = None
-        for start, end in pairwise([0, *ends]):
-            checkpoint = self._piece(checkpoint, start, end, [stop for stop in validate_at if start < stop <= end])
-        assert checkpoint
-        return checkpoint
-
-    def _piece(self, checkpoint: Path | None, start: int, end: int, validate_at: list[int]) -> Path:
-        context = self._make_context(**self._keys)
-        seed_all(context.get_trial_seed())
-        adapter = PyTorchAdapter(self._trial_class(context), context)
-        if checkpoint:
-            seed_all(random.randrange(10**6))  # whatever happens before the checkpoint is read must not matter
-            adapter.load(checkpoint, batches_trained=start)
-        for stop in sorted({*validate_at, end}):
-            self.rows += adapter.train(stop - start, never)
-            start = stop
-            if stop in validate_at:
-                self.validations[stop] = adapter.validate(never)
-        path = Path(tempfile.mkdtemp(dir=self._directory))
-        adapter.snapshot()(path)
-        return path
 
 
 CASES: dict[str, tuple[type[PyTorchTrial], dict[str, Any], dict[str, Any]]] = {
