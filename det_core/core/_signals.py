@@ -79,9 +79,29 @@ class SignalHandlers:
         self._request()
 
 
+class _Masks(threading.local):
+    """Signal masks that a thread had before each fork it is in the middle of."""
+
+    def __init__(self) -> None:
+        self.stack: list[set[int]] = []
+
+
+_masks: Final = _Masks()
+
+
+def _before_fork() -> None:
+    # A new child forgets the signals that came before Python is ready in it. Blocked ones wait in the kernel.
+    _masks.stack.append(signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS))
+
+
 def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.stack.pop())
+
+
+def _after_fork_in_child() -> None:
     for handlers in _installed:
         handlers._put_back(signal.SIGTERM)
+    _after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)

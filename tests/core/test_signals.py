@@ -74,6 +74,32 @@ def test_forked_children_can_be_ended(det_home: Path) -> None:
 
 
 @pytest.mark.integration
+def test_a_signal_reaches_a_child_however_early_it_comes(det_home: Path) -> None:
+    """Children forgot signals that came before Python was ready in them, and lived on."""
+    printed = run(
+        """
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # so that children start after the signal is sent
+        codes = []
+        def end_at_once():
+            for _ in range(5):
+                child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
+                child.start()
+                child.terminate()
+                child.join(10)
+                codes.append(child.exitcode)
+                child.kill()
+        with core.init():
+            end_at_once()
+            thread = threading.Thread(target=end_at_once)
+            thread.start()
+            thread.join()
+            print(set(codes), signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        """
+    )
+    assert printed == "{-15} set()\n"
+
+
+@pytest.mark.integration
 def test_forked_children_survive_the_first_ctrl_c(det_home: Path) -> None:
     """C1: a terminal sends SIGINT to data workers, too, but the current batch still needs them."""
     printed = run(
