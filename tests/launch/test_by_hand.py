@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from det_core.launch import _node
-from det_core.launch._ports import free_ports
+from det_core.launch._ports import free_neighbors, free_ports
 
 pytestmark = pytest.mark.integration
 
@@ -102,9 +102,7 @@ def test_a_launcher_that_does_not_end_is_killed_in_time(start: Start) -> None:
 def test_nodes_with_different_keys_end_with_one_line_each(start: Start) -> None:
     """They end in seconds, although workers wait for each other for ten minutes."""
     script = "import sys; from det_core.launch import worker; sys.exit(worker.main('m:T'))"
-    with free_ports(2) as (port, _):
-        pass
-    node = partial(start, "ring", *NODES, f"--port={port}", script=script)
+    node = partial(start, "ring", *NODES, f"--port={free_neighbors()}", script=script)
     with ThreadPoolExecutor(2) as pool:
         began = time.monotonic()
         nodes = [pool.submit(node, f"--node={index}", DET_COMM_KEY=key * 64) for index, key in enumerate("ab")]

@@ -7,7 +7,7 @@ from itertools import chain
 
 import pytest
 
-from det_core.launch._ports import free_ports
+from det_core.launch._ports import free_neighbors
 from det_core.testing.backend._suite import BackendSuite, Start, told
 
 _RANKS = """
@@ -87,9 +87,7 @@ class Launches(BackendSuite):
     def test_two_nodes_are_one_job(self, start: Start) -> None:
         if not self.several_nodes:
             pytest.skip("several_nodes is False")
-        with free_ports(1) as (port,):
-            pass
-        hosts = ["--hosts=127.0.0.1,127.0.0.2", f"--port={port}"]
+        hosts = ["--hosts=127.0.0.1,127.0.0.2", f"--port={free_neighbors()}"]
         nodes = [start(_RANKS + "workers.allgather(rank)", node=[*hosts, f"--node={node}"]) for node in (0, 1)]
         for launch in nodes:
             launch.succeed()
