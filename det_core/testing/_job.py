@@ -74,6 +74,8 @@ class Job:
         code: directory of the entrypoint. The trial reads a `Failure` from ``FAIL="HOW RANK BATCHES"``.
         weights: reads the weights from a checkpoint's directory.
         limit: time limit of one run in seconds.
+        forked: words that make a Python command a fork, as from `fork_server`. Workers are forks if none of them is to
+            be killed and all are of this host.
     """
 
     def __init__(
@@ -85,8 +87,9 @@ class Job:
         code: Path,
         weights: Callable[[Path], Any],
         limit: float,
+        forked: Sequence[str] = (),
     ) -> None:
-        self._store, self._code, self._weights, self._limit = store, code, weights, limit
+        self._store, self._code, self._weights, self._limit, self._forked = store, code, weights, limit, forked
         self._config, self._hparams = parse_config({**CONFIG, **config}).dump(), config["hyperparameters"]
         self._backend: str = config["distributed"]["backend"]
         experiment = store.create_experiment(config=self._config)
@@ -109,7 +112,9 @@ class Job:
             nodes: nodes to launch.
         """
         launch = [sys.executable, "-m", "det_core.launch", self._backend, f"--slots={slots}"]
-        return self._start([[*node.prefix, *launch, *node.arguments, "--", *_WORKER] for node in nodes], failure)
+        is_real = any(node.prefix for node in nodes) or (failure and failure.how == "kill")
+        worker = _WORKER if is_real else [*self._forked, *_WORKER]
+        return self._start([[*node.prefix, *launch, *node.arguments, "--", *worker] for node in nodes], failure)
 
     def run(self, slots: int, failure: Failure) -> int:
         """Start the workers, wait for their end and return the exit code."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from det_core.testing._forks import fork_server
 from det_core.testing._job import Job
 from det_core.tracking import open_store
 
@@ -21,17 +22,28 @@ class Jobs(ExitStack, Generic[AnyJob]):
 
     Args:
         directory: directory for the files of all jobs.
-        job: makes a job from the first arguments of `Job`: the tracking store, a directory and a config.
+        job: makes a job from the first arguments of `Job` (the tracking store, a directory and a config) and from
+            ``forked``.
         configs: names of trials mapped to their configs.
+        modules: modules that workers import only once, for a framework whose processes can be forks.
     """
 
-    def __init__(self, directory: Path, job: Callable[..., AnyJob], configs: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        job: Callable[..., AnyJob],
+        configs: Mapping[str, Mapping[str, Any]],
+        modules: Sequence[str] = (),
+    ) -> None:
         super().__init__()
-        self._directory, self._job, self._configs = directory, job, configs
+        self._directory, self._job, self._configs, self._modules = directory, job, configs, modules
+        self._forked: list[str] = []
         self._undisturbed: dict[tuple[str, int], AnyJob] = {}
 
     def __enter__(self) -> Self:
         self._store = self.enter_context(open_store(f"sqlite:///{self._directory / 'det.db'}"))
+        if self._modules:
+            self._forked = self.enter_context(fork_server(self._modules))
         return self
 
     def make(self, trial: str, **keys: Any) -> AnyJob:
@@ -41,7 +53,7 @@ class Jobs(ExitStack, Generic[AnyJob]):
             trial: a key of ``configs``.
             keys: further keys of its config.
         """
-        job = self._job(self._store, self._directory, {**self._configs[trial], **keys})
+        job = self._job(self._store, self._directory, {**self._configs[trial], **keys}, forked=self._forked)
         self.callback(job.close)
         return job
 

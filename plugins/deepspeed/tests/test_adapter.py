@@ -13,4 +13,5 @@ pytestmark = pytest.mark.usefixtures("deepspeed")
 class TestStage3(AdapterCompliance):
     backend = "deepspeed"
     options: ClassVar[dict[str, Any]] = {"ds_config": {"zero_optimization": {"stage": 3}}}
+    imports = ("deepspeed",)
     clips = False  # only DeepSpeed itself can clip

@@ -1,15 +1,16 @@
-"""Compliance suite for backends."""
+"""Compliance suite for backends, apart from the ends of workers: the launcher is that of det-torch-distributed."""
 
 from __future__ import annotations
 
 import pytest
 
-from det_core.testing.backend import BackendCompliance
+from det_core.testing.backend._launches import Launches
+from det_core.testing.backend._plugin import Plugin
 
 pytestmark = pytest.mark.integration
 
 
-class TestDeepSpeed(BackendCompliance):
+class TestDeepSpeed(Plugin, Launches):
     plugin = "det_deepspeed.plugin"
     joins = """
 import deepspeed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,6 +37,8 @@ class AdapterSuite(Suite):
     """Whether every slot has whole models, so that one alone can evaluate with ``evaluate_full_dataset``."""
     hosts: ClassVar[bool] = True
     """Whether a trial may have slots on several hosts."""
+    imports: ClassVar[Sequence[str]] = ()
+    """Further modules that each worker imports, if that takes seconds. Their import must start no thread."""
     limit: ClassVar[float] = 120.0
     """Maximum duration of one run of a trial, in seconds, its start included."""
 
