@@ -242,7 +242,7 @@ class CheckpointContext:
         if steps is None and not self._require_steps:
             if not self._warned:
                 self._warned = True
-                _log.warning("a checkpoint without 'steps_completed' in its metadata is recorded without its step")
+                _log.warning("a checkpoint has no 'steps_completed' in its metadata and is recorded without a step")
         elif type(steps) is not int:
             raise ValueError(
                 f"checkpoint metadata {united!r} needs the integer 'steps_completed', "

@@ -192,7 +192,7 @@ def _only_worker(settings: Settings) -> DistributedContext:
     slots = settings.dumped["resources"]["slots_per_trial"]
     if slots > 1:
         raise ValueError(
-            f"resources.slots_per_trial is {slots} and core.init() got no distributed=; pass for example "
-            "core.DistributedContext.from_torch_distributed() where torchrun starts the workers"
+            f"resources.slots_per_trial is {slots}, but core.init() got no distributed=; pass for example "
+            "core.DistributedContext.from_torch_distributed() if torchrun starts the workers"
         )
     return single_process()

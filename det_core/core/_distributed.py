@@ -73,7 +73,7 @@ class DistributedContext:
         ranks = comm.Ranks(rank, size, local_rank, local_size, cross_rank, cross_size)
         if cross_size > 1 and not chief_ip:
             raise ValueError(
-                f"the workers are on {cross_size} machines, so each must know the chief's: "
+                f"the workers are on {cross_size} machines, so each needs the address of the chief: "
                 "pass chief_ip, the address of the machine of rank 0"
             )
         if not 0 < pub_port + port_offset < 1 << 16:

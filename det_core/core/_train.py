@@ -141,8 +141,8 @@ class TrainContext:
         """
         if self._tensorboard.mode is TensorboardMode.AUTO:
             raise RuntimeError(
-                "upload_tensorboard_files() is for TensorboardMode.MANUAL; this context stores them by itself. "
-                "To do it yourself: core.init(tensorboard_mode=core.TensorboardMode.MANUAL)"
+                "upload_tensorboard_files() is for TensorboardMode.MANUAL; this context stores files automatically. "
+                "To store them yourself: core.init(tensorboard_mode=core.TensorboardMode.MANUAL)"
             )
         self._tensorboard.upload(selector, mangler)
 
@@ -251,5 +251,7 @@ def _steps(value: int) -> int:
     except TypeError:
         raise TypeError(f"steps_completed is {value!r}; expected an integer such as 100") from None
     if not 0 <= steps <= MOST_STEPS:
-        raise ValueError(f"steps_completed is {steps}; expected the batches trained so far, 0 to {MOST_STEPS}")
+        raise ValueError(
+            f"steps_completed is {steps}; expected the number of batches trained so far, 0 to {MOST_STEPS}"
+        )
     return steps

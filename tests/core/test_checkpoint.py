@@ -205,7 +205,7 @@ def test_misuse_of_upload(one: CheckpointContext, tmp_path: Path) -> None:
         one.upload(None, STEPS, shard=True)
     with pytest.raises(RuntimeError, match="selector without ckpt_dir"):
         one.upload(None, STEPS, shard=True, selector=bool)
-    with pytest.raises(ValueError, match="no directory"):
+    with pytest.raises(ValueError, match="not a directory"):
         one.upload(tmp_path / "missing", STEPS)
 
 

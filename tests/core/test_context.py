@@ -156,7 +156,8 @@ def test_a_body_that_raises_leaves_no_checkpoint(store: TrackingStore, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("directory", "metadata", "message"), [("missing", {}, "no directory"), (".", {"steps_completed": "5"}, "integer")]
+    ("directory", "metadata", "message"),
+    [("missing", {}, "not a directory"), (".", {"steps_completed": "5"}, "integer")],
 )
 def test_arguments_are_checked_before_anything_moves(
     store: TrackingStore, tmp_path: Path, directory: str, metadata: dict[str, Any], message: str

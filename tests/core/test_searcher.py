@@ -113,7 +113,7 @@ def test_nan_is_a_number(store: TrackingStore) -> None:
 def test_metrics_that_are_none_leave_the_operation_open(metric: Any) -> None:
     with searching() as context:
         for op in context.searcher.operations():
-            with pytest.raises(TypeError, match=r"searcher\.metric; what it got is a .*expected one number"):
+            with pytest.raises(TypeError, match=r"searcher\.metric; its argument is a .*expected one number"):
                 op.report_completed(metric)
             op.report_completed(1.0)
 
@@ -132,7 +132,7 @@ def test_nothing_is_reported_after_completion() -> None:
         for op in context.searcher.operations():
             op.report_completed(1.0)
             for report in (op.report_completed, op.report_progress):
-                with pytest.raises(RuntimeError, match=r"came after op\.report_completed"):
+                with pytest.raises(RuntimeError, match=r"was called after op\.report_completed"):
                     report(1.0)
 
 
@@ -214,7 +214,7 @@ def test_only_the_chief_may_iterate_in_chief_only(det_home: Path, size: int) -> 
             op.report_completed(0.5)
         distributed.broadcast(None)
     else:
-        assert "SearcherMode.ChiefOnly leaves to rank 0" in refused(searcher.operations, mode)
+        assert "SearcherMode.ChiefOnly reserves for rank 0" in refused(searcher.operations, mode)
         while (length := distributed.broadcast(None)) is not None:
             assert length == 10
         """,

@@ -199,7 +199,7 @@ def test_one_lost_notice_does_not_end_the_forwarding(caplog: pytest.LogCaptureFi
         preempt._to_chief.put(reason)
     preempt._pass_on()
     assert passed == ["first", "second"]
-    assert "could not pass a signal on to the chief: rank 0 is gone" in caplog.text
+    assert "could not forward a signal to the chief: rank 0 is gone" in caplog.text
 
 
 def test_an_ignored_signal_stays_ignored(det_home: Path) -> None:

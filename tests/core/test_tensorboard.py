@@ -259,7 +259,7 @@ def test_storage_that_refuses_costs_no_training_and_no_file(
     tensorboard = Tensorboard(TensorboardMode.AUTO, Broken(), "local", "x", rank=0)
     (tensorboard.path() / "file").write_text("x")
     tensorboard.close()
-    assert "could not be stored, to be tried again: no" in caplog.text
+    assert "could not be stored, will retry: no" in caplog.text
     assert f"left in {tensorboard.path()}" in caplog.text
     manual = Tensorboard(TensorboardMode.MANUAL, Broken(), "local", "x", rank=0)
     (manual.path() / "file").write_text("x")
@@ -335,4 +335,4 @@ def test_a_directory_that_cannot_be_written_costs_no_report(tmp_path: Path, capl
         context.train.report_training_metrics(1, {"loss": 0.5})
         context.train.flush()
         context.train.report_training_metrics(2, {"loss": 0.5})
-    assert caplog.text.count("no more TensorBoard files are written") == 1
+    assert caplog.text.count("stopped writing TensorBoard files to") == 1

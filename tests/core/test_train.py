@@ -36,7 +36,7 @@ def steps(store: TrackingStore, trial_id: int = 1) -> list[int]:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        (-1, ValueError, "steps_completed is -1; expected the batches trained so far"),
+        (-1, ValueError, "steps_completed is -1; expected the number of batches trained so far"),
         (2**63, ValueError, "steps_completed is 9223372036854775808"),
         (1.0, TypeError, "steps_completed is 1.0; expected an integer such as 100"),
         ("1", TypeError, "steps_completed is '1'; expected an integer"),

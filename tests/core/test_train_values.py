@@ -86,7 +86,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("too deep", nested(51), TypeError, "metric 'm' is nested deeper than 50 levels"),
     ("name that is a tuple", {(1, 2): 0}, TypeError, r"metric 'm' has the name \(1, 2\); expected a string"),
     ("name that is a bool", {True: 0}, TypeError, "metric 'm' has the name True"),
-    ("names that become one", {1: 0, "1": 0}, ValueError, "metric 'm' has two names that are '1' in JSON"),
+    ("names that become one", {1: 0, "1": 0}, ValueError, "metric 'm' has two names that both become '1' in JSON"),
     ("too many numbers", [0.5] * (MOST + 1), ValueError, "metric 'm' exceeds the 1,000,000 numbers and characters"),
     ("too much text", "x" * (MOST + 1), ValueError, "metric 'm' exceeds"),
     ("a huge array", np.broadcast_to(np.float32(0), (10**6, 10**6)), ValueError, "metric 'm' exceeds"),
