@@ -175,7 +175,7 @@ class StoredCheckpoint:
         except OSError as error:
             raise StorageError(
                 f"cannot read {name} of checkpoint {self.storage_id}: {error.strerror or error}; "
-                "correct the permissions, or restore an older checkpoint"
+                "fix the permissions, or restore an older checkpoint"
             ) from error
 
     def _lacks(self, name: str) -> CheckpointCorrupt:
@@ -254,5 +254,5 @@ def _writing(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise StorageError(
             f"cannot write the checkpoint to {directory}: {error.strerror or error} ({error.filename}); "
-            "free space, correct the permissions, or choose another directory"
+            "free space, fix the permissions, or choose another directory"
         ) from error

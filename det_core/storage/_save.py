@@ -126,8 +126,8 @@ def publish(
     missing = entries.keys() - store.list(storage_id).keys()
     if missing:
         raise StorageError(
-            f"the storage lost {min(missing)!r} of checkpoint {storage_id}, which was just stored: somebody removed "
-            "it, or another host has it on a disk of its own; choose a checkpoint_storage that all hosts share"
+            f"the storage lost {min(missing)!r} of checkpoint {storage_id}, which was just stored: it was removed, "
+            "or another host stored it on its local disk; choose a checkpoint_storage that all hosts share"
         )
     manifest = Manifest({key: value for key, value in metadata.items() if key != KEY}, entries)
     size = put_manifest(store, storage_id, manifest)

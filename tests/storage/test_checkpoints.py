@@ -181,7 +181,7 @@ def test_scan_refuses_what_it_cannot_store(source: Path) -> None:
 
 @pytest.mark.parametrize("storage_id", ["../x", "a/b", "", "."])
 def test_ids_cannot_leave_the_store(store: DirectoryStorage, storage_id: str) -> None:
-    with pytest.raises(StorageError, match="no checkpoint id"):
+    with pytest.raises(StorageError, match="not a checkpoint id"):
         store.list(storage_id)
 
 

@@ -132,7 +132,7 @@ def test_homes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert DirectoryConfig(container_path=Path("~/a")).base == Path("/home/me/a")
     assert DirectoryConfig(container_path=Path("a/~")).base == Path.cwd() / "a" / "~"
-    with pytest.raises(ValidationError, match="names no home directory; write the whole path"):
+    with pytest.raises(ValidationError, match="refers to an unknown home directory; write the absolute path"):
         DirectoryConfig(container_path=Path("~nobody-of-this-name/a"))
 
 
@@ -142,7 +142,7 @@ def test_homes(monkeypatch: pytest.MonkeyPatch) -> None:
         ("type: shared_fs\n  host_path: /mnt/x\n  storage_path: ../y", "leads to '/mnt/y'"),
         ("type: shared_fs\n  host_path: x", r"host_path 'x' must be absolute, for example"),
         ('type: directory\n  container_path: "\\0"', "contains a zero byte"),
-        ("type: directory\n  container_path: ~nobody-of-this-name", "names no home directory"),
+        ("type: directory\n  container_path: ~nobody-of-this-name", "refers to an unknown home directory"),
     ],
 )
 def test_configs_tell_the_line(block: str, message: str, tmp_path: Path) -> None:
