@@ -51,7 +51,7 @@ def ask_to_kill_trial(store: TrackingStore, trial_id: int) -> Trial:
     if running:
         return trial
     if trial.state.final:
-        raise TrackingError(f"trial {trial_id} is {trial.state.value} already")
+        raise TrackingError(f"trial {trial_id} is already {trial.state.value}")
     raise TrackingError(
         f"nothing is running trial {trial_id}, which is {trial.state.value}; "
         f"to continue its experiment: det experiment resume {trial.experiment_id}"

@@ -39,7 +39,7 @@ def test_the_life_of_a_checkpoint(store: TrackingStore, run: Run) -> None:
 
 def test_no_step_is_skipped_or_repeated(store: TrackingStore, run: Run) -> None:
     begin(store, run, "c")
-    with pytest.raises(TrackingError, match="c was begun before"):
+    with pytest.raises(TrackingError, match="c already exists"):
         begin(store, run, "c")
     store.complete_checkpoint("c", run_id=1, **DONE)
     with pytest.raises(TrackingError, match="c is COMPLETED, so it cannot be completed"):

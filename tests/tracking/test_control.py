@@ -41,7 +41,7 @@ def test_what_has_ended_meanwhile_stays_ended(store: TrackingStore, running: int
     assert not store.request_trial_end(trial.id)
     ended = store.trial(trial.id)
     assert (ended.state, ended.end_time is not None) == (state, True)
-    with pytest.raises(TrackingError, match=f"trial {trial.id} is {state.value} already"):
+    with pytest.raises(TrackingError, match=f"trial {trial.id} is already {state.value}"):
         ask_to_kill_trial(store, trial.id)
     store.set_experiment_state(running, state)
     assert not store.request_experiment_state(running, State.STOPPING_KILLED)

@@ -137,7 +137,7 @@ def test_unknown_trials_and_bad_counts_are_refused(store: TrackingStore, experim
     trial = trial_with(store, experiment, losses({1: 1.0}))
     with pytest.raises(RecordNotFound, match=f"there is no trial {trial + 1} in"):
         store.curves([trial, trial + 1], "loss", group="training")
-    with pytest.raises(ValueError, match="a curve of 0 points; expected at least 1"):
+    with pytest.raises(ValueError, match="points is 0; expected at least 1"):
         store.curves([trial], "loss", group="training", points=0)
     assert store.curves([], "loss", group="training") == {}
 

@@ -69,11 +69,11 @@ def test_importing_is_cheap() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("det.db", "'det.db' is no database URL. Accepted: sqlite:////absolute/path/det.db, or postgresql://"),
+        ("det.db", "'det.db' is not a database URL. Accepted: sqlite:////absolute/path/det.db, or postgresql://"),
         ("http://master:8080", "comes with a later release. Until then: sqlite:"),
-        ("mysql://x/y", "'mysql' is no database that det can write. Accepted: sqlite:"),
-        ("sqlite://", "the record needs a file"),
-        ("sqlite:///:memory:", "the record needs a file"),
+        ("mysql://x/y", "'mysql' is not a supported database. Accepted: sqlite:"),
+        ("sqlite://", "the tracking store needs a file"),
+        ("sqlite:///:memory:", "the tracking store needs a file"),
         ("sqlite:////proc/version/det.db", "/proc/version/det.db cannot be created: Not a directory"),
         ("sqlite:////nowhere/det.db", "cannot be created: No such file or directory. Give a directory that exists"),
         ("sqlite:////proc/det.db", "cannot be created"),
@@ -99,7 +99,7 @@ def test_a_home_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("content", [b"these are no pages" * 999, os.urandom(8192)], ids=["text", "random"])
 def test_a_file_that_is_no_database_is_left_alone(file: Path, content: bytes) -> None:
     file.write_bytes(content)
-    with pytest.raises(StoreCorrupt, match=f"{file} is damaged, or no database. Nothing was changed: move it"):
+    with pytest.raises(StoreCorrupt, match=f"{file} is damaged or is not a database. Nothing was changed: move it"):
         opened(file)
     assert file.read_bytes() == content
 
@@ -172,7 +172,7 @@ def test_a_full_disk(file: Path) -> None:
     with opened(file) as store:
         database = store._database  # type: ignore[attr-defined]
         sa.event.listen(database._readers, "begin", lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1"))
-        with pytest.raises(TrackingError, match="is on a full disk: make room"):
+        with pytest.raises(TrackingError, match="is on a full disk: free space"):
             store.create_experiment(config={"x": "y" * 1_000_000})
         assert store.experiments() == []
 

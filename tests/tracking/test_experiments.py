@@ -36,7 +36,7 @@ def test_config_keeps_infinities_and_their_names_apart(store: TrackingStore) -> 
 
 
 def test_a_config_that_is_no_json_names_the_key(store: TrackingStore) -> None:
-    with pytest.raises(TypeError, match=r"'data.path\[1\]' is a pathlib.*only numbers"):
+    with pytest.raises(TypeError, match=r"'data.path\[1\]' is a pathlib.*expected numbers"):
         store.create_experiment(config={"data": {"path": ["x", __import__("pathlib").Path("y")]}})
     assert store.experiments() == []
 

@@ -26,7 +26,7 @@ def test_closing_what_was_never_needed(tmp_path: Path) -> None:
 
 def test_a_file_of_another_host(tmp_path: Path) -> None:
     later = open_later(f"sqlite:///{tmp_path}/det.db")
-    with pytest.raises(StoreUnsuitable, match=r"let the chief \(rank 0\) report"):
+    with pytest.raises(StoreUnsuitable, match=r"report on the chief \(rank 0\) only"):
         later.experiments()
     assert list(tmp_path.iterdir()) == []
     open_store(later.url).close()

@@ -87,9 +87,9 @@ def test_batch_metrics_come_once(store: TrackingStore, report: Report, together:
         ({"group": "a.b"}, ValueError, "group 'a.b' must be a name"),
         ({"metrics": {"epoch": "1"}}, ValueError, "'epoch' must be a number, not '1'"),
         ({"metrics": {"epochs": True}}, ValueError, "'epochs' must be a number"),
-        ({"metrics": {"loss": {"a": {1}}}}, TypeError, r"'loss.a' is a builtins.set; only numbers"),
+        ({"metrics": {"loss": {"a": {1}}}}, TypeError, r"'loss.a' is a builtins.set; expected numbers"),
         ({"metrics": {"loss": 1j}}, TypeError, "'loss' is a builtins.complex"),
-        ({"metrics": {1: 1.0}}, TypeError, "metric 1 must be named by a string"),
+        ({"metrics": {1: 1.0}}, TypeError, "the name of metric 1 must be a string"),
         ({"batch_metrics": [{"loss": b"x"}]}, TypeError, r"'\[0\].loss' is a builtins.bytes"),
     ],
 )

@@ -45,7 +45,7 @@ def test_the_life_of_a_model(store: TrackingStore, complete: Complete) -> None:
 
 def test_names_are_unique_and_fit_a_url(store: TrackingStore) -> None:
     store.create_model("a b")
-    with pytest.raises(RecordExists, match="there is a model 'a b' already"):
+    with pytest.raises(RecordExists, match="model 'a b' already exists"):
         store.create_model("a b")
     for wrong in ("", " ", "12", "a/b", "a\\b", " a"):
         with pytest.raises(ValueError, match="cannot have the name"):
@@ -127,7 +127,7 @@ def test_only_whole_checkpoints_become_versions(store: TrackingStore, run: Run, 
     with pytest.raises(RecordNotFound, match="there is no checkpoint z"):
         store.add_model_version("m", "z")
     store.begin_checkpoint("active", trial_id=run.trial_id, run_id=1, storage={})
-    with pytest.raises(TrackingError, match="active is ACTIVE, and only COMPLETED"):
+    with pytest.raises(TrackingError, match="active is ACTIVE, but only COMPLETED"):
         store.add_model_version("m", "active")
     store.edit_model("m", archived=True)
     with pytest.raises(TrackingError, match="det model unarchive m"):

@@ -64,8 +64,8 @@ def test_steps_that_cannot_be(store: TrackingStore, run: Run, steps: int) -> Non
 
 
 def test_names_that_are_empty(store: TrackingStore, run: Run) -> None:
-    with pytest.raises(ValueError, match="a metric without a name; expected one such as 'loss'"):
+    with pytest.raises(ValueError, match="a metric has an empty name; expected one such as 'loss'"):
         store.report_metrics([report(run, 1, {"": 1.0})])
-    with pytest.raises(ValueError, match="a hyperparameter without a name; expected one such as 'learning_rate'"):
+    with pytest.raises(ValueError, match="a hyperparameter has an empty name; expected one such as 'learning_rate'"):
         store.create_trial(store.trial(run.trial_id).experiment_id, hparams={"": 1}, seed=0)
     assert store.trial(run.trial_id).state is State.QUEUED
