@@ -120,12 +120,8 @@ class Tensorboard:
             target = _inside(mangler(relative, self._rank), relative)
             try:
                 status = path.stat()
-                version = (
-                    relative,
-                    target,
-                    status.st_mtime_ns,
-                    status.st_size,
-                )  # before the copy, as the file may grow
+                # The version is taken before the copy, because the file may grow during it.
+                version = (relative, target, status.st_mtime_ns, status.st_size)
                 if version not in self._stored:
                     self._storage.put(self._storage_id, f"{self._folder}/{target.as_posix()}", path)
                     self._stored.add(version)

@@ -214,7 +214,7 @@ class _Upload:
         whole = combine(entries)
         assert self._source
         self._source.check()  # before the object appears
-        if self._begun_times > 1:  # the answer to an earlier request may have been lost
+        if self._begun_times > 1:  # the response to an earlier request may have been lost
             for left in attempts(lambda: list(self._bucket.unfinished(self._key))):
                 if left.key == self._key and left.upload != upload:
                     attempts(functools.partial(self._bucket.abort, left.key, left.upload))

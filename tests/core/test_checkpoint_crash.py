@@ -94,9 +94,7 @@ def test_a_killed_rank_leaves_only_complete_checkpoints(
         assert main(["checkpoint", "gc", "--orphans"]) == 0, capsys.readouterr().err
         assert record.checkpoints(states=[CheckpointState.ACTIVE]) == [], story
         completed = {row.uuid for row in record.checkpoints()}
-        assert {path.name for path in base.glob("*")} == completed, (
-            story
-        )  # there may be none if the rank was killed early
+        assert {path.name for path in base.glob("*")} == completed, story  # none if the rank was killed early
         everything_visible_is_complete(record, base, tmp_path / "again", story)
 
 

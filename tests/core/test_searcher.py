@@ -45,9 +45,7 @@ def test_a_script_gets_one_operation_of_the_configured_length(store: TrackingSto
         assert list(context.searcher.operations()) == []
     record = store.searcher_operation(context.trial.trial_id)
     assert record == SearcherOperationRecord(length=10, completed=True, metric=0.25)
-    assert not store.run(
-        context.trial.trial_id, 1
-    ).preemption_acknowledged  # the work is done, so the run did not stop early
+    assert not store.run(context.trial.trial_id, 1).preemption_acknowledged  # the run did not stop early
 
 
 def test_the_operation_is_one_epoch_without_a_config() -> None:

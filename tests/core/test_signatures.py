@@ -123,7 +123,7 @@ def arguments(function: Any) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize(("name", "method"), METHODS)
 def test_methods_have_the_documented_arguments(name: str, method: str) -> None:
     expected = DOCUMENTED[name][method]
-    found = dict(list(arguments(getattr(getattr(core, name), method)))[: len(expected)])  # det may have more
+    found = dict(list(arguments(getattr(getattr(core, name), method)))[: len(expected)])  # more may follow
     assert found == expected
     assert list(found) == list(expected)
 

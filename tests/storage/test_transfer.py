@@ -127,9 +127,8 @@ def test_a_signal_at_any_moment_ends_the_wait() -> None:
     try:
         for _ in range(300):
             ended: list[int] = []
-            with suppress(
-                KeyboardInterrupt, RuntimeError
-            ):  # CPython raises RuntimeError if the signal interrupts the start of a thread
+            # CPython raises RuntimeError if the signal interrupts the start of a thread.
+            with suppress(KeyboardInterrupt, RuntimeError):
                 signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 2e-3))
                 in_parallel(ended.append, range(50), threads=8)
                 signal.setitimer(signal.ITIMER_REAL, 0)
