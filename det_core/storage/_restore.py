@@ -187,6 +187,10 @@ class StoredCheckpoint:
 def find(store: StorageManager, storage_id: str) -> StoredCheckpoint:
     """Return the complete checkpoint with this id.
 
+    Args:
+        store: the store that holds the checkpoint.
+        storage_id: id of the checkpoint.
+
     Raises:
         CheckpointNotFound: there is no complete checkpoint with this id.
         CheckpointCorrupt: ``metadata.json`` cannot be parsed.
@@ -204,6 +208,10 @@ def find(store: StorageManager, storage_id: str) -> StoredCheckpoint:
 
 def metadata(store: StorageManager, storage_id: str) -> dict[str, Any]:
     """Return the user's metadata of a checkpoint.
+
+    Args:
+        store: the store that holds the checkpoint.
+        storage_id: id of the checkpoint.
 
     Raises:
         CheckpointNotFound: there is no complete checkpoint with this id.

@@ -71,6 +71,11 @@ def save(
 def put_files(store: StorageManager, storage_id: str, files: Mapping[str, Path]) -> dict[str, Entry]:
     """Store files durably, without publishing a checkpoint, and return their entries by stored path.
 
+    Args:
+        store: the store to write to.
+        storage_id: id of the new checkpoint.
+        files: local files by the path to store them under, as returned by `scan`.
+
     Raises:
         StorageError: the store rejected a file, or a file changed or vanished during the upload.
     """

@@ -40,6 +40,10 @@ def ask(store: TrackingStore, experiment_id: int, state: State) -> Experiment:
 def ask_to_kill_trial(store: TrackingStore, trial_id: int) -> Trial:
     """Request that the runner of a trial's experiment ends the trial at once. Other trials continue.
 
+    Args:
+        store: the tracking store.
+        trial_id: id of the trial.
+
     Returns:
         The trial with the requested state.
 
