@@ -39,4 +39,4 @@ __all__ = [
     "open_block",
 ]
 
-__getattr__, __dir__ = exports(globals(), {"Unit": "det_core.config"})  # scripts need no config
+__getattr__, __dir__ = exports(globals(), {"Unit": "det_core.config"})  # imported lazily, because few scripts need it

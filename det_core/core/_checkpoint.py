@@ -199,6 +199,9 @@ class CheckpointContext:
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """Return the metadata that the checkpoint was saved with.
 
+        Args:
+            storage_id: the checkpoint's storage id.
+
         Raises:
             CheckpointNotFound: no complete checkpoint has this id.
         """
@@ -208,6 +211,9 @@ class CheckpointContext:
 
     def delete(self, storage_id: str) -> None:
         """Remove the checkpoint from storage and mark it DELETED in the tracking store.
+
+        Args:
+            storage_id: the checkpoint's storage id.
 
         Raises:
             CheckpointNotFound: the storage has nothing under this id.
@@ -242,7 +248,7 @@ class CheckpointContext:
         if steps is None and not self._require_steps:
             if not self._warned:
                 self._warned = True
-                _log.warning("a checkpoint without 'steps_completed' in its metadata is recorded without its step")
+                _log.warning("a checkpoint has no 'steps_completed' in its metadata and is recorded without a step")
         elif type(steps) is not int:
             raise ValueError(
                 f"checkpoint metadata {united!r} needs the integer 'steps_completed', "

@@ -100,7 +100,7 @@ def compare(checksums: Sequence[Mapping[str, Any]]) -> None:
         for path, checksum in sums.items():
             other, expected = first.setdefault(path, (rank, checksum))
             if checksum != expected:
-                raise _conflict(path, other, rank, "other content", "of the same size")
+                raise _conflict(path, other, rank, "one file", "a different file of the same size")
 
 
 def _distinct(offers: Sequence[Offer]) -> Iterator[tuple[int, Offer]]:
@@ -123,5 +123,5 @@ def _parents(path: str) -> Iterator[str]:
 def _conflict(path: str, one: int, other: int, is_there: str, is_here: str) -> RuntimeError:
     return RuntimeError(
         f"file conflict: {path!r} is {is_there} on rank {one} and {is_here} on rank {other}; "
-        "give each rank's files names of their own, or pass a selector"
+        "give the files of each rank different names, or pass a selector"
     )

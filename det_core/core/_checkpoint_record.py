@@ -87,7 +87,7 @@ class Recorder:
                 self.store.delete_checkpoint(storage_id)
         except DetError as error:
             _log.warning(
-                "checkpoint %s failed, and what was written of it is still there (%s); later, to remove it: "
+                "checkpoint %s failed and could not be cleaned up (%s); to remove its files later: "
                 "det checkpoint gc --orphans",
                 storage_id,
                 error,

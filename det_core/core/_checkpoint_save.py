@@ -33,7 +33,7 @@ def plain(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     try:
         copied: dict[str, Any] = json.loads(json.dumps(dict(metadata or {})))
     except (TypeError, ValueError) as error:
-        raise TypeError(f"checkpoint metadata {metadata!r} must fit into JSON: {error}") from error
+        raise TypeError(f"checkpoint metadata {metadata!r} is not JSON-compatible: {error}") from error
     return copied
 
 
@@ -52,11 +52,13 @@ def offer(directory: str | os.PathLike[str] | None, selector: storage.Selector |
     if directory is None:
         if not shard or selector is not None:
             what = "selector" if shard else "upload(shard=False)"
-            raise RuntimeError(f"{what} without ckpt_dir: pass a directory; only with shard=True it may be None")
+            raise RuntimeError(
+                f"{what} without ckpt_dir: pass a directory; None is allowed only with shard=True and no selector"
+            )
         return None
     path = Path(directory)
     if not path.is_dir():
-        raise ValueError(f"ckpt_dir {str(directory)!r} is no directory")
+        raise ValueError(f"ckpt_dir {str(directory)!r} is not a directory")
     return Offer(_sizes(storage.scan(path, selector)), None if selector else _identity(path))
 
 
@@ -106,7 +108,7 @@ def workspace(store: StorageManager, storage_id: str, group: Group, *, shard: bo
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(
-            f"cannot write checkpoints to {directory}: {error.strerror}; mend the permissions, "
+            f"cannot write checkpoints to {directory}: {error.strerror}; fix the permissions, "
             "or choose another checkpoint_storage"
         ) from error
     yield directory

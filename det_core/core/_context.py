@@ -48,13 +48,21 @@ class Context:
     info: ClusterInfo | None
     """Task of this process, or None outside a runner."""
     trial: TrialInfo
+    """Trial of this process."""
     distributed: DistributedContext
+    """Rank of this worker and connection to the others."""
     preempt: PreemptContext
+    """Requests to stop."""
     train: TrainContext
+    """Reports of metrics, progress and status."""
     checkpoint: CheckpointContext
+    """Saving and restoring of checkpoints."""
     searcher: SearcherContext
+    """Operations that the search method requests."""
     profiler: ProfilerContext
+    """Profiler of this host, which is off by default."""
     experimental: ExperimentalCoreContext
+    """Parts of the Core API that may still change."""
     _settings: Settings
     _store: TrackingStore
 
@@ -192,7 +200,7 @@ def _only_worker(settings: Settings) -> DistributedContext:
     slots = settings.dumped["resources"]["slots_per_trial"]
     if slots > 1:
         raise ValueError(
-            f"resources.slots_per_trial is {slots} and core.init() got no distributed=; pass for example "
-            "core.DistributedContext.from_torch_distributed() where torchrun starts the workers"
+            f"resources.slots_per_trial is {slots}, but core.init() got no distributed=; pass for example "
+            "core.DistributedContext.from_torch_distributed() if torchrun starts the workers"
         )
     return single_process()

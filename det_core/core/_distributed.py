@@ -73,7 +73,7 @@ class DistributedContext:
         ranks = comm.Ranks(rank, size, local_rank, local_size, cross_rank, cross_size)
         if cross_size > 1 and not chief_ip:
             raise ValueError(
-                f"the workers are on {cross_size} machines, so each must know the chief's: "
+                f"the workers are on {cross_size} machines, so each needs the address of the chief: "
                 "pass chief_ip, the address of the machine of rank 0"
             )
         if not 0 < pub_port + port_offset < 1 << 16:
@@ -203,6 +203,9 @@ class DistributedContext:
         """Return the objects of this machine's workers, in order of local rank, to local rank 0, and None to others.
 
         As with `gather`, no worker returns before all workers of the machine have called.
+
+        Args:
+            stuff: this worker's object.
         """
         if self._lane is None:
             return [stuff]
@@ -222,7 +225,11 @@ class DistributedContext:
         return comm.loads_all(self._lane.allgather(comm.dumps(stuff)), self.rank, stuff)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
-        """Return the objects of this machine's workers to each of them, in order of local rank. See `allgather`."""
+        """Return the objects of this machine's workers to each of them, in order of local rank. See `allgather`.
+
+        Args:
+            stuff: this worker's object.
+        """
         if self._lane is None:
             return [stuff]
         return comm.loads_all(self._lane.allgather(comm.dumps(stuff), local=True), self.local_rank, stuff)
@@ -238,7 +245,11 @@ class DistributedContext:
         return self._broadcast(stuff, is_root=self.rank == 0, local=False)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
-        """Return the object of local rank 0 to the workers of this machine. See `broadcast`."""
+        """Return the object of local rank 0 to the workers of this machine. See `broadcast`.
+
+        Args:
+            stuff: the object. Only that of local rank 0 is used.
+        """
         return self._broadcast(stuff, is_root=self.local_rank == 0, local=True)
 
     def _broadcast(self, stuff: Any, *, is_root: bool, local: bool) -> Any:

@@ -23,16 +23,23 @@ class TrialInfo:
     """Trial that this process belongs to."""
 
     trial_id: int
+    """Id of the trial in the tracking store."""
     experiment_id: int
+    """Id of the trial's experiment in the tracking store."""
     trial_seed: int
+    """Seed of everything random in the trial."""
     hparams: dict[str, Any]
+    """Values of the hyperparameters by name."""
     config: dict[str, Any] = field(repr=False)
     """Complete experiment config."""
     steps_completed: int
     """Number of batches trained at the checkpoint that this run starts from. 0 without a checkpoint."""
     trial_run_id: int
+    """Number of this run of the trial, from 1."""
     debug: bool = False
+    """Accepted for compatibility. det does not set it."""
     inter_node_network_interface: str | None = None
+    """Accepted for compatibility. det does not set it."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +47,11 @@ class RendezvousInfo:
     """Addresses and slots of the nodes of this task, in the order of their ranks."""
 
     container_addrs: list[str]
+    """Address of each node."""
     container_rank: int
     """Index of this node, >= 0."""
     container_slot_counts: list[int]
+    """Number of slots of each node."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +61,25 @@ class ClusterInfo:
     master_url: str
     """URL of the tracking store, for `det_core.tracking.open_store`."""
     cluster_id: str
+    """Id of the tracking store, which also is the storage id of its TensorBoard files."""
     agent_id: str
+    """Name of the agent that started this process."""
     slot_ids: list[int]
     """Slots of this node that the task may use."""
     task_id: str
+    """Id of the task, which stays the same when the task is restarted."""
     allocation_id: str
+    """Id of this start of the task."""
     session_token: str = field(repr=False)
+    """Token for requests to the master. Empty without a master."""
     task_type: str = "TRIAL"
+    """Type of the task. det starts tasks of the type ``TRIAL`` only."""
     latest_checkpoint: str | None = None
     """Storage id of the checkpoint to start from. None = start from the beginning."""
     trial: TrialInfo | None = None
+    """Trial of the task, or None if the task is not a trial."""
     rendezvous: RendezvousInfo | None = None
+    """Nodes of the task. None = only this node."""
 
     @property
     def container_addrs(self) -> list[str]:

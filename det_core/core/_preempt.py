@@ -93,7 +93,7 @@ class PreemptContext:
             raise RuntimeError("the core context is not entered; use it as: with core.init() as core_context")
         if not self._is_chief and self._mode is PreemptMode.ChiefOnly:
             raise RuntimeError(
-                f"rank {self._distributed.rank} called should_preempt(), which PreemptMode.ChiefOnly leaves to "
+                f"rank {self._distributed.rank} called should_preempt(), which PreemptMode.ChiefOnly reserves for "
                 "rank 0; broadcast the chief's answer, or use PreemptMode.WorkersAskChief"
             )
         self._asked = True
@@ -119,7 +119,7 @@ class PreemptContext:
 
     def _announce(self, reason: str) -> None:
         self._announced = True
-        _log.info("asked to leave (%s): finishing the batch, then checkpointing", reason)
+        _log.info("asked to stop (%s): finishing the batch, then saving a checkpoint", reason)
         if self._is_chief:
             plugins.emit(events.PreemptionRequested(trial_id=self._trial_id, reason=reason))
 
@@ -157,7 +157,7 @@ class PreemptContext:
             try:
                 self._distributed._notify(reason)
             except CommError as error:
-                _log.warning("could not pass a signal on to the chief: %s", error)
+                _log.warning("could not forward a signal to the chief: %s", error)
 
     def _keep_looking(self) -> None:
         assert self._look
@@ -166,4 +166,4 @@ class PreemptContext:
                 if reason := self._look():
                     self._request(reason)
             except TrackingError as error:
-                _log.warning("could not look for requests to leave, will try again: %s", error)
+                _log.warning("could not poll for requests to stop, will retry: %s", error)

@@ -99,7 +99,9 @@ def _open() -> TrackingStore:
         directory = Path(tempfile.gettempdir(), f"det-{os.getuid()}")
         directory.mkdir(mode=0o700, exist_ok=True)
         if directory.is_symlink() or directory.stat().st_uid != os.getuid():
-            raise TrackingError(f"{directory} is not yours; set DET_HOME to a local directory of yours") from error
+            raise TrackingError(
+                f"{directory} is a link or belongs to another user; set DET_HOME to a local directory of your own"
+            ) from error
         _log.warning("%s This script is recorded in %s instead.", error, directory)
         return open_store(f"sqlite:///{directory / 'det.db'}")
 

@@ -71,7 +71,7 @@ class SearcherOperation:
         if not 0 <= length <= self._length:
             raise ValueError(
                 f"op.report_progress({length}): expected 0 to {self._length}, the operation's length; "
-                "report what was trained since the beginning of the trial"
+                "report the length trained since the start of the trial"
             )
         self._report_progress(float(length) / self._length)
 
@@ -91,7 +91,7 @@ class SearcherOperation:
         try:
             metric = number(searcher_metric)
         except TypeError as error:
-            raise TypeError(f"op.report_completed() takes the searcher.metric; what it got {error}") from error
+            raise TypeError(f"op.report_completed() takes the searcher.metric; its argument {error}") from error
         self._complete(self._length, metric)
         self._completed = True
 
@@ -99,7 +99,9 @@ class SearcherOperation:
         if not self._is_chief:
             raise RuntimeError(f"only the chief (rank 0) may call op.{method}(); guard it: if distributed.rank == 0")
         if self._completed:
-            raise RuntimeError(f"op.{method}() came after op.report_completed(); ask operations() for the next one")
+            raise RuntimeError(
+                f"op.{method}() was called after op.report_completed(); get the next operation from operations()"
+            )
 
 
 class SearcherContext:
@@ -150,7 +152,7 @@ class SearcherContext:
         mode = SearcherMode(searcher_mode)
         if mode is SearcherMode.ChiefOnly and not self._is_chief:
             raise RuntimeError(
-                f"rank {self._distributed.rank} called operations(), which SearcherMode.ChiefOnly leaves to rank 0; "
+                f"rank {self._distributed.rank} called operations(), which SearcherMode.ChiefOnly reserves for rank 0; "
                 "broadcast op.length from there, or use SearcherMode.WorkersAskChief"
             )
         return self._operations(mode, auto_ack)

@@ -201,7 +201,7 @@ class Shipper:
         if self._error is None:
             self._error = error
         else:
-            _log.error("after another error that was not raised yet: %s", error)
+            _log.error("another error occurred before an earlier one was raised: %s", error)
 
 
 def _too_slow() -> TrackingError:

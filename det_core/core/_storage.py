@@ -76,7 +76,7 @@ def storage_block(given: str | os.PathLike[str] | Mapping[str, Any] | None) -> M
     if isinstance(given, Mapping):
         if given.get("type") == "shared_fs":
             raise ValueError(
-                "checkpoint_storage of type shared_fs belongs in an experiment config; here give the directory, "
+                "checkpoint_storage of type shared_fs belongs in an experiment config; pass the directory here, "
                 f"for example {given.get('host_path', '/mnt/checkpoints')!r}"
             )
         return given

@@ -98,7 +98,7 @@ class Tensorboard:
             self._file.write(b"".join(events))
         except OSError as error:
             self._by_itself = False  # readers cannot continue after an incomplete event
-            _log.warning("no more TensorBoard files are written into %s: %s", self._directory, error)
+            _log.warning("stopped writing TensorBoard files to %s: %s", self._directory, error)
 
     def upload(self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path) -> None:
         """Store the files that are new or have changed since they were last stored.
@@ -120,12 +120,13 @@ class Tensorboard:
             target = _inside(mangler(relative, self._rank), relative)
             try:
                 status = path.stat()
-                version = (relative, target, status.st_mtime_ns, status.st_size)  # before the copy, as it may grow
+                # The version is taken before the copy, because the file may grow during it.
+                version = (relative, target, status.st_mtime_ns, status.st_size)
                 if version not in self._stored:
                     self._storage.put(self._storage_id, f"{self._folder}/{target.as_posix()}", path)
                     self._stored.add(version)
             except (OSError, StorageError) as error:
-                if path.exists():  # otherwise its owner has removed it, as profilers do
+                if path.exists():  # otherwise the program that wrote it has removed it, as profilers do
                     errors.append(error)
         if errors:
             raise errors[0]
@@ -135,7 +136,7 @@ class Tensorboard:
         try:
             self.upload(selector, mangler)
         except Exception as error:  # noqa: BLE001  (must not stop the training)
-            _log.warning("TensorBoard files could not be stored, to be tried again: %s", error)
+            _log.warning("TensorBoard files could not be stored, will retry: %s", error)
 
     def sync(self) -> None:
         """Request that changed files are stored soon, in the background."""
@@ -211,5 +212,7 @@ def _tag(group: str, name: str) -> str:
 
 def _inside(target: PurePath, source: Path) -> PurePath:
     if target.is_absolute() or ".." in target.parts or not target.parts:
-        raise ValueError(f"the mangler made {str(target)!r} of {str(source)!r}; expected a relative path without '..'")
+        raise ValueError(
+            f"the mangler returned {str(target)!r} for {str(source)!r}; expected a relative path without '..'"
+        )
     return target

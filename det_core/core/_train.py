@@ -24,7 +24,9 @@ class EarlyExitReason(str, Enum):
     """Reason for a trial to stop permanently before its work is done."""
 
     INVALID_HP = "EXITED_REASON_INVALID_HP"
+    """The hyperparameters are invalid."""
     USER_REQUESTED_STOP = "EXITED_REASON_USER_REQUESTED_STOP"
+    """The code of the trial decided to stop."""
 
 
 class TrainContext:
@@ -55,7 +57,11 @@ class TrainContext:
         self._shipper = Shipper(lambda reports: store.report_metrics(reports), self._written)
 
     def set_status(self, status: str) -> None:
-        """Report the activity of the trial in a few words."""
+        """Report the present activity of the trial.
+
+        Args:
+            status: a few words, such as ``"loading data"``. The latest status replaces earlier ones.
+        """
         run = self._run
         self._shipper.submit_latest("status", partial(self._store.set_runner_state, run.trial_id, run.run_id, status))
 
@@ -141,8 +147,8 @@ class TrainContext:
         """
         if self._tensorboard.mode is TensorboardMode.AUTO:
             raise RuntimeError(
-                "upload_tensorboard_files() is for TensorboardMode.MANUAL; this context stores them by itself. "
-                "To do it yourself: core.init(tensorboard_mode=core.TensorboardMode.MANUAL)"
+                "upload_tensorboard_files() is for TensorboardMode.MANUAL; this context stores files automatically. "
+                "To store them yourself: core.init(tensorboard_mode=core.TensorboardMode.MANUAL)"
             )
         self._tensorboard.upload(selector, mangler)
 
@@ -181,7 +187,14 @@ class TrainContext:
         return dict(self._store.trial(self._run.trial_id).metadata)
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
-        """Record that the trial stops permanently. The record is written before this method returns."""
+        """Record that the trial stops permanently. The record is written before this method returns.
+
+        Args:
+            reason: why the trial stops.
+
+        Raises:
+            ValueError: ``reason`` is not an EarlyExitReason.
+        """
         self._store.report_early_exit(self._run.trial_id, self._run.run_id, EarlyExitReason(reason).value)
 
     def get_experiment_best_validation(self) -> float | None:
@@ -196,7 +209,12 @@ class TrainContext:
         return None if best is None else best[0]
 
     def flush(self) -> None:
-        """Wait until everything reported so far is in the tracking store."""
+        """Wait until everything reported so far is in the tracking store.
+
+        Raises:
+            RuntimeError: the core context is not entered.
+            TrackingError: a report could not be written, or not in time.
+        """
         self._shipper.flush()
 
     def _report(
@@ -251,5 +269,7 @@ def _steps(value: int) -> int:
     except TypeError:
         raise TypeError(f"steps_completed is {value!r}; expected an integer such as 100") from None
     if not 0 <= steps <= MOST_STEPS:
-        raise ValueError(f"steps_completed is {steps}; expected the batches trained so far, 0 to {MOST_STEPS}")
+        raise ValueError(
+            f"steps_completed is {steps}; expected the number of batches trained so far, 0 to {MOST_STEPS}"
+        )
     return steps

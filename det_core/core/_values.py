@@ -186,7 +186,7 @@ def _asked(value: Any, method: str) -> Any:
 def _put(target: dict[str, Any], key: object, value: Any) -> None:
     name = _name(key)
     if name in target:
-        raise ValueError(f"has two names that are {name!r} in JSON")
+        raise ValueError(f"has two names that both become {name!r} in JSON")
     target[name] = value
 
 

@@ -31,8 +31,8 @@ def context_files(directory: Path) -> Iterator[str]:
     directory, own = Path(os.path.realpath(directory)), Path(os.path.realpath(home()))
     if directory == own:
         raise DetError(
-            f"{str(directory)!r} is DET_HOME, where det keeps its record; "
-            "give a directory with your code alone, or set DET_HOME to another one"
+            f"{str(directory)!r} is DET_HOME, where det keeps its own data; "
+            "give a directory that contains only your code, or set DET_HOME to another directory"
         )
     ignore_file = directory / IGNORE_FILE
     patterns = ignore_file.read_text().splitlines() if ignore_file.is_file() else []

@@ -121,7 +121,13 @@ def put_manifest(store: StorageManager, storage_id: str, manifest: Manifest) -> 
 
 
 def sign_copy(directory: Path, storage_id: str, metadata: Mapping[str, Any]) -> None:
-    """Write the checkpoint's id and the user's current metadata into ``metadata.json`` of a restored copy."""
+    """Write the checkpoint's id and the user's current metadata into ``metadata.json`` of a restored copy.
+
+    Args:
+        directory: the directory of the copy.
+        storage_id: id of the checkpoint.
+        metadata: the user's metadata.
+    """
     path = directory / METADATA_FILE
     ours = read_object(path).get(KEY) or {}
     signed = path.with_name(f".{path.name}-{uuid.uuid4().hex}")

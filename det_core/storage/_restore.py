@@ -175,7 +175,7 @@ class StoredCheckpoint:
         except OSError as error:
             raise StorageError(
                 f"cannot read {name} of checkpoint {self.storage_id}: {error.strerror or error}; "
-                "correct the permissions, or restore an older checkpoint"
+                "fix the permissions, or restore an older checkpoint"
             ) from error
 
     def _lacks(self, name: str) -> CheckpointCorrupt:
@@ -186,6 +186,10 @@ class StoredCheckpoint:
 
 def find(store: StorageManager, storage_id: str) -> StoredCheckpoint:
     """Return the complete checkpoint with this id.
+
+    Args:
+        store: the store that holds the checkpoint.
+        storage_id: id of the checkpoint.
 
     Raises:
         CheckpointNotFound: there is no complete checkpoint with this id.
@@ -204,6 +208,10 @@ def find(store: StorageManager, storage_id: str) -> StoredCheckpoint:
 
 def metadata(store: StorageManager, storage_id: str) -> dict[str, Any]:
     """Return the user's metadata of a checkpoint.
+
+    Args:
+        store: the store that holds the checkpoint.
+        storage_id: id of the checkpoint.
 
     Raises:
         CheckpointNotFound: there is no complete checkpoint with this id.
@@ -254,5 +262,5 @@ def _writing(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise StorageError(
             f"cannot write the checkpoint to {directory}: {error.strerror or error} ({error.filename}); "
-            "free space, correct the permissions, or choose another directory"
+            "free space, fix the permissions, or choose another directory"
         ) from error

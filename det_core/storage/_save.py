@@ -71,6 +71,11 @@ def save(
 def put_files(store: StorageManager, storage_id: str, files: Mapping[str, Path]) -> dict[str, Entry]:
     """Store files durably, without publishing a checkpoint, and return their entries by stored path.
 
+    Args:
+        store: the store to write to.
+        storage_id: id of the new checkpoint.
+        files: local files by the path to store them under, as returned by `scan`.
+
     Raises:
         StorageError: the store rejected a file, or a file changed or vanished during the upload.
     """
@@ -126,8 +131,8 @@ def publish(
     missing = entries.keys() - store.list(storage_id).keys()
     if missing:
         raise StorageError(
-            f"the storage lost {min(missing)!r} of checkpoint {storage_id}, which was just stored: somebody removed "
-            "it, or another host has it on a disk of its own; choose a checkpoint_storage that all hosts share"
+            f"the storage lost {min(missing)!r} of checkpoint {storage_id}, which was just stored: it was removed, "
+            "or another host stored it on its local disk; choose a checkpoint_storage that all hosts share"
         )
     manifest = Manifest({key: value for key, value in metadata.items() if key != KEY}, entries)
     size = put_manifest(store, storage_id, manifest)

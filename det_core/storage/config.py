@@ -34,7 +34,9 @@ class DirectoryConfig(BaseModel):
         try:
             return path.expanduser().absolute()
         except RuntimeError as error:
-            raise ValueError(f"container_path {str(path)!r} names no home directory; write the whole path") from error
+            raise ValueError(
+                f"container_path {str(path)!r} refers to an unknown home directory; write the absolute path"
+            ) from error
 
     @property
     def base(self) -> Path:

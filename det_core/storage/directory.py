@@ -65,7 +65,7 @@ class DirectoryStorage(StorageManager):
             try:
                 crc = _copy(source, partial)
                 if path == METADATA_FILE:
-                    sync([Path(partial)])  # else a power failure could keep its name but lose its contents
+                    sync([Path(partial)])  # otherwise a power failure could keep its name but lose its contents
                 os.replace(partial, target)  # noqa: PTH105  # as in _file
             except BaseException:
                 Path(partial).unlink(missing_ok=True)
@@ -137,7 +137,7 @@ class DirectoryStorage(StorageManager):
 
 def _checked(storage_id: str) -> str:
     if not _ID.fullmatch(storage_id):
-        raise StorageError(f"{storage_id!r} is no checkpoint id; expected letters, digits, - and _")
+        raise StorageError(f"{storage_id!r} is not a checkpoint id; expected letters, digits, - and _")
     return storage_id
 
 
@@ -182,5 +182,5 @@ def _told(what: str) -> Iterator[None]:
         where = f" ({error.filename})" if error.filename else ""
         raise StorageError(
             f"cannot {what}: {error.strerror or error}{where}; "
-            "free space, mend the permissions, or choose another checkpoint_storage"
+            "free space, fix the permissions, or choose another checkpoint_storage"
         ) from error

@@ -98,7 +98,7 @@ class ObjectStorage(StorageManager):
         return dict(self._sizes(storage_id))
 
     def delete(self, storage_id: str, paths: Sequence[str]) -> None:
-        first = [path for path in paths if path == METADATA_FILE]  # alone, as a request has no order
+        first = [path for path in paths if path == METADATA_FILE]  # separately, because one request has no order
         rest = [path for path in paths if path != METADATA_FILE]
         attempts = Attempts(self._patience)
         for batch in (first, *_batches(rest, self._bucket.batch)):
@@ -172,7 +172,10 @@ class _Upload:
                 Attempts(HASTY)(lambda: self._bucket.abort(self._key, self._upload or ""))
             except StorageError as error:
                 _log.warning(
-                    "an upload of %s in parts is left in the store, for its own rules to remove: %s", self._key, error
+                    "could not abort the multipart upload of %s; its parts remain until a rule of the bucket removes "
+                    "them: %s",
+                    self._key,
+                    error,
                 )
 
     def _put(self, attempts: Attempts) -> int:
@@ -211,7 +214,7 @@ class _Upload:
         whole = combine(entries)
         assert self._source
         self._source.check()  # before the object appears
-        if self._begun_times > 1:  # the answer to an earlier request may have been lost
+        if self._begun_times > 1:  # the response to an earlier request may have been lost
             for left in attempts(lambda: list(self._bucket.unfinished(self._key))):
                 if left.key == self._key and left.upload != upload:
                     attempts(functools.partial(self._bucket.abort, left.key, left.upload))

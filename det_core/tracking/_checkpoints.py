@@ -38,7 +38,7 @@ class Checkpoints(Part):
         with self._database.write(durable=True) as connection:
             fence(connection, trial_id, run_id)
             if connection.execute(select(_c.id).where(_c.uuid == uuid)).first():
-                raise TrackingError(f"checkpoint {uuid} was begun before; every checkpoint needs an id of its own")
+                raise TrackingError(f"checkpoint {uuid} already exists; every checkpoint needs a unique id")
             connection.execute(checkpoints.insert().values(values))
 
     def complete_checkpoint(
@@ -51,7 +51,7 @@ class Checkpoints(Part):
         metadata: Mapping[str, Any],
     ) -> None:
         if steps_completed is not None and not 0 <= steps_completed <= MOST_STEPS:
-            raise ValueError(f"checkpoint {uuid} after {steps_completed} batches; expected 0 to {MOST_STEPS}")
+            raise ValueError(f"checkpoint {uuid} has steps_completed {steps_completed}; expected 0 to {MOST_STEPS}")
         values = {
             "state": CheckpointState.COMPLETED,
             "steps_completed": steps_completed,
@@ -151,7 +151,7 @@ def _refuse_registered(connection: Connection, uuid: str) -> None:
     if found:
         versions = ", ".join(f"version {row.version} of model {row.name!r}" for row in found)
         first = f"det model delete-version {found[0].name} {found[0].version}"
-        raise RecordInUse(f"checkpoint {uuid} is {versions}, so it is not deleted; to let it go, first: {first}")
+        raise RecordInUse(f"checkpoint {uuid} is {versions}, so it cannot be deleted; first: {first}")
 
 
 def _refuse_others(begun: Checkpoint, run_id: int) -> None:

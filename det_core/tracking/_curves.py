@@ -41,7 +41,7 @@ class Curves(Part):
         self, trial_ids: Collection[int], metric: str, *, group: str, points: int = 1000
     ) -> dict[int, list[tuple[int, float]]]:
         if points < 1:
-            raise ValueError(f"a curve of {points} points; expected at least 1")
+            raise ValueError(f"points is {points}; expected at least 1")
         found: dict[int, list[tuple[int, float]]] = {trial_id: [] for trial_id in trial_ids}
         every, sampled, last = self._every(metric), self._sampled(metric), self._last(metric)
         remaining = iter(found)

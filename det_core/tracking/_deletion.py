@@ -72,4 +72,4 @@ class Deletion(Part):
         ).all()
         if registered:
             versions = ", ".join(f"version {version} of model {name}" for name, version in registered)
-            raise TrackingError(f"a checkpoint of experiment {experiment_id} is {versions}; remove that first")
+            raise TrackingError(f"a checkpoint of experiment {experiment_id} is {versions}; delete that version first")

@@ -40,8 +40,8 @@ class _Later:
             if self._store is None:
                 if self.url.startswith(_FILE) and not Path(self.url.removeprefix(_FILE)).exists():
                     raise StoreUnsuitable(
-                        f"the record is {self.url}, a file that {socket.gethostname()} does not see: let the chief "
-                        "(rank 0) report, or keep the record in a PostgreSQL database"
+                        f"the tracking store {self.url} is a file that does not exist on {socket.gethostname()}: "
+                        "report on the chief (rank 0) only, or use a PostgreSQL database"
                     )
                 self._store = open_store(self.url)
         return getattr(self._store, name)

@@ -51,9 +51,9 @@ def check(report: MetricsReport) -> None:
         raise ValueError(f"{_where(report)}: expected a step from 0 to {MOST_STEPS}")
     for name in report.metrics:
         if not isinstance(name, str):
-            raise TypeError(f"{_where(report)}: the metric {name!r} must be named by a string")
+            raise TypeError(f"{_where(report)}: the name of metric {name!r} must be a string")
         if not name:
-            raise ValueError(f"{_where(report)}: a metric without a name; expected one such as 'loss'")
+            raise ValueError(f"{_where(report)}: a metric has an empty name; expected one such as 'loss'")
     for name in ("epoch", "epochs"):
         value = report.metrics.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -49,7 +49,7 @@ class Models(Part):
         }
         with self._database.write(alone=True) as connection:
             if connection.execute(select(_m.id).where(_m.name == name)).first():
-                raise RecordExists(f"there is a model {name!r} already; add versions to it, or choose another name")
+                raise RecordExists(f"model {name!r} already exists; add versions to it, or choose another name")
             return _get(connection, insert(connection, models, values))
 
     def model(self, name: str | int) -> Model:
@@ -199,8 +199,8 @@ def _check_name(name: str) -> None:
     # A number would be taken for an id, and a slash would split the name in the path of a URL.
     if not name or name != name.strip() or name.isdigit() or "/" in name or "\\" in name:
         raise ValueError(
-            f"a model cannot have the name {name!r}; expected some text without slashes and without spaces at its ends "
-            "that is no number, for example 'digits'"
+            f"a model cannot have the name {name!r}; expected text without slashes and surrounding spaces that is not "
+            "a number, for example 'digits'"
         )
 
 
@@ -214,8 +214,8 @@ def _check_complete(connection: Connection, uuid: str) -> None:
     state = only(connection, query, f"checkpoint {uuid}").state
     if state is not CheckpointState.COMPLETED:
         raise TrackingError(
-            f"checkpoint {uuid} is {state.value}, and only COMPLETED ones can become versions of a model; "
-            "to see them: det checkpoint list"
+            f"checkpoint {uuid} is {state.value}, but only COMPLETED checkpoints can become versions of a model; "
+            "to list them: det checkpoint list"
         )
 
 

@@ -54,7 +54,7 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise TrackingError(f"{url!r} is no database URL. Accepted: {_ACCEPTED}.") from None
+        raise TrackingError(f"{url!r} is not a database URL. Accepted: {_ACCEPTED}.") from None
     if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg"):
-        raise TrackingError(f"{parsed.drivername!r} is no database that det can write. Accepted: {_ACCEPTED}.")
+        raise TrackingError(f"{parsed.drivername!r} is not a supported database. Accepted: {_ACCEPTED}.")
     return parsed

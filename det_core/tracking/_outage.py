@@ -65,4 +65,4 @@ class Outage:
     def _announce(self, error: Unavailable, elapsed: float) -> None:
         if elapsed >= _SAY_AFTER and not self._is_announced:
             self._is_announced = True
-            _log.warning("the database is unavailable; trying again for %g s: %s", self._wait - elapsed, error)
+            _log.warning("the database is unavailable, will retry for %g s: %s", self._wait - elapsed, error)

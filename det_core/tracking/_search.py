@@ -82,7 +82,7 @@ def _log(connection: Connection, experiment_id: int, events: Sequence[SearchEven
     try:
         connection.execute(search_events.insert(), [{"experiment_id": experiment_id, **vars(one)} for one in events])
     except IntegrityError as error:
-        raise TrackingError(f"experiment {experiment_id} has search event {events[0].number} already") from error
+        raise TrackingError(f"experiment {experiment_id} already has search event {events[0].number}") from error
 
 
 def _keep(connection: Connection, experiment_id: int, number: int, snapshot: Any) -> None:

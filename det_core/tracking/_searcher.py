@@ -17,7 +17,7 @@ class Searcher(Part):
 
     def set_searcher_operation(self, trial_id: int, length: int, *, lease: str = "") -> None:
         if not 0 < length <= MOST_STEPS:
-            raise ValueError(f"a searcher operation of length {length}; expected more than 0 and up to {MOST_STEPS}")
+            raise ValueError(f"the searcher operation has length {length}; expected 1 to {MOST_STEPS}")
         with self._database.write() as connection:
             lock_trial(connection, trial_id, lease=lease)
             update_trial(connection, trial_id, searcher_length=length)
@@ -47,5 +47,5 @@ def _operation(connection: Connection, trial_id: int) -> SearcherOperationRecord
 
 def _told(current: SearcherOperationRecord | None) -> str:
     if current is None:
-        return "the searcher has given it no operation"
+        return "the searcher has assigned no operation to it"
     return f"the searcher's operation has length {current.length}" + (" and is completed" if current.completed else "")

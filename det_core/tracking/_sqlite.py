@@ -39,14 +39,17 @@ _NETWORK = frozenset(
 )
 
 _BUSY = "was locked by another process for {wait:g} s. `fuser {path}` shows which: wait for it or end it"
-_DAMAGED = "is damaged, or no database. Nothing was changed: move it, -wal and -shm away together, or restore a backup"
-_FULL = "is on a full disk: make room, or move the record with DET_HOME"
-_READ_ONLY = "cannot be written: its file or directory is read-only. Correct that, or set DET_HOME"
+_DAMAGED = (
+    "is damaged or is not a database. Nothing was changed: move it away together with its -wal and -shm files, "
+    "or restore a backup"
+)
+_FULL = "is on a full disk: free space, or set DET_HOME to a directory on another disk"
+_READ_ONLY = "cannot be written: its file or directory is read-only. Make it writable, or set DET_HOME"
 _MOVED = (
     "{path} was deleted, renamed or replaced while this process had it open, so nothing more can be recorded. "
-    "Put it back, or start again"
+    "Put it back, or restart"
 )
-_NOT_THERE = "cannot be opened: its directory is missing or not yours. Correct that, or set DET_HOME"
+_NOT_THERE = "cannot be opened: its directory is missing or not accessible. Fix this, or set DET_HOME"
 
 # Part of SQLite's message, det's error and its message. Errors are found by text, as Python 3.10 gives no error codes.
 _MEANINGS: tuple[tuple[str, type[TrackingError], str], ...] = (
@@ -76,7 +79,7 @@ class Sqlite(Database):
 
     def __init__(self, url: sa.URL, wait: float) -> None:
         if not url.database or url.database == ":memory:":
-            raise TrackingError("the record needs a file: sqlite:////absolute/path/det.db")
+            raise TrackingError("the tracking store needs a file: sqlite:////absolute/path/det.db")
         self._path = Path(url.database).expanduser().absolute()
         self._wait = wait
         refuse_network(self._path, _mounts())
@@ -181,7 +184,8 @@ def _create(path: Path) -> None:
         pass
     except OSError as error:
         raise TrackingError(
-            f"{path} cannot be created: {error.strerror}. Give a directory that exists and is yours, or set DET_HOME."
+            f"{path} cannot be created: {error.strerror}. Give a directory that exists and is writable, "
+            "or set DET_HOME."
         ) from error
 
 

@@ -44,7 +44,7 @@ class Trials(Part):
         lease: str = "",
     ) -> Trial:
         if "" in hparams:
-            raise ValueError("a hyperparameter without a name; expected one such as 'learning_rate'")
+            raise ValueError("a hyperparameter has an empty name; expected one such as 'learning_rate'")
         values = {
             "experiment_id": experiment_id,
             "request_id": request_id,

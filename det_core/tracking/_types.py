@@ -44,7 +44,7 @@ def plain(value: Any, where: str = "") -> Any:
         return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     raise TypeError(
-        f"{where or 'the value'!r} is a {kind}; only numbers, strings, booleans, None, lists and dicts of them fit"
+        f"{where or 'the value'!r} is a {kind}; expected numbers, strings, booleans, None, or lists and dicts of them"
     )
 
 
@@ -106,7 +106,7 @@ def load(text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise StoreCorrupt(
-            f"a value in the database is no JSON ({error}): restore the database from a backup"
+            f"a value in the database is not valid JSON ({error}): restore the database from a backup"
         ) from error
 
 

@@ -40,6 +40,10 @@ def ask(store: TrackingStore, experiment_id: int, state: State) -> Experiment:
 def ask_to_kill_trial(store: TrackingStore, trial_id: int) -> Trial:
     """Request that the runner of a trial's experiment ends the trial at once. Other trials continue.
 
+    Args:
+        store: the tracking store.
+        trial_id: id of the trial.
+
     Returns:
         The trial with the requested state.
 
@@ -51,7 +55,7 @@ def ask_to_kill_trial(store: TrackingStore, trial_id: int) -> Trial:
     if running:
         return trial
     if trial.state.final:
-        raise TrackingError(f"trial {trial_id} is {trial.state.value} already")
+        raise TrackingError(f"trial {trial_id} is already {trial.state.value}")
     raise TrackingError(
         f"nothing is running trial {trial_id}, which is {trial.state.value}; "
         f"to continue its experiment: det experiment resume {trial.experiment_id}"

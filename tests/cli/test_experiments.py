@@ -239,7 +239,7 @@ def test_kill_trial(det: Det, record: Record) -> None:
     record.store.acquire_lease(1, "somebody", seconds=60)
     assert det("trial", "kill", 1, "--json").json["state"] == "STOPPING_KILLED"
     record.store.set_trial_state(1, State.CANCELED)
-    assert "CANCELED already" in det("trial", "kill", 1).err
+    assert "already CANCELED" in det("trial", "kill", 1).err
 
 
 def test_download_of_a_trial(det: Det, trained: Record, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ranks of one trial as threads of this process, each with a CheckpointContext of its own."""
+"""Ranks of one trial as threads of this process, each with its own CheckpointContext."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingSt
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
 
-_jobs = itertools.count(os.getpid() % 40_000)  # tells the jobs of test processes beside this one apart
+_jobs = itertools.count(os.getpid() % 40_000)  # differs between concurrent test processes
 
 
 class RemoteStorage(StorageManager):
-    """Stands for an object store: nobody can write in place, and it tells no checksums."""
+    """Storage like an object store, without a local path and without checksums of transfers."""
 
     def __init__(self, base: Path) -> None:
         self._inner = DirectoryStorage(DirectoryConfig(container_path=base))
@@ -42,11 +42,11 @@ class RemoteStorage(StorageManager):
 
 @dataclass
 class Job:
-    """Trial 1 of a record, in its first run."""
+    """First run of trial 1 of a tracking store."""
 
     record: TrackingStore
     base: Path
-    """Where the storage keeps its files."""
+    """Directory in which the storage keeps its files."""
     storage: StorageManager
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class Job:
         )
 
     def run(self, size: int, work: Callable[[CheckpointContext, int], Any]) -> list[Any]:
-        """What the work returned, or the exception that it raised, for each rank."""
+        """Run the work on every rank, and return the result or the exception of each."""
         offset = next(_jobs)
 
         def one(rank: int) -> Any:
@@ -70,7 +70,7 @@ class Job:
             )
             try:
                 return work(self.context(distributed), rank)
-            except BaseException as error:  # noqa: BLE001  # tests look at it
+            except BaseException as error:  # noqa: BLE001  # tests check it
                 return error
             finally:
                 distributed.close()
@@ -82,7 +82,7 @@ class Job:
         return self.record.checkpoints(states=states or list(CheckpointState))
 
     def stored(self) -> list[str]:
-        """Every file in the storage, without the checkpoint's id."""
+        """Return the paths of all files in the storage, without the id of the checkpoint."""
         files = (path.relative_to(self.base) for path in self.base.rglob("*") if not path.is_dir())
         return sorted(Path(*file.parts[1:]).as_posix() for file in files)
 

@@ -1,4 +1,4 @@
-"""CheckpointContext with one rank and with several: together or not at all, on every kind of storage."""
+"""`CheckpointContext` with one rank and with several, which succeed or fail together, on every kind of storage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def one(job: Job) -> CheckpointContext:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Callable[..., Path]:
-    """``source("a", weights="1")``: a directory with a file."""
+    """Return a function that creates a directory with files, as in ``source("a", weights="1")``."""
 
     def make(name: str, **files: str) -> Path:
         directory = tmp_path / name
@@ -51,7 +51,7 @@ def source(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def test_the_signatures_are_those_of_the_seed() -> None:
+def test_methods_have_the_documented_signatures() -> None:
     def parameters(method: str) -> list[tuple[str, Any, bool]]:
         found = list(inspect.signature(getattr(CheckpointContext, method)).parameters.values())[1:]
         return [(p.name, p.default, p.kind is p.KEYWORD_ONLY) for p in found]
@@ -71,7 +71,7 @@ def test_the_signatures_are_those_of_the_seed() -> None:
 
 
 @on_every_store
-def test_upload_and_download(job: Job, one: CheckpointContext, source: Any, tmp_path: Path) -> None:
+def test_a_download_equals_what_was_uploaded(job: Job, one: CheckpointContext, source: Any, tmp_path: Path) -> None:
     mine = source("mine", a="1", metadata="x")
     (mine / "sub" / "empty").mkdir(parents=True)
     before = sorted(mine.rglob("*"))
@@ -98,7 +98,7 @@ def test_a_selector_cannot_drop_metadata_json(job: Job, one: CheckpointContext, 
 
 
 @on_every_store
-def test_store_path_and_restore_path(job: Job, one: CheckpointContext) -> None:
+def test_restore_path_yields_what_store_path_stored(job: Job, one: CheckpointContext) -> None:
     with one.store_path(STEPS) as (path, storage_id):
         (path / "sub").mkdir()
         (path / "sub" / "w").write_text("1")
@@ -126,7 +126,7 @@ def test_restore_path_on_a_mounted_file_system_copies_nothing_and_protects_the_f
     assert job.stored() == ["metadata.json", "w"]
 
 
-def test_links_in_a_store_path_become_files_of_their_own(job: Job, one: CheckpointContext, source: Any) -> None:
+def test_links_in_a_store_path_become_separate_files(job: Job, one: CheckpointContext, source: Any) -> None:
     mine = source("mine", soft="1", hard="2")
     with one.store_path(STEPS) as (path, storage_id):
         (path / "soft").symlink_to(mine / "soft")
@@ -139,7 +139,7 @@ def test_links_in_a_store_path_become_files_of_their_own(job: Job, one: Checkpoi
 
 @pytest.mark.parametrize("reads", ["download", "restore_path"])
 @on_every_store
-def test_damage_is_found_unless_it_is_not_asked_for(
+def test_damage_is_found_unless_verify_is_false(
     job: Job, one: CheckpointContext, source: Any, tmp_path: Path, reads: str
 ) -> None:
     storage_id = one.upload(source("mine", w="1"), STEPS)
@@ -159,7 +159,7 @@ def test_damage_is_found_unless_it_is_not_asked_for(
 
 
 @on_every_store
-def test_a_body_that_raises_leaves_nothing(job: Job, one: CheckpointContext) -> None:
+def test_a_body_that_raises_leaves_no_checkpoint(job: Job, one: CheckpointContext) -> None:
     with pytest.raises(ZeroDivisionError), one.store_path(STEPS) as (path, _):
         (path / "half").write_text("1")
         raise ZeroDivisionError
@@ -187,7 +187,7 @@ def test_metadata_is_checked_before_anything_is_recorded(
     assert job.rows() == []
 
 
-def test_off_cluster_a_checkpoint_without_a_step_is_one_warning(
+def test_checkpoints_without_a_step_cause_one_warning_without_a_runner(
     job: Job, source: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = job.context(single_process(), require_steps=False)
@@ -198,18 +198,18 @@ def test_off_cluster_a_checkpoint_without_a_step_is_one_warning(
     assert len(caplog.records) == 1
 
 
-def test_misuse_of_upload(one: CheckpointContext, tmp_path: Path) -> None:
+def test_upload_rejects_missing_directories(one: CheckpointContext, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="without ckpt_dir"):
         one.upload(None, STEPS)
     with pytest.raises(RuntimeError, match="no rank passed a ckpt_dir"):
         one.upload(None, STEPS, shard=True)
     with pytest.raises(RuntimeError, match="selector without ckpt_dir"):
         one.upload(None, STEPS, shard=True, selector=bool)
-    with pytest.raises(ValueError, match="no directory"):
+    with pytest.raises(ValueError, match="not a directory"):
         one.upload(tmp_path / "missing", STEPS)
 
 
-def test_metrics_are_flushed_before_and_the_hook_is_called_after(job: Job, source: Any) -> None:
+def test_metrics_are_flushed_before_completion_and_the_hook_is_called_after_it(job: Job, source: Any) -> None:
     def saved() -> None:
         calls.append(job.rows()[0].state.value)
 
@@ -223,7 +223,7 @@ def test_metrics_are_flushed_before_and_the_hook_is_called_after(job: Job, sourc
 
 @pytest.mark.parametrize("step", ["flush", "complete_checkpoint"])
 @on_every_store
-def test_what_cannot_be_recorded_is_not_visible(
+def test_a_checkpoint_that_cannot_be_recorded_is_not_visible(
     job: Job, source: Any, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -237,7 +237,7 @@ def test_what_cannot_be_recorded_is_not_visible(
     assert job.nothing_is_left()
 
 
-def test_a_checkpoint_that_was_recorded_although_an_error_says_otherwise_is_kept(
+def test_a_recorded_checkpoint_is_kept_although_the_response_was_lost(
     job: Job, one: CheckpointContext, source: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete = job.record.complete_checkpoint
@@ -253,7 +253,7 @@ def test_a_checkpoint_that_was_recorded_although_an_error_says_otherwise_is_kept
     assert job.stored() == ["a", "metadata.json"]
 
 
-def test_a_file_that_changes_or_vanishes_during_upload(
+def test_an_upload_fails_if_a_file_changes_or_vanishes(
     job: Job, one: CheckpointContext, source: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = DirectoryStorage.put
@@ -276,7 +276,7 @@ def test_a_file_that_changes_or_vanishes_during_upload(
     assert job.nothing_is_left()
 
 
-def test_delete(job: Job, one: CheckpointContext, source: Any) -> None:
+def test_delete_removes_the_files_and_marks_the_row(job: Job, one: CheckpointContext, source: Any) -> None:
     storage_id = one.upload(source("a", a="1"), STEPS)
     one.delete(storage_id)
     assert job.nothing_is_left()
@@ -285,7 +285,7 @@ def test_delete(job: Job, one: CheckpointContext, source: Any) -> None:
             call(storage_id)
 
 
-def test_a_checkpoint_of_another_record_can_be_deleted(job: Job, one: CheckpointContext) -> None:
+def test_a_checkpoint_of_another_tracking_store_can_be_deleted(job: Job, one: CheckpointContext) -> None:
     (job.base / "foreign").mkdir(parents=True)
     (job.base / "foreign" / "w").touch()
     one.delete("foreign")
@@ -329,7 +329,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 @on_every_store
 def test_a_damaged_checkpoint_is_marked(job: Job, source: Any, tmp_path: Path, damage: str, size: int) -> None:
-    """S3: a checkpoint that lost metadata.json and files is corrupt, and is marked once."""
+    """A checkpoint that lost metadata.json and files is corrupt, too, and is marked only once."""
     one = job.context(single_process())
     older = one.upload(source("older", w="0"), {"steps_completed": 1})
     storage_id = one.upload(source("mine", w="1", v="1"), STEPS)
@@ -374,7 +374,7 @@ def failures(outcomes: list[Any]) -> list[str]:
 
 @RANKS
 @on_every_store
-def test_a_sharded_upload_is_the_union(job: Job, source: Any, tmp_path: Path, size: int) -> None:
+def test_a_sharded_upload_is_the_union_of_the_directories(job: Job, source: Any, tmp_path: Path, size: int) -> None:
     dirs = [source(f"d{rank}", **{f"r{rank}": "x" * rank, "same": "s"}) for rank in range(size)]
 
     def work(context: CheckpointContext, rank: int) -> str:
@@ -391,8 +391,10 @@ def test_a_sharded_upload_is_the_union(job: Job, source: Any, tmp_path: Path, si
 
 
 @pytest.mark.parametrize("shard", [False, True])
-def test_links_to_files_of_the_same_checkpoint(job: Job, one: CheckpointContext, tmp_path: Path, shard: bool) -> None:
-    """S4: ``last.ckpt -> epoch3.ckpt`` failed, since the file had been moved when the link was read."""
+def test_links_to_files_of_the_same_checkpoint_become_files(
+    job: Job, one: CheckpointContext, tmp_path: Path, shard: bool
+) -> None:
+    """A link such as ``last.ckpt -> epoch3.ckpt`` must be read before the file that it points to is moved."""
     with one.store_path(STEPS, shard=shard) as (path, storage_id):
         (path / "below").mkdir()
         for number in range(20):
@@ -411,7 +413,7 @@ def test_links_to_files_of_the_same_checkpoint(job: Job, one: CheckpointContext,
 
 @RANKS
 @on_every_store
-def test_a_sharded_store_path_is_the_union(job: Job, tmp_path: Path, size: int) -> None:
+def test_a_sharded_store_path_is_the_union_of_the_directories(job: Job, tmp_path: Path, size: int) -> None:
     def work(context: CheckpointContext, rank: int) -> str:
         with context.store_path(STEPS if rank == 0 else None, shard=True) as (path, storage_id):
             (path / "sub").mkdir()
@@ -477,7 +479,7 @@ def test_each_rank_selects_for_itself(job: Job, source: Any) -> None:
     ],
 )
 @on_every_store
-def test_files_that_conflict_are_found_before_a_byte_moves(
+def test_file_conflicts_are_found_before_anything_is_stored(
     job: Job, source: Any, files: tuple[dict[str, str], ...], message: str
 ) -> None:
     dirs = [source(f"d{rank}", **given) for rank, given in enumerate(files)]
@@ -496,7 +498,7 @@ def test_files_that_conflict_are_found_before_a_byte_moves(
     assert job.nothing_is_left()
 
 
-def test_metadata_that_conflicts(job: Job, source: Any) -> None:
+def test_conflicting_metadata_fails_all_ranks(job: Job, source: Any) -> None:
     mine = source("mine", a="1")
     outcomes = job.run(3, lambda context, rank: context.upload(mine, {**STEPS, "n": {"x": rank}}, shard=True))
     assert failures(outcomes) == ["RuntimeError"] * 3
@@ -533,7 +535,7 @@ def test_a_body_that_raises_on_one_rank_fails_all(job: Job, failing: int) -> Non
 
 
 @pytest.mark.parametrize("step", ["begin_checkpoint", "complete_checkpoint"])
-def test_what_the_chief_cannot_record_fails_all(
+def test_an_error_of_the_chiefs_tracking_store_fails_all_ranks(
     job: Job, source: Any, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -562,7 +564,7 @@ def test_a_rank_whose_storage_fails_fails_all(job: Job, source: Any, monkeypatch
     assert job.nothing_is_left()
 
 
-def test_a_directory_that_hosts_do_not_share_is_no_storage_for_shards(job: Job, source: Any, tmp_path: Path) -> None:
+def test_a_directory_that_hosts_do_not_share_cannot_store_shards(job: Job, source: Any, tmp_path: Path) -> None:
     def work(context: CheckpointContext, rank: int) -> None:
         if rank == 1:
             context._storage = make_job(job.record, tmp_path / "other host", "mounted").storage
@@ -617,7 +619,7 @@ def test_a_shared_download_takes_what_any_rank_selects_once(
     assert gets.count("metadata.json") == 2
 
 
-def test_an_unshared_download_is_each_ranks_own(job: Job, source: Any) -> None:
+def test_one_rank_alone_may_download_without_sharing(job: Job, source: Any) -> None:
     storage_id = job.context(single_process()).upload(source("mine", r0="0", r1="1"), STEPS)
 
     def work(context: CheckpointContext, rank: int) -> Any:
@@ -649,7 +651,7 @@ def test_a_selector_that_raises_fails_all(job: Job, source: Any, tmp_path: Path,
     assert not (tmp_path / "back").exists()
 
 
-def test_what_the_local_chief_cannot_download_fails_all(job: Job, source: Any, tmp_path: Path) -> None:
+def test_a_failed_download_of_the_local_chief_fails_all_ranks(job: Job, source: Any, tmp_path: Path) -> None:
     storage_id = job.context(single_process()).upload(source("mine", a="0"), STEPS)
     (job.base / storage_id / "a").unlink()
     outcomes = job.run(2, lambda context, rank: context.download(storage_id, tmp_path / "back"))

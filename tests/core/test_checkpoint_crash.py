@@ -1,4 +1,7 @@
-"""SIGKILL at any moment of saving and restoring: what is visible is complete, the others raise, gc cleans up."""
+"""SIGKILL of one rank at any moment of saving and restoring.
+
+Visible checkpoints are complete, the other ranks raise, and garbage collection removes the remains.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from . import workers
 pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 SEEDS = campaign_seeds(few=10, many=200)
 LIMIT = 30
-"""Seconds within which the ranks that live must raise."""
+"""Seconds within which the surviving ranks must raise."""
 
 SAVE = """
 import random
@@ -59,7 +62,7 @@ with core.init(distributed=distributed, checkpoint_storage=base) as context:
 
 
 def kill_when_ready(ranks: list[subprocess.Popen[str]], victim: int, delay: float) -> list[workers.Ended]:
-    """How each ended; none is left behind."""
+    """Kill one rank some seconds after all are ready, and return how each ended."""
     with workers.limited(ranks, LIMIT + 60):
         for rank in ranks:
             assert rank.stdout and rank.stderr
@@ -70,7 +73,7 @@ def kill_when_ready(ranks: list[subprocess.Popen[str]], victim: int, delay: floa
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_sigkill_of_a_random_rank(
+def test_a_killed_rank_leaves_only_complete_checkpoints(
     det_home: Path, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(seed)
@@ -91,7 +94,7 @@ def test_sigkill_of_a_random_rank(
         assert main(["checkpoint", "gc", "--orphans"]) == 0, capsys.readouterr().err
         assert record.checkpoints(states=[CheckpointState.ACTIVE]) == [], story
         completed = {row.uuid for row in record.checkpoints()}
-        assert {path.name for path in base.glob("*")} == completed, story  # it may have been killed before any
+        assert {path.name for path in base.glob("*")} == completed, story  # none if the rank was killed early
         everything_visible_is_complete(record, base, tmp_path / "again", story)
 
 

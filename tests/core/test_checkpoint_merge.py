@@ -1,4 +1,4 @@
-"""What several ranks bring becomes one checkpoint, or a conflict that is named."""
+"""Merging of the files and the metadata of several ranks, and errors about conflicts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from det_core.core._checkpoint_merge import Offer, compare, merge_metadata, owne
         ([{"n": {}}, {"n": {"y": None}}], {"n": {"y": None}}),
     ],
 )
-def test_metadata_is_united(parts: list[Any], united: dict[str, Any]) -> None:
+def test_metadata_of_all_ranks_is_merged(parts: list[Any], united: dict[str, Any]) -> None:
     assert merge_metadata(parts) == united
 
 
@@ -33,12 +33,12 @@ def test_metadata_is_united(parts: list[Any], united: dict[str, Any]) -> None:
         ([{"n": 3}, {"n": {"x": 1}}], r"/n is 3 on rank 0 and \{'x': 1\} on rank 1"),
     ],
 )
-def test_metadata_that_differs_is_named(parts: list[Any], message: str) -> None:
+def test_a_metadata_conflict_names_the_key_and_the_ranks(parts: list[Any], message: str) -> None:
     with pytest.raises(RuntimeError, match=message):
         merge_metadata(parts)
 
 
-def test_what_is_given_is_not_changed() -> None:
+def test_merging_does_not_change_the_arguments() -> None:
     first = {"n": {"x": 1}}
     merge_metadata([first, {"n": {"y": 2}}])
     assert first == {"n": {"x": 1}}
@@ -59,7 +59,9 @@ def test_every_path_has_its_owners_and_a_directory_counts_once() -> None:
         ({"a/b/c": 1}, {"a/b": 2}, "'a/b' is a file on rank 1 and a directory on rank 0"),
     ],
 )
-def test_conflicts_are_named(first: dict[str, int], second: dict[str, int], message: str) -> None:
+def test_a_file_conflict_names_the_path_and_the_ranks(
+    first: dict[str, int], second: dict[str, int], message: str
+) -> None:
     with pytest.raises(RuntimeError, match=message):
         owners([Offer(first), Offer(second)])
 
@@ -71,7 +73,7 @@ def test_equal_files_are_no_conflict_and_different_ones_are() -> None:
 
 
 def test_equal_values_that_are_not_numbers_are_no_conflict() -> None:
-    """S9: NaN differs from itself."""
+    """NaN must equal NaN here, although it differs from itself in Python."""
     parts = [{"loss": float("nan"), "all": [float("nan"), 1]} for _ in range(2)]
     assert json.dumps(merge_metadata(parts)) == '{"loss": NaN, "all": [NaN, 1]}'
     assert merge_metadata([{"a": 1}, {"a": 1.0}]) == {"a": 1}

@@ -1,4 +1,4 @@
-"""`core.init` outside of any runner, on the embedded record."""
+"""`core.init` without a runner, on the embedded tracking store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_what_a_script_reports_is_in_the_record(store: TrackingStore) -> None:
+def test_the_reports_of_a_script_are_recorded(store: TrackingStore) -> None:
     with core.init() as context:
         context.train.report_training_metrics(10, {"loss": 0.5}, batch_metrics=[{"loss": 0.6}, {"loss": 0.4}])
         context.train.report_validation_metrics(10, {"validation_loss": 0.3, "worst": float("inf")})
@@ -55,7 +55,7 @@ def test_what_a_script_reports_is_in_the_record(store: TrackingStore) -> None:
     ("error", "state"),
     [(None, State.COMPLETED), (RuntimeError("boom"), State.ERROR), (KeyboardInterrupt(), State.CANCELED)],
 )
-def test_the_final_state_tells_how_the_block_was_left(
+def test_the_final_state_shows_how_the_block_ended(
     store: TrackingStore, error: BaseException | None, state: State
 ) -> None:
     def body() -> None:
@@ -74,7 +74,7 @@ def test_the_final_state_tells_how_the_block_was_left(
     assert len(list(store.metrics(store.trials(experiment.id)[0].id))) == 1
 
 
-def test_an_error_of_the_background_writer_surfaces(store: TrackingStore) -> None:
+def test_an_error_of_the_background_writer_is_raised_by_flush(store: TrackingStore) -> None:
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 1.0})
         context.train.report_training_metrics(1, {"loss": 2.0})
@@ -83,7 +83,7 @@ def test_an_error_of_the_background_writer_surfaces(store: TrackingStore) -> Non
         context.train.report_training_metrics(2, {"loss": 3.0})
 
 
-def test_reporting_outside_the_block_is_refused() -> None:
+def test_reporting_outside_the_block_raises_an_error() -> None:
     context = core.init()
     with pytest.raises(RuntimeError, match=r"with core.init\(\)"):
         context.train.report_training_metrics(1, {"loss": 1.0})
@@ -92,12 +92,12 @@ def test_reporting_outside_the_block_is_refused() -> None:
 
 
 @pytest.mark.parametrize("group", ["", "a.b"])
-def test_a_bad_group_is_refused_at_once(group: str) -> None:
+def test_an_invalid_group_is_rejected_at_once(group: str) -> None:
     with core.init() as context, pytest.raises(ValueError, match="must not be empty or contain"):
         context.train.report_metrics(group, 1, {})
 
 
-def test_sigterm_asks_once_and_is_acknowledged(store: TrackingStore) -> None:
+def test_sigterm_requests_to_stop_and_is_acknowledged(store: TrackingStore) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with core.init() as context:
         assert not context.preempt.should_preempt()
@@ -117,7 +117,7 @@ def test_the_second_ctrl_c_interrupts() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_checkpoints_round_trip_and_agree_with_the_record(store: TrackingStore, tmp_path: Path) -> None:
+def test_checkpoints_are_stored_restored_and_recorded(store: TrackingStore, tmp_path: Path) -> None:
     with core.init(checkpoint_storage=tmp_path / "ckpt") as context:
         with context.checkpoint.store_path({"steps_completed": 4}) as (path, storage_id):
             (path / "weights").write_text("w")
@@ -132,7 +132,7 @@ def test_checkpoints_round_trip_and_agree_with_the_record(store: TrackingStore, 
             context.checkpoint.delete(storage_id)
 
 
-def test_upload_leaves_the_directory_as_it_is(store: TrackingStore, tmp_path: Path) -> None:
+def test_upload_does_not_change_the_directory(store: TrackingStore, tmp_path: Path) -> None:
     source = tmp_path / "mine"
     source.mkdir()
     (source / "keep").write_text("1")
@@ -156,9 +156,10 @@ def test_a_body_that_raises_leaves_no_checkpoint(store: TrackingStore, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("directory", "metadata", "message"), [("missing", {}, "no directory"), (".", {"steps_completed": "5"}, "integer")]
+    ("directory", "metadata", "message"),
+    [("missing", {}, "not a directory"), (".", {"steps_completed": "5"}, "integer")],
 )
-def test_arguments_are_checked_before_anything_moves(
+def test_arguments_are_checked_before_anything_is_stored(
     store: TrackingStore, tmp_path: Path, directory: str, metadata: dict[str, Any], message: str
 ) -> None:
     with core.init() as context:
@@ -167,7 +168,7 @@ def test_arguments_are_checked_before_anything_moves(
         assert store.checkpoints(states=list(CheckpointState)) == []
 
 
-def test_storage_by_unknown_scheme_is_refused_and_nothing_is_recorded(store: TrackingStore) -> None:
+def test_an_unknown_storage_scheme_is_rejected_before_anything_is_recorded(store: TrackingStore) -> None:
     with pytest.raises(ValueError, match="expected a directory"):
         core.init(checkpoint_storage="ftp://host/path")
     assert store.experiments() == []
@@ -180,7 +181,7 @@ def test_metrics_that_cannot_be_written_make_the_script_fail(store: TrackingStor
     assert the_experiment(store).state is State.ERROR
 
 
-def test_a_home_on_the_network_is_replaced_by_a_local_record_with_one_notice(
+def test_a_home_on_a_network_file_system_is_replaced_by_a_local_store_with_one_warning(
     det_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     mounts = f"1 0 0:1 / / rw - ext4 /dev/x rw\n2 1 0:2 / {det_home} rw - nfs4 host:/x rw\n"
@@ -196,13 +197,13 @@ def test_a_home_on_the_network_is_replaced_by_a_local_record_with_one_notice(
         assert len(list(store.metrics(1))) == 1
 
 
-def test_no_cluster_info_means_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_get_cluster_info_returns_none_outside_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("det_core.core._info.DEFAULT_INFO_DIR", tmp_path)
     assert get_cluster_info() is None
 
 
-def test_a_user_without_a_name(det_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R14, C4: `docker --user 1234`, where no entry of the user database and no variable has a name."""
+def test_a_user_without_a_name_is_recorded_by_id(det_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In `docker --user 1234`, neither the user database nor the environment contains a name."""
 
     def nobody(uid: int) -> None:
         raise KeyError(f"getpwuid(): uid not found: {uid}")

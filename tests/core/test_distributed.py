@@ -1,4 +1,4 @@
-"""The distributed context as users meet it: arguments, launchers' environments, real processes."""
+"""`DistributedContext` from arguments and from the environments of launchers, and in real processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEEPSPEED = dict(
 )
 
 
-def test_one_worker() -> None:
+def test_a_single_worker_exchanges_objects_with_itself() -> None:
     context = single_process()
     assert {name: getattr(context, name) for name in ALONE} == ALONE
     assert (context.get_rank(), context.get_local_rank(), context.get_size(), context.get_num_agents()) == (0, 0, 1, 1)
@@ -63,7 +63,7 @@ def test_one_worker() -> None:
         ({"timeout": 0}, "timeout is 0; expected seconds > 0, or None"),
     ],
 )
-def test_contradictions_are_value_errors(changes: dict[str, Any], message: str) -> None:
+def test_contradictory_arguments_raise_value_errors(changes: dict[str, Any], message: str) -> None:
     with patch.dict(os.environ, {"DET_CHIEF_IP": "127.0.0.1"}), pytest.raises(ValueError, match=re.escape(message)):
         core.DistributedContext(**{**ALONE, **changes})
 
@@ -72,7 +72,7 @@ def test_contradictions_are_value_errors(changes: dict[str, Any], message: str) 
     ("maker", "environ", "command"),
     [("from_torch_distributed", TORCHRUN, "torchrun"), ("from_deepspeed", DEEPSPEED, "deepspeed")],
 )
-def test_launchers_environments(maker: str, environ: dict[str, str], command: str) -> None:
+def test_ranks_are_read_from_the_launchers_environment(maker: str, environ: dict[str, str], command: str) -> None:
     make = getattr(core.DistributedContext, maker)
     with patch.dict(os.environ, environ, clear=True):
         context = make()
@@ -91,7 +91,7 @@ def test_launchers_environments(maker: str, environ: dict[str, str], command: st
         make()
 
 
-def test_horovod() -> None:
+def test_ranks_are_read_from_horovod() -> None:
     hvd = SimpleNamespace(**{name: lambda number=number: number for name, number in ALONE.items()})
     context = core.DistributedContext.from_horovod(hvd)
     assert {name: getattr(context, name) for name in ALONE} == ALONE
@@ -111,7 +111,7 @@ def test_the_chiefs_address_comes_from_the_argument_or_the_environment() -> None
 
 @pytest.mark.integration
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_every_method_in_real_processes(size: int) -> None:
+def test_every_method_works_in_real_processes(size: int) -> None:
     said = workers.run(
         size,
         """
@@ -136,7 +136,7 @@ def test_every_method_in_real_processes(size: int) -> None:
 
 
 @pytest.mark.integration
-def test_the_chief_hears_notices_without_a_collective() -> None:
+def test_the_chief_receives_notices_outside_collectives() -> None:
     said = workers.run(
         3,
         """

@@ -1,4 +1,4 @@
-"""Trials that say whose checkpoints they work with."""
+"""Reports of trials about the checkpoints that they use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from det_core import core
 
 
-def test_checkpoints_and_model_versions(det_home: Path) -> None:
+def test_the_use_of_checkpoints_and_model_versions_is_recorded(det_home: Path) -> None:
     with core.init() as context:
         checkpoint = SimpleNamespace(uuid="b")
         context.experimental.report_task_using_checkpoint("a")

@@ -1,4 +1,4 @@
-"""What `det.get_cluster_info` makes of the launcher's files."""
+"""`det.get_cluster_info` with valid, incomplete and damaged files of the launcher."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_everything_is_there(files: Path) -> None:
+def test_all_values_are_read_from_the_files(files: Path) -> None:
     info = det.get_cluster_info()
     assert isinstance(info, det.ClusterInfo)
     assert isinstance(info.trial, det.TrialInfo)
@@ -54,13 +54,13 @@ def test_everything_is_there(files: Path) -> None:
     assert "hush" not in repr(info)
 
 
-def test_it_is_read_once(files: Path) -> None:
+def test_the_files_are_read_once(files: Path) -> None:
     info = det.get_cluster_info()
     (files / "cluster.json").write_text("changed")
     assert det.get_cluster_info() is info
 
 
-def test_a_task_that_is_no_trial_and_one_host(files: Path) -> None:
+def test_a_task_without_trial_and_rendezvous_has_one_host(files: Path) -> None:
     for name in ("trial.json", "rendezvous.json"):
         (files / name).unlink()
     info = det.get_cluster_info()
@@ -69,13 +69,13 @@ def test_a_task_that_is_no_trial_and_one_host(files: Path) -> None:
     assert (info.container_addrs, info.container_rank, info.container_slot_counts) == (["127.0.0.1"], 0, [2])
 
 
-def test_files_that_a_cleaner_removed(files: Path) -> None:
+def test_removed_files_raise_an_error_with_advice(files: Path) -> None:
     (files / "cluster.json").unlink()
     with pytest.raises(LaunchError, match=r"which has no cluster\.json.*unset DET_INFO_DIR"):
         det.get_cluster_info()
 
 
-def test_a_newer_launcher_may_say_more(files: Path) -> None:
+def test_unknown_keys_of_a_newer_launcher_are_ignored(files: Path) -> None:
     (files / "cluster.json").write_text(json.dumps({**CLUSTER, "moon": "full"}))
     assert det.get_cluster_info()
 
@@ -96,7 +96,7 @@ def test_a_newer_launcher_may_say_more(files: Path) -> None:
         ("rendezvous.json", "{}", r"rendezvous\.json is damaged.*container_addrs: Field required"),
     ],
 )
-def test_damaged_files_are_told(files: Path, file: str, content: str, message: str) -> None:
+def test_a_damaged_file_raises_an_error_with_the_reason(files: Path, file: str, content: str, message: str) -> None:
     (files / file).write_text(content)
     with pytest.raises(LaunchError, match=message):
         det.get_cluster_info()

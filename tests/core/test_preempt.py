@@ -1,4 +1,4 @@
-"""Requests to leave, off the cluster."""
+"""Requests to stop a script that runs without a runner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def wait_until_asked(context: core.Context) -> None:
 @pytest.mark.parametrize(
     ("command", "end"), [("pause", State.PAUSED), ("cancel", State.CANCELED), ("kill", State.CANCELED)]
 )
-def test_a_script_hears_what_the_record_asks(det_home: Path, command: str, end: State, capsys: Any) -> None:
+def test_a_script_receives_requests_from_the_tracking_store(
+    det_home: Path, command: str, end: State, capsys: Any
+) -> None:
     with core.init() as context:
         assert not context.preempt.should_preempt()
         assert main(["experiment", command, str(context.trial.experiment_id)]) == 0
@@ -43,7 +45,7 @@ def test_a_script_hears_what_the_record_asks(det_home: Path, command: str, end: 
     assert "nothing is running" in capsys.readouterr().err
 
 
-def test_a_script_that_stays_is_completed(det_home: Path) -> None:
+def test_a_script_that_ignores_a_request_is_completed(det_home: Path) -> None:
     with core.init() as context:
         os.kill(os.getpid(), signal.SIGTERM)
         assert context.preempt.should_preempt(auto_ack=False)
@@ -52,7 +54,7 @@ def test_a_script_that_stays_is_completed(det_home: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", PreemptMode)
-def test_every_mode_on_one_process(det_home: Path, mode: PreemptMode) -> None:
+def test_every_mode_works_in_one_process(det_home: Path, mode: PreemptMode) -> None:
     with core.init(preempt_mode=mode) as context:
         assert not context.preempt.should_preempt()
         os.kill(os.getpid(), signal.SIGTERM)
@@ -64,14 +66,14 @@ def test_every_mode_on_one_process(det_home: Path, mode: PreemptMode) -> None:
         assert store.run(store.trials(experiment.id)[0].id, 1).preemption_acknowledged
 
 
-def test_signals_are_given_back(det_home: Path) -> None:
+def test_signal_handlers_are_restored(det_home: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with core.init():
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_misuse(det_home: Path) -> None:
+def test_misuse_raises_an_error(det_home: Path) -> None:
     with pytest.raises(ValueError, match="is not a valid PreemptMode"):
         core.init(preempt_mode="SOMETIMES")  # type: ignore[arg-type]
     context = core.init()

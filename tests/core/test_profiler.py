@@ -1,4 +1,4 @@
-"""The profiler on this host, into a real record."""
+"""Profiler on this host, with a real tracking store."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_on_and_off_may_be_repeated(store: TrackingStore) -> None:
             assert running() == []
 
 
-def test_what_was_sampled_is_recorded_when_the_context_exits(store: TrackingStore) -> None:
+def test_remaining_samples_are_recorded_when_the_context_exits(store: TrackingStore) -> None:
     with core.init() as context:
         context.profiler.on(sampling_interval=0.1, samples_per_report=1000)
         time.sleep(0.5)
@@ -79,18 +79,18 @@ def test_what_was_sampled_is_recorded_when_the_context_exits(store: TrackingStor
 
 
 @pytest.mark.parametrize("interval", [0, 0.09, -1, float("nan"), "1", None, True])
-def test_intervals_are_checked(interval: Any) -> None:
+def test_invalid_intervals_are_rejected(interval: Any) -> None:
     with core.init() as context, pytest.raises(ValueError, match=r"sampling_interval is .*; expected seconds"):
         context.profiler.on(sampling_interval=interval)
 
 
 @pytest.mark.parametrize("samples", [0, -1, 1.0, "1", None, True])
-def test_counts_are_checked(samples: Any) -> None:
+def test_invalid_counts_are_rejected(samples: Any) -> None:
     with core.init() as context, pytest.raises(ValueError, match=r"samples_per_report is .*; expected an integer"):
         context.profiler.on(samples_per_report=samples)
 
 
-def test_one_worker_of_a_host_samples(store: TrackingStore) -> None:
+def test_workers_other_than_local_rank_0_do_not_sample(store: TrackingStore) -> None:
     with core.init() as context:
         run = store.run(context.trial.trial_id, context.trial.trial_run_id)
         profiler = ProfilerContext(store, run, "agent", local_rank=1)
@@ -99,7 +99,9 @@ def test_one_worker_of_a_host_samples(store: TrackingStore) -> None:
         profiler.off()
 
 
-def test_an_error_ends_the_profile_and_not_the_training(store: TrackingStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_stops_the_profiler_but_not_the_training(
+    store: TrackingStore, caplog: pytest.LogCaptureFixture
+) -> None:
     with core.init() as context:
         context.profiler.on(sampling_interval=0.1, samples_per_report=1)
         store.start_run(1, allocation_id="another")
@@ -117,7 +119,7 @@ def test_the_first_sample_of_the_cpu_counts_from_the_start() -> None:
     assert sampler.sample()["cpu"]["cpu_util_simple"] > 0
 
 
-def test_a_host_without_disks_and_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_disks_and_interfaces_has_fewer_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "disk_io_counters", lambda: None)
     monkeypatch.setattr(psutil, "net_io_counters", lambda: None)
     sample = Sampler().sample()
@@ -136,12 +138,12 @@ def test_rates_are_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _system._Rates(lambda: next(counters)).since_last() == {"bytes_sent": 150.0, "bytes_recv": 3.0}
 
 
-def test_means_are_over_the_samples_that_have_the_number() -> None:
+def test_a_mean_covers_the_samples_that_contain_the_number() -> None:
     samples = [{"cpu": {"x": 1}, "gpu": {"a": {"u": 10}}}, {"cpu": {"x": 4, "y": 2}}]
     assert mean(samples) == {"cpu": {"x": 2.5, "y": 2.0}, "gpu": {"a": {"u": 10.0}}}
 
 
-def test_gpus() -> None:
+def test_gpus_are_sampled_if_there_are_any() -> None:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

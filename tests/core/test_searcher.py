@@ -1,4 +1,4 @@
-"""The operations that a script gets when it runs by itself, on one process and on several."""
+"""Searcher operations of a script without a runner, in one process and in several."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def store(det_home: Path) -> Any:
         yield store
 
 
-def test_one_operation_of_the_configured_length(store: TrackingStore) -> None:
+def test_a_script_gets_one_operation_of_the_configured_length(store: TrackingStore) -> None:
     with searching({"batches": 10}) as context:
         for op in context.searcher.operations():
             assert op.length == 10
@@ -45,10 +45,10 @@ def test_one_operation_of_the_configured_length(store: TrackingStore) -> None:
         assert list(context.searcher.operations()) == []
     record = store.searcher_operation(context.trial.trial_id)
     assert record == SearcherOperationRecord(length=10, completed=True, metric=0.25)
-    assert not store.run(context.trial.trial_id, 1).preemption_acknowledged  # it is done, and did not leave early
+    assert not store.run(context.trial.trial_id, 1).preemption_acknowledged  # the run did not stop early
 
 
-def test_without_a_config_it_is_one_epoch() -> None:
+def test_the_operation_is_one_epoch_without_a_config() -> None:
     with core.init() as context:
         assert context.searcher.get_configured_units() is core.Unit.EPOCHS
         assert [op.length for op in context.searcher.operations(auto_ack=False) if op.report_completed(1) is None] == [
@@ -71,14 +71,14 @@ def test_units_are_those_of_the_config(max_length: Any, unit: core.Unit | None) 
         assert context.searcher.get_configured_units() is unit
 
 
-def test_leaving_before_the_operation_is_completed_is_acknowledged(store: TrackingStore) -> None:
+def test_stopping_before_the_operation_is_completed_is_acknowledged(store: TrackingStore) -> None:
     with searching() as context:
         assert not store.run(context.trial.trial_id, 1).preemption_acknowledged
         context.searcher.acknowledge_out_of_ops()
         assert store.run(context.trial.trial_id, 1).preemption_acknowledged
 
 
-def test_without_max_length_operations_say_what_to_add() -> None:
+def test_operations_without_max_length_raise_an_error_with_advice() -> None:
     with searching(None) as context:
         context.train.report_training_metrics(1, {"loss": 1.0})
         with pytest.raises(
@@ -88,7 +88,7 @@ def test_without_max_length_operations_say_what_to_add() -> None:
 
 
 @pytest.mark.parametrize("metric", [1, 0.5, float("inf"), np.float32(0.5)], ids=str)
-def test_metrics_that_are_numbers(store: TrackingStore, metric: Any) -> None:
+def test_numbers_of_any_library_complete_an_operation(store: TrackingStore, metric: Any) -> None:
     with searching() as context:
         for op in context.searcher.operations():
             op.report_completed(metric)
@@ -97,7 +97,7 @@ def test_metrics_that_are_numbers(store: TrackingStore, metric: Any) -> None:
     assert record.metric == getattr(metric, "item", lambda: metric)()
 
 
-def test_nan_is_a_number(store: TrackingStore) -> None:
+def test_nan_completes_an_operation(store: TrackingStore) -> None:
     with searching() as context:
         for op in context.searcher.operations():
             op.report_completed(float("nan"))
@@ -110,16 +110,16 @@ def test_nan_is_a_number(store: TrackingStore) -> None:
 @pytest.mark.parametrize(
     "metric", [None, "0.5", {"loss": 0.5}, True, [1.0], 1j, Decimal(1), np.array([1.0, 2.0])], ids=str
 )
-def test_metrics_that_are_none_leave_the_operation_open(metric: Any) -> None:
+def test_metrics_that_are_not_numbers_leave_the_operation_open(metric: Any) -> None:
     with searching() as context:
         for op in context.searcher.operations():
-            with pytest.raises(TypeError, match=r"searcher\.metric; what it got is a .*expected one number"):
+            with pytest.raises(TypeError, match=r"searcher\.metric; its argument is a .*expected one number"):
                 op.report_completed(metric)
             op.report_completed(1.0)
 
 
 @pytest.mark.parametrize("progress", [-1, 11, float("nan")])
-def test_progress_out_of_range_is_refused(progress: float) -> None:
+def test_progress_out_of_range_is_rejected(progress: float) -> None:
     with searching() as context:
         for op in context.searcher.operations():
             with pytest.raises(ValueError, match="expected 0 to 10, the operation's length"):
@@ -132,7 +132,7 @@ def test_nothing_is_reported_after_completion() -> None:
         for op in context.searcher.operations():
             op.report_completed(1.0)
             for report in (op.report_completed, op.report_progress):
-                with pytest.raises(RuntimeError, match=r"came after op\.report_completed"):
+                with pytest.raises(RuntimeError, match=r"was called after op\.report_completed"):
                     report(1.0)
 
 
@@ -142,7 +142,7 @@ def test_an_operation_must_be_completed_before_the_next() -> None:
             pass
 
 
-def test_leaving_the_loop_early_is_no_end(store: TrackingStore) -> None:
+def test_breaking_out_of_the_loop_leaves_the_operation_open(store: TrackingStore) -> None:
     with searching() as context:
         for _ in context.searcher.operations():
             break
@@ -214,7 +214,7 @@ def test_only_the_chief_may_iterate_in_chief_only(det_home: Path, size: int) -> 
             op.report_completed(0.5)
         distributed.broadcast(None)
     else:
-        assert "SearcherMode.ChiefOnly leaves to rank 0" in refused(searcher.operations, mode)
+        assert "SearcherMode.ChiefOnly reserves for rank 0" in refused(searcher.operations, mode)
         while (length := distributed.broadcast(None)) is not None:
             assert length == 10
         """,
@@ -237,7 +237,7 @@ def test_a_mistake_of_the_chief_reaches_all_workers(det_home: Path, size: int) -
 
 @pytest.mark.integration
 def test_an_error_that_only_the_chief_can_unpickle_reaches_all_workers_as_text(det_home: Path) -> None:
-    """C11: errors were sent by pickle."""
+    """Errors are sent as text, because the other workers may be unable to unpickle them."""
     said = workers.run(
         2,
         SEARCHING

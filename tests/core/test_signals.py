@@ -26,7 +26,7 @@ from det_core.tracking import open_store
 
 @pytest.fixture
 def outside() -> Iterator[list[int]]:
-    """SIGTERMs that reached the handler that was installed before the context."""
+    """SIGTERMs that reach the handler that is installed before the context."""
     reached: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: reached.append(number))
     yield reached
@@ -49,7 +49,7 @@ def run(script: str) -> str:
 
 @pytest.mark.integration
 def test_forked_children_can_be_ended(det_home: Path) -> None:
-    """C1: including children that a thread forked, and daemons that the interpreter ends at exit."""
+    """This includes children that a thread forked, and daemons that the interpreter ends at exit."""
     printed = run(
         """
         children = []
@@ -75,7 +75,7 @@ def test_forked_children_can_be_ended(det_home: Path) -> None:
 
 @pytest.mark.integration
 def test_a_signal_reaches_a_child_however_early_it_comes(det_home: Path) -> None:
-    """Children forgot signals that came before Python was ready in them, and lived on."""
+    """Without blocking, a child would forget signals that arrive before Python is ready in it."""
     printed = run(
         """
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # so that children start after the signal is sent
@@ -101,7 +101,7 @@ def test_a_signal_reaches_a_child_however_early_it_comes(det_home: Path) -> None
 
 @pytest.mark.integration
 def test_forked_children_survive_the_first_ctrl_c(det_home: Path) -> None:
-    """C1: a terminal sends SIGINT to data workers, too, but the current batch still needs them."""
+    """A terminal sends SIGINT to data workers, too, but the current batch still needs them."""
     printed = run(
         """
         def work(ready):
@@ -128,7 +128,7 @@ def test_forked_children_survive_the_first_ctrl_c(det_home: Path) -> None:
 
 
 def test_a_signal_during_the_final_flush_loses_nothing(det_home: Path, outside: list[int]) -> None:
-    """C3: a signal ended the flush, and the last reports were lost."""
+    """A signal must not interrupt the flush, because the last reports would be lost."""
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 1.0})
         flush = context.train._close
@@ -145,8 +145,8 @@ def test_a_signal_during_the_final_flush_loses_nothing(det_home: Path, outside: 
         assert len(list(store.metrics(store.trials(experiment.id)[0].id))) == 1
 
 
-def test_the_first_ctrl_c_asks_whatever_asked_before(det_home: Path) -> None:
-    """C5: another rank may have forwarded the same Ctrl-C to the chief."""
+def test_the_first_ctrl_c_is_a_request_after_any_other_request(det_home: Path) -> None:
+    """Another rank may have forwarded the same Ctrl-C to the chief."""
     with core.init() as context:
         context.preempt._request("signal")
         send(signal.SIGINT)
@@ -157,7 +157,7 @@ def test_the_first_ctrl_c_asks_whatever_asked_before(det_home: Path) -> None:
 
 @pytest.mark.integration
 def test_the_loss_of_the_runner_is_a_request_whatever_stdout_is(tmp_path: Path) -> None:
-    """C6: scripts may replace `sys.stdout` by an object without a descriptor."""
+    """Scripts may replace `sys.stdout` by an object without a descriptor."""
     printed = run(
         f"""
         import socket
@@ -176,7 +176,7 @@ def test_the_loss_of_the_runner_is_a_request_whatever_stdout_is(tmp_path: Path) 
             sys.stdout = Tee()
             AgentChannel({str(tmp_path / "agent")!r}, request)
             server.accept()[0].close()
-            assert heard.wait(5), "nobody asked"
+            assert heard.wait(5), "no request arrived"
         os.write(1, b"lost")
         os.write(kept, repr(requests).encode())
         """
@@ -184,8 +184,8 @@ def test_the_loss_of_the_runner_is_a_request_whatever_stdout_is(tmp_path: Path) 
     assert printed == "['runner lost']"
 
 
-def test_one_lost_notice_does_not_end_the_forwarding(caplog: pytest.LogCaptureFixture) -> None:
-    """C12: later signals still reach the chief."""
+def test_a_lost_notice_does_not_stop_the_forwarding(caplog: pytest.LogCaptureFixture) -> None:
+    """Later signals must still reach the chief."""
     passed: list[str] = []
 
     def notify(reason: str) -> None:
@@ -199,11 +199,11 @@ def test_one_lost_notice_does_not_end_the_forwarding(caplog: pytest.LogCaptureFi
         preempt._to_chief.put(reason)
     preempt._pass_on()
     assert passed == ["first", "second"]
-    assert "could not pass a signal on to the chief: rank 0 is gone" in caplog.text
+    assert "could not forward a signal to the chief: rank 0 is gone" in caplog.text
 
 
 def test_an_ignored_signal_stays_ignored(det_home: Path) -> None:
-    """C14: shells start background jobs with SIGINT ignored."""
+    """Shells start background jobs with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with core.init() as context:
@@ -217,7 +217,7 @@ def test_an_ignored_signal_stays_ignored(det_home: Path) -> None:
 def test_a_handler_that_python_did_not_install_is_no_error(
     det_home: Path, outside: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C15: `signal.getsignal` returns None for it."""
+    """`signal.getsignal` returns None for such a handler."""
     with monkeypatch.context() as patch:
         patch.setattr(signal, "getsignal", lambda number: None)
         context = core.init()
@@ -227,10 +227,9 @@ def test_a_handler_that_python_did_not_install_is_no_error(
         assert context.preempt.should_preempt()
 
 
-def test_handlers_go_when_the_block_cannot_be_entered(
+def test_handlers_are_restored_if_the_block_cannot_be_entered(
     det_home: Path, outside: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C16: the previous handlers are restored."""
     context = core.init()
     start = context.train._start
 
@@ -247,10 +246,10 @@ def test_handlers_go_when_the_block_cannot_be_entered(
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_a_second_sigterm_ends_a_script_that_never_asks(
+def test_a_second_sigterm_ends_a_script_that_never_polls(
     det_home: Path, monkeypatch: pytest.MonkeyPatch, asks: bool
 ) -> None:
-    """C17: a script that polls for requests may be saving a checkpoint."""
+    """A script that polls for requests may be saving a checkpoint, so it is not ended."""
     monkeypatch.setattr(_signals, "_PATIENCE", 0.02)
     with contextlib.ExitStack() as stack:
         ended = None if asks else stack.enter_context(pytest.raises(SystemExit))

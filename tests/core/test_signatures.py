@@ -1,4 +1,4 @@
-"""What people's scripts call: every public name of the Core API, with its arguments, their order and defaults."""
+"""Public names of the Core API that scripts call, with the order and the defaults of their arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from det_core import core
 
 REQUIRED = inspect.Parameter.empty
 
-# Class -> method -> its arguments; after "*" by keyword only.
+# Defaults by class, method and argument. Arguments after "*" are keyword-only.
 DOCUMENTED: dict[str, dict[str, dict[str, Any]]] = {
     "DistributedContext": {
         "__init__": {
@@ -121,19 +121,19 @@ def arguments(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "method"), METHODS)
-def test_methods_take_what_is_documented(name: str, method: str) -> None:
+def test_methods_have_the_documented_arguments(name: str, method: str) -> None:
     expected = DOCUMENTED[name][method]
-    found = dict(list(arguments(getattr(getattr(core, name), method)))[: len(expected)])  # ours may follow
+    found = dict(list(arguments(getattr(getattr(core, name), method)))[: len(expected)])  # more may follow
     assert found == expected
     assert list(found) == list(expected)
 
 
 @pytest.mark.parametrize("name", ENUMS)
-def test_enums_have_what_is_documented(name: str) -> None:
+def test_enums_have_the_documented_members(name: str) -> None:
     assert {member.name: member.value for member in getattr(core, name)} == ENUMS[name]
 
 
-def test_init_and_the_contexts_members() -> None:
+def test_init_and_the_context_have_the_documented_names() -> None:
     found = dict(arguments(core.init))
     assert list(found)[:5] == ["*", "distributed", "checkpoint_storage", "preempt_mode", "tensorboard_mode"]
     assert found["preempt_mode"] is core.PreemptMode.WorkersAskChief
@@ -142,7 +142,7 @@ def test_init_and_the_contexts_members() -> None:
     assert members <= core.Context.__dataclass_fields__.keys()
 
 
-def test_what_the_package_offers() -> None:
+def test_the_package_exports_all_documented_names() -> None:
     offered = {*DOCUMENTED, *ENUMS, "Context", "init"}
     assert offered <= set(core.__all__)
     assert {"core", "InvalidHP", "ClusterInfo", "TrialInfo", "RendezvousInfo", "get_cluster_info"} <= set(

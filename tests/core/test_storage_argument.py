@@ -1,4 +1,4 @@
-"""What ``core.init(checkpoint_storage=...)`` takes."""
+"""Values of the argument ``checkpoint_storage`` of `core.init`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from det_core.tracking import open_store
         ({"type": "directory", "container_path": "/x"}, {"type": "directory", "container_path": "/x"}),
     ],
 )
-def test_paths_uris_and_blocks(given: Any, block: dict[str, Any]) -> None:
+def test_paths_uris_and_blocks_are_accepted(given: Any, block: dict[str, Any]) -> None:
     assert storage_block(given) == block
 
 
 @pytest.mark.parametrize("given", [None, ""])
-def test_nothing_is_the_default(det_home: Path, given: Any) -> None:
+def test_none_and_empty_text_select_the_default(det_home: Path, given: Any) -> None:
     assert (
         storage_block(given) == default_storage() == {"type": "directory", "container_path": f"{det_home}/checkpoints"}
     )
@@ -39,12 +39,12 @@ def test_nothing_is_the_default(det_home: Path, given: Any) -> None:
 @pytest.mark.parametrize(
     "given", ["file://host/a", "file://", "s3://", "s3://bucket?x=1", "gs:///a", "s3://bucket#part", "ftp://host/a"]
 )
-def test_unclear_uris(given: str) -> None:
+def test_ambiguous_uris_are_rejected(given: str) -> None:
     with pytest.raises(ValueError, match="expected a directory, file:///directory, s3://bucket/prefix"):
         storage_block(given)
 
 
-def test_shared_fs_belongs_in_a_config() -> None:
+def test_shared_fs_is_rejected_with_the_directory_to_pass() -> None:
     with pytest.raises(ValueError, match="'/mnt/shared'"):
         storage_block({"type": "shared_fs", "host_path": "/mnt/shared"})
 
@@ -53,7 +53,7 @@ def test_shared_fs_belongs_in_a_config() -> None:
 @pytest.mark.parametrize(
     ("given", "message"), [("s3://bucket/a", "pip install det-storage-s3"), ({"type": "directory"}, "container_path")]
 )
-def test_what_cannot_be_used_is_recorded_nowhere(det_home: Path, given: Any, message: str) -> None:
+def test_an_unusable_storage_is_rejected_before_anything_is_recorded(det_home: Path, given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         core.init(checkpoint_storage=given)
     with open_store() as store:

@@ -31,7 +31,7 @@ Points = dict[str, list[tuple[int, float]]]
 
 
 def read(directory: Path) -> Points:
-    """All scalars under a directory: tag -> (step, value)."""
+    """Return the (step, value) pairs of all scalars under a directory, by tag."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     accumulator = EventAccumulator(str(directory), size_guidance={"scalars": 0})
@@ -42,7 +42,7 @@ def read(directory: Path) -> Points:
 
 
 def folder(directory: Path) -> Path:
-    """Where copies go in the storage under this directory."""
+    """Return the directory of the copies in a storage with this base directory."""
     with open_store() as store:
         return directory / store.cluster_id / "tensorboard/experiment/1/trial/1"
 
@@ -53,7 +53,7 @@ def stored(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.integration
-def test_what_is_reported_can_be_seen_in_tensorboard(tmp_path: Path) -> None:
+def test_reported_metrics_are_visible_in_tensorboard(tmp_path: Path) -> None:
     with core.init(checkpoint_storage=tmp_path) as context:
         train = context.train
         train.report_training_metrics(2, {"loss": 0.5, "lr": 0.25}, [{"loss": 0.75, "n": 1}, {"loss": 0.25}])
@@ -101,7 +101,7 @@ def test_only_numbers_are_drawn(tmp_path: Path) -> None:
     )
 
 
-def test_each_start_has_a_file_of_its_own(tmp_path: Path) -> None:
+def test_each_event_file_has_a_unique_name(tmp_path: Path) -> None:
     for step in range(3):
         file = EventFile(tmp_path)
         file.write(scalars(time.time(), [(step, {"x": step})]))
@@ -110,7 +110,7 @@ def test_each_start_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert read(tmp_path) == {"x": [(0, 0.0), (1, 1.0), (2, 2.0)]}
 
 
-def test_steps_and_tags_of_any_size(tmp_path: Path) -> None:
+def test_steps_and_tags_of_any_size_are_encoded(tmp_path: Path) -> None:
     events = {0: "a", 127: "é" * 100, 128: "b" * 20_000, 2**40: "c", 2**63 - 1: "d", -3: "e"}
     file = EventFile(tmp_path)
     for step, tag in events.items():
@@ -139,7 +139,7 @@ def test_batches_reported_too_early_have_steps_below_zero() -> None:
 
 
 @pytest.mark.parametrize("mode", [*TensorboardMode, "MANUAL"])
-def test_the_directory_is_private_and_stays(mode: TensorboardMode) -> None:
+def test_the_directory_is_private_and_does_not_change(mode: TensorboardMode) -> None:
     with core.init(tensorboard_mode=mode) as context:
         path = context.train.get_tensorboard_path()
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
@@ -148,12 +148,12 @@ def test_the_directory_is_private_and_stays(mode: TensorboardMode) -> None:
             assert other.train.get_tensorboard_path() != path
 
 
-def test_unknown_modes_are_refused_before_anything_is_recorded() -> None:
+def test_unknown_modes_are_rejected_before_anything_is_recorded() -> None:
     with pytest.raises(ValueError, match="'auto' is not a valid TensorboardMode"):
         core.init(tensorboard_mode="auto")  # type: ignore[arg-type]
 
 
-def test_auto_stores_the_chiefs_own_files_too(tmp_path: Path) -> None:
+def test_auto_mode_also_stores_files_that_the_script_writes(tmp_path: Path) -> None:
     with core.init(checkpoint_storage=tmp_path) as context:
         path = context.train.get_tensorboard_path()
         (path / "plugins" / "profile").mkdir(parents=True)
@@ -173,7 +173,7 @@ def test_sync_stores_in_the_background(tmp_path: Path) -> None:
     assert read(folder(tmp_path)) == {"Determined/loss": [(1, 0.5), (2, 0.25)]}
 
 
-def test_what_changed_is_stored_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_files_are_stored_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_tensorboard, "_EVERY", 0.05)
     with core.init(checkpoint_storage=tmp_path) as context:
         path = context.train.get_tensorboard_path() / "x"
@@ -182,7 +182,7 @@ def test_what_changed_is_stored_every_few_seconds(tmp_path: Path, monkeypatch: p
             wait_for(lambda text=text: stored(tmp_path) == {"x": text.encode()})
 
 
-def test_manual_writes_and_stores_nothing_by_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_manual_mode_writes_and_stores_nothing_automatically(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=TensorboardMode.MANUAL) as context:
         context.train.report_training_metrics(1, {"loss": 0.5})
         context.train.flush()
@@ -195,14 +195,14 @@ def test_manual_writes_and_stores_nothing_by_itself(tmp_path: Path, caplog: pyte
     assert f"1 TensorBoard files that were not stored are left in {path}" in caplog.text
 
 
-def test_manual_uploads_what_changed_since_the_last_call(tmp_path: Path) -> None:
+def test_manual_mode_uploads_files_that_changed_since_the_last_call(tmp_path: Path) -> None:
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=TensorboardMode.MANUAL) as context:
         path, upload = context.train.get_tensorboard_path(), context.train.upload_tensorboard_files
         (path / "deep").mkdir()
         (path / "deep" / "a").write_text("1")
         upload()
         assert stored(tmp_path) == {"deep/a": b"1"}
-        (path / "deep" / "a").write_text("2")  # within the same second, of the same size
+        (path / "deep" / "a").write_text("2")  # within the same second and with the same size
         (path / "b").write_text("b")
         upload()
         assert stored(tmp_path) == {"deep/a": b"2", "b": b"b"}
@@ -212,7 +212,7 @@ def test_manual_uploads_what_changed_since_the_last_call(tmp_path: Path) -> None
     assert not path.exists()
 
 
-def test_selector_and_mangler(tmp_path: Path) -> None:
+def test_a_selector_and_a_mangler_choose_files_and_their_paths(tmp_path: Path) -> None:
     seen = []
 
     def selector(path: Path) -> bool:
@@ -226,12 +226,12 @@ def test_selector_and_mangler(tmp_path: Path) -> None:
         upload(selector, lambda relative, rank: relative.with_name(f"{relative.name}#{rank}"))
         assert stored(tmp_path) == {"keep#0": b"keep"}
         assert seen == [path / "drop.tmp", path / "keep"]
-        upload()  # what was left out, or stored under another name, is new here
+        upload()  # files that were omitted or stored under another name count as new
         assert stored(tmp_path) == {"keep#0": b"keep", "keep": b"keep", "drop.tmp": b"drop.tmp"}
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../x", "a/../../x", "."])
-def test_a_mangler_stays_inside(tmp_path: Path, target: str) -> None:
+def test_a_mangler_cannot_leave_the_directory(tmp_path: Path, target: str) -> None:
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=TensorboardMode.MANUAL) as context:
         (context.train.get_tensorboard_path() / "x").touch()
         with pytest.raises(ValueError, match="expected a relative path without"):
@@ -240,7 +240,7 @@ def test_a_mangler_stays_inside(tmp_path: Path, target: str) -> None:
 
 
 class Broken(StorageManager):
-    """Refuses, or removes the source as a profiler does that merges its files."""
+    """Storage that rejects all files, and may remove them first, as profilers do that merge their files."""
 
     def __init__(self, *, removes: bool = False) -> None:
         self.removes = removes
@@ -253,13 +253,13 @@ class Broken(StorageManager):
     get = list = delete = put  # type: ignore[assignment]
 
 
-def test_storage_that_refuses_costs_no_training_and_no_file(
+def test_a_failing_storage_stops_no_training_and_loses_no_file(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tensorboard = Tensorboard(TensorboardMode.AUTO, Broken(), "local", "x", rank=0)
     (tensorboard.path() / "file").write_text("x")
     tensorboard.close()
-    assert "could not be stored, to be tried again: no" in caplog.text
+    assert "could not be stored, will retry: no" in caplog.text
     assert f"left in {tensorboard.path()}" in caplog.text
     manual = Tensorboard(TensorboardMode.MANUAL, Broken(), "local", "x", rank=0)
     (manual.path() / "file").write_text("x")
@@ -267,8 +267,8 @@ def test_storage_that_refuses_costs_no_training_and_no_file(
         manual.upload()
 
 
-def test_a_file_that_is_not_stored_holds_up_no_other() -> None:
-    """S5: the first file that failed ended the round."""
+def test_a_file_that_cannot_be_stored_does_not_delay_others() -> None:
+    """An upload must continue after the first file that fails."""
     bucket = MemoryBucket()
     board = Tensorboard(TensorboardMode.MANUAL, ObjectStorage(bucket, ""), "cluster", "folder", rank=0)
     for name in "abc":
@@ -289,7 +289,7 @@ def test_a_file_that_is_not_stored_holds_up_no_other() -> None:
 
 
 def test_a_large_file_that_always_grows_is_stored_in_an_object_store() -> None:
-    """S5: beyond one part, it was not stored before it was closed, and MANUAL raised in the user's loop."""
+    """A file of several parts must be stored before it is closed, and must not raise errors in the training loop."""
     bucket = MemoryBucket()
     board = Tensorboard(TensorboardMode.MANUAL, ObjectStorage(bucket, ""), "cluster", "folder", rank=0)
     events = board.path() / "events"
@@ -329,10 +329,10 @@ def test_other_workers_write_nothing(tmp_path: Path) -> None:
     tensorboard.close()
 
 
-def test_a_directory_that_cannot_be_written_costs_no_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unwritable_directory_loses_no_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with core.init(checkpoint_storage=tmp_path) as context:
         context.train.get_tensorboard_path().rmdir()
         context.train.report_training_metrics(1, {"loss": 0.5})
         context.train.flush()
         context.train.report_training_metrics(2, {"loss": 0.5})
-    assert caplog.text.count("no more TensorBoard files are written") == 1
+    assert caplog.text.count("stopped writing TensorBoard files to") == 1

@@ -1,4 +1,4 @@
-"""`TrainContext` on a real record, and the queue behind it."""
+"""`TrainContext` with a real tracking store, and its background writer."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def steps(store: TrackingStore, trial_id: int = 1) -> list[int]:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        (-1, ValueError, "steps_completed is -1; expected the batches trained so far"),
+        (-1, ValueError, "steps_completed is -1; expected the number of batches trained so far"),
         (2**63, ValueError, "steps_completed is 9223372036854775808"),
         (1.0, TypeError, "steps_completed is 1.0; expected an integer such as 100"),
         ("1", TypeError, "steps_completed is '1'; expected an integer"),
         (None, TypeError, "steps_completed is None"),
     ],
 )
-def test_steps_are_counted(store: TrackingStore, given: Any, error: type[Exception], message: str) -> None:
+def test_invalid_steps_are_rejected(store: TrackingStore, given: Any, error: type[Exception], message: str) -> None:
     with core.init() as context, pytest.raises(error, match=message):
         context.train.report_training_metrics(given, {"loss": 1.0})
     assert steps(store) == []
@@ -84,7 +84,7 @@ def test_metadata_is_kept_with_the_trial(store: TrackingStore) -> None:
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError, SystemExit, KeyboardInterrupt])
 @pytest.mark.integration
-def test_more_than_the_queue_holds_is_there_in_order(
+def test_more_reports_than_the_queue_holds_are_written_in_order(
     store: TrackingStore, error: type[BaseException] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_shipper, "_CAPACITY", 700)
@@ -105,7 +105,7 @@ def test_more_than_the_queue_holds_is_there_in_order(
     assert [(row.steps_completed, row.metrics["loss"]) for row in store.metrics(1)] == [(n, n) for n in range(5000)]
 
 
-def test_one_bad_report_takes_no_other_with_it(store: TrackingStore) -> None:
+def test_an_invalid_report_does_not_affect_others(store: TrackingStore) -> None:
     with pytest.raises(MetricsConflict, match="step 7: metric 'loss'"), core.init() as context:
         for step in range(20):
             context.train.report_training_metrics(step, {"loss": step})
@@ -115,7 +115,7 @@ def test_one_bad_report_takes_no_other_with_it(store: TrackingStore) -> None:
     assert [row.metrics["loss"] for row in store.metrics(1)] == list(range(40))
 
 
-def test_a_replaced_run_is_told_at_its_next_call(store: TrackingStore) -> None:
+def test_a_replaced_run_gets_an_error_from_its_next_call(store: TrackingStore) -> None:
     with pytest.raises(StaleRun, match="run 1 of trial 1"), core.init() as context:
         store.start_run(1, allocation_id="another")
         context.train.report_training_metrics(1, {"loss": 1.0})
@@ -123,7 +123,7 @@ def test_a_replaced_run_is_told_at_its_next_call(store: TrackingStore) -> None:
         while time.monotonic() < deadline:
             context.train.set_status("on")
             time.sleep(0.01)
-        pytest.fail("it did not hear of it")
+        pytest.fail("no call raised StaleRun")
 
 
 def test_several_workers_may_report(store: TrackingStore) -> None:
@@ -183,7 +183,7 @@ train._close()
 
 
 @pytest.mark.integration
-def test_workers_in_processes_of_their_own_open_the_record_when_they_report(store: TrackingStore) -> None:
+def test_worker_processes_open_the_store_when_they_report(store: TrackingStore) -> None:
     with core.init():
         workers = [subprocess.Popen([sys.executable, "-c", WORKER, str(rank), store.url]) for rank in range(3)]
         assert [worker.wait(60) for worker in workers] == [0, 0, 0]
@@ -194,7 +194,7 @@ def test_workers_in_processes_of_their_own_open_the_record_when_they_report(stor
         assert [row.steps_completed for row in store.metrics(1, group=f"rank{rank}")] == list(range(3000))
 
 
-def test_reporting_after_the_block_is_refused(store: TrackingStore) -> None:
+def test_reporting_after_the_block_raises_an_error(store: TrackingStore) -> None:
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 1.0})
     for call in (lambda: context.train.report_training_metrics(2, {"loss": 1.0}), context.train.flush):
@@ -208,7 +208,7 @@ def report(step: int) -> MetricsReport:
 
 
 class Sink:
-    """Takes what a shipper writes, when it may."""
+    """Receiver of the writes of a shipper, which waits until ``may`` is set."""
 
     def __init__(self) -> None:
         self.may = threading.Event()
@@ -252,7 +252,7 @@ def test_the_latest_value_follows_the_reports_before_it() -> None:
     assert sink.got == [*range(2500), "progress 2"]
 
 
-def test_a_time_limit_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_the_writer_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_shipper, "_PATIENCE", 0.2)
     monkeypatch.setattr(_shipper, "_CAPACITY", 3)
     sink = Sink()
@@ -279,7 +279,7 @@ def test_errors_after_the_first_are_logged(caplog: pytest.LogCaptureFixture) -> 
     shipper.close()
 
 
-def test_reports_outlive_a_database_that_is_away() -> None:
+def test_reports_are_kept_while_the_database_is_unavailable() -> None:
     got: list[int] = []
     away = [StoreBusy("away"), StoreBusy("away")]
 
@@ -310,7 +310,7 @@ def test_a_home_deleted_under_a_script_is_an_error(det_home: Path) -> None:
         context.train.flush()
 
 
-def test_everybody_who_waits_hears_of_a_database_that_is_away() -> None:
+def test_all_waiting_flushes_raise_if_the_database_is_unavailable() -> None:
     may, away = threading.Event(), StoreBusy("away")
 
     def write(reports: Sequence[MetricsReport]) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of the values that people report."""
+"""Conversion of reported values to JSON-compatible copies."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("too deep", nested(51), TypeError, "metric 'm' is nested deeper than 50 levels"),
     ("name that is a tuple", {(1, 2): 0}, TypeError, r"metric 'm' has the name \(1, 2\); expected a string"),
     ("name that is a bool", {True: 0}, TypeError, "metric 'm' has the name True"),
-    ("names that become one", {1: 0, "1": 0}, ValueError, "metric 'm' has two names that are '1' in JSON"),
+    ("names that become one", {1: 0, "1": 0}, ValueError, "metric 'm' has two names that both become '1' in JSON"),
     ("too many numbers", [0.5] * (MOST + 1), ValueError, "metric 'm' exceeds the 1,000,000 numbers and characters"),
     ("too much text", "x" * (MOST + 1), ValueError, "metric 'm' exceeds"),
     ("a huge array", np.broadcast_to(np.float32(0), (10**6, 10**6)), ValueError, "metric 'm' exceeds"),
@@ -94,14 +94,14 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("value", "expected"), [row[1:] for row in CONVERTED], ids=[row[0] for row in CONVERTED])
-def test_values_become_what_json_holds(value: Any, expected: Any) -> None:
+def test_values_are_converted_to_json_types(value: Any, expected: Any) -> None:
     metrics, batches = Values().copy({"m": value, "other": 1}, [{"m": value}])
     assert repr(metrics) == repr({"m": expected, "other": 1})
     assert repr(batches) == repr([{"m": expected}])
 
 
 @pytest.mark.parametrize(("value", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_values_that_do_not_fit_are_named(value: Any, error: type[Exception], message: str) -> None:
+def test_unsupported_values_raise_an_error_with_the_name(value: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         Values().copy({"fine": 1, "m": value})
     with pytest.raises(error, match=message):
@@ -109,7 +109,7 @@ def test_values_that_do_not_fit_are_named(value: Any, error: type[Exception], me
 
 
 @pytest.mark.integration
-def test_tensors() -> None:
+def test_tensors_are_converted() -> None:
     torch = pytest.importorskip("torch")
     given = {
         "scalar": torch.tensor(0.5, requires_grad=True),
@@ -135,7 +135,7 @@ def test_tensors() -> None:
         Values().copy({"m": torch.ones(1, device="meta")})
 
 
-def test_it_is_a_copy() -> None:
+def test_the_result_is_a_copy() -> None:
     flat, deep, array, batches = {"a": 1.0}, {"a": [1.0]}, {"a": np.zeros(2)}, [{"a": 1.0}]
     copies = [Values().copy(metrics, batches) for metrics in (flat, deep, array)]
     flat["a"] = deep["a"][0] = array["a"][0] = batches[0]["a"] = 2.0
@@ -143,7 +143,7 @@ def test_it_is_a_copy() -> None:
     assert copies == [({"a": 1.0}, [{"a": 1.0}]), ({"a": [1.0]}, [{"a": 1.0}]), ({"a": [0.0, 0.0]}, [{"a": 1.0}])]
 
 
-def test_bytes_are_left_out_with_one_warning_for_each_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_bytes_are_omitted_with_one_warning_for_each_name(caplog: pytest.LogCaptureFixture) -> None:
     values = Values()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -156,13 +156,13 @@ def test_bytes_are_left_out_with_one_warning_for_each_name(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("metrics", [[("a", 1)], 0.5, None])
-def test_metrics_are_a_mapping(metrics: Any) -> None:
+def test_metrics_must_be_a_mapping(metrics: Any) -> None:
     with pytest.raises(TypeError, match=r"metrics are a .*; expected a mapping such as \{'loss': 0.5\}"):
         Values().copy(metrics)
 
 
 @pytest.mark.integration
-def test_many_names_fit_and_all_parts_count() -> None:
+def test_the_limit_counts_all_parts_of_a_report() -> None:
     many = {f"metric {number}": 0.5 for number in range(10_000)}
     assert Values().copy(many)[0] == many
     assert len(Values().copy({}, [many] * (MOST // 10_000))[1] or ()) == 100
@@ -187,7 +187,7 @@ def test_no_framework_is_imported() -> None:
         ({"nested": {"a\0b": 1.0}}, "metric 'nested' .* has a NUL"),
     ],
 )
-def test_names_and_strings_that_no_database_holds(metrics: dict[str, Any], message: str) -> None:
+def test_names_that_no_database_can_store_are_rejected(metrics: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Values().copy(metrics)
     with pytest.raises(ValueError, match=message):

@@ -18,7 +18,7 @@ SIZES = pytest.mark.parametrize("size", [2, 4])
 
 
 @SIZES
-def test_all_workers_are_one_trial(det_home: Path, size: int) -> None:
+def test_all_workers_belong_to_one_trial(det_home: Path, size: int) -> None:
     said = workers.run(
         size,
         """
@@ -60,7 +60,7 @@ print(step)
 
 @SIZES
 @pytest.mark.parametrize("mode", ["WorkersAskChief", "ChiefOnly"])
-def test_a_signal_to_any_worker_makes_all_leave_at_the_same_step(det_home: Path, size: int, mode: str) -> None:
+def test_a_signal_to_any_worker_makes_all_stop_at_the_same_step(det_home: Path, size: int, mode: str) -> None:
     for asked in {0, size - 1}:
         started = workers.start(size, LOOP, mode)
         for worker in started:
@@ -78,7 +78,7 @@ def test_a_signal_to_any_worker_makes_all_leave_at_the_same_step(det_home: Path,
 
 
 @SIZES
-def test_workers_ask_by_themselves(det_home: Path, size: int) -> None:
+def test_workers_decide_independently_in_workers_ask_master(det_home: Path, size: int) -> None:
     started = workers.start(size, LOOP, "WorkersAskMaster")
     for worker in started:
         assert worker.stdout
@@ -88,12 +88,12 @@ def test_workers_ask_by_themselves(det_home: Path, size: int) -> None:
     assert [worker.poll() for index, worker in enumerate(started) if index != 1] == [None] * (size - 1)
     with open_store() as store:
         (experiment,) = store.experiments()
-        store.set_experiment_state(experiment.id, State.PAUSED)  # what all of them hear
+        store.set_experiment_state(experiment.id, State.PAUSED)  # all workers poll this state
         assert [one.code for one in workers.finish(started)] == [0] * size
         assert store.experiment(experiment.id).state is State.PAUSED
 
 
-def test_only_the_chief_may_ask_in_chief_only(det_home: Path) -> None:
+def test_only_the_chief_may_poll_in_chief_only(det_home: Path) -> None:
     workers.run(
         2,
         """
@@ -109,7 +109,7 @@ def test_only_the_chief_may_ask_in_chief_only(det_home: Path) -> None:
     )
 
 
-def test_invalid_hyperparameters_found_by_all(det_home: Path) -> None:
+def test_invalid_hyperparameters_that_all_workers_find_are_recorded(det_home: Path) -> None:
     workers.run(
         2,
         """

@@ -1,4 +1,4 @@
-"""Real processes that stand for the workers of one trial."""
+"""Workers of one trial as real processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ rank, size = distributed.rank, distributed.size
 
 @dataclass(frozen=True)
 class Ended:
-    """How a worker ended."""
+    """Exit code and output of a worker that has ended."""
 
     code: int
     out: str
@@ -35,7 +35,7 @@ class Ended:
 
 
 def start(size: int, body: str, *arguments: str, **environ: str) -> list[subprocess.Popen[str]]:
-    """Start workers as torchrun would. ``body`` has `HEAD` before it."""
+    """Start workers as torchrun would. Each executes `HEAD` and then ``body``."""
     job = {"TORCHELASTIC_RUN_ID": uuid.uuid4().hex, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
     host = {"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-c", HEAD + textwrap.dedent(body), *arguments]
@@ -53,7 +53,7 @@ def start(size: int, body: str, *arguments: str, **environ: str) -> list[subproc
 
 
 def finish(workers: list[subprocess.Popen[str]], timeout: float = 60) -> list[Ended]:
-    """Wait for all; none is left behind."""
+    """Wait for all workers, and kill them after ``timeout`` seconds."""
     with limited(workers, timeout):
         outputs = [worker.communicate() for worker in workers]
     return [Ended(worker.returncode, *output) for worker, output in zip(workers, outputs, strict=True)]
@@ -61,7 +61,7 @@ def finish(workers: list[subprocess.Popen[str]], timeout: float = 60) -> list[En
 
 @contextmanager
 def limited(workers: list[subprocess.Popen[str]], seconds: float) -> Iterator[None]:
-    """Kill those that live when the body ends, or after so many seconds; then they say first where they were."""
+    """Kill the workers at the end of the block, or after some seconds, in which case they first print tracebacks."""
 
     def end() -> None:
         for worker in workers:
@@ -82,7 +82,7 @@ def limited(workers: list[subprocess.Popen[str]], seconds: float) -> Iterator[No
 
 
 def run(size: int, body: str, *arguments: str, **environ: str) -> list[str]:
-    """What each worker printed; all must succeed."""
+    """Run workers, check that all succeed, and return the output of each."""
     ended = finish(start(size, body, *arguments, **environ))
     assert [one.code for one in ended] == [0] * size, "\n".join(one.err for one in ended)
     return [one.out for one in ended]

@@ -76,7 +76,7 @@ def test_an_experiment_without_a_runner_cannot_be_stopped(trained: Record) -> No
     for stop in (experiment.pause, experiment.cancel, experiment.kill):
         with pytest.raises(TrackingError, match="nothing is running experiment 1, which is COMPLETED"):
             stop()
-    with pytest.raises(TrackingError, match="trial 1 is COMPLETED already"):
+    with pytest.raises(TrackingError, match="trial 1 is already COMPLETED"):
         client.get_trial(1).kill()
     with pytest.raises(DetError, match="experiment 1 is COMPLETED; nothing is left"):
         experiment.activate()
@@ -112,7 +112,7 @@ def test_login_chooses_the_store_of_the_client(
     client.login(trained.store.url, "ada", password="not used")
     assert client.create_model("m").name == "m"
     assert trained.store.model("m").owner == "ada"
-    with pytest.raises(DetError, match="is no database URL"):
+    with pytest.raises(DetError, match="is not a database URL"):
         client.login("nonsense")
     assert client.get_model("m").name == "m"
 

@@ -157,7 +157,7 @@ def test_det_home_as_the_context_directory_is_refused(
 ) -> None:
     link(tmp_path / "entrance", code)
     monkeypatch.setenv("DET_HOME", str(tmp_path / "entrance"))
-    with pytest.raises(DetError, match=r"code' is DET_HOME, where det keeps its record; give a directory with your"):
+    with pytest.raises(DetError, match=r"code' is DET_HOME, where det keeps its own data; give a directory that"):
         submit(store, parse_config(CONFIG), code)
     assert store.experiments() == []
 

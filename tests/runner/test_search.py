@@ -306,5 +306,5 @@ def test_a_replaced_runner_may_not_write(search: Any, store: TrackingStore, expe
     with pytest.raises(StaleRun, match=r"no longer run by host:1:2:old, but by host:1:2:new"):
         store.record_search(experiment_id, [event], [], lease="host:1:2:old")
     store.record_search(experiment_id, [event], [], lease="host:1:2:new")
-    with pytest.raises(TrackingError, match=f"experiment {experiment_id} has search event 0 already"):
+    with pytest.raises(TrackingError, match=f"experiment {experiment_id} already has search event 0"):
         store.record_search(experiment_id, [event], [])

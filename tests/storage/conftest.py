@@ -1,4 +1,4 @@
-"""A store on a directory, and a file system that makes trouble."""
+"""Store in a directory, and a small file system that tests can fill."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def store(base: Path) -> DirectoryStorage:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB."""
+    """Mount point of a file system of 2 MiB."""
     if os.getuid() != 0:
         lacking("only root may mount a small disk")
     disk = tmp_path / "disk"

@@ -1,4 +1,4 @@
-"""An object store in memory, which checks what it is told as strictly as a real one."""
+"""Object store in memory, which checks its arguments as strictly as a real one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class MemoryBucket(ObjectStore):
-    """Objects and uploads in dicts.
+    """Bucket that keeps objects and uploads in dicts.
 
     Attributes:
-        before: called before each request with the method's name and the key; may raise.
-        after: called after it took effect; may raise, as if the answer had been lost.
-        most_at_once: how many requests were under way at the same time.
+        before: called before each request with the method's name and the key. It may raise an error.
+        after: called after each request took effect. It may raise an error, as if the response had been lost.
+        most_at_once: highest number of concurrent requests so far.
     """
 
     part_size = 16
@@ -65,7 +65,7 @@ class MemoryBucket(ObjectStore):
     def complete(self, key: str, upload: str, parts: Sequence[str], crc32c: int) -> None:
         def complete() -> None:
             if upload not in self.uploads and google_crc32c.value(self._data(key)) == crc32c:
-                return  # done before, and the answer was lost
+                return  # completed by an earlier request whose response was lost
             of, received, _ = self.uploads.pop(upload)
             assert (of, list(parts)) == (key, [f"tag-{number}" for number in range(len(received))])
             self._store(key, b"".join(received[number] for number in range(len(received))), crc32c)
@@ -107,4 +107,4 @@ class MemoryBucket(ObjectStore):
 
 
 class Full(StorageError):
-    """What a test makes a bucket say."""
+    """Permanent error that tests make a bucket raise."""

@@ -1,4 +1,4 @@
-"""Whole checkpoints on a real directory: manifest last, verified on restore, nothing half visible."""
+"""Whole checkpoints in a real directory, which are visible only when complete and are verified when restored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tree(directory: Path) -> dict[str, bytes | None]:
     }
 
 
-def test_what_is_saved_is_restored(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
+def test_a_saved_checkpoint_is_restored_unchanged(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
     before = tree(source)
     resources = storage.save(store, "c1", storage.scan(source), {"steps_completed": 3, "_det": "mine"})
     assert resources["a+b%.bin"] == 1_280_000
@@ -48,7 +48,7 @@ def test_a_selector_restores_only_what_it_accepts(store: DirectoryStorage, sourc
     assert set(tree(tmp_path / "back")) == {"sub dir", "sub dir/ünï", "sub dir/ünï/x"}
 
 
-def test_without_metadata_json_there_is_no_checkpoint(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_without_metadata_json_is_not_found(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
     storage.save(store, "c1", storage.scan(source), {})
     store.delete("c1", [storage.METADATA_FILE])
     for call in (lambda: storage.metadata(store, "c1"), lambda: storage.restore(store, "c1", tmp_path / "back")):
@@ -133,7 +133,7 @@ def test_a_bad_manifest_is_refused(
     (base / "c1" / storage.METADATA_FILE).write_text(content)
     with pytest.raises(StorageError, match=message) as caught:
         storage.restore(store, "c1", tmp_path / "back")
-    assert type(caught.value) is kind  # what a newer release wrote is intact
+    assert type(caught.value) is kind  # a checkpoint of a newer release is not corrupt
     assert not (tmp_path / "evil").exists()
     assert storage.copied_from(base / "c1") is None
 
@@ -149,7 +149,7 @@ def test_a_checkpoint_of_the_original_restores_with_one_warning(
     assert (tmp_path / "back" / "model.pth").read_text() == "weights"
 
 
-def test_a_failure_in_the_middle_leaves_nothing(
+def test_a_failed_save_leaves_no_files(
     store: DirectoryStorage, base: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = DirectoryStorage.put
@@ -165,14 +165,14 @@ def test_a_failure_in_the_middle_leaves_nothing(
     assert not (base / "c1").exists()
 
 
-def test_delete_removes_everything_and_twice_is_no_error(store: DirectoryStorage, base: Path, source: Path) -> None:
+def test_delete_removes_everything_and_can_be_repeated(store: DirectoryStorage, base: Path, source: Path) -> None:
     storage.save(store, "c1", storage.scan(source), {})
     storage.delete(store, "c1")
     assert not list(base.glob("*"))
     storage.delete(store, "c1")
 
 
-def test_scan_refuses_what_it_cannot_store(source: Path) -> None:
+def test_scan_rejects_dangling_links(source: Path) -> None:
     (source / "dangling").symlink_to("nowhere")
     with pytest.raises(ValueError, match="dangling"):
         storage.scan(source)
@@ -181,11 +181,11 @@ def test_scan_refuses_what_it_cannot_store(source: Path) -> None:
 
 @pytest.mark.parametrize("storage_id", ["../x", "a/b", "", "."])
 def test_ids_cannot_leave_the_store(store: DirectoryStorage, storage_id: str) -> None:
-    with pytest.raises(StorageError, match="no checkpoint id"):
+    with pytest.raises(StorageError, match="not a checkpoint id"):
         store.list(storage_id)
 
 
-def test_check_tells_why_a_store_cannot_be_used(tmp_path: Path) -> None:
+def test_check_raises_an_error_if_a_store_cannot_be_used(tmp_path: Path) -> None:
     storage.check(DirectoryStorage(DirectoryConfig(container_path=tmp_path / "new" / "deep")))
     assert not list((tmp_path / "new" / "deep").glob("*"))
     (tmp_path / "file").touch()
@@ -213,6 +213,6 @@ def test_shared_fs_stays_inside_host_path(host_path: str, storage_path: str | No
         assert SharedFSConfig.model_validate(given).base == Path(expected)
 
 
-def test_directory_is_relative_to_where_det_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_path_is_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert DirectoryConfig(container_path=Path("ckpt")).base == Path.cwd() / "ckpt"

@@ -1,4 +1,4 @@
-"""Where `directory` and `shared_fs` keep checkpoints, and that nothing leads outside."""
+"""Directories of `directory` and `shared_fs`, and paths that would lead outside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAYS_OUT = ("..", "to-outside", "to-file-system", "to-parent")
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """A mounted directory, by its symbolic name, with links in it and something beside it."""
+    """Symbolic link to a mounted directory that contains links, with another directory beside it."""
     (tmp_path / "mounted" / "inside").mkdir(parents=True)
     (tmp_path / "outside").mkdir()
     links = {"to-inside": "inside", "to-outside": "../outside", "to-file-system": "/", "to-parent": ".."}
@@ -45,7 +45,7 @@ def storage_path(seed: int, host: Path) -> str:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_accepted_is_written_inside(seed: int, host: Path, tmp_path: Path) -> None:
+def test_an_accepted_storage_path_stays_inside_host_path(seed: int, host: Path, tmp_path: Path) -> None:
     path = storage_path(seed, host)
     source = tmp_path / "source"
     source.touch()
@@ -62,7 +62,7 @@ def test_what_is_accepted_is_written_inside(seed: int, host: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("piece", PIECES)
-def test_names_are_only_names(piece: str, host: Path) -> None:
+def test_unusual_names_are_taken_literally(piece: str, host: Path) -> None:
     config = SharedFSConfig(host_path=host, storage_path=Path("p", piece, "q"))
     assert config.base == host / "p" / piece / "q"
 
@@ -75,7 +75,7 @@ def test_names_are_only_names(piece: str, host: Path) -> None:
         ("{host}/a", "a"), ("{real}/a", "a"), ("{host}/../host/a", "a"),
     ],
 )  # fmt: skip
-def test_paths_inside(path: str | None, base: str, host: Path) -> None:
+def test_paths_inside_host_path_are_accepted(path: str | None, base: str, host: Path) -> None:
     given = None if path is None else path.format(host=host, real=host.resolve())
     config = SharedFSConfig.model_validate({"host_path": str(host), "storage_path": given})
     assert config.base == host / base
@@ -89,14 +89,16 @@ def test_paths_inside(path: str | None, base: str, host: Path) -> None:
         ("{host}-2/a", "host-2/a"), ("{real}2", "mounted2"),
     ],
 )  # fmt: skip
-def test_paths_outside_are_told_with_where_they_lead(path: str, leads_to: str, host: Path, tmp_path: Path) -> None:
+def test_paths_outside_host_path_are_rejected_with_their_target(
+    path: str, leads_to: str, host: Path, tmp_path: Path
+) -> None:
     given = path.format(host=host, real=host.resolve())
     message = f"storage_path {given!r} leads to {str(tmp_path / leads_to)!r}, but must stay inside host_path"
     with pytest.raises(ValidationError, match=re.escape(f"{message} {str(host)!r}; write a path relative")):
         SharedFSConfig(host_path=host, storage_path=Path(given))
 
 
-def test_a_link_that_turns_outside_later_is_found_when_the_store_is_opened(host: Path, tmp_path: Path) -> None:
+def test_a_link_that_later_leads_outside_is_found_when_the_store_is_opened(host: Path, tmp_path: Path) -> None:
     config = SharedFSConfig(host_path=host, storage_path=Path("to-inside"))
     (host / "to-inside").unlink()
     (host / "to-inside").symlink_to(tmp_path / "outside")
@@ -104,7 +106,7 @@ def test_a_link_that_turns_outside_later_is_found_when_the_store_is_opened(host:
         DirectoryStorage(config)
 
 
-def test_a_circle_of_links_is_told_when_it_is_used(host: Path, tmp_path: Path) -> None:
+def test_a_link_cycle_raises_an_error_when_it_is_used(host: Path, tmp_path: Path) -> None:
     (host / "loop").symlink_to("loop")
     (tmp_path / "source").touch()
     store = DirectoryStorage(SharedFSConfig(host_path=host, storage_path=Path("loop/a")))
@@ -115,24 +117,24 @@ def test_a_circle_of_links_is_told_when_it_is_used(host: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("key", ["host_path", "storage_path"])
-def test_zero_bytes_are_told(key: str) -> None:
+def test_zero_bytes_are_rejected(key: str) -> None:
     with pytest.raises(ValidationError, match="contains a zero byte"):
         SharedFSConfig.model_validate({"host_path": "/mnt/x", key: "/mnt/x/\0"})
     with pytest.raises(ValidationError, match="contains a zero byte"):
         DirectoryConfig(container_path=Path("\0"))
 
 
-def test_keys_of_the_container_world_change_nothing() -> None:
+def test_container_keys_are_ignored() -> None:
     plain = {"host_path": "/mnt/x", "storage_path": "a"}
     old = SharedFSConfig.model_validate({**plain, "container_path": "/determined_shared_fs", "propagation": "shared"})
     assert old.base == SharedFSConfig.model_validate(plain).base == Path("/mnt/x/a")
 
 
-def test_homes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_directories_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert DirectoryConfig(container_path=Path("~/a")).base == Path("/home/me/a")
     assert DirectoryConfig(container_path=Path("a/~")).base == Path.cwd() / "a" / "~"
-    with pytest.raises(ValidationError, match="names no home directory; write the whole path"):
+    with pytest.raises(ValidationError, match="refers to an unknown home directory; write the absolute path"):
         DirectoryConfig(container_path=Path("~nobody-of-this-name/a"))
 
 
@@ -142,10 +144,10 @@ def test_homes(monkeypatch: pytest.MonkeyPatch) -> None:
         ("type: shared_fs\n  host_path: /mnt/x\n  storage_path: ../y", "leads to '/mnt/y'"),
         ("type: shared_fs\n  host_path: x", r"host_path 'x' must be absolute, for example"),
         ('type: directory\n  container_path: "\\0"', "contains a zero byte"),
-        ("type: directory\n  container_path: ~nobody-of-this-name", "names no home directory"),
+        ("type: directory\n  container_path: ~nobody-of-this-name", "refers to an unknown home directory"),
     ],
 )
-def test_configs_tell_the_line(block: str, message: str, tmp_path: Path) -> None:
+def test_config_errors_name_the_line(block: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "const.yaml"
     path.write_text(
         "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n"

@@ -1,4 +1,4 @@
-"""Downloads replace files in a directory only by complete and verified ones."""
+"""Downloads, which replace files in a directory only with complete and verified ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tree(directory: Path) -> dict[str, bytes]:
 def test_the_directories_of_the_store_are_refused(
     store: DirectoryStorage, base: Path, tmp_path: Path, below: str, which: str
 ) -> None:
-    """S1: a download into the checkpoint's own directory destroyed it."""
+    """A download into a stored checkpoint would destroy it."""
     one, other = str(uuid.uuid4()), str(uuid.uuid4())
     for storage_id in (one, other):
         save(store, storage_id, tmp_path / "source")
@@ -50,18 +50,20 @@ def test_the_directories_of_the_store_are_refused(
     assert tree(base) == before
 
 
-def test_a_directory_of_ones_own_beside_the_checkpoints_is_used_again(
+def test_another_directory_beside_the_checkpoints_can_be_reused(
     store: DirectoryStorage, base: Path, tmp_path: Path
 ) -> None:
-    """S1: only checkpoints are protected, since ``container_path`` may be the working directory."""
+    """Only checkpoints are protected, because ``container_path`` may be the working directory."""
     save(store, "one", tmp_path / "source")
     for _ in range(2):
         storage.restore(store, "one", base / "best")
     assert tree(base / "best") == tree(base / "one")
 
 
-def test_links_to_stored_files_are_replaced_not_followed(store: DirectoryStorage, base: Path, tmp_path: Path) -> None:
-    """S1: a download over what ``restore_path`` made wrote through its links into the store."""
+def test_links_to_stored_files_are_replaced_and_not_followed(
+    store: DirectoryStorage, base: Path, tmp_path: Path
+) -> None:
+    """A download into the directory of ``restore_path`` must not write through its links into the store."""
     save(store, "one", tmp_path / "source")
     before = tree(base)
     found = storage.find(store, "one")
@@ -77,7 +79,7 @@ def test_links_to_stored_files_are_replaced_not_followed(store: DirectoryStorage
 def test_a_download_that_fails_leaves_the_earlier_copy(
     base: Path, tmp_path: Path, kind: str, damage: str, store: DirectoryStorage
 ) -> None:
-    """S1: a failing download deleted the files of an earlier good one."""
+    """A download that fails must not delete the files of an earlier one."""
     bucket = MemoryBucket()
     used: StorageManager = store if kind == "directory" else storage.ObjectStorage(bucket, "")
     save(used, "one", tmp_path / "source")
@@ -97,7 +99,7 @@ def test_a_download_that_fails_leaves_the_earlier_copy(
 def test_two_downloads_into_one_directory_never_show_half_a_file(
     store: DirectoryStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S1: the second truncated the files of the first, which had been verified."""
+    """The second download must not truncate files that the first one has verified."""
     save(store, "one", tmp_path / "source")
     storage.restore(store, "one", tmp_path / "copy")
     whole = tree(tmp_path / "copy")
@@ -121,7 +123,7 @@ def test_two_downloads_into_one_directory_never_show_half_a_file(
 
 
 def test_another_checkpoint_in_the_directory_is_replaced(store: DirectoryStorage, tmp_path: Path) -> None:
-    """S1: its ``metadata.json`` goes first, or it would describe the files of both."""
+    """The old ``metadata.json`` is removed first, because it does not describe the new files."""
     save(store, "one", tmp_path / "source")
     save(store, "two", tmp_path / "source", {"a": b"new"})
     storage.restore(store, "one", tmp_path / "copy")

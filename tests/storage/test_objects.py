@@ -1,4 +1,4 @@
-"""The engine over an object store: parts, retries, limits, and what is left when something fails."""
+"""`ObjectStorage` with parts, retries and limits, and the remains of failures."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def fails(times: int, *methods: str, error: Callable[[], Exception] = lambda: Tr
     return fail
 
 
-def test_a_checkpoint_there_and_back(
+def test_a_checkpoint_is_saved_restored_and_deleted(
     bucket: MemoryBucket, store: storage.ObjectStorage, source: Path, tmp_path: Path
 ) -> None:
     resources = save(store, source)
@@ -91,19 +91,19 @@ def test_progress_counts_every_byte_once(store: storage.ObjectStorage, source: P
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
-def test_what_passes_is_tried_again(
+def test_temporary_errors_are_retried(
     bucket: MemoryBucket, store: storage.ObjectStorage, source: Path, tmp_path: Path, where: str
 ) -> None:
     setattr(bucket, where, fails(3, "put", "get", "list", "delete", "begin", "put_part", "complete", "unfinished"))
     save(store, source)
-    assert not bucket.uploads  # also none that was begun with its answer lost
+    assert not bucket.uploads  # not even those whose response to begin was lost
     storage.restore(store, ID, tmp_path / "back")
     assert tree(tmp_path / "back") == tree(source)
     storage.delete(store, ID)
     assert not bucket.objects
 
 
-def test_what_does_not_pass_is_told_and_leaves_nothing(
+def test_lasting_errors_are_raised_and_leave_nothing(
     bucket: MemoryBucket, store: storage.ObjectStorage, source: Path
 ) -> None:
     bucket.before = fails(99, "put_part", error=lambda: Transient("the server is busy"))
@@ -113,7 +113,7 @@ def test_what_does_not_pass_is_told_and_leaves_nothing(
     assert not bucket.uploads
 
 
-def test_what_cannot_pass_is_not_tried_again(bucket: MemoryBucket, store: storage.ObjectStorage, source: Path) -> None:
+def test_permanent_errors_are_not_retried(bucket: MemoryBucket, store: storage.ObjectStorage, source: Path) -> None:
     asked: list[str] = []
 
     def refuse(method: str, key: str) -> None:
@@ -129,7 +129,7 @@ def test_what_cannot_pass_is_not_tried_again(bucket: MemoryBucket, store: storag
     assert not bucket.uploads
 
 
-def test_a_failure_ends_the_waits_of_the_others(tmp_path: Path) -> None:
+def test_a_failure_ends_the_waits_of_other_requests(tmp_path: Path) -> None:
     bucket = MemoryBucket()
     store = storage.ObjectStorage(bucket, "", Patience(tries=100, first=30, longest=60, total=600))
     (tmp_path / "a").write_bytes(b"1")
@@ -152,7 +152,7 @@ def test_a_failure_ends_the_waits_of_the_others(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_the_server_says_how_long_to_wait(bucket: MemoryBucket, source: Path) -> None:
+def test_the_server_determines_the_wait(bucket: MemoryBucket, source: Path) -> None:
     store = storage.ObjectStorage(bucket, "", Patience(tries=2, first=60, longest=60, total=600))
     bucket.before = fails(1, "put", error=lambda: Transient("slow down", after=0.01))
     began = time.monotonic()
@@ -160,7 +160,7 @@ def test_the_server_says_how_long_to_wait(bucket: MemoryBucket, source: Path) ->
     assert time.monotonic() - began < 5
 
 
-def test_requests_at_once_are_bounded(bucket: MemoryBucket, tmp_path: Path) -> None:
+def test_the_number_of_concurrent_requests_is_bounded(bucket: MemoryBucket, tmp_path: Path) -> None:
     bucket.connections = 3
     bucket.before = lambda method, key: time.sleep(0.005)
     (tmp_path / "large").write_bytes(bytes(500))
@@ -168,7 +168,9 @@ def test_requests_at_once_are_bounded(bucket: MemoryBucket, tmp_path: Path) -> N
     assert bucket.most_at_once == 3
 
 
-def test_memory_bounds_them_as_well(bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_limit_bounds_concurrent_requests(
+    bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("det_core.storage._transfer._MEMORY", 33)
     bucket.before = lambda method, key: time.sleep(0.005)
     (tmp_path / "large").write_bytes(bytes(500))
@@ -176,7 +178,7 @@ def test_memory_bounds_them_as_well(bucket: MemoryBucket, tmp_path: Path, monkey
     assert bucket.most_at_once == 2
 
 
-def test_a_file_of_too_many_parts_gets_larger_ones(bucket: MemoryBucket, tmp_path: Path) -> None:
+def test_a_file_with_too_many_parts_gets_larger_parts(bucket: MemoryBucket, tmp_path: Path) -> None:
     bucket.most_parts, bucket.part_size = 3, 1 << 20
     (tmp_path / "large").write_bytes(bytes((5 << 20) + 1))
     sizes: list[int] = []
@@ -185,7 +187,7 @@ def test_a_file_of_too_many_parts_gets_larger_ones(bucket: MemoryBucket, tmp_pat
     assert sorted(sizes) == [(1 << 20) + 1, 2 << 20, 2 << 20]
 
 
-def test_a_byte_that_changes_on_the_way_is_read_again(
+def test_data_that_is_corrupted_during_the_transfer_is_read_again(
     bucket: MemoryBucket, store: storage.ObjectStorage, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(store, source)
@@ -208,7 +210,7 @@ def test_a_byte_that_changes_on_the_way_is_read_again(
     "change", [lambda data: data[:-1] or b"xy", lambda data: data + b"x", lambda data: b"y" + data[1:]]
 )
 @pytest.mark.parametrize("name", ["small", "one part", "parts", "nothing"])
-def test_damage_in_the_store_is_told(
+def test_damage_in_the_store_is_detected(
     bucket: MemoryBucket,
     store: storage.ObjectStorage,
     source: Path,
@@ -233,7 +235,7 @@ def test_a_lost_file_is_named(bucket: MemoryBucket, store: storage.ObjectStorage
         storage.restore(store, ID, tmp_path / "back")
 
 
-def test_a_target_that_was_longer_is_cut(store: storage.ObjectStorage, source: Path, tmp_path: Path) -> None:
+def test_a_longer_target_is_truncated(store: storage.ObjectStorage, source: Path, tmp_path: Path) -> None:
     store.put(ID, "parts", source / "parts")
     (tmp_path / "target").write_bytes(bytes(1000))
     crc = store.get(ID, "parts", tmp_path / "target")
@@ -252,7 +254,7 @@ def test_a_checkpoint_of_the_original_restores(
     assert (tmp_path / "back" / "a" / "b").read_bytes() == bytes(40)
 
 
-def test_only_what_is_selected_is_read(
+def test_only_selected_files_are_read(
     bucket: MemoryBucket, store: storage.ObjectStorage, source: Path, tmp_path: Path
 ) -> None:
     save(store, source)
@@ -263,9 +265,7 @@ def test_only_what_is_selected_is_read(
     assert set(tree(tmp_path / "back")) == {"small"}
 
 
-def test_uploads_that_nobody_completed_count_as_stored_and_go_with_the_rest(
-    bucket: MemoryBucket, store: storage.ObjectStorage
-) -> None:
+def test_unfinished_uploads_count_as_stored_and_are_deleted(bucket: MemoryBucket, store: storage.ObjectStorage) -> None:
     upload = bucket.begin(f"some/prefix/{ID}/large")
     bucket.put_part(f"some/prefix/{ID}/large", upload, 0, b"x", google_crc32c.value(b"x"))
     assert store.stored().keys() == {ID}
@@ -291,10 +291,10 @@ def test_a_file_that_changes_while_it_is_stored_is_never_complete(
 
 
 @pytest.mark.parametrize("size", [10, 100])
-def test_of_a_file_that_grows_meanwhile_its_beginning_is_stored(
+def test_the_old_content_of_a_growing_file_is_stored(
     bucket: MemoryBucket, store: storage.ObjectStorage, tmp_path: Path, size: int
 ) -> None:
-    """S5: an event file of a running trial."""
+    """The event file of a running trial grows like this."""
     path = tmp_path / "events"
     path.write_bytes(bytes(range(size)))
 
@@ -309,7 +309,7 @@ def test_of_a_file_that_grows_meanwhile_its_beginning_is_stored(
 
 
 @pytest.mark.parametrize("size", [10, 100])
-def test_a_file_that_shrinks_meanwhile_is_an_error(
+def test_a_file_that_shrinks_during_the_upload_is_an_error(
     bucket: MemoryBucket, store: storage.ObjectStorage, tmp_path: Path, size: int
 ) -> None:
     path = tmp_path / "events"
@@ -320,10 +320,10 @@ def test_a_file_that_shrinks_meanwhile_is_an_error(
     assert not bucket.uploads
 
 
-def test_uploads_of_others_go_on_when_files_beside_them_are_deleted(
+def test_deleting_files_does_not_abort_uploads_of_other_files(
     bucket: MemoryBucket, store: storage.ObjectStorage, source: Path
 ) -> None:
-    """S7: TensorBoard files of several experiments are under one id."""
+    """TensorBoard files of several experiments have one storage id."""
     for name in ("1/events", "1/trace", "2/events"):
         bucket.begin(f"some/prefix/{ID}/{name}")
         store.put(ID, f"{name}-done", source / "small")
@@ -343,7 +343,7 @@ def test_uploads_of_others_go_on_when_files_beside_them_are_deleted(
 def test_the_parts_of_a_file_are_counted_once(
     bucket: MemoryBucket, store: storage.ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S12: the time for counting them grew with the square of their number."""
+    """Counting the parts for each part would take time that grows with the square of their number."""
     calls: list[int] = []
     steps = objects._Upload.steps
     monkeypatch.setattr(objects._Upload, "steps", lambda upload: calls.append(1) or steps(upload))
@@ -354,7 +354,7 @@ def test_the_parts_of_a_file_are_counted_once(
 
 
 def test_the_total_decides_how_long_errors_that_come_at_once_are_retried(bucket: MemoryBucket, source: Path) -> None:
-    """S11: eight tries were over after 15 to 22 s of the 120 s that are promised."""
+    """The number of attempts must not end the retries before the documented 120 s."""
     asked: list[str] = []
 
     def fail(method: str, key: str) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints removed whole or in part: what is visible is whole at any time, wherever it is interrupted."""
+"""Complete and partial deletion of checkpoints, which leaves no incomplete checkpoint visible when interrupted."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ WHOLE = {**{name: len(content) for name, content in FILES.items()}, "logs/": 0}
 
 
 class Killed(BaseException):
-    """As SIGKILL: nothing of the interrupted call goes on, and nobody handles it."""
+    """Interruption like SIGKILL, which no code handles."""
 
 
 class Dying(StorageManager):
-    """A store that works until it has written so many times: each put, and each path of a delete, is one."""
+    """Store that raises Killed after a number of writes. Each put and each path of a delete is a write."""
 
     def __init__(self, store: StorageManager, writes: int) -> None:
         self.store, self.left, self.deletes = store, writes, 0
@@ -80,7 +80,7 @@ def save(store: StorageManager, source: Path) -> None:
 
 
 def restored(store: StorageManager, directory: Path) -> set[str]:
-    """The files of the checkpoint, which are verified, and those that should be there."""
+    """Restore the checkpoint, check the contents of its files, and return their paths."""
     storage.restore(store, "c1", directory)
     files = {path.relative_to(directory).as_posix(): path for path in directory.rglob("*") if path.is_file()}
     assert files.pop(storage.METADATA_FILE)
@@ -105,7 +105,7 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize(("globs", "expected"), PATTERNS)
-def test_what_matches_goes_and_the_rest_restores(
+def test_matching_files_are_deleted_and_the_rest_is_restored(
     store: DirectoryStorage, source: Path, tmp_path: Path, globs: list[str], expected: set[str]
 ) -> None:
     save(store, source)
@@ -119,7 +119,9 @@ def test_what_matches_goes_and_the_rest_restores(
 
 
 @pytest.mark.parametrize("globs", [["**/*"], ["**"], ["*"], ["/**/"[:-1], "*.pth"]])
-def test_everything(store: DirectoryStorage, base: Path, source: Path, globs: list[str]) -> None:
+def test_patterns_that_match_all_files_delete_the_checkpoint_at_once(
+    store: DirectoryStorage, base: Path, source: Path, globs: list[str]
+) -> None:
     save(store, source)
     dying = Dying(store, 100)
     assert storage.delete(dying, "c1", globs) == {}
@@ -129,7 +131,7 @@ def test_everything(store: DirectoryStorage, base: Path, source: Path, globs: li
 
 
 @pytest.mark.parametrize("globs", [["**/*"], ["*.pth"], ["optimizer/", "logs/"]])
-def test_killed_at_any_write_nothing_visible_is_incomplete(source: Path, tmp_path: Path, globs: list[str]) -> None:
+def test_a_kill_at_any_write_leaves_no_incomplete_checkpoint(source: Path, tmp_path: Path, globs: list[str]) -> None:
     for writes in range(100):
         store = DirectoryStorage(DirectoryConfig(container_path=tmp_path / str(writes)))
         save(store, source)
@@ -148,7 +150,7 @@ def test_killed_at_any_write_nothing_visible_is_incomplete(source: Path, tmp_pat
             assert restored(store, tmp_path / f"back-{writes}") == listed <= before.keys()
         if not died:
             break
-        left = storage.delete(store, "c1", globs)  # again, undisturbed
+        left = storage.delete(store, "c1", globs)  # repeated without interruption
         assert left == store.list("c1")
         assert not left or restored(store, tmp_path / f"again-{writes}") == left.keys() - {storage.METADATA_FILE}
     assert writes > 2
@@ -157,7 +159,9 @@ def test_killed_at_any_write_nothing_visible_is_incomplete(source: Path, tmp_pat
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("globs", [["**/*"], ["*.pth"]])
 @pytest.mark.integration
-def test_killed_at_any_request_of_an_object_store(source: Path, tmp_path: Path, globs: list[str], moment: str) -> None:
+def test_a_kill_at_any_request_leaves_no_incomplete_checkpoint_in_an_object_store(
+    source: Path, tmp_path: Path, globs: list[str], moment: str
+) -> None:
     for writes in range(100):
         bucket = MemoryBucket()
         store = storage.ObjectStorage(bucket, "p")
@@ -188,7 +192,7 @@ def test_killed_at_any_request_of_an_object_store(source: Path, tmp_path: Path, 
     assert writes > 1
 
 
-def test_files_that_are_lost_already_leave_the_manifest_with_the_others(
+def test_files_that_were_already_lost_are_removed_from_the_manifest(
     store: DirectoryStorage, base: Path, source: Path, tmp_path: Path
 ) -> None:
     save(store, source)
@@ -197,7 +201,7 @@ def test_files_that_are_lost_already_leave_the_manifest_with_the_others(
     assert restored(store, tmp_path / "back") == {"a b.bin", "optimizer/deep/x", "logs/"}
 
 
-def test_remains_without_metadata_json(store: DirectoryStorage, source: Path) -> None:
+def test_remains_without_metadata_json_are_deleted(store: DirectoryStorage, source: Path) -> None:
     save(store, source)
     store.delete("c1", [storage.METADATA_FILE])
     assert storage.delete(store, "c1", ["optimizer/"]).keys() == {"state.pth", "best.pth", "a b.bin", "logs/"}
@@ -216,14 +220,14 @@ def original(base: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("original")
-def test_a_checkpoint_of_the_original(store: DirectoryStorage, base: Path, tmp_path: Path) -> None:
+def test_files_of_a_checkpoint_of_the_original_are_deleted(store: DirectoryStorage, base: Path, tmp_path: Path) -> None:
     storage.delete(store, "c1", ["extra"])
     assert json.loads((base / "c1" / storage.METADATA_FILE).read_text()) == {"steps_completed": 5}
     storage.restore(store, "c1", tmp_path / "back")
     assert {path.name for path in (tmp_path / "back").iterdir()} == {"model.pth", storage.METADATA_FILE}
 
 
-def test_a_damaged_manifest_stops_a_partial_delete_only(store: DirectoryStorage, base: Path, source: Path) -> None:
+def test_a_damaged_manifest_prevents_only_a_partial_delete(store: DirectoryStorage, base: Path, source: Path) -> None:
     save(store, source)
     (base / "c1" / storage.METADATA_FILE).unlink()
     (base / "c1" / storage.METADATA_FILE).write_text("{")

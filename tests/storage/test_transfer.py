@@ -1,4 +1,4 @@
-"""Bytes on their way: checksums in parts, threads, durability, and disks that fail."""
+"""Transfers of files with checksums of parts, threads, durability and failing disks."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_the_checksum_of_parts_is_that_of_the_whole(tmp_path: Path, monkeypatch:
     assert (tmp_path / "copy").read_bytes() == content
 
 
-def test_a_small_file_is_little_work(tmp_path: Path) -> None:
-    """Copying a file of 1 KB took 145 events of Python's profiler, more time than all system calls."""
+def test_a_small_file_takes_few_python_calls(tmp_path: Path) -> None:
+    """Python calls can take more time than the system calls that copy a file of 1 KB."""
     store = DirectoryStorage(DirectoryConfig(container_path=tmp_path / "storage"))
     sources, count = files(tmp_path / "source", 100, 1024), 0
 
@@ -91,7 +91,7 @@ def test_the_first_error_stops_the_others(threads: int) -> None:
 
 @pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt, StorageError])
 def test_what_a_signal_raises_waits_for_the_threads(stop: type[BaseException]) -> None:
-    """S6: SystemExit escaped while threads went on, and stored again what had been removed."""
+    """Threads that continue after the error would store files again that were removed because of it."""
     main, both, told = threading.main_thread(), threading.Barrier(2), threading.Semaphore(0)
     done: list[int] = []
 
@@ -117,7 +117,7 @@ def test_what_a_signal_raises_waits_for_the_threads(stop: type[BaseException]) -
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a weak reference's callback
 def test_a_signal_at_any_moment_ends_the_wait() -> None:
-    """One between reading the queue of ended threads and counting them made the wait endless."""
+    """A signal between reading the queue of ended threads and counting them must not make the wait endless."""
 
     def handle(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -127,7 +127,8 @@ def test_a_signal_at_any_moment_ends_the_wait() -> None:
     try:
         for _ in range(300):
             ended: list[int] = []
-            with suppress(KeyboardInterrupt, RuntimeError):  # CPython's, if it interrupts the start of a thread
+            # CPython raises RuntimeError if the signal interrupts the start of a thread.
+            with suppress(KeyboardInterrupt, RuntimeError):
                 signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 2e-3))
                 in_parallel(ended.append, range(50), threads=8)
                 signal.setitimer(signal.ITIMER_REAL, 0)
@@ -165,7 +166,7 @@ def test_everything_is_synced_before_metadata_json(
         assert {f"c/f{number}" for number in range(count)} | {"c", "."} <= set(before)
 
 
-def test_the_file_system_is_known_by_its_mount(tmp_path: Path, small_disk: Path) -> None:
+def test_the_file_system_type_is_read_from_the_mounts(tmp_path: Path, small_disk: Path) -> None:
     assert _durable._file_system(small_disk) == "tmpfs"
     assert _durable.sync_file_system(small_disk)
 
@@ -208,7 +209,7 @@ def test_a_limit_on_file_sizes_is_an_error(store: DirectoryStorage, base: Path, 
     assert not (base / "c").exists()
 
 
-def test_a_directory_that_somebody_removes_meanwhile_makes_no_checkpoint(
+def test_a_directory_that_is_removed_during_the_upload_makes_no_checkpoint(
     store: DirectoryStorage, base: Path, tmp_path: Path
 ) -> None:
     entries = storage.put_files(store, "c", files(tmp_path / "source", 20, 10))
@@ -218,9 +219,7 @@ def test_a_directory_that_somebody_removes_meanwhile_makes_no_checkpoint(
     assert not (base / "c").exists()
 
 
-def test_what_is_stored_is_told_with_the_time_of_its_latest_write(
-    store: DirectoryStorage, base: Path, tmp_path: Path
-) -> None:
+def test_stored_returns_the_time_of_the_latest_write(store: DirectoryStorage, base: Path, tmp_path: Path) -> None:
     assert store.stored() == {}
     storage.save(store, "old", files(tmp_path / "source", 1, 10), {})
     storage.save(store, "new", {}, {})
@@ -236,7 +235,7 @@ def test_what_is_stored_is_told_with_the_time_of_its_latest_write(
     [("4.18.0-553.el8", False), ("5.4.0-204-generic", False), ("5.8.0", True), ("6.1-rc2", True), ("10.0", True)],
 )
 def test_old_kernels_sync_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, tells: bool) -> None:
-    """S8: before Linux 5.8 syncfs(2) succeeds though a write has failed."""
+    """Before Linux 5.8, syncfs(2) succeeds although a write has failed."""
     called: list[int] = []
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=release))
     monkeypatch.setattr(_durable, "_LIBC", SimpleNamespace(syncfs=lambda descriptor: called.append(descriptor) or 0))
@@ -246,10 +245,10 @@ def test_old_kernels_sync_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("part", [1 << 16, 1 << 30])
-def test_a_sparse_file_stays_one(
+def test_a_sparse_file_stays_sparse(
     store: DirectoryStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
-    """S17: a copy filled the disk with zeros."""
+    """A copy without holes would fill the disk with zeros."""
     monkeypatch.setattr(_checksum, "_PART", part)
     sparse = tmp_path / "sparse"
     with sparse.open("wb") as file:
@@ -265,8 +264,8 @@ def test_a_sparse_file_stays_one(
     assert copy.stat().st_blocks * 512 < 1 << 20
 
 
-def test_what_cannot_be_written_is_a_storage_error(store: DirectoryStorage, tmp_path: Path) -> None:
-    """S16: it was the system's own error."""
+def test_an_unwritable_target_raises_a_storage_error(store: DirectoryStorage, tmp_path: Path) -> None:
+    """Errors of the operating system must not reach the caller."""
     storage.save(store, "c", files(tmp_path / "source", 1, 5), {})
     (name,) = storage.find(store, "c").names()
     (tmp_path / "file").touch()

@@ -1,4 +1,7 @@
-"""Every test that takes `store` or `url` runs on SQLite and on a PostgreSQL server of its own."""
+"""Fixtures of the tracking store.
+
+Every test that takes `store` or `url` runs on SQLite and on a private PostgreSQL server.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def server() -> Iterator[PostgreSQL]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database."""
+    """Return the URL of an empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/det.db"
     server: PostgreSQL = request.getfixturevalue("server")
@@ -39,7 +42,7 @@ def store(url: str) -> Iterator[TrackingStore]:
 
 @pytest.fixture
 def trial(store: TrackingStore) -> Trial:
-    """A trial of a new experiment, without a run."""
+    """Return a trial of a new experiment, without a run."""
     return store.create_trial(store.create_experiment(config={"name": "e"}).id, hparams={"lr": 0.1}, seed=7)
 
 
@@ -53,7 +56,7 @@ Report = Callable[..., MetricsReport]
 
 @pytest.fixture
 def report(run: Run) -> Report:
-    """Makes a report of the first run: ``report(100, loss=0.5)``."""
+    """Return a function that makes a report of the first run, as in ``report(100, loss=0.5)``."""
 
     def make(
         step: int, group: str = "training", batches: list[dict[str, Any]] | None = None, run_id: int = 1, **metrics: Any
@@ -72,7 +75,7 @@ def report(run: Run) -> Report:
 
 @pytest.fixture
 def python() -> Callable[..., subprocess.Popen[str]]:
-    """Starts another Python on a piece of code: ``python(code, *arguments)``."""
+    """Return a function that starts another Python process, as in ``python(code, *arguments)``."""
 
     def start(code: str, *arguments: object) -> subprocess.Popen[str]:
         command = [sys.executable, "-W", "error", "-c", code, *map(str, arguments)]

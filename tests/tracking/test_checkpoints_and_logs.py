@@ -1,3 +1,5 @@
+"""Checkpoints and logs in the tracking store."""
+
 from __future__ import annotations
 
 from datetime import datetime, timezone
@@ -15,7 +17,7 @@ def begin(store: TrackingStore, run: Run, uuid: str) -> None:
     store.begin_checkpoint(uuid, trial_id=run.trial_id, run_id=run.run_id, storage=STORAGE)
 
 
-def test_the_life_of_a_checkpoint(store: TrackingStore, run: Run) -> None:
+def test_a_checkpoint_is_begun_completed_and_deleted(store: TrackingStore, run: Run) -> None:
     begin(store, run, "c")
     active = store.checkpoint("c")
     assert (active.state, active.steps_completed, active.resources) == (CheckpointState.ACTIVE, None, {})
@@ -37,9 +39,9 @@ def test_the_life_of_a_checkpoint(store: TrackingStore, run: Run) -> None:
     assert store.checkpoints(trial_id=run.trial_id) == []
 
 
-def test_no_step_is_skipped_or_repeated(store: TrackingStore, run: Run) -> None:
+def test_no_state_of_a_checkpoint_is_skipped_or_repeated(store: TrackingStore, run: Run) -> None:
     begin(store, run, "c")
-    with pytest.raises(TrackingError, match="c was begun before"):
+    with pytest.raises(TrackingError, match="c already exists"):
         begin(store, run, "c")
     store.complete_checkpoint("c", run_id=1, **DONE)
     with pytest.raises(TrackingError, match="c is COMPLETED, so it cannot be completed"):
@@ -71,7 +73,7 @@ def test_a_damaged_checkpoint_is_neither_latest_nor_best(store: TrackingStore, r
         store.fail_checkpoint("d", "missing")
 
 
-def test_the_name_of_a_damaged_file_can_hold_anything(store: TrackingStore, run: Run) -> None:
+def test_the_error_of_a_checkpoint_may_contain_any_text(store: TrackingStore, run: Run) -> None:
     begin(store, run, "c")
     store.complete_checkpoint("c", run_id=1, **DONE)
     store.fail_checkpoint("c", "a\0b \udcff is missing")
@@ -82,7 +84,7 @@ def test_the_name_of_a_damaged_file_can_hold_anything(store: TrackingStore, run:
 def test_the_latest_checkpoint_is_the_one_begun_last_whatever_the_clock_says(
     store: TrackingStore, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R5: a worker's clock that is set back does not make an older checkpoint the latest."""
+    """A worker's clock that is set back does not make an older checkpoint the latest."""
     times = iter(datetime(2026, 1, 1, hour, tzinfo=timezone.utc) for hour in range(23, 0, -1))
     monkeypatch.setattr("det_core.tracking._checkpoints.now", lambda: next(times))
     for run_id, (uuid, steps) in enumerate((("a", 1), ("b", 2), ("c", 3)), start=1):
@@ -96,7 +98,7 @@ def test_the_latest_checkpoint_is_the_one_begun_last_whatever_the_clock_says(
     assert [one.checkpoint.uuid for one in store.scored_checkpoints(experiment)] == ["a", "b", "c"]
 
 
-def test_lists_are_in_the_order_of_beginning(store: TrackingStore, trial: Trial, run: Run) -> None:
+def test_checkpoints_are_listed_in_the_order_in_which_they_began(store: TrackingStore, trial: Trial, run: Run) -> None:
     other = store.start_run(store.create_trial(trial.experiment_id, hparams={}, seed=0).id, allocation_id="a")
     foreign_trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
     foreign = store.start_run(foreign_trial.id, allocation_id="a")

@@ -1,4 +1,4 @@
-"""Clocks that step back and forth under the store: neither order nor retention nor leases depend on them."""
+"""Clocks that are set back and forth. Neither order nor retention nor leases depend on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOURS = {"steady": [0], "back": [5, 4, 3, 2, 1, 0], "back and forth": [0, 900, -
 
 @pytest.fixture(params=HOURS)
 def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that steps with each look at it."""
+    """Replace the clock of the tracking store by one that is set with each reading."""
     steps: Sequence[int] = HOURS[request.param]
     looks = 0
 
@@ -36,7 +36,7 @@ def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("clock")
-def test_order_and_retention_follow_what_was_done_first(store: TrackingStore) -> None:
+def test_order_and_retention_do_not_depend_on_the_clock(store: TrackingStore) -> None:
     experiment = store.create_experiment(config=CONFIG)
     trial = store.create_trial(experiment.id, hparams={}, seed=0)
     for number in range(1, 6):
@@ -65,7 +65,7 @@ def test_order_and_retention_follow_what_was_done_first(store: TrackingStore) ->
 
 @pytest.mark.parametrize("hours", [-900, 900])
 def test_a_clock_that_steps_under_a_lease_leaves_one_writer(store: TrackingStore, hours: int) -> None:
-    """The database's own clock steps; one that steps back makes an abandoned lease last longer, and never shorter."""
+    """The database's own clock is set. If it is set back, an abandoned lease lasts longer, and never shorter."""
     number = store.create_experiment(config={}).id
     store.acquire_lease(number, "first", seconds=60)
     database = store._database  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Requests to runners, and logs that are followed."""
+"""Requests to runners, and reading of logs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from det_core.tracking.control import ask, ask_to_kill_trial, log_lines
 
 @pytest.fixture
 def running(store: TrackingStore, trial: Trial) -> int:
-    """An experiment with a runner."""
+    """Return the id of an experiment with a runner."""
     store.acquire_lease(trial.experiment_id, "host:1:1:1", seconds=60)
     store.set_experiment_state(trial.experiment_id, State.ACTIVE)
     return trial.experiment_id
 
 
-def test_a_request_never_replaces_one_that_asks_for_more(store: TrackingStore, running: int) -> None:
-    """R11: a kill was lost to a later pause."""
+def test_a_request_never_replaces_a_stronger_one(store: TrackingStore, running: int) -> None:
+    """A later pause must not replace a kill."""
     for state, becomes in (
         (State.PAUSED, State.PAUSED),
         (State.STOPPING_CANCELED, State.STOPPING_CANCELED),
@@ -35,20 +35,22 @@ def test_a_request_never_replaces_one_that_asks_for_more(store: TrackingStore, r
 
 
 @pytest.mark.parametrize("state", [State.COMPLETED, State.ERROR, State.CANCELED])
-def test_what_has_ended_meanwhile_stays_ended(store: TrackingStore, running: int, trial: Trial, state: State) -> None:
-    """R11: a search that completed between the read and the write became PAUSED, its trial STOPPING_KILLED."""
+def test_a_request_does_not_change_a_final_state(
+    store: TrackingStore, running: int, trial: Trial, state: State
+) -> None:
+    """A search may complete between the reading and the writing of its state."""
     store.set_trial_state(trial.id, state)
     assert not store.request_trial_end(trial.id)
     ended = store.trial(trial.id)
     assert (ended.state, ended.end_time is not None) == (state, True)
-    with pytest.raises(TrackingError, match=f"trial {trial.id} is {state.value} already"):
+    with pytest.raises(TrackingError, match=f"trial {trial.id} is already {state.value}"):
         ask_to_kill_trial(store, trial.id)
     store.set_experiment_state(running, state)
     assert not store.request_experiment_state(running, State.STOPPING_KILLED)
     assert store.experiment(running).state is state
 
 
-def test_what_nobody_runs_is_left_alone(store: TrackingStore, running: int, trial: Trial) -> None:
+def test_requests_without_a_runner_are_rejected(store: TrackingStore, running: int, trial: Trial) -> None:
     store.release_lease(running, "host:1:1:1")
     for call in (lambda: ask(store, running, State.PAUSED), lambda: ask_to_kill_trial(store, trial.id)):
         with pytest.raises(TrackingError, match=f"nothing is running .* det experiment resume {running}"):
@@ -57,18 +59,18 @@ def test_what_nobody_runs_is_left_alone(store: TrackingStore, running: int, tria
 
 
 @pytest.mark.parametrize("asked", [State.STOPPING_CANCELED, State.STOPPING_KILLED])
-def test_an_end_that_was_asked_for_at_the_last_moment_is_no_pause(
+def test_an_end_that_was_requested_at_the_last_moment_is_not_recorded_as_a_pause(
     store: TrackingStore, running: int, asked: State
 ) -> None:
-    """A runner that was leaving for a pause recorded PAUSED over a kill that it had not seen."""
+    """A runner that stops for a pause must not record PAUSED over a kill that it has not seen."""
     ask(store, running, asked)
     store.set_experiment_state(running, State.PAUSED, lease="host:1:1:1")
     experiment = store.experiment(running)
     assert (experiment.state, experiment.end_time is not None) == (State.CANCELED, True)
 
 
-def test_a_request_comes_before_the_lease_or_after_the_state(store: TrackingStore, trial: Trial) -> None:
-    """A request between the lease and the state ACTIVE was overwritten."""
+def test_the_lease_and_the_state_are_set_in_one_transaction(store: TrackingStore, trial: Trial) -> None:
+    """A request that arrives between the lease and the state ACTIVE would be overwritten."""
     number = trial.experiment_id
     store.set_experiment_state(number, State.ERROR, error="x")
     store.acquire_lease(number, "host:1:1:1", seconds=60, state=State.ACTIVE)
@@ -79,7 +81,7 @@ def test_a_request_comes_before_the_lease_or_after_the_state(store: TrackingStor
     assert store.experiment(number).state is State.PAUSED
 
 
-def test_a_script_can_be_asked_while_its_trial_is_active(store: TrackingStore) -> None:
+def test_a_script_can_be_paused_while_its_trial_is_active(store: TrackingStore) -> None:
     experiment = store.create_experiment(config={}, unmanaged=True)
     trial = store.create_trial(experiment.id, hparams={}, seed=0)
     assert not store.request_experiment_state(experiment.id, State.PAUSED)
@@ -91,8 +93,8 @@ def line(trial_id: int, text: str) -> LogLine:
     return LogLine(trial_id=trial_id, run_id=1, rank=0, stdtype="stdout", log=text, time=now())
 
 
-def test_trials_that_printed_nothing_cost_nothing(store: TrackingStore, run: Run) -> None:
-    """R18: each poll asked for the lines of each trial."""
+def test_trials_without_new_lines_are_not_queried(store: TrackingStore, run: Run) -> None:
+    """A poll must not query the lines of every trial."""
     experiment = store.trial(run.trial_id).experiment_id
     for _ in range(20):
         quiet = store.create_trial(experiment, hparams={}, seed=0)
@@ -106,8 +108,8 @@ def test_trials_that_printed_nothing_cost_nothing(store: TrackingStore, run: Run
     assert store.latest_logs(experiment)[quiet.id - 1] == 0
 
 
-def test_one_view_per_transaction(store: TrackingStore, running: int) -> None:
-    """R19: in PostgreSQL each statement of a reader saw another state."""
+def test_a_read_transaction_sees_one_snapshot(store: TrackingStore, running: int) -> None:
+    """In PostgreSQL, each statement of a READ COMMITTED transaction would see another state."""
     with open_store(store.url) as other, store._database.read() as connection:  # type: ignore[attr-defined]
         count = sa.text("SELECT count(*) FROM experiments")
         before = connection.execute(count).scalar_one()
@@ -115,8 +117,8 @@ def test_one_view_per_transaction(store: TrackingStore, running: int) -> None:
         assert connection.execute(count).scalar_one() == before
 
 
-def test_the_reason_of_a_failure_can_hold_anything(store: TrackingStore, running: int) -> None:
-    """R19: NUL in the last line of stderr left the experiment ACTIVE."""
+def test_the_error_of_an_experiment_may_contain_any_text(store: TrackingStore, running: int) -> None:
+    """A NUL in the last line of stderr must not leave the experiment ACTIVE."""
     store.set_experiment_state(running, State.ERROR, error="a\0b \ud800")
     experiment = store.experiment(running)
     assert (experiment.state, experiment.error) == (State.ERROR, "a\N{REPLACEMENT CHARACTER}b ?")

@@ -1,4 +1,4 @@
-"""Curves of metrics: which points are kept, and what is no point."""
+"""Points of the curves of metrics, of which long curves keep only some."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def thinned(curve: list[tuple[int, float]], stride: int) -> list[tuple[int, floa
 def test_the_points_of_long_curves_are_spread_evenly(
     store: TrackingStore, experiment: int, points: int, interval: int
 ) -> None:
-    """A metric of every report, of every seventh, and of none; among reports of another group."""
+    """The metric is in every report, in every seventh, or in none, among reports of another group."""
     reports = {10 * n: {"loss": n / 7} if n % interval == interval - 1 else {"other": 1.0} for n in range(500)}
     trial = trial_with(store, experiment, reports)
     validations = [
@@ -81,7 +81,7 @@ def test_the_points_of_long_curves_are_spread_evenly(
 
 
 @pytest.mark.parametrize("points", [5, 1000], ids=["sampled", "whole"])
-def test_what_is_no_finite_number_is_no_point(store: TrackingStore, experiment: int, points: int) -> None:
+def test_values_that_are_not_finite_numbers_are_omitted(store: TrackingStore, experiment: int, points: int) -> None:
     values = {step: NO_POINTS[step % len(NO_POINTS)] if step % 2 else step for step in range(44)}
     trial = trial_with(store, experiment, losses(values))
     every = [(step, float(step)) for step in range(0, 44, 2)]
@@ -99,10 +99,10 @@ def test_the_last_point_is_the_last_one_with_the_metric(store: TrackingStore, ex
 
 
 @pytest.mark.parametrize("name", ["loss", "val/loss", 'a."b\\c', "é", "$", "loss'"])
-def test_the_curves_of_many_trials(
+def test_curves_of_many_trials_are_returned_in_the_requested_order(
     store: TrackingStore, experiment: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Short, long and empty ones, without the metric or the group, in several queries, in the order asked for."""
+    """Curves may be short, long or empty, or lack the metric or the group, and take several queries."""
     monkeypatch.setattr(_curves, "_AT_ONCE", 3)
     elsewhere = trial_with(store, store.create_experiment(config={}).id, {1: {name: 5}})
     steps = {
@@ -124,7 +124,7 @@ def test_the_curves_of_many_trials(
         assert curves[trial] == (thinned(every, -(-(size - 1) // 10)) if size > 10 else every)
 
 
-def test_metrics_that_a_new_run_archived_are_no_points(store: TrackingStore, experiment: int) -> None:
+def test_archived_metrics_are_omitted(store: TrackingStore, experiment: int) -> None:
     trial = trial_with(store, experiment, losses(dict.fromkeys(range(1, 51), 1.0)))
     run = store.start_run(trial, allocation_id="b").run_id
     assert store.curves([trial], "loss", group="training", points=5) == {trial: []}
@@ -133,11 +133,11 @@ def test_metrics_that_a_new_run_archived_are_no_points(store: TrackingStore, exp
     assert store.curves([trial], "loss", group="training", points=5) == {trial: [(7, 2.0)]}
 
 
-def test_unknown_trials_and_bad_counts_are_refused(store: TrackingStore, experiment: int) -> None:
+def test_unknown_trials_and_invalid_counts_are_rejected(store: TrackingStore, experiment: int) -> None:
     trial = trial_with(store, experiment, losses({1: 1.0}))
     with pytest.raises(RecordNotFound, match=f"there is no trial {trial + 1} in"):
         store.curves([trial, trial + 1], "loss", group="training")
-    with pytest.raises(ValueError, match="a curve of 0 points; expected at least 1"):
+    with pytest.raises(ValueError, match="points is 0; expected at least 1"):
         store.curves([trial], "loss", group="training", points=0)
     assert store.curves([], "loss", group="training") == {}
 

@@ -1,4 +1,4 @@
-"""The database itself: where it may be, what is wrong with it, how it is upgraded."""
+"""Location, damage, locks and upgrades of the database."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_relative_urls_become_absolute(tmp_path: Path, monkeypatch: pytest.Monke
         assert store.url == f"sqlite:///{tmp_path}/det.db"
 
 
-def test_importing_is_cheap() -> None:
+def test_importing_the_package_imports_no_database_library() -> None:
     heavy = {"sqlalchemy", "sqlite3", "platformdirs"}
     code = f"import sys, det_core.tracking; print({heavy} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
@@ -69,11 +69,11 @@ def test_importing_is_cheap() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("det.db", "'det.db' is no database URL. Accepted: sqlite:////absolute/path/det.db, or postgresql://"),
+        ("det.db", "'det.db' is not a database URL. Accepted: sqlite:////absolute/path/det.db, or postgresql://"),
         ("http://master:8080", "comes with a later release. Until then: sqlite:"),
-        ("mysql://x/y", "'mysql' is no database that det can write. Accepted: sqlite:"),
-        ("sqlite://", "the record needs a file"),
-        ("sqlite:///:memory:", "the record needs a file"),
+        ("mysql://x/y", "'mysql' is not a supported database. Accepted: sqlite:"),
+        ("sqlite://", "the tracking store needs a file"),
+        ("sqlite:///:memory:", "the tracking store needs a file"),
         ("sqlite:////proc/version/det.db", "/proc/version/det.db cannot be created: Not a directory"),
         ("sqlite:////nowhere/det.db", "cannot be created: No such file or directory. Give a directory that exists"),
         ("sqlite:////proc/det.db", "cannot be created"),
@@ -84,12 +84,12 @@ def test_importing_is_cheap() -> None:
         ),
     ],
 )
-def test_urls_that_cannot_be_opened(url: str, message: str) -> None:
+def test_an_unusable_url_raises_an_error(url: str, message: str) -> None:
     with pytest.raises(TrackingError, match=message):
         open_store(url, wait=0.2)
 
 
-def test_a_home_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impossible_home_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("DET_HOME", str(tmp_path / "file" / "home"))
     with pytest.raises(TrackingError, match=r"home cannot be created: Not a directory\. Set DET_HOME"):
@@ -97,9 +97,9 @@ def test_a_home_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("content", [b"these are no pages" * 999, os.urandom(8192)], ids=["text", "random"])
-def test_a_file_that_is_no_database_is_left_alone(file: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_not_changed(file: Path, content: bytes) -> None:
     file.write_bytes(content)
-    with pytest.raises(StoreCorrupt, match=f"{file} is damaged, or no database. Nothing was changed: move it"):
+    with pytest.raises(StoreCorrupt, match=f"{file} is damaged or is not a database. Nothing was changed: move it"):
         opened(file)
     assert file.read_bytes() == content
 
@@ -117,14 +117,14 @@ def fill(file: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.9])
-def test_a_truncated_database(file: Path, keep: float) -> None:
+def test_a_truncated_database_raises_an_error(file: Path, keep: float) -> None:
     fill(file)
     os.truncate(file, int(file.stat().st_size * keep))
     with pytest.raises(StoreCorrupt, match="is damaged"), opened(file) as store:
         list(store.metrics(1))
 
 
-def test_damage_that_is_met_later(file: Path) -> None:
+def test_damage_is_found_when_it_is_read(file: Path) -> None:
     fill(file)
     size = file.stat().st_size
     with file.open("r+b") as pages:
@@ -134,13 +134,13 @@ def test_damage_that_is_met_later(file: Path) -> None:
         list(store.metrics(1))
 
 
-def test_a_locked_database(file: Path) -> None:
+def test_a_locked_database_blocks_writers_but_not_readers(file: Path) -> None:
     with opened(file, wait=0.2) as store:
         locker = sqlite3.connect(file, isolation_level=None)
         locker.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreBusy, match=f"{file} was locked by another process for 0.2 s. `fuser"):
             store.create_experiment(config={})
-        assert store.experiments() == []  # readers are not kept out
+        assert store.experiments() == []  # readers are not blocked
         locker.execute("ROLLBACK")
         locker.close()
         store.create_experiment(config={})
@@ -148,7 +148,7 @@ def test_a_locked_database(file: Path) -> None:
 
 @contextmanager
 def another_that_switches(file: Path) -> Iterator[sqlite3.Connection]:
-    """Holds the lock of a process that makes a new file one in WAL mode."""
+    """Hold the lock of a process that switches a new file to WAL mode."""
     with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as locker:
         locker.execute("BEGIN IMMEDIATE")
         yield locker
@@ -163,21 +163,21 @@ def test_a_new_database_that_another_process_creates_is_waited_for(file: Path) -
         timer.join()
 
 
-def test_a_new_database_that_stays_locked(file: Path) -> None:
+def test_a_new_database_that_stays_locked_raises_an_error(file: Path) -> None:
     with another_that_switches(file), pytest.raises(StoreBusy, match=f"{file} was locked by another process for 0.2 s"):
         opened(file, wait=0.2)
 
 
-def test_a_full_disk(file: Path) -> None:
+def test_a_full_disk_raises_an_error(file: Path) -> None:
     with opened(file) as store:
         database = store._database  # type: ignore[attr-defined]
         sa.event.listen(database._readers, "begin", lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1"))
-        with pytest.raises(TrackingError, match="is on a full disk: make room"):
+        with pytest.raises(TrackingError, match="is on a full disk: free space"):
             store.create_experiment(config={"x": "y" * 1_000_000})
         assert store.experiments() == []
 
 
-def test_a_read_only_database(file: Path) -> None:
+def test_a_read_only_database_raises_an_error(file: Path) -> None:
     with opened(file) as store:
         database = store._database  # type: ignore[attr-defined]
         sa.event.listen(database._readers, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = 1"))
@@ -216,14 +216,14 @@ def test_network_file_systems_are_refused(path: str, kind: str | None) -> None:
         _sqlite.refuse_network(Path(path), MOUNTS)
 
 
-def test_open_store_looks_at_the_mounts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_store_checks_the_mounts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_sqlite, "_mounts", lambda: "22 1 0:1 / / rw - nfs server:/ rw")
     with pytest.raises(StoreUnsuitable, match="nfs"):
         opened(file)
     assert not file.exists()
 
 
-def test_a_newer_release_is_named(store: TrackingStore, url: str) -> None:
+def test_the_error_names_the_newer_release_to_install(store: TrackingStore, url: str) -> None:
     database = store._database  # type: ignore[attr-defined]
     with database.write() as connection:
         connection.execute(_schema.schema.update().values(version=99, release="7.1.0"))
@@ -231,7 +231,7 @@ def test_a_newer_release_is_named(store: TrackingStore, url: str) -> None:
         open_store(url)
 
 
-def test_an_older_database_is_brought_up_once(store: TrackingStore, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_database_is_upgraded_once(store: TrackingStore, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def step(statement: str) -> Callable[[sa.Connection], None]:
         return lambda connection: connection.execute(sa.text(statement)) and None
 
@@ -247,11 +247,11 @@ def test_an_older_database_is_brought_up_once(store: TrackingStore, url: str, mo
     with pytest.raises(TrackingError, match="syntax"):
         open_store(url)
     with store._database.read() as connection:  # type: ignore[attr-defined]
-        assert connection.execute(sa.text("SELECT x FROM one")).all() == [(1,)]  # all of them or none
+        assert connection.execute(sa.text("SELECT x FROM one")).all() == [(1,)]  # all migrations take effect, or none
 
 
 @pytest.mark.integration
-def test_a_locked_row_in_postgresql(server: PostgreSQL) -> None:
+def test_a_locked_row_in_postgresql_raises_an_error(server: PostgreSQL) -> None:
     import psycopg
 
     url = server.create_database()

@@ -1,4 +1,4 @@
-"""What people say of an experiment, finding it by that, and forgetting it."""
+"""Editing, searching and deletion of experiments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from det_core.interfaces.tracking import CheckpointState, LogLine, MetricsReport
 from det_core.tracking import _deletion
 
 
-def test_edit(store: TrackingStore) -> None:
+def test_an_experiment_is_edited(store: TrackingStore) -> None:
     created = store.create_experiment(config={"name": "first", "labels": ["a"]})
     assert store.edit_experiment(created.id) == created
     edited = store.edit_experiment(
@@ -72,25 +72,27 @@ def several(store: TrackingStore) -> None:
     ],
 )
 @pytest.mark.usefixtures("several")
-def test_find(store: TrackingStore, options: dict[str, Any], expected: list[int]) -> None:
+def test_experiments_are_filtered_and_sorted(
+    store: TrackingStore, options: dict[str, Any], expected: list[int]
+) -> None:
     assert [found.id for found in store.experiments(**options)] == expected
 
 
 @pytest.mark.usefixtures("several")
-def test_find_by_label(store: TrackingStore) -> None:
+def test_experiments_are_found_by_label(store: TrackingStore) -> None:
     for label in [*LABELS, "lain", "te", "", "PLAIN", "b"]:
         expected = [found.id for found in store.experiments() if label in found.labels]
         assert [found.id for found in store.experiments(label=label)] == expected, label
     assert [found.id for found in store.experiments(label=LABELS[2])] == [2, 1]
 
 
-def test_an_unknown_order(store: TrackingStore) -> None:
+def test_an_unknown_order_is_rejected(store: TrackingStore) -> None:
     with pytest.raises(ValueError, match="'color'; expected id, start_time"):
         store.experiments(order="color")
 
 
 def fill(store: TrackingStore, run: Run, reports: int = 3) -> None:
-    """Something in every table."""
+    """Add rows of a run to every table."""
     trial = run.trial_id
     one = {"trial_id": trial, "run_id": run.run_id}
     store.report_metrics(
@@ -102,7 +104,9 @@ def fill(store: TrackingStore, run: Run, reports: int = 3) -> None:
     store.add_trial_source(trial, run.run_id, f"c{trial}")
 
 
-def test_delete(store: TrackingStore, trial: Trial, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_experiment_leaves_no_rows(
+    store: TrackingStore, trial: Trial, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_deletion, "_PIECE", 2)
     kept = store.create_trial(store.create_experiment(config={"name": "kept"}).id, hparams={}, seed=1)
     fill(store, run)
@@ -119,5 +123,5 @@ def test_delete(store: TrackingStore, trial: Trial, run: Run, monkeypatch: pytes
         with pytest.raises(RecordNotFound):
             lost()
     again = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1)
-    assert again.id > kept.id  # ids are never used twice
+    assert again.id > kept.id  # ids are never reused
     assert list(store.metrics(again.id)) == []

@@ -1,3 +1,5 @@
+"""Experiments and their leases in the tracking store."""
+
 from __future__ import annotations
 
 import math
@@ -35,13 +37,13 @@ def test_config_keeps_infinities_and_their_names_apart(store: TrackingStore) -> 
     assert math.isnan(back["nan"])
 
 
-def test_a_config_that_is_no_json_names_the_key(store: TrackingStore) -> None:
-    with pytest.raises(TypeError, match=r"'data.path\[1\]' is a pathlib.*only numbers"):
+def test_the_error_names_the_config_key_that_is_not_json_compatible(store: TrackingStore) -> None:
+    with pytest.raises(TypeError, match=r"'data.path\[1\]' is a pathlib.*expected numbers"):
         store.create_experiment(config={"data": {"path": ["x", __import__("pathlib").Path("y")]}})
     assert store.experiments() == []
 
 
-def test_an_existing_external_id_is_returned_as_it_is(store: TrackingStore) -> None:
+def test_an_experiment_with_an_existing_external_id_is_returned_unchanged(store: TrackingStore) -> None:
     first = store.create_experiment(config={"name": "one"}, external_id="x")
     assert store.create_experiment(config={"name": "two"}, external_id="x") == first
     assert store.create_experiment(config={}).id != store.create_experiment(config={}).id
@@ -67,7 +69,7 @@ def test_final_states_set_the_end_and_others_clear_it(store: TrackingStore) -> N
     assert (active.state, active.error, active.end_time, active.progress) == (State.ACTIVE, None, None, 0.25)
 
 
-def test_one_runner_at_a_time(store: TrackingStore) -> None:
+def test_only_one_runner_holds_the_lease(store: TrackingStore) -> None:
     number = store.create_experiment(config={}).id
     with open_store(store.url) as other:
         store.acquire_lease(number, "host:1", seconds=60)
@@ -82,7 +84,7 @@ def test_one_runner_at_a_time(store: TrackingStore) -> None:
         other.acquire_lease(number, "host:2", seconds=60)
 
 
-def test_a_runner_that_was_taken_over_writes_nothing(store: TrackingStore) -> None:
+def test_a_runner_that_lost_its_lease_cannot_write(store: TrackingStore) -> None:
     number = store.create_experiment(config={}).id
     store.acquire_lease(number, "old", seconds=0.05)
     trial = store.create_trial(number, hparams={}, seed=0, lease="old")
@@ -107,7 +109,7 @@ def test_a_runner_that_was_taken_over_writes_nothing(store: TrackingStore) -> No
 
 
 def test_a_lease_that_another_runner_had_meanwhile_is_not_renewed(store: TrackingStore) -> None:
-    """A runner that was asleep took the experiment back from one that had run it to its end."""
+    """A runner that was suspended must not take the experiment back from one that has run it to its end."""
     number = store.create_experiment(config={}).id
     store.acquire_lease(number, "asleep", seconds=-1)
     store.renew_lease(number, "asleep", seconds=-1)  # nobody has taken it yet
@@ -119,7 +121,7 @@ def test_a_lease_that_another_runner_had_meanwhile_is_not_renewed(store: Trackin
     assert store.lease_holder(number) is None
 
 
-def test_unknown_experiments(store: TrackingStore) -> None:
+def test_unknown_experiments_raise_an_error(store: TrackingStore) -> None:
     calls = (
         lambda: store.experiment(9),
         lambda: store.model_definition(9),
@@ -139,8 +141,8 @@ def test_unknown_experiments(store: TrackingStore) -> None:
             call()
 
 
-def test_listed_experiments_are_like_single_ones(store: TrackingStore) -> None:
-    """Their configs are decoded when somebody looks into them."""
+def test_listed_experiments_equal_single_ones(store: TrackingStore) -> None:
+    """The configs of listed experiments are decoded on first access."""
     single = [store.create_experiment(config=config) for config in ({"a": {"b": [1, None]}}, {})]
     listed = store.experiments(reverse=True)
     assert listed == single

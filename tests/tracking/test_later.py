@@ -1,4 +1,4 @@
-"""Records that are opened when somebody needs them."""
+"""Tracking stores that are opened on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_later, open_store
 
 
-def test_the_same_record(store: TrackingStore) -> None:
+def test_the_proxy_opens_the_same_store(store: TrackingStore) -> None:
     experiment = store.create_experiment(config={})
     later = open_later(store.url)
     assert later.url == store.url
@@ -19,16 +19,16 @@ def test_the_same_record(store: TrackingStore) -> None:
     later.close()
 
 
-def test_closing_what_was_never_needed(tmp_path: Path) -> None:
+def test_closing_an_unused_store_creates_nothing(tmp_path: Path) -> None:
     open_later(f"sqlite:///{tmp_path}/det.db").close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_of_another_host(tmp_path: Path) -> None:
+def test_a_file_of_another_host_raises_an_error(tmp_path: Path) -> None:
     later = open_later(f"sqlite:///{tmp_path}/det.db")
-    with pytest.raises(StoreUnsuitable, match=r"let the chief \(rank 0\) report"):
+    with pytest.raises(StoreUnsuitable, match=r"report on the chief \(rank 0\) only"):
         later.experiments()
     assert list(tmp_path.iterdir()) == []
     open_store(later.url).close()
-    assert later.experiments() == []  # it has come
+    assert later.experiments() == []  # the file exists now
     later.close()

@@ -1,3 +1,5 @@
+"""Reports of metrics in the tracking store."""
+
 from __future__ import annotations
 
 import math
@@ -15,14 +17,14 @@ from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, Tria
 Report = Callable[..., MetricsReport]
 NAN, INF = math.nan, math.inf
 
-UNITED: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
-    ("keys are united", [{"a": 1}, {"b": 2}], {"a": 1, "b": 2}),
-    ("an equal value is fine", [{"a": 1.5}, {"a": 1.5, "b": 2}], {"a": 1.5, "b": 2}),
+MERGED: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
+    ("keys are merged", [{"a": 1}, {"b": 2}], {"a": 1, "b": 2}),
+    ("equal values are allowed", [{"a": 1.5}, {"a": 1.5, "b": 2}], {"a": 1.5, "b": 2}),
     ("an int equals its float", [{"a": 1}, {"a": 1.0}], {"a": 1.0}),
     ("lists are compared as a whole", [{"a": [1, [2]]}, {"a": (1, [2])}], {"a": [1, [2]]}),
     ("NaN equals NaN", [{"a": "NaN", "b": [NAN]}, {"b": [NAN]}], {"a": "NaN", "b": ["NaN"]}),
     ("None is a value", [{"a": None}, {"b": None}], {"a": None, "b": None}),
-    ("any mapping will do", [MappingProxyType({"a": MappingProxyType({"x": 1})}), {}], {"a": {"x": 1}}),
+    ("any mapping is allowed", [MappingProxyType({"a": MappingProxyType({"x": 1})}), {}], {"a": {"x": 1}}),
 ]
 CONFLICTS: list[tuple[str, list[dict[str, Any]], str]] = [
     ("another value", [{"a": 1.5}, {"a": 1.25}], "metric 'a' was reported as 1.5, and now as 1.25"),
@@ -34,7 +36,7 @@ CONFLICTS: list[tuple[str, list[dict[str, Any]], str]] = [
 
 
 def wire(value: Any) -> Any:
-    """NaN by its name, so that it can be compared."""
+    """Return the value with NaN replaced by its name, so that it can be compared."""
     if isinstance(value, dict):
         return {key: wire(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -48,8 +50,8 @@ def send(store: TrackingStore, reports: list[MetricsReport], together: bool) -> 
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one batch", "two batches"])
-@pytest.mark.parametrize(("parts", "expected"), [row[1:] for row in UNITED], ids=[row[0] for row in UNITED])
-def test_reports_of_one_step_are_united(
+@pytest.mark.parametrize(("parts", "expected"), [row[1:] for row in MERGED], ids=[row[0] for row in MERGED])
+def test_reports_of_one_step_are_merged(
     store: TrackingStore, report: Report, parts: list[Any], expected: Any, together: bool
 ) -> None:
     send(store, [replace(report(5), metrics=part) for part in parts], together)
@@ -59,7 +61,7 @@ def test_reports_of_one_step_are_united(
 
 @pytest.mark.parametrize("together", [True, False], ids=["one batch", "two batches"])
 @pytest.mark.parametrize(("parts", "message"), [row[1:] for row in CONFLICTS], ids=[row[0] for row in CONFLICTS])
-def test_contradictions_are_refused_as_a_whole(
+def test_a_batch_with_a_contradiction_is_rejected_as_a_whole(
     store: TrackingStore, report: Report, parts: list[Any], message: str, together: bool
 ) -> None:
     first, second = (replace(report(5), metrics=part) for part in parts)
@@ -71,7 +73,7 @@ def test_contradictions_are_refused_as_a_whole(
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one batch", "two batches"])
-def test_batch_metrics_come_once(store: TrackingStore, report: Report, together: bool) -> None:
+def test_batch_metrics_can_be_reported_once(store: TrackingStore, report: Report, together: bool) -> None:
     batches = [{"loss": 1.0}, {"loss": NAN}]
     send(store, [report(5, a=1), report(5, batches=batches, b=2)], together)
     (found,) = store.metrics(report(5).trial_id)
@@ -87,13 +89,13 @@ def test_batch_metrics_come_once(store: TrackingStore, report: Report, together:
         ({"group": "a.b"}, ValueError, "group 'a.b' must be a name"),
         ({"metrics": {"epoch": "1"}}, ValueError, "'epoch' must be a number, not '1'"),
         ({"metrics": {"epochs": True}}, ValueError, "'epochs' must be a number"),
-        ({"metrics": {"loss": {"a": {1}}}}, TypeError, r"'loss.a' is a builtins.set; only numbers"),
+        ({"metrics": {"loss": {"a": {1}}}}, TypeError, r"'loss.a' is a builtins.set; expected numbers"),
         ({"metrics": {"loss": 1j}}, TypeError, "'loss' is a builtins.complex"),
-        ({"metrics": {1: 1.0}}, TypeError, "metric 1 must be named by a string"),
+        ({"metrics": {1: 1.0}}, TypeError, "the name of metric 1 must be a string"),
         ({"batch_metrics": [{"loss": b"x"}]}, TypeError, r"'\[0\].loss' is a builtins.bytes"),
     ],
 )
-def test_what_no_report_may_hold(
+def test_invalid_reports_are_rejected(
     store: TrackingStore, report: Report, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -101,7 +103,7 @@ def test_what_no_report_may_hold(
     assert list(store.metrics(report(1).trial_id)) == []
 
 
-def test_numbers_that_json_lacks_come_back(store: TrackingStore, report: Report) -> None:
+def test_non_finite_numbers_are_read_back_unchanged(store: TrackingStore, report: Report) -> None:
     values = {"n": NAN, "p": INF, "m": -INF, "deep": {"x": [1.0, INF]}, "zero": -0.0, "tiny": 5e-324, "text": "nan"}
     store.report_metrics([report(1, **values)])
     (found,) = store.metrics(report(1).trial_id)
@@ -116,7 +118,7 @@ def test_times_are_kept_to_the_microsecond(store: TrackingStore, report: Report)
     assert second.time is not None
 
 
-def test_by_step_then_group_through_many_pages(store: TrackingStore, report: Report) -> None:
+def test_many_pages_of_metrics_are_sorted_by_step_and_group(store: TrackingStore, report: Report) -> None:
     reports = [report(step, group, x=step) for step in range(1500) for group in ("validation", "training")]
     store.report_metrics(reports[1000:])
     store.report_metrics(reports[:1000])
@@ -143,7 +145,7 @@ def complete(store: TrackingStore, run: Run, step: int | None) -> None:
 @pytest.mark.parametrize(
     ("checkpoints", "kept"), [([], 0), ([20], 20), ([10, 20], 20), ([None], 30)], ids=["none", "one", "two", "unknown"]
 )
-def test_a_new_run_archives_what_its_checkpoint_does_not_hold(
+def test_a_new_run_archives_the_metrics_after_its_checkpoint(
     store: TrackingStore, run: Run, report: Report, checkpoints: list[int | None], kept: int
 ) -> None:
     store.report_metrics([report(step, group, x=1) for step in (10, 20, 30) for group in ("training", "validation")])
@@ -157,7 +159,9 @@ def test_a_new_run_archives_what_its_checkpoint_does_not_hold(
     }
 
 
-def test_a_report_of_a_newer_run_archives_what_it_replaces(store: TrackingStore, run: Run, report: Report) -> None:
+def test_a_report_of_a_newer_run_archives_later_metrics_of_older_runs(
+    store: TrackingStore, run: Run, report: Report
+) -> None:
     groups = ("training", "validation")
     store.report_metrics([report(step, group, x=1) for step in (10, 20, 30) for group in groups])
     complete(store, run, 30)
@@ -169,7 +173,9 @@ def test_a_report_of_a_newer_run_archives_what_it_replaces(store: TrackingStore,
     assert gone == [(20, "training"), (30, "training"), (30, "validation")]
 
 
-def test_the_best_validation(store: TrackingStore, trial: Trial, report: Report) -> None:
+def test_the_best_validation_is_a_finite_number_of_any_trial(
+    store: TrackingStore, trial: Trial, report: Report
+) -> None:
     name = 'a."b\\c'
     other = store.create_trial(trial.experiment_id, hparams={}, seed=0)
     store.start_run(other.id, allocation_id="a")

@@ -1,4 +1,4 @@
-"""Databases that older releases wrote. ``version_1/*.sql`` are dumps of what version 1 itself made."""
+"""Databases that older releases wrote. The files ``version_1/*.sql`` are dumps of databases of version 1."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _quick_records() -> None:
 
 @pytest.fixture
 def old(url: str) -> str:
-    """The URL of a database as version 1 left it."""
+    """Return the URL of a database of version 1."""
     parsed = sa.make_url(url)
     script = (Path(__file__).parent / "version_1" / f"{parsed.get_backend_name()}.sql").read_text()
     if parsed.get_backend_name() == "sqlite":
@@ -37,7 +37,7 @@ def old(url: str) -> str:
     return url
 
 
-def test_nothing_of_version_1_is_lost(old: str) -> None:
+def test_all_data_of_version_1_are_kept(old: str) -> None:
     with open_store(old) as store:
         (experiment,) = store.experiments()
         (trial,) = store.trials(experiment.id)
@@ -50,7 +50,7 @@ def test_nothing_of_version_1_is_lost(old: str) -> None:
         assert [line.log for line in store.logs(trial.id)] == ["hello"]
 
 
-def test_what_version_2_adds_is_there(old: str) -> None:
+def test_additions_of_version_2_are_usable(old: str) -> None:
     with open_store(old) as store:
         assert store.trial(1).metadata == {}
         assert store.searcher_operation(1) is None
@@ -63,7 +63,7 @@ def test_what_version_2_adds_is_there(old: str) -> None:
 
 
 def shape(store: TrackingStore) -> dict[str, Any]:
-    """The tables as the database sees them."""
+    """Return the columns, indexes and keys of all tables, as the database reports them."""
     with store._database.read() as connection:  # type: ignore[attr-defined]
         inspector = sa.inspect(connection)
         return {
@@ -77,7 +77,7 @@ def shape(store: TrackingStore) -> dict[str, Any]:
         }
 
 
-def test_an_upgraded_database_is_like_a_new_one(old: str) -> None:
+def test_an_upgraded_database_has_the_same_tables_as_a_new_one(old: str) -> None:
     with open_store(old) as upgraded:
         found = shape(upgraded)
         with upgraded._database.write() as connection:  # type: ignore[attr-defined]
@@ -88,9 +88,9 @@ def test_an_upgraded_database_is_like_a_new_one(old: str) -> None:
 
 
 def test_the_best_values_of_an_upgraded_database_are_read_from_their_index(old: str) -> None:
-    """R12: to SQLite, an index of rows where `archived = false` is none of rows where `archived = 0`."""
+    """SQLite does not use an index with the condition `archived = false` for a query with `archived = 0`."""
     if not old.startswith("sqlite"):
-        pytest.skip("PostgreSQL knows that they are the same, and reads a table of one row without an index")
+        pytest.skip("PostgreSQL equates the conditions, and reads a table of one row without an index")
     with open_store(old) as store, store._database.read() as connection:  # type: ignore[attr-defined]
         query = best_of_trials(1, smaller_is_better=True).compile(connection, compile_kwargs={"literal_binds": True})
         plan = [row[-1] for row in connection.execute(sa.text(f"EXPLAIN QUERY PLAN {query}"))]

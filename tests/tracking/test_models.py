@@ -1,3 +1,5 @@
+"""Model registry in the tracking store."""
+
 from __future__ import annotations
 
 import threading
@@ -14,7 +16,7 @@ Complete = Callable[..., str]
 
 @pytest.fixture
 def complete(store: TrackingStore, run: Run) -> Complete:
-    """Completes a checkpoint of the first run: ``complete("c", 100)``."""
+    """Return a function that completes a checkpoint of the first run, as in ``complete("c", 100)``."""
 
     def new(uuid: str, step: int = 100) -> str:
         store.begin_checkpoint(uuid, trial_id=run.trial_id, run_id=1, storage={})
@@ -24,7 +26,7 @@ def complete(store: TrackingStore, run: Run) -> Complete:
     return new
 
 
-def test_the_life_of_a_model(store: TrackingStore, complete: Complete) -> None:
+def test_a_model_is_created_edited_and_deleted(store: TrackingStore, complete: Complete) -> None:
     made = store.create_model("digits", description="0 to 9", metadata={"é": [None]}, labels=["x"], owner="ada")
     assert (made.versions, made.archived, made.metadata) == (0, False, {"é": [None]})
     assert made.creation_time == made.last_updated_time
@@ -45,7 +47,7 @@ def test_the_life_of_a_model(store: TrackingStore, complete: Complete) -> None:
 
 def test_names_are_unique_and_fit_a_url(store: TrackingStore) -> None:
     store.create_model("a b")
-    with pytest.raises(RecordExists, match="there is a model 'a b' already"):
+    with pytest.raises(RecordExists, match="model 'a b' already exists"):
         store.create_model("a b")
     for wrong in ("", " ", "12", "a/b", "a\\b", " a"):
         with pytest.raises(ValueError, match="cannot have the name"):
@@ -91,7 +93,7 @@ def test_metadata_is_edited_key_by_key(store: TrackingStore, complete: Complete)
         store.edit_checkpoint_metadata("c", add={"x": object()})
 
 
-def test_nothing_is_lost_when_two_add_metadata_at_once(store: TrackingStore, complete: Complete) -> None:
+def test_concurrent_edits_of_metadata_are_all_kept(store: TrackingStore, complete: Complete) -> None:
     complete("c")
     store.create_model("m")
 
@@ -109,7 +111,7 @@ def test_nothing_is_lost_when_two_add_metadata_at_once(store: TrackingStore, com
     assert [version.version for version in store.model_versions("m")] == list(range(1, 11))
 
 
-def test_numbers_of_versions_are_never_given_twice(store: TrackingStore, complete: Complete) -> None:
+def test_version_numbers_are_never_reused(store: TrackingStore, complete: Complete) -> None:
     store.create_model("m")
     for uuid in "ab":
         store.add_model_version("m", complete(uuid))
@@ -122,12 +124,12 @@ def test_numbers_of_versions_are_never_given_twice(store: TrackingStore, complet
             ask("m", 2)
 
 
-def test_only_whole_checkpoints_become_versions(store: TrackingStore, run: Run, complete: Complete) -> None:
+def test_only_completed_checkpoints_become_versions(store: TrackingStore, run: Run, complete: Complete) -> None:
     store.create_model("m")
     with pytest.raises(RecordNotFound, match="there is no checkpoint z"):
         store.add_model_version("m", "z")
     store.begin_checkpoint("active", trial_id=run.trial_id, run_id=1, storage={})
-    with pytest.raises(TrackingError, match="active is ACTIVE, and only COMPLETED"):
+    with pytest.raises(TrackingError, match="active is ACTIVE, but only COMPLETED"):
         store.add_model_version("m", "active")
     store.edit_model("m", archived=True)
     with pytest.raises(TrackingError, match="det model unarchive m"):
@@ -135,7 +137,7 @@ def test_only_whole_checkpoints_become_versions(store: TrackingStore, run: Run, 
     assert store.model_versions("m") == []
 
 
-def test_a_checkpoint_of_a_model_is_not_deleted(store: TrackingStore, run: Run, complete: Complete) -> None:
+def test_a_checkpoint_of_a_model_cannot_be_deleted(store: TrackingStore, run: Run, complete: Complete) -> None:
     store.create_model("m")
     store.add_model_version("m", complete("c"))
     complete("other")
@@ -153,7 +155,9 @@ def test_a_checkpoint_of_a_model_is_not_deleted(store: TrackingStore, run: Run, 
         store.registered_checkpoints(99)
 
 
-def test_validations_at_checkpoints(store: TrackingStore, run: Run, complete: Complete) -> None:
+def test_checkpoint_validations_have_the_step_of_the_checkpoint(
+    store: TrackingStore, run: Run, complete: Complete
+) -> None:
     for uuid, step in (("a", 100), ("b", 200), ("c", 300)):
         complete(uuid, step)
     for step, group in ((100, "validation"), (150, "validation"), (200, "training"), (300, "validation")):

@@ -74,7 +74,7 @@ def test_postgresql_that_is_restarted_is_waited_for(unsteady: PostgreSQL) -> Non
 
 
 @pytest.mark.integration
-def test_a_record_is_opened_while_postgresql_starts(unsteady: PostgreSQL) -> None:
+def test_a_store_is_opened_while_postgresql_starts(unsteady: PostgreSQL) -> None:
     url = unsteady.create_database()
     unsteady.stop()
     opened = in_background(lambda: open_store(url))
@@ -101,7 +101,7 @@ def test_a_transaction_in_which_postgresql_stops_is_repeated(unsteady: PostgreSQ
 
 
 @pytest.mark.integration
-def test_a_reader_of_pages_goes_on_after_a_restart(unsteady: PostgreSQL) -> None:
+def test_a_reader_of_pages_continues_after_a_restart(unsteady: PostgreSQL) -> None:
     with open_store(unsteady.create_database()) as store:
         trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
         store.start_run(trial.id, allocation_id="a")
@@ -142,7 +142,7 @@ class Cutting:
             while data := client.recv(65536):
                 if self.cuts and b"COMMIT" in data:
                     self.cuts -= 1
-                    client.shutdown(socket.SHUT_RDWR)  # the server's answer goes nowhere
+                    client.shutdown(socket.SHUT_RDWR)  # the server's response is lost
                 server.sendall(data)
 
     def _pass_on(self, server: socket.socket, client: socket.socket) -> None:
@@ -167,7 +167,7 @@ def test_what_was_committed_before_the_answer_was_lost_is_not_written_twice(
             store.start_run(trial.id, allocation_id="a")
             for report in (metrics(trial.id, 1), metrics(trial.id, 2)):
                 between.cuts = 1
-                store.report_metrics([report])  # batch metrics may not come twice
+                store.report_metrics([report])  # batch metrics must not be reported twice
             between.cuts = 1
             assert store.count_restart(trial.id) == 1
             assert store.trial(trial.id).restarts == 1
@@ -205,9 +205,7 @@ def test_an_outage_has_one_time_limit_for_all_calls(unsteady: PostgreSQL) -> Non
         (("postgres@/", "postgres@nowhere.invalid/"), "nowhere.invalid"),
     ],
 )
-def test_what_time_does_not_cure_is_reported_at_once(
-    unsteady: PostgreSQL, change: tuple[str, str], message: str
-) -> None:
+def test_permanent_errors_are_reported_at_once(unsteady: PostgreSQL, change: tuple[str, str], message: str) -> None:
     url = re.sub(r"\?.*", "", unsteady.create_database()) if "invalid" in change[1] else unsteady.create_database()
     with pytest.raises(TrackingError, match=message) as caught:
         open_store(url.replace(*change))
@@ -226,7 +224,7 @@ def test_sqlite_has_one_time_limit_for_all_calls(tmp_path: Path) -> None:
         store.create_experiment(config={})
 
 
-def test_sqlite_that_is_unlocked_in_time(tmp_path: Path) -> None:
+def test_a_write_succeeds_if_sqlite_is_unlocked_in_time(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/det.db") as store:
         locker = sqlite3.connect(tmp_path / "det.db", isolation_level=None, check_same_thread=False)
         locker.execute("BEGIN IMMEDIATE")
@@ -250,9 +248,7 @@ def test_an_outage_that_lasts_is_reported_once(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.WARNING):
         assert outage.retry(call) == "done"
     (record,) = caplog.records
-    assert re.fullmatch(
-        r"the database is unavailable; trying again for [45]\d(\.\d+)? s: no answer", record.getMessage()
-    )
+    assert re.fullmatch(r"the database is unavailable, will retry for [45]\d(\.\d+)? s: no answer", record.getMessage())
     assert outage._since is None
 
 

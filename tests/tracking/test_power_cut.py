@@ -1,7 +1,8 @@
-"""Power cuts: the order of write, fsync and unlink of a script is recorded, and every prefix of it is looked at.
+"""Power cuts at every moment of a script, simulated from the recorded order of its calls.
 
-Each prefix is looked at as it would be found in three cases: everything had reached the medium; names had, and the
-contents of files only when they were synced; names, too, only when their directory was synced.
+The calls are those that change files, such as write, fsync and unlink. Every prefix of them is checked in three cases.
+In the first, everything has reached the medium. In the second, this is true of names, but of contents only if the file
+was synced. In the third, it is true of names only if their directory was synced, too.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ with core.init(checkpoint_storage=f"{root}/checkpoints") as context:
             mark("deleted", saved[-2])
     context.train.report_training_metrics(10, {"loss": 10})
     context.train.flush()
-    time.sleep(1.0)  # as if the next batches took long
+    time.sleep(1.0)  # stands for batches that take long
     mark("slept")
 mark("ended")
 """
@@ -59,7 +60,7 @@ mark("ended")
 
 @dataclass
 class Node:
-    """A file, with its contents now and on the medium, or a directory (None)."""
+    """File with its contents now and on the medium, or a directory, whose contents are None."""
 
     now: bytearray | None
     synced: bytes = b""
@@ -95,7 +96,7 @@ class Disk:
             node.synced = bytes(node.now)
 
     def found(self, root: str) -> dict[str, dict[str, bytes | None]]:
-        """Return the state after a power cut, case -> path -> contents, with None for a directory."""
+        """Return the contents of each file after a power cut, by case and path. Those of a directory are None."""
         files = {name: node for name, node in self.names.items() if not name.endswith("-shm")}  # never read again
         old = {name: node for name, node in self.durable_names.items() if not name.endswith("-shm")}
 
@@ -139,8 +140,13 @@ def rows(place: Path, query: str) -> list[Any]:
         return connection.execute(query).fetchall()
 
 
-def look(place: Path, marks: list[list[str]]) -> None:
-    """Check the state after a power cut; ``marks`` are the results that the script had received by then."""
+def check_state(place: Path, marks: list[list[str]]) -> None:
+    """Check the state after a power cut.
+
+    Args:
+        place: copy of the directory after the power cut.
+        marks: steps that the script had completed by then, as words.
+    """
     recorded = rows(place, "SELECT uuid, state, steps_completed, resources FROM checkpoints")
     states = {uuid: state for uuid, state, _, _ in recorded}
     reported = [json.loads(text)["loss"] for (text,) in rows(place, "SELECT metrics FROM metrics")]
@@ -152,7 +158,7 @@ def look(place: Path, marks: list[list[str]]) -> None:
                 assert name not in ("a", "b") or file.read_bytes() == f"{steps}{name}".encode() * 1000
             assert set(range(1, steps + 1)) <= set(reported)
     of_checkpoints = (directory.name for directory in (place / "checkpoints").iterdir() if "-" in directory.name)
-    assert set(of_checkpoints) <= states.keys()  # nothing that no row tells of
+    assert set(of_checkpoints) <= states.keys()  # every directory has a row
     deleted = {mark[1] for mark in marks if mark[0] == "deleted"}
     for word, *uuid in marks:
         if word == "started":
@@ -168,7 +174,7 @@ def look(place: Path, marks: list[list[str]]) -> None:
 
 @pytest.fixture(scope="module")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that records calls, for LD_PRELOAD."""
+    """Compile the library that records calls, and return its path for LD_PRELOAD."""
     compiler = shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
         lacking("no C compiler, or not Linux")
@@ -180,7 +186,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_moment_of_a_power_cut(recorder: Path, tmp_path: Path) -> None:
     root, record, place = tmp_path / "root", tmp_path / "record", tmp_path / "found"
-    (root / "checkpoints").mkdir(parents=True)  # its own name in the directory above is not det's to sync
+    (root / "checkpoints").mkdir(parents=True)  # det need not sync the name of its own directory
     environment = {"LD_PRELOAD": recorder, "DET_RECORD": record, "DET_RECORD_ROOT": root, "DET_HOME": root}
     subprocess.run(
         [sys.executable, "-c", SCRIPT],
@@ -206,7 +212,7 @@ def test_every_moment_of_a_power_cut(recorder: Path, tmp_path: Path) -> None:
                 assert not marks
                 continue
             try:
-                look(place, marks)
+                check_state(place, marks)
             except Exception as error:
                 raise AssertionError(f"{case}, after call {number} of {len(recorded)}: {call} {path}") from error
     assert [mark[0] for mark in marks][-2:] == ["slept", "ended"]

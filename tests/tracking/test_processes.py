@@ -1,4 +1,4 @@
-"""Several processes on one record: together, killed, forked."""
+"""Several processes with one tracking store, some of which are killed or forked."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ with open_store(sys.argv[1]) as store:
 
 
 def race(others: list[subprocess.Popen[str]]) -> list[str]:
-    """Let all go at once; what they print."""
+    """Let all processes continue at the same time, and return the output of each."""
     assert {other.stdout.readline() for other in others if other.stdout} == {"ready\n"}
     for other in others:
         assert other.stdin
@@ -96,13 +96,13 @@ def race(others: list[subprocess.Popen[str]]) -> list[str]:
         return [stack.enter_context(other).stdout.read() for other in others if other.stdout]
 
 
-def test_many_open_a_new_record_at_once(url: str, python: Python) -> None:
+def test_many_processes_open_a_new_store_at_once(url: str, python: Python) -> None:
     code = RACE + "    print(store.create_experiment(config={}, external_id='x').id)"
     assert race([python(code, url) for _ in range(8)]) == ["1\n"] * 8
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # what is tested
-def test_a_fork_gets_connections_of_its_own(store: TrackingStore, run: Run) -> None:
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # the test is about this
+def test_a_forked_child_opens_its_own_connections(store: TrackingStore, run: Run) -> None:
     stop = threading.Event()
 
     def keep_writing() -> None:
@@ -144,7 +144,7 @@ def test_threads_share_a_store(store: TrackingStore, run: Run) -> None:
     assert steps(store, run.trial_id) == list(range(200))
 
 
-def test_one_of_many_takes_the_lease(store: TrackingStore, trial: Trial, python: Python) -> None:
+def test_one_of_many_processes_acquires_the_lease(store: TrackingStore, trial: Trial, python: Python) -> None:
     code = (
         RACE
         + """
@@ -159,7 +159,7 @@ def test_one_of_many_takes_the_lease(store: TrackingStore, trial: Trial, python:
     assert "".join(printed).split() == [store.lease_holder(trial.experiment_id)]
 
 
-def test_a_replaced_run_is_refused_from_another_process(store: TrackingStore, run: Run, python: Python) -> None:
+def test_a_run_that_another_process_replaced_cannot_write(store: TrackingStore, run: Run, python: Python) -> None:
     with python(WRITE, store.url, run.trial_id, 100, 100) as writer:
         writer.communicate()
     with pytest.raises(StaleRun, match="run 1 of trial 1 may not write: the newest is run 2"):

@@ -1,4 +1,4 @@
-"""Values that cannot be recorded are refused by both databases with the same message."""
+"""Values that cannot be recorded, which both databases reject with the same message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_TEXT = ("a\0b", "a\ud800b", "\udcff")
 
 
 @pytest.mark.parametrize("text", NO_TEXT)
-def test_text_that_no_database_holds(store: TrackingStore, run: Run, text: str) -> None:
+def test_text_that_no_database_can_store_is_rejected(store: TrackingStore, run: Run, text: str) -> None:
     experiment = store.trial(run.trial_id).experiment_id
     calls: list[Callable[[], Any]] = [
         lambda: store.create_experiment(config={"name": text}),
@@ -33,12 +33,12 @@ def test_text_that_no_database_holds(store: TrackingStore, run: Run, text: str) 
     assert list(store.metrics(run.trial_id)) == []
 
 
-def test_any_text_in_values_of_json(store: TrackingStore, trial: Trial) -> None:
+def test_json_values_may_contain_any_text(store: TrackingStore, trial: Trial) -> None:
     config = {"labels": ["\N{GRINNING FACE}"], "data": {"note": "a\0b \ud800"}}
     assert store.experiment(store.create_experiment(config=config).id).config == config
 
 
-def test_characters_that_json_writes_in_two_halves(store: TrackingStore, run: Run) -> None:
+def test_characters_that_json_writes_as_surrogate_pairs_are_stored(store: TrackingStore, run: Run) -> None:
     metrics = {"\N{GRINNING FACE}": 1.0, "note": "\N{GRINNING FACE}"}
     store.report_metrics([report(run, 1, metrics)])
     assert next(store.metrics(run.trial_id)).metrics == metrics
@@ -51,7 +51,7 @@ def report(run: Run, step: int, metrics: dict[str, Any]) -> MetricsReport:
 
 
 @pytest.mark.parametrize("steps", [-1, 10**30])
-def test_steps_that_cannot_be(store: TrackingStore, run: Run, steps: int) -> None:
+def test_steps_out_of_range_are_rejected(store: TrackingStore, run: Run, steps: int) -> None:
     store.begin_checkpoint("c", trial_id=run.trial_id, run_id=run.run_id, storage={})
     calls: list[Callable[[], Any]] = [
         lambda: store.report_metrics([report(run, steps, {"loss": 1.0})]),
@@ -63,9 +63,9 @@ def test_steps_that_cannot_be(store: TrackingStore, run: Run, steps: int) -> Non
             call()
 
 
-def test_names_that_are_empty(store: TrackingStore, run: Run) -> None:
-    with pytest.raises(ValueError, match="a metric without a name; expected one such as 'loss'"):
+def test_empty_names_are_rejected(store: TrackingStore, run: Run) -> None:
+    with pytest.raises(ValueError, match="a metric has an empty name; expected one such as 'loss'"):
         store.report_metrics([report(run, 1, {"": 1.0})])
-    with pytest.raises(ValueError, match="a hyperparameter without a name; expected one such as 'learning_rate'"):
+    with pytest.raises(ValueError, match="a hyperparameter has an empty name; expected one such as 'learning_rate'"):
         store.create_trial(store.trial(run.trial_id).experiment_id, hparams={"": 1}, seed=0)
     assert store.trial(run.trial_id).state is State.QUEUED

@@ -1,4 +1,4 @@
-"""The searcher's metric of trials and checkpoints, found by indexes; told by reading everything here."""
+"""Ranking of trials and checkpoints by the searcher's metric, compared with a search of all metrics."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ def complete(store: TrackingStore, trial_id: int, run_id: int, step: int | None)
     return uuid
 
 
-def told(store: TrackingStore, trial_id: int, smaller_is_better: bool) -> tuple[Validation | None, Validation | None]:
-    """Best and latest, by reading every validation."""
+def best_and_latest(
+    store: TrackingStore, trial_id: int, smaller_is_better: bool
+) -> tuple[Validation | None, Validation | None]:
+    """Return the best and the latest validation of a trial, found by reading all of them."""
     found = [
         Validation(value=float(value), steps_completed=row.steps_completed)
         for row in store.metrics(trial_id, group="validation")
@@ -52,8 +54,10 @@ def told(store: TrackingStore, trial_id: int, smaller_is_better: bool) -> tuple[
 
 
 @pytest.mark.parametrize("config", [SMALLER, LARGER], ids=["smaller", "larger"])
-def test_best_and_latest_stay_right_whatever_happens(store: TrackingStore, config: dict[str, Any]) -> None:
-    """Reports in any order, united, of new runs that archive what older ones wrote."""
+def test_best_and_latest_are_correct_after_any_sequence_of_reports(
+    store: TrackingStore, config: dict[str, Any]
+) -> None:
+    """Reports come in any order, are merged, and belong to new runs that archive metrics of older ones."""
     chance = random.Random(f"{config}")
     smaller_is_better = config["searcher"]["smaller_is_better"]
     experiment = store.create_experiment(config=config).id
@@ -77,8 +81,8 @@ def test_best_and_latest_stay_right_whatever_happens(store: TrackingStore, confi
             )
         results = {result.trial.id: result for result in store.trial_results(experiment)}
         for one in trials:
-            # Equal values may be told at either step: the earlier report is the best, not the earlier step.
-            best, latest = told(store, one, smaller_is_better)
+            # Of equal values, the earlier report is the best, which may have the later step.
+            best, latest = best_and_latest(store, one, smaller_is_better)
             found = results[one].best
             assert (found and found.value) == (best and best.value)
             assert results[one].latest == latest
@@ -99,7 +103,7 @@ def ids(results: Sequence[TrialResult]) -> list[int]:
 
 @pytest.fixture
 def four(store: TrackingStore) -> list[int]:
-    """Trials with (best, latest) of (1, 3), none, (2, 2), (0, 5), trained for 20, 50, 10, 40 batches."""
+    """Return trials with (best, latest) of (1, 3), none, (2, 2), (0, 5), trained for 20, 50, 10, 40 batches."""
     experiment = store.create_experiment(config=SMALLER).id
     made = []
     for values in ({10: 1.0, 20: 3.0}, {50: float("nan")}, {10: 2.0}, {30: 0, 40: 5.0}):
@@ -110,7 +114,7 @@ def four(store: TrackingStore) -> list[int]:
     return made
 
 
-def test_trials_are_sorted_by_what_they_reached(store: TrackingStore, four: list[int]) -> None:
+def test_trials_are_sorted_by_their_results(store: TrackingStore, four: list[int]) -> None:
     first, none, second, third = four
 
     def sort(order: TrialOrder, **options: Any) -> list[int]:
@@ -129,7 +133,7 @@ def test_trials_are_sorted_by_what_they_reached(store: TrackingStore, four: list
     assert sort(TrialOrder.BEST, states=[State.PAUSED]) == []
 
 
-def test_larger_may_be_better(store: TrackingStore, four: list[int]) -> None:
+def test_the_largest_value_is_the_best_if_larger_is_better(store: TrackingStore, four: list[int]) -> None:
     experiment = store.create_experiment(config=LARGER).id
     trial = store.create_trial(experiment, hparams={}, seed=0).id
     store.start_run(trial, allocation_id="a")
@@ -139,7 +143,7 @@ def test_larger_may_be_better(store: TrackingStore, four: list[int]) -> None:
     assert store.best_validation(experiment, "loss", smaller_is_better=False) == (3.0, trial, 1)
 
 
-def test_checkpoints_best_first(store: TrackingStore, four: list[int]) -> None:
+def test_checkpoints_are_sorted_with_the_best_first(store: TrackingStore, four: list[int]) -> None:
     first, _, _, third = four
     late, good, best = (complete(store, first, 1, step) for step in (20, 10, 30))
     never = best  # batch 30 of the first trial was not validated
@@ -151,7 +155,7 @@ def test_checkpoints_best_first(store: TrackingStore, four: list[int]) -> None:
     assert [one.checkpoint.uuid for one in store.scored_checkpoints(1, states=[CheckpointState.ACTIVE])] == ["busy"]
 
 
-def test_an_upgrade_knows_the_values_that_were_reported_before(tmp_path: Path) -> None:
+def test_an_upgrade_keeps_the_values_that_were_reported_before(tmp_path: Path) -> None:
     path = tmp_path / "det.db"
     connection = sqlite3.connect(path)
     connection.executescript((Path(__file__).parent / "version_1" / "sqlite.sql").read_text())
@@ -164,8 +168,8 @@ def test_an_upgrade_knows_the_values_that_were_reported_before(tmp_path: Path) -
         assert result.best == result.latest == Validation(value=0.5, steps_completed=result.trial.steps_completed)
 
 
-def test_no_listing_reads_the_metrics(tmp_path: Path) -> None:
-    """SQLite's own plan: every look at the metrics is by an index made for it."""
+def test_listings_read_metrics_by_index_only(tmp_path: Path) -> None:
+    """The query plans of SQLite must use an index for every access to metrics."""
     with open_store(f"sqlite:///{tmp_path}/det.db") as store:
         asked: list[tuple[str, Any]] = []
         trial = store.create_trial(store.create_experiment(config=LARGER).id, hparams={}, seed=0).id

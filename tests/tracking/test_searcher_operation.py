@@ -1,3 +1,5 @@
+"""Searcher operations in the tracking store."""
+
 from __future__ import annotations
 
 import math
@@ -15,7 +17,7 @@ def test_an_operation_is_set_completed_and_raised(store: TrackingStore, run: Run
     store.complete_searcher_operation(run.trial_id, 1, 10, 0.25)
     done = SearcherOperationRecord(length=10, completed=True, metric=0.25)
     assert store.searcher_operation(run.trial_id) == done
-    store.set_searcher_operation(run.trial_id, 10)  # as a runner does that starts again
+    store.set_searcher_operation(run.trial_id, 10)  # as a restarted runner does
     assert store.searcher_operation(run.trial_id) == done
     store.set_searcher_operation(run.trial_id, 20)
     assert store.searcher_operation(run.trial_id) == SearcherOperationRecord(length=20, completed=False, metric=None)
@@ -34,7 +36,7 @@ def test_only_the_open_operation_is_completed(store: TrackingStore, run: Run) ->
     def complete(length: int) -> None:
         store.complete_searcher_operation(run.trial_id, 1, length, 0.5)
 
-    with pytest.raises(TrackingError, match="cannot complete length 10: the searcher has given it no operation"):
+    with pytest.raises(TrackingError, match="cannot complete length 10: the searcher has assigned no operation to it"):
         complete(10)
     store.set_searcher_operation(run.trial_id, 10)
     with pytest.raises(TrackingError, match="cannot complete length 5: the searcher's operation has length 10$"):
@@ -44,12 +46,12 @@ def test_only_the_open_operation_is_completed(store: TrackingStore, run: Run) ->
         complete(10)
 
 
-def test_who_may_do_it(store: TrackingStore, trial: Trial, run: Run) -> None:
+def test_stale_runners_and_runs_cannot_change_an_operation(store: TrackingStore, trial: Trial, run: Run) -> None:
     store.acquire_lease(trial.experiment_id, "me", seconds=60)
     store.set_searcher_operation(trial.id, 10, lease="me")
     with pytest.raises(StaleRun, match="no longer run by you"):
         store.set_searcher_operation(trial.id, 20, lease="you")
-    with pytest.raises(ValueError, match="length 0; expected more than 0"):
+    with pytest.raises(ValueError, match="length 0; expected 1 to"):
         store.set_searcher_operation(trial.id, 0)
     with pytest.raises(ExperimentBusy):
         store.acquire_lease(trial.experiment_id, "you", seconds=60)

@@ -1,4 +1,4 @@
-"""Trials that work with the checkpoints of others."""
+"""Links from trials to the checkpoints of other trials that they use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_trials_of_a_checkpoint_are_found(store: TrackingStore) -> None:
     assert store.trials_using("unknown") == []
 
 
-def test_only_a_living_run_may_say_so(store: TrackingStore) -> None:
+def test_only_the_newest_run_may_add_a_source(store: TrackingStore) -> None:
     trial_id = started(store)
     store.start_run(trial_id, allocation_id="b")
     with pytest.raises(StaleRun):

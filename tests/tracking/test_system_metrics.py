@@ -1,3 +1,5 @@
+"""System metrics in the tracking store."""
+
 from __future__ import annotations
 
 import math
@@ -17,7 +19,7 @@ def sample(run: Run, group: str = "cpu", value: float = 1.5) -> SystemMetrics:
 
 
 def test_samples_come_back_in_order(store: TrackingStore, run: Run) -> None:
-    sent = [sample(run), sample(run, "memory"), sample(run)]  # the same group and time twice is two samples
+    sent = [sample(run), sample(run, "memory"), sample(run)]  # equal groups and times are still two samples
     store.report_system_metrics(sent)
     store.report_system_metrics([])
     found = store.system_metrics(run.trial_id)
@@ -27,7 +29,7 @@ def test_samples_come_back_in_order(store: TrackingStore, run: Run) -> None:
     assert list(store.metrics(run.trial_id)) == []
 
 
-def test_they_outlive_their_run(store: TrackingStore, run: Run) -> None:
+def test_system_metrics_are_kept_after_their_run(store: TrackingStore, run: Run) -> None:
     store.report_system_metrics([sample(run, value=math.nan)])
     second = store.start_run(run.trial_id, allocation_id="second")
     store.report_system_metrics([sample(second)])
@@ -37,6 +39,6 @@ def test_they_outlive_their_run(store: TrackingStore, run: Run) -> None:
     assert len(store.system_metrics(run.trial_id)) == 2
 
 
-def test_unknown_trials(store: TrackingStore, trial: Trial) -> None:
+def test_unknown_trials_raise_an_error(store: TrackingStore, trial: Trial) -> None:
     with pytest.raises(RecordNotFound, match="trial 9"):
         store.system_metrics(9)

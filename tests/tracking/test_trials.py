@@ -1,3 +1,5 @@
+"""Trials and their runs in the tracking store."""
+
 from __future__ import annotations
 
 import pytest
@@ -32,7 +34,7 @@ def test_an_external_id_belongs_to_its_experiment(store: TrackingStore, trial: T
     assert store.create_trial(other, hparams={}, seed=0, external_id="x").id != first.id
 
 
-def test_states_and_restarts(store: TrackingStore, trial: Trial) -> None:
+def test_states_set_the_end_time_and_restarts_are_counted(store: TrackingStore, trial: Trial) -> None:
     store.set_trial_state(trial.id, State.COMPLETED)
     assert store.trial(trial.id).end_time is not None
     store.set_trial_state(trial.id, State.ACTIVE)
@@ -43,7 +45,7 @@ def test_states_and_restarts(store: TrackingStore, trial: Trial) -> None:
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.ACTIVE, State.PAUSED])
 def test_a_request_to_end_stays_until_the_end(store: TrackingStore, trial: Trial, state: State) -> None:
-    """R3: a kill was overwritten by the next start."""
+    """The next start must not overwrite a kill."""
     store.set_trial_state(trial.id, State.STOPPING_KILLED)
     store.set_trial_state(trial.id, state)
     (updated,) = store.record_search(trial.experiment_id, [], [TrialUpdate(request_id=0, state=state, ordered=3)])
@@ -52,7 +54,7 @@ def test_a_request_to_end_stays_until_the_end(store: TrackingStore, trial: Trial
     assert store.trial(trial.id).state is State.CANCELED
 
 
-def test_a_run_says_how_it_left(store: TrackingStore, trial: Trial, run: Run) -> None:
+def test_a_run_records_how_it_ended(store: TrackingStore, trial: Trial, run: Run) -> None:
     assert store.run(trial.id, 1) == run == Run(trial_id=trial.id, run_id=1, allocation_id="first")
     store.acknowledge_preemption(trial.id, 1)
     store.report_early_exit(trial.id, 1, "EXITED_REASON_INVALID_HP")
@@ -96,13 +98,13 @@ def test_writes_of_a_replaced_run_are_refused(store: TrackingStore, trial: Trial
     assert [found.uuid for found in store.checkpoints(states=list(CheckpointState))] == ["c"]
 
 
-def test_last_words_of_a_replaced_run_are_kept(store: TrackingStore, trial: Trial, run: Run) -> None:
+def test_logs_of_a_replaced_run_are_kept(store: TrackingStore, trial: Trial, run: Run) -> None:
     store.start_run(trial.id, allocation_id="second")
     store.add_logs([LogLine(trial_id=trial.id, run_id=1, rank=0, stdtype="stderr", log="ah", time=trial.start_time)])
     assert [line.log for line in store.logs(trial.id)] == ["ah"]
 
 
-def test_unknown_trials(store: TrackingStore, trial: Trial) -> None:
+def test_unknown_trials_raise_an_error(store: TrackingStore, trial: Trial) -> None:
     report = MetricsReport(trial_id=9, run_id=1, group="training", steps_completed=1, metrics={})
     calls = (
         lambda: store.trial(9),
