@@ -106,7 +106,7 @@ def _seldom(update: Callable[[], None]) -> Callable[[], None]:
 def _until_closed(update: Callable[[], None]) -> Callable[[], None]:
     """Return a function that calls ``update`` until the output is closed, so that training continues silently.
 
-    Examples are ``det run ... | head`` and a closed terminal.
+    The output is closed by ``det run ... | head``, for example, and when a terminal is closed.
     """
     closed = False
 
