@@ -92,7 +92,7 @@ def best_validation(store: TrackingStore, experiment: Experiment) -> Best | None
 def best_checkpoint(
     store: TrackingStore, experiment_id: int, trial_id: int | None = None
 ) -> tuple[float, Checkpoint] | None:
-    """Return the completed checkpoint with the best searcher metric at its batch. Of equals, the earliest.
+    """Return the completed checkpoint with the best searcher metric at its batch. The earliest wins a tie.
 
     Args:
         store: the tracking store.

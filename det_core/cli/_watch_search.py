@@ -55,7 +55,7 @@ class SearchWatcher:
 
     @property
     def best(self) -> TrialResult | None:
-        """Trial with the best validation, or None before the first validation. Of equals, the earliest."""
+        """Trial with the best validation, or None before the first validation. The earliest wins a tie."""
         scored = [(result.best.value, result) for result in self.results if result.best]
         sign = 1 if self.smaller_is_better else -1
         return min(scored, key=lambda one: sign * one[0], default=(0, None))[1]
