@@ -22,10 +22,10 @@ def agreed(question: str, notes: Iterable[str] = (), *, as_json: bool) -> bool:
         UsageError: the command prints JSON, or stdin is not a terminal.
     """
     if as_json or not sys.stdin.isatty():
-        raise UsageError("nobody can be asked here whether to remove for good; if so, pass --yes")
+        raise UsageError("cannot ask for confirmation with --json or without a terminal; to confirm, pass --yes")
     for note in notes:
         print(note)
     answer = ""
     with suppress(EOFError):  # Ctrl-D
-        answer = input(f"{printable(question)} [y/N] ")  # the prompt bypasses `sys.stdout`, which would clean it
+        answer = input(f"{printable(question)} [y/N] ")  # bypasses `sys.stdout`, which removes escapes
     return answer.lower() in ("y", "yes")

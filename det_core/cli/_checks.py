@@ -89,12 +89,12 @@ def _slots(config: ExperimentConfig | None) -> str:
     found = gpus()
     launcher = config.launcher.options if config else LocalConfig()
     if not isinstance(launcher, LocalConfig):
-        return "the launcher knows when it starts a trial"
+        return "unknown until the launcher starts a trial"
     slots, wanted = found or launcher.slots, config.resources.slots_per_trial if config else 1
     if wanted > slots:
         more = "" if found else ", or set launcher: {type: local, slots: N}"
         raise LaunchError(
-            f"the trial needs {wanted} and this machine has {slots}; lower resources.slots_per_trial{more}"
+            f"the trial needs {wanted} slots, but this machine has {slots}; lower resources.slots_per_trial{more}"
         )
     return f"{slots}, of which a trial uses {max(wanted, 1)}; {found} GPUs"
 
@@ -105,7 +105,7 @@ def _host(_: ExperimentConfig | None) -> str:
         address = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0]
     except socket.gaierror as error:
         raise LaunchError(
-            f"this host's own name {name!r} has no address ({error.strerror}), and workers are told to meet there; "
+            f"this host's name {name!r} does not resolve to an address ({error.strerror}), but workers connect to it; "
             f"add the line `127.0.0.1 {name}` to /etc/hosts"
         ) from error
     return f"{name} is {address}"
@@ -120,7 +120,7 @@ def _backend(config: ExperimentConfig | None) -> str:
     names = _backends(config)
     for name in names:
         registry().load(registry().find("backend", name))
-    return f"{', '.join(names)} can be used" if names else "none, and none is needed for one slot or a command"
+    return f"{', '.join(names)} can be used" if names else "none; not needed for one slot or a command"
 
 
 def _rehearsal(config: ExperimentConfig | None) -> str:
@@ -129,7 +129,7 @@ def _rehearsal(config: ExperimentConfig | None) -> str:
 
 
 def _backends(config: ExperimentConfig | None) -> list[str]:
-    """Return the names of the backends that the config needs, which is at most one. Without a config return all."""
+    """Return the name of the backend that the config needs, if any. Without a config, return all names."""
     if config is None:
         return registry().names("backend")
     spec = backends.choose(config, None, os.environ)
@@ -147,11 +147,11 @@ def _rehearse(name: str, config: ExperimentConfig | None) -> str:
         ran = subprocess.run([sys.executable, *command], capture_output=True, timeout=_LONGEST_REHEARSAL)
     except subprocess.TimeoutExpired:
         raise LaunchError(
-            f"{name}: {slots} workers did not meet within {_LONGEST_REHEARSAL:.0f} s; start them by hand to see why: "
-            f"{_by_hand(command)}"
+            f"{name}: {slots} workers did not connect to each other within {_LONGEST_REHEARSAL:.0f} s; "
+            f"to see why, start them with: {_by_hand(command)}"
         ) from None
     if ran.returncode:
-        raise LaunchError(f"{name}: {_reason(ran.stderr)}; start them by hand to see more: {_by_hand(command)}")
+        raise LaunchError(f"{name}: {_reason(ran.stderr)}; for details, run: {_by_hand(command)}")
     return ", ".join(text for rank, text in _lines(ran.stdout) if rank == 0)
 
 
@@ -163,7 +163,7 @@ def _by_hand(command: list[str]) -> str:
 def _reason(stderr: bytes) -> str:
     texts = [text for _, text in _lines(stderr) if text.strip()]
     reasons = [text.removeprefix(REASON) for text in texts if text.startswith(REASON)]
-    return next(iter([*reasons, *texts[-1:]]), "it failed without a word")
+    return next(iter([*reasons, *texts[-1:]]), "the workers failed without output")
 
 
 def _lines(output: bytes) -> list[tuple[int | None, str]]:

@@ -80,7 +80,7 @@ def complain(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     Raises:
         UsageError: always.
     """
-    raise UsageError(f"{message}\n{parser.format_usage().rstrip()}\nMore: {parser.prog} --help")
+    raise UsageError(f"{message}\n{parser.format_usage().rstrip()}\nFor help: {parser.prog} --help")
 
 
 def ask_for_command(parser: argparse.ArgumentParser) -> NoReturn:
@@ -96,18 +96,18 @@ def how_many(text: str) -> int:
     """Parse a non-negative integer from the command line.
 
     Raises:
-        argparse.ArgumentTypeError: the text is no such number.
+        argparse.ArgumentTypeError: the text is not a non-negative integer.
     """
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+        raise argparse.ArgumentTypeError(f"expected a non-negative integer, got {text!r}")
     return int(text)
 
 
 JSON = argument("--json", action="store_true", help="print one JSON document")
-CSV = argument("--csv", action="store_true", help="print comma-separated values, a line of names first")
-LIMIT = argument("--limit", type=how_many, metavar="N", help="at most so many")
-REVERSE = argument("--reverse", "-r", action="store_true", help="the other way round")
-YES = argument("-y", "--yes", action="store_true", help="do not ask")
+CSV = argument("--csv", action="store_true", help="print comma-separated values with a header line")
+LIMIT = argument("--limit", type=how_many, metavar="N", help="maximum number of rows")
+REVERSE = argument("--reverse", "-r", action="store_true", help="reverse the sort order")
+YES = argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
 CHANGES = argument(
     "--config",
     action="append",
@@ -116,6 +116,8 @@ CHANGES = argument(
     metavar="KEY=VALUE",
     help="set a key of the config, such as launcher.slots=2; may be repeated",
 )
-FOLLOW = argument("-f", "--follow", action="store_true", help="watch it; Ctrl-C stops watching, not training")
+FOLLOW = argument(
+    "-f", "--follow", action="store_true", help="watch the experiment; Ctrl-C stops watching, not training"
+)
 EXPERIMENT_ID = argument("experiment_id", type=int, metavar="EXPERIMENT_ID")
 TRIAL_ID = argument("trial_id", type=int, metavar="TRIAL_ID")

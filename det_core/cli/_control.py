@@ -42,7 +42,7 @@ def resume(args: argparse.Namespace) -> int:
     with open_store() as store:
         experiment = store.experiment(args.experiment_id)
         if experiment.state is State.COMPLETED:
-            raise DetError(f"experiment {experiment.id} is COMPLETED; nothing is left to resume")
+            raise DetError(f"experiment {experiment.id} is COMPLETED, so there is nothing to resume")
         if sys.stdin.isatty() and not experiment.unmanaged:
             ask_for_secrets(experiment.config)
         ExperimentRunner(store, experiment.id)  # raises an error if no runner can run it, before a process is started
@@ -53,17 +53,17 @@ def resume(args: argparse.Namespace) -> int:
 
 def pause(args: argparse.Namespace) -> int:
     """Ask the runner to save a checkpoint and pause."""
-    return _ask(args, State.PAUSED, "checkpoint and pause")
+    return _ask(args, State.PAUSED, "save a checkpoint and pause")
 
 
 def cancel(args: argparse.Namespace) -> int:
-    """Ask the runner to save a checkpoint and stop for good."""
-    return _ask(args, State.STOPPING_CANCELED, "checkpoint and end")
+    """Ask the runner to save a checkpoint and stop permanently."""
+    return _ask(args, State.STOPPING_CANCELED, "save a checkpoint and stop")
 
 
 def kill(args: argparse.Namespace) -> int:
     """Ask the runner to stop immediately, without a checkpoint."""
-    return _ask(args, State.STOPPING_KILLED, "end at once")
+    return _ask(args, State.STOPPING_KILLED, "stop immediately")
 
 
 def _start(
@@ -90,7 +90,7 @@ def _attach(store: TrackingStore, watcher: Watch, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         if as_json:
             raise
-        print(f"\nNo longer watching; experiment {identity} goes on.")
+        print(f"\nNo longer watching; experiment {identity} continues.")
         print(f"  to watch it: det experiment logs {identity} --follow")
         print(f"  to stop it:  det experiment pause {identity}")
         return INTERRUPTED

@@ -51,7 +51,7 @@ def _refuse_needed(store: TrackingStore, experiment: Experiment) -> None:
     if settled(store, experiment.id) is None and not given_up:
         raise DetError(
             f"experiment {experiment.id} is {experiment.state.value} and may be running; "
-            f"first: det experiment kill {experiment.id}"
+            f"kill it first: det experiment kill {experiment.id}"
         )
     _refuse_registered(store, experiment)
     own = {checkpoint.uuid for checkpoint in _checkpoints(store, experiment)}
@@ -61,8 +61,8 @@ def _refuse_needed(store: TrackingStore, experiment: Experiment) -> None:
     if needed:
         others = ", ".join(map(str, needed))
         raise DetError(
-            f"experiment {experiment.id} has a checkpoint that experiment {others} starts from, "
-            f"which has not completed; let it complete, or delete it first: det experiment delete {needed[0]}"
+            f"experiment {others} starts from a checkpoint of experiment {experiment.id} and has not completed; "
+            f"let it complete, or delete it first: det experiment delete {needed[0]}"
         )
 
 
@@ -70,8 +70,8 @@ def _refuse_registered(store: TrackingStore, experiment: Experiment) -> None:
     registered = sorted(store.registered_checkpoints(experiment.id))
     if registered:
         raise DetError(
-            f"experiment {experiment.id} has checkpoints that the model registry holds: {', '.join(registered)}; "
-            "det model list shows the models. Delete those versions first"
+            f"experiment {experiment.id} has checkpoints that are versions of models: {', '.join(registered)}; "
+            "find the models with det model list, then delete the versions first: det model delete-version NAME VERSION"
         )
 
 
@@ -85,8 +85,8 @@ def _question(store: TrackingStore, experiment: Experiment) -> str:
     stored = sum(sum(checkpoint.resources.values()) for checkpoint in checkpoints)
     trials = count(len(store.trials(experiment.id)), "trial")
     return (
-        f"Delete experiment {experiment.id} ({experiment.name}, {experiment.state.value}) with {trials} and "
-        f"{count(len(checkpoints), 'checkpoint')}, {size(stored)}, for good?"
+        f"Permanently delete experiment {experiment.id} ({experiment.name}, {experiment.state.value}) with {trials} "
+        f"and {count(len(checkpoints), 'checkpoint')} ({size(stored)})?"
     )
 
 

@@ -46,7 +46,7 @@ def _set_command(name: str) -> Command:
     return Command(
         name,
         lambda args: _edit(args, f"{name} {args.text!r}", **{name: args.text}),
-        f"change its {name}",
+        f"change the {name} of an experiment",
         (EXPERIMENT_ID, argument("text", metavar=name.upper()), JSON),
     )
 
@@ -57,7 +57,7 @@ COMMANDS = (
     Command(
         "label",
         None,
-        "add, remove and list labels",
+        "add, remove or list the labels of an experiment",
         commands=(
             Command("add", lambda args: _edit_labels(args, "add_labels"), "add labels", (EXPERIMENT_ID, _LABELS, JSON)),
             Command(
@@ -66,22 +66,25 @@ COMMANDS = (
                 "remove labels",
                 (EXPERIMENT_ID, _LABELS, JSON),
             ),
-            Command("list", _list_labels, "list its labels", (EXPERIMENT_ID, JSON), ("ls",)),
+            Command("list", _list_labels, "list the labels of an experiment", (EXPERIMENT_ID, JSON), ("ls",)),
         ),
     ),
     Command(
         "set",
         None,
-        "change its name, description or notes",
+        "change the name, description or notes of an experiment",
         commands=[*map(_set_command, ("name", "description", "notes"))],
     ),
     Command(
-        "archive", lambda args: _edit(args, "archived", archived=True), "leave it out of lists", (EXPERIMENT_ID, JSON)
+        "archive",
+        lambda args: _edit(args, "archived", archived=True),
+        "hide an experiment in lists",
+        (EXPERIMENT_ID, JSON),
     ),
     Command(
         "unarchive",
         lambda args: _edit(args, "not archived", archived=False),
-        "have it in lists again",
+        "show an experiment in lists again",
         (EXPERIMENT_ID, JSON),
     ),
 )

@@ -25,7 +25,7 @@ TRIALS = (
         default=TrialOrder.ID,
         choices=list(TrialOrder),
         metavar="{" + ",".join(order.value for order in TrialOrder) + "}",
-        help="by the best or the latest value of the searcher's metric, the best first, or by batches trained; "
+        help="sort by the best or latest value of the searcher's metric, best first, or by batches trained; "
         "default: by id",
     ),
     states(State),
@@ -38,7 +38,7 @@ CHECKPOINTS = (
     argument(
         "--best",
         action="store_true",
-        help="by the searcher's metric at its batch, the best first, and with its value",
+        help="sort by the searcher's metric at the batch of the checkpoint, best first, and show its value",
     ),
     LIMIT,
     CSV,
@@ -66,7 +66,7 @@ def list_trials(args: argparse.Namespace) -> int:
 
 
 def list_checkpoints(args: argparse.Namespace, trial_id: int | None = None) -> int:
-    """Print checkpoints, the oldest first. With ``--best``, print those with the best metric first.
+    """Print checkpoints, the oldest first. With ``--best``, the one with the best metric is first.
 
     Args:
         args: arguments of the command. An ``experiment_id`` limits the list to one experiment.
@@ -81,7 +81,7 @@ def list_checkpoints(args: argparse.Namespace, trial_id: int | None = None) -> i
             experiment_id = store.trial(trial_id).experiment_id
         if args.best:
             if experiment_id is None:
-                raise UsageError("which is best only the metric of an experiment tells; give its id, or --trial")
+                raise UsageError("--best needs the metric of one experiment; add EXPERIMENT_ID or --trial TRIAL_ID")
             metric, _ = searcher_metric(store.experiment(experiment_id).config)
             scored = store.scored_checkpoints(
                 experiment_id, trial_id=trial_id, states=CHECKPOINT_STATES, limit=args.limit

@@ -44,7 +44,7 @@ _MARGIN = 1
 
 
 class LiveSearch(LiveArea):
-    """Live lines for a search, with the ends and failures of its trials above them."""
+    """Live lines for a search, with messages about ended and failed trials above them."""
 
     def __init__(self, watcher: SearchWatcher, status: Callable[[], str], console: Console | None = None) -> None:
         super().__init__(status, console)
@@ -89,7 +89,7 @@ class LiveSearch(LiveArea):
         if len(rungs) > 1:
             shown = [*rungs.items()][-_RUNGS:]
             words = "  ".join(f"{length}: {reached}/{asked}" for length, (reached, asked) in shown)
-            yield "rungs", self._fitting(Text(f"{words}  ({watcher.unit}: trials that trained so long / shall)"))
+            yield "rungs", self._fitting(Text(f"{words}  ({watcher.unit}: trials that reached / will reach it)"))
 
     def _progress(self) -> RenderableType:
         progress = self._watcher.experiment.progress

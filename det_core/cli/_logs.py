@@ -21,12 +21,12 @@ def _moment(given: str) -> datetime:
     try:
         found = datetime.fromisoformat(given.replace("Z", "+00:00"))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{given!r} is no time; for example 2026-05-17T09:30:00") from None
+        raise argparse.ArgumentTypeError(f"expected a time such as 2026-05-17T09:30:00, got {given!r}") from None
     return found if found.tzinfo else found.astimezone()
 
 
 LOGS = (
-    argument("-f", "--follow", action="store_true", help="go on until the experiment ends or pauses"),
+    argument("-f", "--follow", action="store_true", help="continue until the experiment ends or pauses"),
     argument("--head", type=how_many, metavar="N", help="only the first N lines"),
     argument("--tail", type=how_many, metavar="N", help="only the last N lines"),
     argument(
@@ -37,15 +37,18 @@ LOGS = (
         default=[],
         dest="ranks",
         metavar="N",
-        help="only of this worker, which may be repeated",
+        help="only lines of the worker with this rank; may be repeated",
     ),
     argument(
-        "--stdtype", choices=("stdout", "stderr", "det"), help="only of this kind; det: lines of the runner itself"
+        "--stdtype", choices=("stdout", "stderr", "det"), help="only lines of this stream; det: lines of the runner"
     ),
     argument(
-        "--timestamp-after", type=_moment, metavar="TIME", help="only later lines; in local time if it has no zone"
+        "--timestamp-after",
+        type=_moment,
+        metavar="TIME",
+        help="only lines after this time, which is local if it has no time zone",
     ),
-    argument("--timestamp-before", type=_moment, metavar="TIME", help="only earlier lines"),
+    argument("--timestamp-before", type=_moment, metavar="TIME", help="only lines before this time"),
 )
 
 
@@ -64,7 +67,7 @@ def print_logs(
         UsageError: both ``--follow`` and ``--tail`` were given.
     """
     if args.follow and args.tail is not None:
-        raise UsageError("--follow and --tail exclude each other: the last lines are known in the end")
+        raise UsageError("--follow and --tail exclude each other, because the last lines are not known yet")
     found: Iterable[LogLine] = filter(_filter(args), log_lines(store, experiment_id, trial_id, follow=args.follow))
     if args.head is not None:
         found = islice(found, args.head)

@@ -12,11 +12,11 @@ from det_core.cli._output import plain, print_rows, scalars, text
 from det_core.interfaces.tracking import MetricsReport, TrackingStore
 
 ARGUMENTS = (
-    argument("--metrics", action="store_true", help="with every metric that was reported"),
+    argument("--metrics", action="store_true", help="also show all reported metrics"),
     argument("--group", metavar="GROUP", help="only metrics of this group, such as training or validation"),
     argument("--after", type=how_many, metavar="BATCH", help="only metrics of later batches"),
     argument(
-        "--csv", action="store_true", help="print nothing but the metrics, a line of comma-separated values for each"
+        "--csv", action="store_true", help="print only the metrics, as comma-separated values with a line for each"
     ),
 )
 
@@ -28,7 +28,7 @@ def check(args: argparse.Namespace) -> None:
         UsageError: an option needs ``--metrics``, or ``--json`` and ``--csv`` were given together.
     """
     if not args.metrics and (args.csv or args.group is not None or args.after is not None):
-        raise UsageError("--csv, --group and --after are about metrics; give --metrics, too")
+        raise UsageError("--csv, --group and --after need --metrics; add it")
     if args.json and args.csv:
         raise UsageError("--json and --csv exclude each other; give one of them")
 

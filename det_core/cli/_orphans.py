@@ -48,7 +48,7 @@ def find_orphans(record: TrackingStore, older_than: timedelta) -> Orphans:
     Args:
         record: the tracking store.
         older_than: minimum time since the last change of files that look like a checkpoint that is being written.
-            Files that are known to be abandoned are found whatever their age.
+            Files that are known to be abandoned are found regardless of their age.
     """
     from det_core.core import open_block
 
@@ -83,7 +83,7 @@ def _abandoned(record: TrackingStore, row: Checkpoint, before: datetime) -> str 
     if trial.state.final:
         return f"trial {trial.id} is {trial.state.value}"
     if row.time < before and record.lease_holder(trial.experiment_id) is None:
-        return f"begun {row.time:%Y-%m-%d %H:%M} UTC, and nobody runs experiment {trial.experiment_id}"
+        return f"started {row.time:%Y-%m-%d %H:%M} UTC, and experiment {trial.experiment_id} has no runner"
     return None
 
 
@@ -92,23 +92,23 @@ def _noted(orphans: Orphans, what: str) -> Iterator[None]:
     try:
         yield
     except NotImplementedError:
-        orphans.problems.append(f"{what}: its plugin cannot list what it holds")
+        orphans.problems.append(f"{what}: the plugin cannot list stored files")
     except DetError as error:
         orphans.problems.append(f"{what}: {error}")
 
 
 def _unrecorded(record: TrackingStore, store: StorageManager, before: datetime) -> Iterator[Orphan]:
     held = store.stored()
-    rows = record.checkpoints(states=list(CheckpointState))  # after the files, because rows precede them
+    rows = record.checkpoints(states=list(CheckpointState))  # read after the files, whose rows are written first
     states = {row.uuid: row.state for row in rows}
     for storage_id, written in held.items():
         state = states.get(storage_id)
         if state is CheckpointState.DELETED:
-            yield Orphan(storage_id, "deleted, but its files are there", store.list(storage_id), store, active=False)
+            yield Orphan(storage_id, "deleted, but its files still exist", store.list(storage_id), store, active=False)
         elif state is None and written < before and _is_ours(storage_id):
             files = store.list(storage_id)
             if not _belongs_to_others(files):
-                yield Orphan(storage_id, "incomplete, and in no record", files, store, active=False)
+                yield Orphan(storage_id, "incomplete and not recorded", files, store, active=False)
 
 
 def _is_ours(storage_id: str) -> bool:
@@ -128,7 +128,7 @@ def _belongs_to_others(files: Mapping[str, int]) -> bool:
 
 
 def _blocks(record: TrackingStore) -> list[dict[str, Any]]:
-    """Return every storage that checkpoints or experiments name, each once."""
+    """Return the config blocks of all storages that checkpoints or experiments use, without duplicates."""
     used = [row.storage for row in record.checkpoints(states=list(CheckpointState))]
     configured = [experiment.config.get("checkpoint_storage") for experiment in record.experiments()]
     blocks: dict[str, dict[str, Any]] = {}

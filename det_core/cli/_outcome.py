@@ -92,7 +92,7 @@ def best_validation(store: TrackingStore, experiment: Experiment) -> Best | None
 def best_checkpoint(
     store: TrackingStore, experiment_id: int, trial_id: int | None = None
 ) -> tuple[float, Checkpoint] | None:
-    """Return the completed checkpoint with the best searcher metric at its batch, the earliest of equals.
+    """Return the completed checkpoint with the best searcher metric at its batch. The earliest wins a tie.
 
     Args:
         store: the tracking store.
@@ -128,7 +128,7 @@ def summary(result: Outcome) -> Iterator[str]:
     if result.restarts:
         counts.append(count(result.restarts, "failed run"))
     counts.append(f"{result.seconds:.1f} s")
-    yield f"Experiment {result.id} {_ENDINGS.get(result.state, 'is not over')}: {', '.join(counts)}"
+    yield f"Experiment {result.id} {_ENDINGS.get(result.state, 'has not ended')}: {', '.join(counts)}"
     if result.best:
         best = result.best
         value = f"{printable(best.metric)}={text(best.value)}"
@@ -139,7 +139,7 @@ def summary(result: Outcome) -> Iterator[str]:
     if result.error:
         yield f"  error: {result.error}"
     if result.state is State.ERROR:
-        yield f"  all it printed: det experiment logs {result.id}"
+        yield f"  full output: det experiment logs {result.id}"
     if result.state is State.PAUSED or (
         result.state is not State.COMPLETED and (result.checkpoint or not result.error)
     ):

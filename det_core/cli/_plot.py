@@ -65,7 +65,7 @@ def plot(args: argparse.Namespace) -> int:
     """
     target: Path = args.output or Path(f"experiment_{args.experiment_id}.png")
     if target.suffix.lower() not in _FORMATS:
-        raise DetError(f"{target} is no picture that can be drawn; expected a name that ends in {', '.join(_FORMATS)}")
+        raise DetError(f"cannot draw {target}; expected a file name that ends in one of {', '.join(_FORMATS)}")
     _check_library()
     with open_store() as store:
         experiment = store.experiment(args.experiment_id)
@@ -84,7 +84,7 @@ def _check_library() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise DetError(f"plots are drawn by matplotlib ({error}); to get it: pip install 'det-core[plot]'") from error
+        raise DetError(f"plots need matplotlib ({error}); to install it: pip install 'det-core[plot]'") from error
 
 
 def _panels(

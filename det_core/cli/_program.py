@@ -69,7 +69,7 @@ def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
         UsageError: ``argv`` names an unknown command.
         PluginError: the command cannot be set up.
     """
-    parser = Parser(prog="det", description="Train trials; every framework, backend and store is a plugin.")
+    parser = Parser(prog="det", description="Train models. Every framework, backend and store is a plugin.")
     parser.add_argument("--version", action="version", version=f"det {__version__}")
     parser.set_defaults(run=lambda _: ask_for_command(parser))
     group = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")

@@ -34,6 +34,7 @@ def experiment_table(experiments: Sequence[Experiment], runners: Mapping[int, st
     """Return a table of experiments, followed by the commands that continue those whose runner is gone.
 
     Args:
+        experiments: the experiments, in the order of the rows.
         runners: holder of the lease, by experiment id.
     """
     orphaned = [one.id for one in experiments if lacks_runner(one, runners.get(one.id))]
@@ -149,7 +150,7 @@ def experiment_facts(experiment: Experiment, runner: str | None) -> str:
             "labels": ", ".join(experiment.labels),
             "external id": experiment.external_id,
             "archived": "yes" if experiment.archived else None,
-            "recorded by": "a script off the cluster" if experiment.unmanaged else None,
+            "recorded by": "a script without a runner" if experiment.unmanaged else None,
             "started": experiment.start_time,
             "ended": experiment.end_time,
         }

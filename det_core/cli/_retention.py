@@ -18,7 +18,7 @@ from det_core.tracking import open_store
 
 
 def apply_retention(args: argparse.Namespace) -> int:
-    """Remove the checkpoints that the retention policy does not keep. Meanwhile, no runner can start.
+    """Remove the checkpoints that the retention policy does not keep. No runner can start during the removal.
 
     Raises:
         DetError: the experiment was recorded by a script, or a runner is running it.

@@ -48,17 +48,18 @@ def _refuse_needed(store: TrackingStore, checkpoint: Checkpoint) -> None:
     trial = store.trial(checkpoint.trial_id)
     if checkpoint.state is CheckpointState.ACTIVE:
         raise DetError(
-            f"checkpoint {checkpoint.uuid} is being written; if its run is dead: det checkpoint gc --orphans removes it"
+            f"checkpoint {checkpoint.uuid} is being written; "
+            "if its run is dead, remove it with: det checkpoint gc --orphans"
         )
     if checkpoint.uuid in store.registered_checkpoints(trial.experiment_id):
         raise DetError(
             f"checkpoint {checkpoint.uuid} is a version of a model (det model list, det model describe NAME); "
-            "first: det model delete-version NAME VERSION"
+            "delete the version first: det model delete-version NAME VERSION"
         )
     if _is_latest(store, checkpoint) and store.lease_holder(trial.experiment_id):
         raise DetError(
-            f"checkpoint {checkpoint.uuid} is the latest of trial {trial.id}, which is running and may have to go on "
-            f"from it; first: det experiment pause {trial.experiment_id}"
+            f"checkpoint {checkpoint.uuid} is the latest of trial {trial.id}, which is running and may have to "
+            f"continue from it; pause the experiment first: det experiment pause {trial.experiment_id}"
         )
 
 
@@ -69,7 +70,7 @@ def _refuse_mistyped(checkpoint: Checkpoint, globs: Sequence[str]) -> None:
     if not any(matches(name) for name in checkpoint.resources if name != storage.METADATA_FILE):
         raise DetError(
             f"no file of checkpoint {checkpoint.uuid} matches {' '.join(globs)}; "
-            f"to see them: det checkpoint describe {checkpoint.uuid}"
+            f"to list its files: det checkpoint describe {checkpoint.uuid}"
         )
 
 
@@ -79,12 +80,12 @@ def _is_latest(store: TrackingStore, checkpoint: Checkpoint) -> bool:
 
 def _question(checkpoints: Sequence[Checkpoint], globs: Sequence[str]) -> str:
     what = f"the files that match {' '.join(globs)}" if globs else "all files"
-    return f"Remove {what} of {count(len(checkpoints), 'checkpoint')} for good?"
+    return f"Permanently remove {what} of {count(len(checkpoints), 'checkpoint')}?"
 
 
 def _notes(store: TrackingStore, checkpoints: Sequence[Checkpoint]) -> Iterator[str]:
     for one in checkpoints:
         trials = ", ".join(map(str, store.trials_using(one.uuid)))
         notes = [f"used by trial {trials}"] if trials else []
-        notes += ["the one that its trial goes on from"] if _is_latest(store, one) else []
+        notes += ["the checkpoint from which its trial continues"] if _is_latest(store, one) else []
         yield "; ".join([f"{one.uuid}: batch {one.steps_completed} of trial {one.trial_id}", *notes])

@@ -18,7 +18,7 @@ def ask_for_secrets(config: Mapping[str, Any]) -> None:
     from det_core.tracking.secret_files import find_missing, write
 
     files = {path: place for place, path in find_missing(config).items()}
-    with suppress(EOFError):  # Ctrl-D skips the rest, whose absence resume reports
+    with suppress(EOFError):  # Ctrl-D skips the remaining secrets, and resume reports that they are missing
         for path, place in files.items():
             if secret := getpass(printable(f"{place} is not in {path}. Its value: ")):
                 write(path, secret)

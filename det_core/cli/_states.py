@@ -28,5 +28,5 @@ def states(kind: type[Enum] = State) -> Argument:
         choices=known,
         type=str.upper,
         metavar="STATE",
-        help=f"only in this state, which may be repeated: {', '.join(known)}",
+        help=f"only in this state; may be repeated: {', '.join(known)}",
     )

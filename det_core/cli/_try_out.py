@@ -20,7 +20,7 @@ from det_core.tracking import open_store
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """Results of a test of one batch. Parts without a result are None."""
+    """Results of a test with one batch. Parts that produced no result are None."""
 
     state: State
     error: str | None

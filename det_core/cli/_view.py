@@ -89,7 +89,7 @@ def news_text(watcher: Watcher, news: News) -> str:
 
 
 def _seldom(update: Callable[[], None]) -> Callable[[], None]:
-    """Limit ``update`` to a small share of the time, because a search may have thousands of trials."""
+    """Return a function that limits ``update`` to a small share of the time, because searches may be large."""
     due = 0.0
 
     def when_due() -> None:
@@ -104,9 +104,9 @@ def _seldom(update: Callable[[], None]) -> Callable[[], None]:
 
 
 def _until_closed(update: Callable[[], None]) -> Callable[[], None]:
-    """Skip ``update`` once the output is closed, so that training continues silently.
+    """Return a function that calls ``update`` until the output is closed, so that training continues silently.
 
-    Examples are ``det run ... | head`` and a closed terminal.
+    The output is closed by ``det run ... | head``, for example, and when a terminal is closed.
     """
     closed = False
 

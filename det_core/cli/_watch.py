@@ -42,7 +42,7 @@ class Watcher:
         self._cursors: dict[int, _Cursor] = {}
 
     def poll(self) -> list[News]:
-        """Return the log lines and metric reports since the last call, sorted by time."""
+        """Return the log lines and metrics reports since the last call, sorted by time."""
         before = self._progress
         self.experiment = self.store.experiment(self.experiment.id)
         self.trials = self.store.trials(self.experiment.id)

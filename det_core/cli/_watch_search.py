@@ -32,7 +32,7 @@ class TrialNews:
 
 
 class SearchWatcher:
-    """Watcher of a search that returns validations, failures and ends of its trials.
+    """Watcher of a search that returns news of validated, failed and ended trials.
 
     Args:
         store: the tracking store.
@@ -55,7 +55,7 @@ class SearchWatcher:
 
     @property
     def best(self) -> TrialResult | None:
-        """Trial with the best validation, the earliest of equals, or None before the first validation."""
+        """Trial with the best validation, or None before the first validation. The earliest wins a tie."""
         scored = [(result.best.value, result) for result in self.results if result.best]
         sign = 1 if self.smaller_is_better else -1
         return min(scored, key=lambda one: sign * one[0], default=(0, None))[1]
@@ -86,10 +86,10 @@ class SearchWatcher:
             value = f"{printable(self.metric)}={text(now.latest.value)}"
             yield self._tell(now, f"batch {now.latest.steps_completed} validation {value}", routine=True)
         if not trial.state.final and trial.restarts > (old.restarts if old else 0):
-            yield self._tell(now, f"a run of it failed, {trial.restarts} by now; why: det trial logs {trial.id}")
+            yield self._tell(now, f"a run failed ({trial.restarts} so far); to see why: det trial logs {trial.id}")
         if trial.state.final and not (old and old.state.final):
             best = f", best {printable(self.metric)}={text(now.best.value)}" if now.best else ""
-            why = f"; why: det trial logs {trial.id}" if trial.state is State.ERROR else ""
+            why = f"; to see why: det trial logs {trial.id}" if trial.state is State.ERROR else ""
             length = count(trial.steps_completed, "batch", "batches")
             yield self._tell(now, f"{_ENDINGS[trial.state]} after {length}{best}{why}")
 

@@ -91,7 +91,7 @@ def _age(text: str) -> timedelta:
     units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
     number, unit = text[:-1], text[-1:]
     if not number.isdecimal() or unit not in units:
-        raise argparse.ArgumentTypeError(f"{text!r} is no age; for example 90s, 30m, 24h or 7d")
+        raise argparse.ArgumentTypeError(f"expected an age such as 90s, 30m, 24h or 7d, got {text!r}")
     return timedelta(**{units[unit]: int(number)})
 
 
@@ -108,8 +108,14 @@ _COMMANDS = (
         _list,
         "list checkpoints, oldest first",
         (
-            argument("experiment_id", type=int, nargs="?", metavar="EXPERIMENT_ID", help="only of this experiment"),
-            argument("--trial", type=int, metavar="TRIAL_ID", help="only of this trial"),
+            argument(
+                "experiment_id",
+                type=int,
+                nargs="?",
+                metavar="EXPERIMENT_ID",
+                help="only checkpoints of this experiment",
+            ),
+            argument("--trial", type=int, metavar="TRIAL_ID", help="only checkpoints of this trial"),
             *CHECKPOINTS,
         ),
         ("ls",),
@@ -125,8 +131,8 @@ _COMMANDS = (
                 type=int,
                 nargs="?",
                 metavar="EXPERIMENT_ID",
-                help="remove the checkpoints of this experiment that its checkpoint_storage.save_* do not keep; "
-                "completed experiments do so automatically, failed and canceled ones keep all checkpoints until then",
+                help="remove the checkpoints of this experiment that its checkpoint_storage.save_* settings do not "
+                "keep; completed experiments do so automatically, failed and canceled ones keep all until this command",
             ),
             argument(
                 "--orphans",
@@ -168,7 +174,9 @@ _COMMANDS = (
         "copy a checkpoint into a directory and verify it",
         (
             _UUID,
-            argument("-o", "--output", "--output-dir", type=Path, metavar="DIR", help="default: checkpoints/UUID"),
+            argument(
+                "-o", "--output", "--output-dir", type=Path, metavar="DIR", help="target; default: checkpoints/UUID"
+            ),
             JSON,
         ),
     ),

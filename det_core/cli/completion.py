@@ -13,7 +13,7 @@ from det_core.tracking import open_store
 
 _SCRIPTS = {
     "bash": """\
-# To have it in every shell, add to ~/.bashrc:  eval "$(det completion bash)"
+# To enable completion in every shell, add to ~/.bashrc:  eval "$(det completion bash)"
 _det() {
     local IFS=$'\\n'
     COMPREPLY=($(det completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
@@ -21,7 +21,7 @@ _det() {
 complete -o default -F _det det
 """,
     "zsh": """\
-# To have it in every shell, add to ~/.zshrc, after compinit:  eval "$(det completion zsh)"
+# To enable completion in every shell, add to ~/.zshrc, after compinit:  eval "$(det completion zsh)"
 _det() {
     local -a found
     found=("${(@f)$(det completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
@@ -30,18 +30,23 @@ _det() {
 compdef _det det
 """,
     "fish": """\
-# To have it in every shell:  det completion fish > ~/.config/fish/completions/det.fish
+# To enable completion in every shell:  det completion fish > ~/.config/fish/completions/det.fish
 complete -c det -f -a '(set -l found (det completion words -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)
     if test -n "$found"; string join \\n $found; else; __fish_complete_path (commandline -ct); end)'
 """,
 }
-"""Scripts by shell. Wherever det has no candidates, the shell completes file names."""
+"""Scripts by shell. If det has no candidates, the shell completes file names."""
 
 _RECENT = 50
 """Maximum number of ids to offer. These are the newest ones."""
 
 _ARGUMENTS = (
-    argument("shell", choices=(*_SCRIPTS, "words"), metavar="{" + ",".join(_SCRIPTS) + "}", help="print its script"),
+    argument(
+        "shell",
+        choices=(*_SCRIPTS, "words"),
+        metavar="{" + ",".join(_SCRIPTS) + "}",
+        help="print the completion script of this shell",
+    ),
     argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS),
 )
 
@@ -57,7 +62,7 @@ def _run(args: argparse.Namespace) -> int:
         print(_SCRIPTS[args.shell], end="")
         return 0
     with suppress(DetError):  # completion shows no errors, but the completed command reports them
-        words = args.words[1:] if args.words[:1] == ["--"] else args.words  # argparse may have removed it
+        words = args.words[1:] if args.words[:1] == ["--"] else args.words  # argparse may remove it
         print("".join(f"{word}\n" for word in candidates(words)), end="")
     return 0
 

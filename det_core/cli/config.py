@@ -15,11 +15,11 @@ from det_core.errors import ConfigError, Problem
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the commands to the parser."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    check = commands.add_parser("check", help="say what is wrong with a config, line by line")
-    check.add_argument("file", metavar="FILE", help="the config, in YAML")
+    check = commands.add_parser("check", help="check a config and report its problems with their lines")
+    check.add_argument("file", metavar="FILE", help="the experiment config, in YAML")
     check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(run=_check)
-    schema = commands.add_parser("schema", help="print the JSON schema, with the installed plugins' parts")
+    schema = commands.add_parser("schema", help="print the JSON schema, including the options of installed plugins")
     schema.set_defaults(run=_schema)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from det_core.cli._checks import Finding
 
 _ARGUMENTS = (
-    argument("config", type=Path, nargs="?", metavar="CONFIG", help="the experiment config that shall run here"),
+    argument("config", type=Path, nargs="?", metavar="CONFIG", help="the config of an experiment that will run here"),
     JSON,
 )
 

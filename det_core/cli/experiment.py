@@ -59,7 +59,7 @@ def _list(args: argparse.Namespace) -> int:
     runners = {one.id: holders.get(one.id) for one in shown if not one.state.final}
     rows = ({**experiment_row(one), "runner": runners.get(one.id)} for one in shown)
     narrowed = args.states or args.name is not None or args.label is not None
-    none = "No such experiments." if narrowed else "No experiments yet. To train one: det run CONFIG"
+    none = "No matching experiments." if narrowed else "No experiments yet. To train one: det run CONFIG"
     show(args, rows, lambda: experiment_table(shown, runners) if shown else none)
     return 0
 
@@ -136,7 +136,8 @@ def _wait(args: argparse.Namespace) -> int:
         while (experiment := settled(store, args.experiment_id)) is None:
             if time.monotonic() >= deadline:
                 raise DetError(
-                    f"experiment {args.experiment_id} goes on after {args.timeout:g} s; wait longer with --timeout"
+                    f"experiment {args.experiment_id} has not ended after {args.timeout:g} s; "
+                    "to wait longer, raise --timeout"
                 )
             time.sleep(POLL_SECONDS)
     if args.json:
@@ -175,7 +176,10 @@ _COMMANDS = (
             argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML"),
             argument("directory", type=Path, metavar="CONTEXT_DIR", help="the directory with your code"),
             argument(
-                "--test", "--test-mode", action="store_true", help="only try one batch here, and leave nothing behind"
+                "--test",
+                "--test-mode",
+                action="store_true",
+                help="only test one batch in this process, and keep no records or files",
             ),
             CHANGES,
             FOLLOW,
@@ -185,7 +189,7 @@ _COMMANDS = (
     Command(
         "resume",
         _control.resume,
-        "continue from the latest checkpoint",
+        "continue an experiment from the latest checkpoint",
         (
             EXPERIMENT_ID,
             argument(
@@ -198,19 +202,19 @@ _COMMANDS = (
         ),
         ("activate",),
     ),
-    Command("pause", _control.pause, "checkpoint and stop; resume goes on", (EXPERIMENT_ID, JSON)),
-    Command("cancel", _control.cancel, "checkpoint and stop for good", (EXPERIMENT_ID, JSON)),
-    Command("kill", _control.kill, "stop now, without a checkpoint", (EXPERIMENT_ID, JSON)),
+    Command("pause", _control.pause, "save a checkpoint and stop; resume continues", (EXPERIMENT_ID, JSON)),
+    Command("cancel", _control.cancel, "save a checkpoint and stop permanently", (EXPERIMENT_ID, JSON)),
+    Command("kill", _control.kill, "stop immediately, without a checkpoint", (EXPERIMENT_ID, JSON)),
     Command(
         "list",
         _list,
         "list experiments, newest first",
         (
-            argument("--name", metavar="TEXT", help="only those whose name contains this"),
-            argument("--label", metavar="LABEL", help="only those with this label"),
+            argument("--name", metavar="TEXT", help="only experiments whose name contains TEXT"),
+            argument("--label", metavar="LABEL", help="only experiments with this label"),
             states(),
-            argument("--all", "-a", action="store_true", help="archived ones, too"),
-            argument("--sort-by", choices=list(_ORDERS), default="id", help="default: by id, the newest first"),
+            argument("--all", "-a", action="store_true", help="include archived experiments"),
+            argument("--sort-by", choices=list(_ORDERS), default="id", help="sort order; default: id, newest first"),
             REVERSE,
             LIMIT,
             CSV,
@@ -225,19 +229,31 @@ _COMMANDS = (
         (EXPERIMENT_ID, *_metrics.ARGUMENTS, JSON),
     ),
     Command(
-        "trials", list_trials, "list its trials with what they have reached", (EXPERIMENT_ID, *TRIALS), ("list-trials",)
+        "trials",
+        list_trials,
+        "list the trials of an experiment with their progress and metrics",
+        (EXPERIMENT_ID, *TRIALS),
+        ("list-trials",),
     ),
     Command(
-        "checkpoints", list_checkpoints, "list its checkpoints", (EXPERIMENT_ID, *CHECKPOINTS), ("list-checkpoints",)
+        "checkpoints",
+        list_checkpoints,
+        "list the checkpoints of an experiment",
+        (EXPERIMENT_ID, *CHECKPOINTS),
+        ("list-checkpoints",),
     ),
     Command(
         "plot",
         _plot,
-        "draw the learning curves of all its trials",
+        "draw the learning curves of the trials of an experiment",
         (
             EXPERIMENT_ID,
             argument(
-                "-o", "--output", type=Path, metavar="FILE", help="a .png, .svg or .pdf; default: experiment_ID.png"
+                "-o",
+                "--output",
+                type=Path,
+                metavar="FILE",
+                help="a .png, .svg or .pdf file; default: experiment_ID.png",
             ),
             argument(
                 "--metric",
@@ -245,43 +261,48 @@ _COMMANDS = (
                 default=[],
                 dest="metrics",
                 metavar="NAME",
-                help="which metric, which may be repeated; default: the searcher's, and the training loss",
+                help="metric to draw; may be repeated; default: the searcher's metric and the training loss",
             ),
-            argument("--log", action="store_true", help="a logarithmic axis for the metrics"),
+            argument("--log", action="store_true", help="use a logarithmic axis for the metrics"),
             JSON,
         ),
     ),
     Command(
         "config",
         _config,
-        "print its whole config, in YAML; secrets are references to their files",
-        (EXPERIMENT_ID, argument("--original", action="store_true", help="as it was written, without defaults")),
+        "print the complete config of an experiment, in YAML; secrets are references to their files",
+        (
+            EXPERIMENT_ID,
+            argument("--original", action="store_true", help="print the config as it was written, without defaults"),
+        ),
     ),
     Command(
         "download-model-def",
         _download_model_def,
-        "copy the code that it trains into a directory",
+        "copy the code of an experiment into a directory",
         (
             EXPERIMENT_ID,
             argument(
-                "directory", type=Path, nargs="?", metavar="DIR", help="new or empty; default: experiment_ID_model_def"
+                "directory",
+                type=Path,
+                nargs="?",
+                metavar="DIR",
+                help="a new or empty directory; default: experiment_ID_model_def",
             ),
             JSON,
         ),
     ),
     *_edit.COMMANDS,
-    Command(
-        "delete", _delete, "remove it with its checkpoints and all that is recorded of it", (EXPERIMENT_ID, YES, JSON)
-    ),
+    Command("delete", _delete, "delete an experiment with its checkpoints and records", (EXPERIMENT_ID, YES, JSON)),
     Command(
         "wait",
         _wait,
-        "wait until it ends or pauses; exit code 0 if it completed",
+        "wait until an experiment ends or pauses; the exit code is 0 if it completed",
         (
             EXPERIMENT_ID,
-            argument("--timeout", type=float, default=float("inf"), metavar="SECONDS", help="fail after so long"),
+            argument("--timeout", type=float, default=float("inf"), metavar="SECONDS", help="fail after this time"),
             JSON,
         ),
     ),
-    Command("logs", _logs, "print what its trials printed", (EXPERIMENT_ID, *LOGS, JSON)),
+    Command("logs", _logs, "print the output of the trials of an experiment", (EXPERIMENT_ID, *LOGS, JSON)),
 )

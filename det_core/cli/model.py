@@ -33,7 +33,7 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         print_json(found)
     else:
-        print(_model_table(found) if found else "No models. To make one: det model create NAME")
+        print(_model_table(found) if found else "No models. To create one: det model create NAME")
     return 0
 
 
@@ -116,21 +116,21 @@ def _put_aside(args: argparse.Namespace, *, archived: bool) -> int:
 def _delete(args: argparse.Namespace) -> int:
     with open_store() as store:
         model = store.model(args.name)
-        question = f"Delete model {model.name} with {count(model.versions, 'version')}, not their checkpoints?"
+        question = f"Delete model {model.name} with {count(model.versions, 'version')}, but keep the checkpoints?"
         if not (args.yes or agreed(question, as_json=args.json)):
             return 1
         store.delete_model(args.name)
-    return _tell(args, model, f"Deleted model {model.name}; the checkpoints of its versions are still there")
+    return _tell(args, model, f"Deleted model {model.name}; the checkpoints of its versions still exist")
 
 
 def _delete_version(args: argparse.Namespace) -> int:
     with open_store() as store:
         version = store.model_version(args.name, args.version)
-        question = f"Delete version {args.version} of model {args.name}, not its checkpoint?"
+        question = f"Delete version {args.version} of model {args.name}, but keep its checkpoint?"
         if not (args.yes or agreed(question, as_json=args.json)):
             return 1
         store.delete_model_version(args.name, args.version)
-    return _tell(args, version, f"Deleted version {args.version}; checkpoint {version.checkpoint_uuid} is still there")
+    return _tell(args, version, f"Deleted version {args.version}; checkpoint {version.checkpoint_uuid} still exists")
 
 
 def _tell(args: argparse.Namespace, record: Model | ModelVersion, done: str) -> int:
@@ -181,7 +181,7 @@ def _prefixed(name: str, values: Mapping[str, Any]) -> dict[str, object]:
 def _pair(given: str) -> tuple[str, Any]:
     key, equals, value = given.partition("=")
     if not (key and equals):
-        raise argparse.ArgumentTypeError(f"{given!r} is no KEY=VALUE; for example stage=production")
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE such as stage=production, got {given!r}")
     try:
         return key, json.loads(value)
     except ValueError:
@@ -190,23 +190,23 @@ def _pair(given: str) -> tuple[str, Any]:
 
 _NAME = argument("name", metavar="NAME")
 _VERSION = argument("version", type=int, metavar="VERSION")
-_NOTES = argument("--notes", metavar="TEXT", help="anything else about it")
+_NOTES = argument("--notes", metavar="TEXT", help="further notes")
 _ABOUT_MODEL = (
-    argument("--description", metavar="TEXT", help="what it is for"),
+    argument("--description", metavar="TEXT", help="purpose of the model"),
     _NOTES,
-    argument("--label", action="append", default=[], dest="labels", metavar="LABEL", help="may be repeated"),
+    argument("--label", action="append", default=[], dest="labels", metavar="LABEL", help="a label; may be repeated"),
     argument(
         "--metadata",
         action="append",
         default=[],
         type=_pair,
         metavar="KEY=VALUE",
-        help="what to note about it, in JSON, else as text; may be repeated",
+        help="metadata of the model; a VALUE that is not JSON is text; may be repeated",
     ),
 )
 _ABOUT_VERSION = (
     argument("--name", dest="version_name", metavar="TEXT", help="a name for the version"),
-    argument("--comment", metavar="TEXT", help="why it was registered"),
+    argument("--comment", metavar="TEXT", help="why the version was registered"),
     _NOTES,
 )
 _COMMANDS = (
@@ -215,17 +215,17 @@ _COMMANDS = (
         _list,
         "list models",
         (
-            argument("--name", default="", metavar="TEXT", help="only those with this in their name"),
-            argument("--description", default="", metavar="TEXT", help="only those with this in their description"),
+            argument("--name", default="", metavar="TEXT", help="only models whose name contains TEXT"),
+            argument("--description", default="", metavar="TEXT", help="only models whose description contains TEXT"),
             argument(
                 "--sort-by",
                 choices=[sort.value for sort in ModelSort],
                 default=ModelSort.NAME.value,
-                help="the order (default: name)",
+                help="sort order; default: name",
             ),
             REVERSE,
             LIMIT,
-            argument("--all", "-a", action="store_true", help="archived ones, too"),
+            argument("--all", "-a", action="store_true", help="include archived models"),
             JSON,
         ),
         ("ls",),
@@ -235,17 +235,23 @@ _COMMANDS = (
     Command(
         "edit",
         _edit,
-        "change what is noted about a model",
+        "change the description, notes, labels or metadata of a model",
         (
             _NAME,
             *_ABOUT_MODEL,
-            argument("--remove-metadata", action="append", default=[], metavar="KEY", help="may be repeated"),
+            argument(
+                "--remove-metadata",
+                action="append",
+                default=[],
+                metavar="KEY",
+                help="remove this key of the metadata; may be repeated",
+            ),
             JSON,
         ),
     ),
-    Command("archive", _archive, "put a model aside: it takes no new versions", (_NAME, JSON)),
-    Command("unarchive", _unarchive, "let a model take new versions again", (_NAME, JSON)),
-    Command("delete", _delete, "forget a model and its versions; the checkpoints stay", (_NAME, YES, JSON)),
+    Command("archive", _archive, "archive a model, so that it accepts no new versions", (_NAME, JSON)),
+    Command("unarchive", _unarchive, "let a model accept new versions again", (_NAME, JSON)),
+    Command("delete", _delete, "delete a model and its versions, but keep the checkpoints", (_NAME, YES, JSON)),
     Command(
         "register-version",
         _register,
@@ -254,7 +260,12 @@ _COMMANDS = (
     ),
     Command("list-versions", _versions, "list the versions of a model, oldest first", (_NAME, JSON)),
     Command(
-        "edit-version", _edit_version, "change what is noted about a version", (_NAME, _VERSION, *_ABOUT_VERSION, JSON)
+        "edit-version",
+        _edit_version,
+        "change the name, comment or notes of a version",
+        (_NAME, _VERSION, *_ABOUT_VERSION, JSON),
     ),
-    Command("delete-version", _delete_version, "forget a version; its checkpoint stays", (_NAME, _VERSION, YES, JSON)),
+    Command(
+        "delete-version", _delete_version, "delete a version, but keep its checkpoint", (_NAME, _VERSION, YES, JSON)
+    ),
 )

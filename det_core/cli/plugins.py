@@ -91,7 +91,7 @@ def _import_problems(report: PluginReport, kind: str, spec: specs.Spec) -> Itera
     for part, target in targets.items():
         problem = _import_problem(target, kind if part == "implementation" else "") if target else ""
         if problem:
-            hint = f" To install what it needs: {spec.install}." if spec.install else ""
+            hint = f" To install its requirements: {spec.install}." if spec.install else ""
             offer = f"{kind.replace('_', ' ')} {spec.name!r}"
             yield f"{report}: the {part} of {offer} does not load: {target}: {problem}.{hint}"
 
@@ -105,7 +105,7 @@ def _import_problem(target: str, kind: str) -> str:
 
 
 _COMMANDS = (
-    Command("list", _list, "list what is installed and what it offers", (JSON,), ("ls",)),
-    Command("show", _show, "show everything about one distribution", (argument("name", metavar="NAME"), JSON)),
-    Command("check", _check, "import everything and say what is broken; exit code 1 if anything is", (JSON,)),
+    Command("list", _list, "list the installed distributions and the plugins that they offer", (JSON,), ("ls",)),
+    Command("show", _show, "show one distribution and its plugins", (argument("name", metavar="NAME"), JSON)),
+    Command("check", _check, "import all plugins and report problems; the exit code is 1 if there are any", (JSON,)),
 )

@@ -25,7 +25,7 @@ _ARGUMENTS = (
 _MOST_ORDERS = 100_000
 _TO_CHANGE = {
     "single": "max_length",
-    "random": "max_trials and max_length; adaptive_asha trains poor trials for less",
+    "random": "max_trials and max_length; adaptive_asha stops poor trials early",
     "grid": "the counts of the hyperparameters, and max_length",
     "async_halving": "max_trials; more num_rungs or a higher divisor stop more trials early",
     "adaptive_asha": "max_trials; mode aggressive or more max_rungs stop more trials early, conservative fewer",
@@ -40,15 +40,21 @@ class Preview:
     searcher: str
     trials: int
     at_once: int
+    """Maximum number of trials that train at the same time."""
     unit: str | None
+    """Unit of all lengths, or None if the trial's code decides on it."""
     lengths: Sequence[Mapping[str, int | None]]
     """Numbers of trials by length, the shortest first. The length None means that the command decides when to stop."""
     total: int | None
+    """Sum of the lengths of all trials, or None if a command decides when to stop."""
     full_trainings: float | None
+    """``total`` divided by the length of a full training, or None if either is unknown."""
     outline: Sequence[str]
+    """Lines in which the search method describes the search."""
     grid: Mapping[str, int]
     """Number of points by hyperparameter. Empty unless the search is a grid."""
     to_change: str
+    """Options that change the amount of training. Empty for search methods of other distributions."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +84,7 @@ def _preview(config: ExperimentConfig, directory: Path) -> Preview:
         for number, result in enumerate(simulate(method, _by_chance(config), slots=_MOST_ORDERS)):
             if number == _MOST_ORDERS:
                 raise DetError(
-                    f"the search has not ended after {number} orders to train; does the method ever close one?"
+                    f"the search has not ended after {number} orders to train; check that the method closes its trials"
                 )
             at_once = max(at_once, result.at_once)
             lengths[result.request_id] = result.length
@@ -104,7 +110,7 @@ def _preview(config: ExperimentConfig, directory: Path) -> Preview:
 
 
 def _by_chance(config: ExperimentConfig) -> Training:
-    """Return a function that simulates training. Each trial has a constant random metric."""
+    """Return a function that simulates training. Each trial reports the same random metric at every length."""
     from det_core.search.sampling import generator
     from det_core.search.simulate import Outcome
 

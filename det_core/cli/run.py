@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _ARGUMENTS = (
     argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML"),
-    argument("directory", type=Path, nargs="?", metavar="DIR", help="your code; default: where CONFIG is"),
+    argument(
+        "directory", type=Path, nargs="?", metavar="DIR", help="directory with your code; default: that of CONFIG"
+    ),
     CHANGES,
     JSON,
 )
@@ -85,7 +87,7 @@ def submit(
 
     hook = directory / _HOOK
     if hook.exists():
-        print(f"det: note: {hook} is not run; do by hand, once, what it does, such as pip install", file=sys.stderr)
+        print(f"det: note: {hook} is not run; run its commands, such as pip install, once yourself", file=sys.stderr)
     changed = "".join(f"# --config {each}\n" for each in changes)
     return runner.submit(store, config, directory, original_config=changed + path.read_text())
 
@@ -131,7 +133,7 @@ def _status(signals: Sequence[int]) -> str:
     if not signals:
         return ""
     asked = [number for number in signals if number != signal.SIGHUP]
-    return "killing" if len(asked) > 1 else "checkpointing to stop; Ctrl-C kills"
+    return "killing" if len(asked) > 1 else "saving a checkpoint to stop; Ctrl-C kills"
 
 
 def _leave_closed_terminal() -> None:

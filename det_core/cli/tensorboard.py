@@ -27,15 +27,28 @@ _EVERY = 15.0
 _EVENTS = "tfevents"
 """Part of the names of event files, which only grow."""
 _PATIENCE = 10.0
-"""Seconds that TensorBoard has to exit before it is killed."""
+"""Seconds after which TensorBoard is killed if it has not exited."""
 
 _ARGUMENTS = (
-    argument("experiment_ids", nargs="*", type=int, metavar="EXPERIMENT_ID", help="with all their trials"),
     argument(
-        "-t", "--trial", action="append", default=[], type=int, dest="trial_ids", metavar="TRIAL_ID", help="these, too"
+        "experiment_ids",
+        nargs="*",
+        type=int,
+        metavar="EXPERIMENT_ID",
+        help="show these experiments with all their trials",
     ),
-    argument("--host", default="127.0.0.1", help="where it listens; default: this machine only"),
-    argument("--port", type=how_many, default=6006, help="0: any that is free; default: %(default)s"),
+    argument(
+        "-t",
+        "--trial",
+        action="append",
+        default=[],
+        type=int,
+        dest="trial_ids",
+        metavar="TRIAL_ID",
+        help="also show this trial; may be repeated",
+    ),
+    argument("--host", default="127.0.0.1", help="address to listen on; default: reachable from this machine only"),
+    argument("--port", type=how_many, default=6006, help="port to listen on; 0: any free port; default: %(default)s"),
 )
 
 
@@ -47,18 +60,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     if not (args.experiment_ids or args.trial_ids):
-        raise UsageError("of what? det tensorboard EXPERIMENT_ID, or det tensorboard --trial TRIAL_ID")
+        raise UsageError(
+            "missing EXPERIMENT_ID; expected det tensorboard EXPERIMENT_ID or det tensorboard --trial TRIAL_ID"
+        )
     if importlib.util.find_spec("tensorboard") is None:
-        raise DetError("TensorBoard is not installed here; to get it: pip install tensorboard")
+        raise DetError("TensorBoard is not installed; to install it: pip install tensorboard")
     with scratch_directory("tensorboard") as directory:
         with open_store() as store:
             folders = list(_folders(store, args, directory))
         found = sum(folder.bring() for folder in folders)
         if not found:
             raise DetError(
-                "no TensorBoard files are stored for these trials; they come some seconds after the first report"
+                "no TensorBoard files are stored for these trials; they appear some seconds after the first report"
             )
-        print(f"TensorBoard of {count(found, 'trial')}; Ctrl-C ends it", flush=True)
+        print(f"Starting TensorBoard for {count(found, 'trial')}; Ctrl-C stops it", flush=True)
         return _serve(directory, folders, args.host, args.port)
 
 
@@ -165,7 +180,7 @@ def _bring_again(folders: Sequence[Folder]) -> None:
         try:
             folder.bring()
         except StorageError as error:
-            print(f"det: note: not up to date: {error}", file=sys.stderr)
+            print(f"det: note: the files of TensorBoard are not up to date: {error}", file=sys.stderr)
 
 
 def _number(text: str) -> int | None:

@@ -56,7 +56,7 @@ def _kill(args: argparse.Namespace) -> int:
     if args.json:
         print_json(trial)
     else:
-        print(f"Asked trial {trial.id} to end at once")
+        print(f"Asked trial {trial.id} to stop immediately")
     return 0
 
 
@@ -78,7 +78,7 @@ def _chosen(store: TrackingStore, trial: Trial, *, latest: bool) -> Checkpoint:
     if best is None:
         raise DetError(
             f"no checkpoint of trial {trial.id} has a validation, so none is known to be the best; "
-            f"the latest: det trial download {trial.id} --latest"
+            f"to get the latest: det trial download {trial.id} --latest"
         )
     return best[1]
 
@@ -87,22 +87,26 @@ _COMMANDS = (
     Command(
         "list",
         list_trials,
-        "list the trials of an experiment with what they have reached",
+        "list the trials of an experiment with their progress and metrics",
         (EXPERIMENT_ID, *TRIALS),
         ("ls",),
     ),
     Command("describe", _describe, "show a trial with its checkpoints", (TRIAL_ID, *_metrics.ARGUMENTS, JSON)),
-    Command("logs", _logs, "print what it printed", (TRIAL_ID, *LOGS, JSON)),
-    Command("kill", _kill, "stop it now, without a checkpoint; its experiment goes on", (TRIAL_ID, JSON)),
+    Command("logs", _logs, "print the output of a trial", (TRIAL_ID, *LOGS, JSON)),
+    Command(
+        "kill", _kill, "stop a trial immediately, without a checkpoint; its experiment continues", (TRIAL_ID, JSON)
+    ),
     Command(
         "download",
         _download,
-        "copy its best checkpoint into a directory and verify it",
+        "copy the best checkpoint of a trial into a directory and verify it",
         (
             TRIAL_ID,
-            argument("--best", action="store_true", help="the one with the best validation; this is the default"),
-            argument("--latest", action="store_true", help="the newest one instead"),
-            argument("-o", "--output", "--output-dir", type=Path, metavar="DIR", help="default: checkpoints/UUID"),
+            argument("--best", action="store_true", help="the checkpoint with the best validation (the default)"),
+            argument("--latest", action="store_true", help="the newest checkpoint instead"),
+            argument(
+                "-o", "--output", "--output-dir", type=Path, metavar="DIR", help="target; default: checkpoints/UUID"
+            ),
             JSON,
         ),
     ),

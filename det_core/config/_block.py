@@ -15,12 +15,18 @@ from det_core.config._secrets import shown
 T = TypeVar("T")
 
 Flag = Annotated[bool, Strict()]
+"""Type of a field that takes true or false."""
 Whole = Annotated[int, Strict()]
+"""Type of a field that takes an integer."""
 Count = Annotated[int, Strict(), Field(ge=0)]
+"""Type of a field that takes an integer >= 0."""
 Positive = Annotated[int, Strict(), Field(ge=1)]
+"""Type of a field that takes an integer >= 1."""
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+"""Type of a field that takes a finite number."""
 
-IGNORED = "Accepted for the sake of old configs; has no meaning here."
+IGNORED = "Accepted for compatibility with old configs; has no effect."
+"""Description of the fields that `Ignored` marks."""
 Ignored = Annotated[T, Field(description=IGNORED)]
 """Type of a field that concerns containers only. `ExperimentConfig.notices` names such a field when it is set."""
 
@@ -49,7 +55,7 @@ class Block(BaseModel):
 def prepare(model: type[BaseModel], data: Mapping[str, Any], beside: Iterable[str] = ()) -> dict[str, Any]:
     """Remove nulls from the input of a model, and replace the values of unknown keys by `UnknownKey`.
 
-    Determined AI's original also treats null as missing. A model that allows extra keys, or has complex aliases, has
+    Determined AI also treats null as missing. A model that allows extra keys, or has complex aliases, has
     no unknown keys.
 
     Args:

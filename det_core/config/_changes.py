@@ -47,7 +47,9 @@ def change(document: Document, assignment: str, flag: str) -> None:
             mapping[owner] = {}
         mapping = mapping[owner]
         if not isinstance(mapping, dict):
-            raise refusal(document.file, f"{flag} {assignment}: {owner} is {mapping!r}, and has no keys; set it whole")
+            raise refusal(
+                document.file, f"{flag} {assignment}: {owner} is {mapping!r}, which has no keys; set it as a whole"
+            )
     mapping[key] = from_yaml(text, f"{flag} {assignment}").value
     place = (*owners, key)
     document.lines = {at: line for at, line in document.lines.items() if at[: len(place)] != place}

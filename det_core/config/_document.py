@@ -15,6 +15,7 @@ Location = tuple[str | int, ...]
 """Path of a value in a document, as mapping keys and list indices from the root."""
 
 MAX_BYTES = 1 << 20
+"""Maximum size of a config file in bytes, and of a YAML text in characters."""
 
 
 @dataclass

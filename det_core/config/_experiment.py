@@ -39,19 +39,28 @@ class ExperimentConfig(Block):
     description: str | None = None
     labels: tuple[str, ...] = ()
     entrypoint: Entrypoint | None = None
+    """Trial class as ``module:Class``, or a command line as text or as a list of arguments."""
     hyperparameters: dict[HyperparameterName, Hyperparameter] = Field(default_factory=dict)
     searcher: SearcherConfig
     scheduling_unit: Positive = 100
+    """Maximum number of batches between two reports of training metrics."""
     records_per_epoch: Count = 0
+    """Number of records in one epoch, or 0 to use the length of the training data."""
     min_validation_period: Length = Length(0, Unit.BATCHES)
+    """Length of training between two validations, or 0 to validate only at the end."""
     min_checkpoint_period: Length = Length(0, Unit.BATCHES)
+    """Length of training between two checkpoints, or 0 to save one only at the end."""
     perform_initial_validation: Flag = False
+    """Whether to validate before the first batch."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
+    """Validations after which a checkpoint is saved, where ``best`` means those with the best metric so far."""
     checkpoint_code: Flag = False
     """Whether every checkpoint of a trial class contains a copy of the trial's code, under ``code/``."""
     checkpoint_storage: CheckpointStorageConfig | None = None
     max_restarts: Count = 5
+    """Number of failed runs after which a trial is still restarted."""
     preemption_timeout: Count | None = None
+    """Seconds from a request to stop until a trial is killed. None means the default of the runner."""
     reproducibility: ReproducibilityConfig = Field(default_factory=ReproducibilityConfig)
     resources: ResourcesConfig = ResourcesConfig()
     environment: EnvironmentConfig = EnvironmentConfig()
@@ -60,9 +69,10 @@ class ExperimentConfig(Block):
     distributed: DistributedConfig | None = None
     profiling: ProfilingConfig = ProfilingConfig()
     data: dict[str, Any] = Field(default_factory=dict)
+    """Free values for the trial's code."""
     debug: Flag = False
     internal: dict[str, Any] | None = None
-    """Notes of other systems. Only ``native.command`` is used here, by `script`."""
+    """Data of other systems. Only ``native.command`` is used, by `script`."""
     bind_mounts: Ignored[tuple[BindMount, ...]] = ()
     data_layer: Ignored[dict[str, Any] | None] = None
     integrations: Ignored[dict[str, Any] | None] = None
@@ -82,7 +92,7 @@ class ExperimentConfig(Block):
     def notices(self) -> tuple[str, ...]:
         """Return messages to show to the user once, about rewritten legacy keys and about ignored keys."""
         ignored = ", ".join(_ignored_keys(self))
-        return (*self._rewrites, *([f"these keys have no meaning here and are ignored: {ignored}"] if ignored else []))
+        return (*self._rewrites, *([f"these keys have no effect and are ignored: {ignored}"] if ignored else []))
 
     @property
     def script(self) -> tuple[str, ...]:
@@ -103,7 +113,7 @@ class ExperimentConfig(Block):
         return whole
 
     def __eq__(self, other: object) -> bool:
-        # Rewritten legacy keys must not make a difference. Pydantic would compare them, as private attributes.
+        # Pydantic would also compare private attributes, but notices about rewritten legacy keys must not matter.
         return isinstance(other, ExperimentConfig) and self.__dict__ == other.__dict__
 
     @field_validator("searcher")
@@ -131,7 +141,7 @@ class ExperimentConfig(Block):
         messages = {}
         if block.backend and is_command(info.data.get("entrypoint")):
             messages["backend"] = (
-                "expected none beside an entrypoint that is a command, which starts its own workers; "
+                "expected no backend beside an entrypoint that is a command, because a command starts its own workers; "
                 "remove the key, or name a trial class `module:Class` as the entrypoint"
             )
         if "optimizations" in info.data:

@@ -178,7 +178,7 @@ class Log(_Range):
 
 def _counted(choice: _Range) -> int:
     if choice.count is None:
-        raise PydanticCustomError("grid", "expected a `count` of points, which a grid needs; add it")
+        raise PydanticCustomError("grid", "expected a `count`, because a grid needs the number of points; add it")
     return choice.count
 
 
@@ -203,7 +203,7 @@ def _constant(value: Any) -> Const:
 
 def _named(name: str) -> str:
     if not name:
-        raise PydanticCustomError("name", "expected a name such as learning_rate, found an empty one")
+        raise PydanticCustomError("name", "expected a name such as learning_rate, got an empty one")
     return name
 
 

@@ -51,7 +51,7 @@ def _name_method(document: Document) -> tuple[str, ...]:
         return ()
     new = searcher["name"] = _METHODS[old]
     dropped = "; train_stragglers is ignored" if searcher.pop("train_stragglers", None) is not None else ""
-    return (f"there is no search method {old} any more: read as {new}, where no trial waits for the others{dropped}",)
+    return (f"the search method {old} no longer exists: read as {new}, where no trial waits for the others{dropped}",)
 
 
 def _measure_length(document: Document) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def _measure_length(document: Document) -> tuple[str, ...]:
     if metric in ("batches", "records", "epochs") and type(searcher["max_length"]) is int:
         searcher["max_length"] = {metric: searcher["max_length"]}
     searcher.setdefault("stop_once", True)
-    return ("searcher.max_time became max_length, and stop_once is true, as release 0.38 searched",)
+    return ("searcher.max_time became max_length, and stop_once is true, as in release 0.38",)
 
 
 def _searcher(document: Document) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _count_in_batches(document: Document) -> tuple[str, ...]:
     for period in _PERIODS:
         _to_batches(config, period, batches)
     renamed = "".join(f", searcher.{old} became {_SEARCHER[old]}" for old in steps)
-    return (f"this config counts in steps, as release 0.12 did: read as {batches} batches per step{renamed}",)
+    return (f"this config counts in steps, as in release 0.12: read as {batches} batches per step{renamed}",)
 
 
 def _to_batches(mapping: dict[str, Any], key: str, batches: int) -> None:

@@ -46,7 +46,7 @@ class Length:
         if len(given) > 1:
             raise PydanticCustomError(
                 "length",
-                "expected one unit, not {units}; write it whole, such as {example}",
+                "expected one unit, not {units}; for example {example}",
                 {"units": " and ".join(given), "example": "{batches: 100}"},
             )
         if given and len(source) == 1:

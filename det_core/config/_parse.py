@@ -74,7 +74,7 @@ def _unrecordable(document: Document, value: Any, location: Location = ()) -> It
     if isinstance(value, float) and not math.isfinite(value):
         yield document.problem(
             location,
-            f"expected a finite number, found {value}, which JSON cannot hold; put it in quotes, or leave it out",
+            f"expected a finite number, got {value}, which JSON cannot represent; put it in quotes or remove it",
         )
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:

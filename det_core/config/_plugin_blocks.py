@@ -101,7 +101,11 @@ class PluginBlock(Block):
 
 
 class CheckpointStorageConfig(PluginBlock):
-    """Storage of checkpoints, and the number of checkpoints to keep when the experiment ends."""
+    """Storage of checkpoints, and the numbers of checkpoints to keep when the experiment completes.
+
+    ``save_experiment_best`` is the number of best checkpoints of all trials. ``save_trial_best`` and
+    ``save_trial_latest`` are the numbers of the best and the latest checkpoints of each trial.
+    """
 
     kind = "storage"
     tag = "type"

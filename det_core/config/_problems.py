@@ -32,7 +32,7 @@ _EXPECTED = {
     "less_than_equal": "{le} or less",
     "literal_error": "{expected}; write one of them",
     "union_tag_invalid": "one of {expected_tags}; write one of them (a nested mapping cannot have this key)",
-    "too_short": "{min_length} item or more; add to it",
+    "too_short": "{min_length} item or more; add an item",
     "dict_type": "a mapping; write `key: value` lines below it",
     "model_type": "a mapping; write `key: value` lines below it",
     "model_attributes_type": "a mapping; write `key: value` lines below it",

@@ -24,7 +24,7 @@ _NAME = re.compile(
     r"(access|account|api|private)_?key|secret|passw|connection_string|credential|(^|_)auth(_|$)|token$", re.I
 )
 _OPEN = {"hyperparameters", "labels", "name", "description", "entrypoint", "searcher"}
-"""Top-level keys whose content never counts as secret, whatever its keys are called."""
+"""Top-level keys whose content never counts as secret, regardless of its keys."""
 _VARIABLES = "environment_variables"
 
 

@@ -21,7 +21,7 @@ _Variables = tuple[Annotated[str, AfterValidator(_is_pair)], ...]
 
 
 class BindMount(Block):
-    """Directory of the host that a container sees. It has no meaning here."""
+    """Directory of the host that is mounted in containers. It has no effect, because there are no containers."""
 
     host_path: str
     container_path: str
@@ -73,12 +73,18 @@ class OptimizationsConfig(Block):
     """Options of gradient aggregation, communication and mixed precision."""
 
     aggregation_frequency: Positive = 1
+    """Number of batches per optimizer step."""
     average_aggregated_gradients: Flag = True
+    """Whether to divide aggregated gradients by ``aggregation_frequency``."""
     average_training_metrics: Flag = True
+    """Whether to report the mean of the training metrics of all workers, instead of those of the chief."""
     gradient_compression: Flag = False
+    """Whether workers exchange gradients as float16."""
     mixed_precision: Literal["O0", "O1", "O2", "O3"] = "O0"
     tensor_fusion_threshold: Count = 64
+    """Maximum size in MiB of the gradients that Horovod exchanges at once."""
     tensor_fusion_cycle_time: Count = 1
+    """Milliseconds between two exchanges of Horovod."""
     auto_tune_tensor_fusion: Flag = False
     grad_updates_size_file: str | None = None
 
@@ -96,7 +102,7 @@ class ProfilingConfig(Block):
     def _ends_after_it_begins(cls, end: int | None, info: ValidationInfo) -> int | None:
         begin = info.data.get("begin_on_batch", 0)
         if end is not None and end < begin:
-            raise PydanticCustomError("range", "expected begin_on_batch or later, which is {begin}", {"begin": begin})
+            raise PydanticCustomError("range", "expected a batch >= begin_on_batch, which is {begin}", {"begin": begin})
         return end
 
 
@@ -126,6 +132,6 @@ class ResourcesConfig(Block):
 
 
 class RetentionPolicy(Block):
-    """Retention of logs, in days. It has no meaning here."""
+    """Retention of logs, in days. It has no effect."""
 
     log_retention_days: Annotated[Whole, Field(ge=-1, le=32767)] | None = None

@@ -14,10 +14,12 @@ from det_core.config._document import MAX_BYTES, Document, Location, format_loca
 from det_core.errors import ConfigError, Problem
 
 MAX_VALUES = 100_000
+"""Maximum number of values in a config, after aliases are expanded."""
 MAX_DEPTH = 100
+"""Maximum number of nested levels in a config."""
 
 _SURPRISING = re.compile(r"[-+]?0[0-9_]+|.*:.*")
-"""Pattern of YAML 1.1 numbers that look like text, such as 16:9, or like another number, such as 010."""
+"""Pattern of YAML 1.1 numbers that users may intend as text, such as 16:9, or as another number, such as 010."""
 
 _TAG = "tag:yaml.org,2002:"
 
@@ -114,8 +116,8 @@ class _Builder:
         if isinstance(value, (int, float)) and _SURPRISING.fullmatch(node.value):
             raise self._refusal(
                 node,
-                f"{node.value} is the number {value} in YAML 1.1, to base 60 with a colon and to base 8 after a "
-                "zero; put it in quotes if it is text, or write the number as 12 or 1.5",
+                f"{node.value} is the number {value} in YAML 1.1, which reads colons in base 60 and a leading "
+                "zero in base 8; put it in quotes if it is text, or write a number such as 12 or 1.5",
             )
         return value
 
@@ -136,7 +138,7 @@ class _Builder:
         sources = mapping.pop("<<", [])
         for source in sources if isinstance(sources, list) else [sources]:
             if not isinstance(source, dict):
-                raise self._refusal(node, "<< merges something that is no mapping; expected an alias of a mapping")
+                raise self._refusal(node, "<< merges a value that is not a mapping; expected an alias of a mapping")
             mapping = source | mapping
         return mapping
 

@@ -1,4 +1,4 @@
-"""A record with one experiment in it, and `det` called in process."""
+"""Fixtures that record one experiment and that call `det` in this process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def core_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the other distributions that are installed: some need what this machine may not have, as Horovod."""
+    """Disable all other installed distributions. Some need software that this machine may lack, such as Horovod."""
     others = (report.name for report in registry().reports if report.name != "det-core")
     monkeypatch.setenv(DISABLE, ",".join(others))
     registry.cache_clear()
@@ -43,7 +43,7 @@ def core_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Install a distribution of one module."""
+    """Return a function that installs a distribution with one module."""
 
     def add(name: str, code: str) -> None:
         module = name.replace("-", "_")
@@ -60,6 +60,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def command_plugin(*specs: str) -> str:
+    """Return the code of a plugin that offers commands, each given as the arguments of its `CommandSpec`."""
     return (
         "from det_core import hookimpl\nfrom det_core.specs import CommandSpec\n"
         f"@hookimpl\ndef det_commands():\n    return [{', '.join(f'CommandSpec({spec})' for spec in specs)}]\n"
@@ -68,13 +69,15 @@ def command_plugin(*specs: str) -> str:
 
 @dataclass(frozen=True)
 class Result:
+    """Exit code and output of a command."""
+
     code: int
     out: str
     err: str
 
     @property
     def json(self) -> Any:
-        return json.loads(self.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        return json.loads(self.out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
 Det = Callable[..., Result]
@@ -82,7 +85,7 @@ Det = Callable[..., Result]
 
 @pytest.fixture
 def det(capsys: pytest.CaptureFixture[str]) -> Det:
-    """``det("experiment", "list")``: the exit code and what was printed."""
+    """Return a function that runs a command in this process, such as ``det("experiment", "list")``."""
 
     def call(*argv: object) -> Result:
         capsys.readouterr()
@@ -94,7 +97,7 @@ def det(capsys: pytest.CaptureFixture[str]) -> Det:
 
 @dataclass
 class Record:
-    """Writes what a trial would."""
+    """Writer of the records and files that a trial produces."""
 
     store: TrackingStore
     experiment: Experiment
@@ -149,7 +152,7 @@ def store(det_home: Path) -> Iterator[TrackingStore]:
 
 @pytest.fixture
 def record(store: TrackingStore, tmp_path: Path) -> Record:
-    """Experiment 1 with trial 1 in its first run."""
+    """Create experiment 1 with trial 1 in its first run."""
     experiment = store.create_experiment(config=CONFIG, original_config="name: digits", owner="ada")
     trial = store.create_trial(experiment.id, hparams={"lr": 0.1, "nested": {"depth": 2}}, seed=7)
     store.start_run(trial.id, allocation_id="first")
@@ -159,7 +162,7 @@ def record(store: TrackingStore, tmp_path: Path) -> Record:
 
 @pytest.fixture
 def trained(record: Record) -> Record:
-    """The record of a completed experiment: best at batch 200, another checkpoint at 300."""
+    """Complete experiment 1, with its best checkpoint at batch 200 and another one at batch 300."""
     for step, accuracy in ((100, 0.5), (200, 0.75), (300, 0.7)):
         record.report(step, loss=step / 1000)
         record.report(step, "validation", accuracy=accuracy)

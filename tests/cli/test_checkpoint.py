@@ -1,4 +1,4 @@
-"""Checkpoints: listed, described, downloaded whole or not at all."""
+"""The ``det checkpoint`` commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from det_core.storage.directory import DirectoryStorage
 from .conftest import Det, Record
 
 
-def test_list(det: Det, trained: Record) -> None:
+def test_list_has_a_row_for_each_checkpoint(det: Det, trained: Record) -> None:
     header, first, second = det("checkpoint", "list", 1).out.splitlines()
     assert header.split() == ["UUID", "TRIAL", "BATCH", "STATE", "SIZE", "TIME"]
     assert first.split()[:4] == ["best-one", "1", "200", "COMPLETED"]
@@ -24,7 +24,7 @@ def test_list(det: Det, trained: Record) -> None:
     assert [one["uuid"] for one in det("c", "list", "--json").json] == ["best-one", "last-one"]
 
 
-def test_describe(det: Det, trained: Record) -> None:
+def test_describe_shows_the_path_and_the_files(det: Det, trained: Record) -> None:
     path = str(trained.directory / "storage" / "best-one")
     out = det("checkpoint", "describe", "best-one").out
     assert path in out
@@ -33,7 +33,9 @@ def test_describe(det: Det, trained: Record) -> None:
     assert (described["path"], described["steps_completed"]) == (path, 200)
 
 
-def test_download(det: Det, trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_creates_or_fills_the_directory(
+    det: Det, trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert det("checkpoint", "download", "best-one").code == 0
     assert (tmp_path / "checkpoints" / "best-one" / "weights").read_text() == "w"
@@ -44,7 +46,7 @@ def test_download(det: Det, trained: Record, tmp_path: Path, monkeypatch: pytest
     assert sorted(path.name for path in (tmp_path / "empty").iterdir()) == ["metadata.json", "weights"]
 
 
-def test_a_used_directory_is_refused(det: Det, trained: Record, tmp_path: Path) -> None:
+def test_a_directory_with_files_is_rejected(det: Det, trained: Record, tmp_path: Path) -> None:
     target = tmp_path / "used"
     target.mkdir()
     (target / "mine").write_text("precious")
@@ -56,7 +58,7 @@ def test_a_used_directory_is_refused(det: Det, trained: Record, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("damage", ["altered", "missing", "gone"])
-def test_nothing_is_left_of_a_download_that_failed(det: Det, trained: Record, tmp_path: Path, damage: str) -> None:
+def test_a_failed_download_leaves_nothing(det: Det, trained: Record, tmp_path: Path, damage: str) -> None:
     stored = tmp_path / "storage" / "best-one"
     if damage == "altered":
         (stored / "weights").write_text("v")
@@ -77,7 +79,7 @@ def test_only_complete_checkpoints_are_downloaded(det: Det, trained: Record) -> 
 
 
 @pytest.mark.usefixtures("only_det_core")
-def test_a_storage_whose_plugin_is_missing(det: Det, trained: Record) -> None:
+def test_a_missing_storage_plugin_is_named(det: Det, trained: Record) -> None:
     trained.store.begin_checkpoint("far", trial_id=1, run_id=1, storage={"type": "s3", "bucket": "b"})
     trained.store.complete_checkpoint("far", run_id=1, steps_completed=5, resources={}, metadata={})
     assert "bucket b" in det("checkpoint", "describe", "far").out
@@ -90,7 +92,7 @@ def resources(record: Record, uuid: str) -> tuple[CheckpointState, set[str]]:
     return row.state, set(row.resources)
 
 
-def test_rm(det: Det, trained: Record) -> None:
+def test_rm_deletes_checkpoints_and_their_files(det: Det, trained: Record) -> None:
     result = det("checkpoint", "rm", "best-one", "last-one", "best-one", "--yes")
     assert (result.code, result.out) == (0, "Checkpoint best-one: nothing left\nCheckpoint last-one: nothing left\n")
     assert list((trained.directory / "storage").iterdir()) == []
@@ -99,7 +101,7 @@ def test_rm(det: Det, trained: Record) -> None:
     assert det("checkpoint", "rm", "best-one", "-y", "--json").json == [{"uuid": "best-one", "resources": {}}]
 
 
-def test_rm_of_some_files(det: Det, trained: Record, tmp_path: Path) -> None:
+def test_rm_with_globs_removes_matching_files_only(det: Det, trained: Record, tmp_path: Path) -> None:
     trained.checkpoint("more", 400, {"weights": "w", "a.opt": "12345", "b.opt": ""})
     result = det("checkpoint", "rm", "more", "--glob", "a*", "--glob", "b*", "--yes")
     stored = tmp_path / "storage" / "more"
@@ -117,24 +119,26 @@ def test_rm_of_some_files(det: Det, trained: Record, tmp_path: Path) -> None:
     assert resources(trained, "more") == (CheckpointState.DELETED, set())
 
 
-def test_rm_checks_all_before_the_first_goes(det: Det, trained: Record) -> None:
+def test_rm_checks_all_checkpoints_before_it_removes_any(det: Det, trained: Record) -> None:
     trained.store.begin_checkpoint("busy", trial_id=1, run_id=1, storage={})
     for wrong, message in (("nonsense", "no checkpoint nonsense"), ("busy", "is being written")):
         result = det("checkpoint", "rm", "best-one", wrong, "--yes")
         assert (result.code, message in result.err) == (1, True)
     result = det("checkpoint", "rm", "best-one", "--glob", "nothing", "--glob", "*.json", "--yes")
-    assert (result.code, "matches nothing *.json; to see them" in result.err) == (1, True)
+    assert (result.code, "matches nothing *.json; to list its files" in result.err) == (1, True)
     assert resources(trained, "best-one")[0] is CheckpointState.COMPLETED
 
 
-def test_rm_spares_what_a_running_trial_may_go_on_from(det: Det, trained: Record) -> None:
+def test_rm_rejects_the_latest_checkpoint_of_a_running_trial(det: Det, trained: Record) -> None:
     trained.store.acquire_lease(1, "host:1:1:x", seconds=60)
     result = det("checkpoint", "rm", "last-one", "--yes")
     assert (result.code, "det experiment pause 1" in result.err) == (1, True)
     assert det("checkpoint", "rm", "best-one", "--yes").code == 0
 
 
-def test_rm_spares_what_is_resumed_while_it_asks(det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rm_keeps_checkpoints_that_are_resumed_during_the_question(
+    det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """R15: an experiment that is resumed before the answer keeps its latest checkpoint."""
 
     def resumed(*arguments: object, **options: object) -> bool:
@@ -147,7 +151,7 @@ def test_rm_spares_what_is_resumed_while_it_asks(det: Det, trained: Record, monk
     assert resources(trained, "best-one")[0] is resources(trained, "last-one")[0] is CheckpointState.COMPLETED
 
 
-def test_rm_asks(det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rm_asks_for_confirmation(det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     trained.store.add_trial_source(1, 1, "best-one")
     result = det("checkpoint", "rm", "best-one")
     assert (result.code, "--yes" in result.err) == (2, True)
@@ -156,14 +160,14 @@ def test_rm_asks(det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch) -> 
         result = det("checkpoint", "rm", "best-one", "last-one")
         assert (result.code, resources(trained, "best-one")[0]) == (1, state)
         assert "best-one: batch 200 of trial 1; used by trial 1\n" in result.out
-        assert "last-one: batch 300 of trial 1; the one that its trial goes on from\n" in result.out
-        assert "Remove all files of 2 checkpoints for good?" in result.out
+        assert "last-one: batch 300 of trial 1; the checkpoint from which its trial continues\n" in result.out
+        assert "Permanently remove all files of 2 checkpoints?" in result.out
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     assert det("checkpoint", "rm", "best-one").code == 0
     assert resources(trained, "best-one")[0] is CheckpointState.DELETED
 
 
-def test_a_rm_that_failed_is_finished_by_gc(det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gc_finishes_a_failed_rm(det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(DirectoryStorage, "delete", refuse)
         assert "no permission" in det("checkpoint", "rm", "best-one", "--yes").err
@@ -200,8 +204,8 @@ def test_progress_is_shown_on_a_terminal_only(
     assert "1 B of 1 B" in terminal.getvalue()
 
 
-def test_a_terminal_that_is_gone_ends_no_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each line raised OSError in the thread that transferred, and with it the download was lost."""
+def test_a_closed_terminal_does_not_stop_a_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line raised an OSError in the transferring thread, so the download failed."""
     master, slave = os.openpty()
     stream = io.TextIOWrapper(io.FileIO(slave, "w"), write_through=True)  # type: ignore[type-var]
     monkeypatch.setattr("sys.stderr", stream)

@@ -1,4 +1,4 @@
-"""Completing the words of a command line, and bash really doing it."""
+"""Completion of command lines, by ``det completion words`` and in bash."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from .conftest import Det, Install, Record, command_plugin
         ("completion ba", "bash"),
     ],
 )
-def test_candidates(det: Det, trained: Record, line: str, expected: str) -> None:
+def test_candidates_complete_the_last_word(det: Det, trained: Record, line: str, expected: str) -> None:
     trained.store.create_experiment(config={})
     result = det("completion", "words", "--", *line.split(" "))
     assert (result.code, result.out.split(), result.err) == (0, expected.split(), "")
 
 
-def test_all_commands_and_no_short_names(det: Det) -> None:
+def test_all_commands_are_offered_without_aliases(det: Det) -> None:
     words = det("completion", "words", "--", "").out.split()
     assert {"run", "experiment", "trial", "checkpoint", "tensorboard", "completion"} <= set(words)
     assert min(map(len, words)) > 2
 
 
-def test_a_record_that_cannot_be_read_is_silent(det: Det, det_home: Path) -> None:
+def test_an_unreadable_database_prints_no_error(det: Det, det_home: Path) -> None:
     det_home.mkdir()
     (det_home / "det.db").write_bytes(b"no database" * 1000)
     result = det("completion", "words", "--", "experiment", "describe", "")

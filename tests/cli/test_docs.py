@@ -1,4 +1,4 @@
-"""docs/cli.md: every command line in it is understood, and those that need nothing but a record are run."""
+"""Command lines of docs/cli.md. All are parsed, and those that need only a tracking store are run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .conftest import Det, Record
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 NOT_RUN = ("run", "preview-search", "tensorboard", "pause", "cancel", "kill", "resume", "wait", "create")
-"""They start or stop something, or wait for it."""
+"""Words of the command lines that are not run, because they start, stop or wait for something."""
 
 
 def lines() -> list[list[str]]:
@@ -27,12 +27,12 @@ def lines() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("argv", lines(), ids=" ".join)
-def test_every_line_is_understood(argv: list[str]) -> None:
+def test_every_line_is_parsed(argv: list[str]) -> None:
     assert parser_for(argv).parse_args(argv).run
 
 
 @pytest.mark.integration
-def test_what_needs_only_a_record_runs(
+def test_lines_that_need_only_a_tracking_store_run(
     det: Det, trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""``det doctor``: what it finds, and what it says to do."""
+"""Checks of ``det doctor``, and the remedies that it names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECKS = ["python", "plugins", "record", "storage", "slots", "host name", "ports
 
 
 def failed(det: Det, *argv: object) -> dict[str, str]:
-    """The checks that failed and what they say."""
+    """Return the details of the failed checks, by name of the check."""
     result = det("doctor", *argv, "--json")
     assert result.json["ok"] is (result.code == 0)
     assert [one["check"] for one in result.json["checks"] if one["check"] != "config"] == CHECKS
@@ -35,14 +35,14 @@ def config(tmp_path: Path) -> Any:
 
 
 @pytest.mark.usefixtures("only_det_core")
-def test_all_is_well(det: Det, config: Any) -> None:
+def test_all_checks_pass(det: Det, config: Any) -> None:
     assert failed(det) == failed(det, config("")) == {}
     rows = det("doctor", config("")).out.splitlines()
     assert [row.split("  ")[0].strip() for row in rows] == ["CHECK", "config", *CHECKS]
 
 
 @pytest.mark.usefixtures("only_det_core")
-def test_what_a_config_needs_is_missing(det: Det, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_requirements_of_a_config_are_found(det: Det, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("det_core.cli._checks.gpus", lambda: 0)
     found = failed(
         det,
@@ -58,7 +58,7 @@ def test_what_a_config_needs_is_missing(det: Det, config: Any, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("only_det_core")
-def test_a_wrong_config_does_not_hide_the_rest(det: Det, config: Any) -> None:
+def test_a_wrong_config_does_not_prevent_other_checks(det: Det, config: Any) -> None:
     found = failed(det, config("slots: 3\n"))
     assert list(found) == ["config"]
     assert "const.yaml:3: slots: unknown key" in found["config"]
@@ -66,7 +66,7 @@ def test_a_wrong_config_does_not_hide_the_rest(det: Det, config: Any) -> None:
 
 
 @pytest.mark.usefixtures("only_det_core")
-def test_a_host_without_a_name_and_a_record_that_cannot_be_written(
+def test_an_unknown_host_name_and_an_unwritable_database_are_found(
     det: Det, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "no-such-host.invalid")

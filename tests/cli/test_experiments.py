@@ -1,4 +1,4 @@
-"""Keeping experiments in order: found, named, labelled, compared, taken out of the record."""
+"""The ``det experiment`` and ``det trial`` commands that find, compare, edit, plot and delete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ def rows(text: str) -> list[dict[str, str]]:
 
 @pytest.fixture
 def three(trained: Record) -> Record:
-    """Experiment 1 with trials of best accuracies 0.75, none and 0.9; 2 with a label; 3, which is archived."""
+    """Add two trials and two experiments.
+
+    Trial 2 has no validation, and the best accuracy of trial 3 is 0.9. Experiment 2 has labels. Experiment 3 is
+    archived.
+    """
     store = trained.store
     for lr, accuracies in ((0.2, {}), (0.3, {100: 0.9, 200: 0.6})):
         trial = store.create_trial(1, hparams={"lr": lr, "nested": {"depth": 2}}, seed=0)
@@ -58,24 +62,24 @@ def three(trained: Record) -> Record:
         ("--sort-by name --reverse", [2, 1]),
     ],
 )
-def test_list(det: Det, three: Record, options: str, expected: list[int]) -> None:
+def test_list_filters_and_sorts(det: Det, three: Record, options: str, expected: list[int]) -> None:
     assert [one["id"] for one in det("experiment", "list", "--json", *options.split()).json] == expected
 
 
-def test_list_as_csv(det: Det, three: Record) -> None:
+def test_list_prints_csv(det: Det, three: Record) -> None:
     first, _ = rows(det("e", "list", "--csv").out)
     assert (first["id"], first["name"], first["labels"]) == ("2", "labelled", '["old, one", "b"]')
     result = det("e", "list", "--csv", "--json")
     assert (result.code, "--json and --csv exclude each other" in result.out) == (2, True)
 
 
-def test_a_filter_that_finds_nothing(det: Det, three: Record) -> None:
-    assert det("e", "list", "--name", "nonsense").out == "No such experiments.\n"
+def test_a_filter_without_matches_says_so(det: Det, three: Record) -> None:
+    assert det("e", "list", "--name", "nonsense").out == "No matching experiments.\n"
     result = det("e", "list", "--state", "broken")
     assert (result.code, "COMPLETED" in result.err) == (2, True)
 
 
-def test_trials(det: Det, three: Record) -> None:
+def test_trials_are_listed_with_their_metrics(det: Det, three: Record) -> None:
     header, *lines = det("experiment", "trials", 1, "--sort-by", "best").out.splitlines()
     assert header.split()[:3] == ["TRIAL", "STATE", "BATCHES"]
     assert "BEST ACCURACY" in header
@@ -97,7 +101,7 @@ def test_trials(det: Det, three: Record) -> None:
     assert "no experiment 9" in det("trial", "list", 9).err
 
 
-def test_checkpoints_best_first(det: Det, three: Record) -> None:
+def test_checkpoints_are_listed_best_first(det: Det, three: Record) -> None:
     three.checkpoint("better", 100)
     best = det("checkpoint", "list", 1, "--best", "--json").json
     assert [(one["uuid"], one["searcher_metric"]) for one in best] == [
@@ -114,7 +118,7 @@ def test_checkpoints_best_first(det: Det, three: Record) -> None:
     assert (result.code, "--trial" in result.err) == (2, True)
 
 
-def test_metrics_as_csv(det: Det, three: Record) -> None:
+def test_metrics_are_printed_as_csv(det: Det, three: Record) -> None:
     three.report(300, "validation", accuracy=float("nan"), confusion=[[1, 2]], note="a,b")
     found = rows(det("experiment", "describe", 1, "--metrics", "--group", "validation", "--after", 200, "--csv").out)
     assert [(one["trial_id"], one["steps_completed"], one["metric"], one["value"]) for one in found] == [
@@ -128,12 +132,12 @@ def test_metrics_as_csv(det: Det, three: Record) -> None:
     assert (result.code, "--metrics" in result.err) == (2, True)
 
 
-def test_config(det: Det, trained: Record) -> None:
+def test_config_prints_the_complete_or_original_config(det: Det, trained: Record) -> None:
     assert yaml.safe_load(det("experiment", "config", 1).out) == CONFIG
     assert det("experiment", "config", 1, "--original").out == "name: digits\n"
 
 
-def test_labels(det: Det, trained: Record) -> None:
+def test_labels_are_added_listed_and_removed(det: Det, trained: Record) -> None:
     assert det("experiment", "label", "add", 1, "b", "a", "b").out == "Experiment 1: labels b, a\n"
     assert det("e", "label", "list", 1).out == "b\na\n"
     assert det("e", "label", "remove", 1, "b", "c", "--json").json["labels"] == ["a"]
@@ -144,7 +148,7 @@ def test_labels(det: Det, trained: Record) -> None:
     assert (result.code, "add labels" in result.err) == (2, True)
 
 
-def test_set_and_archive(det: Det, trained: Record) -> None:
+def test_set_and_archive_change_an_experiment(det: Det, trained: Record) -> None:
     assert det("experiment", "set", "name", 1, "better").out == "Experiment 1: name 'better'\n"
     det("experiment", "set", "description", 1, "of digits")
     assert det("experiment", "set", "notes", 1, "long", "--json").json["notes"] == "long"
@@ -156,7 +160,9 @@ def test_set_and_archive(det: Det, trained: Record) -> None:
     assert det("experiment", "archive", 7).code == 1
 
 
-def test_download_model_def(det: Det, trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_model_def_copies_the_code(
+    det: Det, trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "model_def.py").write_text("x = 1\n")
@@ -169,7 +175,7 @@ def test_download_model_def(det: Det, trained: Record, tmp_path: Path, monkeypat
     assert "without its code" in det("e", "download-model-def", 1, "elsewhere").err
 
 
-def test_delete(det: Det, three: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delete_removes_files_and_records(det: Det, three: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     store, storage = three.store, three.directory / "storage"
     files = storage / store.cluster_id / "tensorboard" / "experiment"
     for number in (1, 2):
@@ -190,7 +196,7 @@ def test_delete(det: Det, three: Record, monkeypatch: pytest.MonkeyPatch) -> Non
     assert sorted(path.name for path in files.iterdir()) == ["1", "2"]
 
 
-def test_an_experiment_whose_runner_is_gone_says_how_to_go_on(det: Det, record: Record) -> None:
+def test_an_experiment_without_a_runner_shows_how_to_continue(det: Det, record: Record) -> None:
     record.store.set_experiment_state(1, State.ACTIVE)
     record.store.acquire_lease(1, "host:1:1:x", seconds=60)
     assert "no runner" not in det("experiment", "list").out
@@ -204,18 +210,18 @@ def test_an_experiment_whose_runner_is_gone_says_how_to_go_on(det: Det, record: 
     assert det("experiment", "describe", 1, "--json").json["runner"] is None
     assert "det experiment resume 1" in det("experiment", "describe", 1).out
     record.store.set_experiment_state(1, State.PAUSED)
-    assert "no runner" not in det("experiment", "list").out  # as it should be
+    assert "no runner" not in det("experiment", "list").out  # a paused experiment needs none
 
 
-def test_what_runs_is_not_deleted(det: Det, record: Record) -> None:
+def test_a_running_experiment_is_not_deleted(det: Det, record: Record) -> None:
     record.store.acquire_lease(1, "somebody", seconds=60)
     result = det("experiment", "delete", 1, "--yes")
     assert (result.code, "det experiment kill 1" in result.err) == (1, True)
     record.store.release_lease(1, "somebody")
-    assert det("experiment", "delete", 1, "--yes").code == 0  # nobody runs it
+    assert det("experiment", "delete", 1, "--yes").code == 0
 
 
-def test_what_a_dead_script_left_can_be_deleted(det: Det, record: Record) -> None:
+def test_an_experiment_of_a_dead_script_can_be_deleted(det: Det, record: Record) -> None:
     script = record.store.create_experiment(config=CONFIG, unmanaged=True).id
     trial = record.store.create_trial(script, hparams={}, seed=0).id
     record.store.set_experiment_state(script, State.ACTIVE)
@@ -225,7 +231,7 @@ def test_what_a_dead_script_left_can_be_deleted(det: Det, record: Record) -> Non
     assert det("experiment", "delete", script, "--yes").code == 0
 
 
-def test_what_the_model_registry_holds_is_not_deleted(det: Det, trained: Record) -> None:
+def test_an_experiment_with_a_registered_checkpoint_is_not_deleted(det: Det, trained: Record) -> None:
     trained.store.create_model("digits")
     trained.store.add_model_version("digits", "best-one")
     result = det("experiment", "delete", 1, "--yes")
@@ -233,7 +239,7 @@ def test_what_the_model_registry_holds_is_not_deleted(det: Det, trained: Record)
     assert (trained.directory / "storage" / "best-one" / "weights").exists()
 
 
-def test_kill_trial(det: Det, record: Record) -> None:
+def test_only_a_running_trial_can_be_killed(det: Det, record: Record) -> None:
     result = det("trial", "kill", 1)
     assert (result.code, "nothing is running trial 1" in result.err) == (1, True)
     record.store.acquire_lease(1, "somebody", seconds=60)
@@ -242,7 +248,7 @@ def test_kill_trial(det: Det, record: Record) -> None:
     assert "already CANCELED" in det("trial", "kill", 1).err
 
 
-def test_download_of_a_trial(det: Det, trained: Record, tmp_path: Path) -> None:
+def test_trial_download_copies_the_best_or_latest_checkpoint(det: Det, trained: Record, tmp_path: Path) -> None:
     assert det("trial", "download", 1, "-o", tmp_path / "a", "--json").json["uuid"] == "best-one"
     assert det("trial", "download", 1, "--latest", "-o", tmp_path / "b", "--json").json["uuid"] == "last-one"
     assert (tmp_path / "b" / "weights").exists()
@@ -267,7 +273,7 @@ def test_download_of_a_trial(det: Det, trained: Record, tmp_path: Path) -> None:
         ("--timestamp-before 2026-01-01T00:00:01+00:00", "det"),
     ],
 )
-def test_some_of_the_logs(det: Det, record: Record, options: str, expected: str) -> None:
+def test_options_select_log_lines(det: Det, record: Record, options: str, expected: str) -> None:
     lines: list[tuple[str, str, int]] = [
         ("det", "det", 0),
         ("0a", "stdout", 0),
@@ -292,7 +298,7 @@ def test_some_of_the_logs(det: Det, record: Record, options: str, expected: str)
     assert [one["log"] for one in found] == expected.split()
 
 
-def test_logs_that_cannot_be(det: Det, record: Record) -> None:
+def test_impossible_log_options_are_rejected(det: Det, record: Record) -> None:
     assert det("trial", "logs", 1, "-f", "--tail", 3).code == 2
     assert "2026-05-17" in det("trial", "logs", 1, "--timestamp-after", "yesterday").err
     assert det("experiment", "logs", 1, "--tail", -1).code == 2
@@ -311,7 +317,9 @@ def test_a_table_on_a_terminal_is_folded(det: Det, three: Record, monkeypatch: p
     assert "parameter_11=0.5" in "".join(line[last_column:] for line in lines)
 
 
-def test_names_that_look_like_markup(store: TrackingStore, monkeypatch: pytest.MonkeyPatch, det: Det) -> None:
+def test_names_that_look_like_markup_are_printed_unchanged(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch, det: Det
+) -> None:
     """On a terminal, a metric such as ``loss[/val]`` ended the command with a MarkupError."""
     store.create_experiment(config={**CONFIG, "searcher": {**CONFIG["searcher"], "metric": "loss[/val]"}})
     store.create_trial(1, hparams={"path": "[/data]"}, seed=0)
@@ -324,7 +332,7 @@ def test_names_that_look_like_markup(store: TrackingStore, monkeypatch: pytest.M
 
 
 @pytest.mark.integration
-def test_a_plot_shows_names_as_they_are(det: Det, three: Record, tmp_path: Path) -> None:
+def test_a_plot_shows_names_unchanged(det: Det, three: Record, tmp_path: Path) -> None:
     """A hyperparameter with two dollar signs was parsed as a formula and raised a ParseException."""
     if find_spec("matplotlib") is None:
         lacking("matplotlib is not installed: pip install 'det-core[plot]'")
@@ -335,7 +343,7 @@ def test_a_plot_shows_names_as_they_are(det: Det, three: Record, tmp_path: Path)
 
 
 @pytest.mark.integration
-def test_a_plot_of_huge_values_and_long_names(det: Det, three: Record, tmp_path: Path) -> None:
+def test_huge_values_and_long_names_are_plotted(det: Det, three: Record, tmp_path: Path) -> None:
     """Huge values raised an error. With long names, the legend left no room for the curves, which is a warning."""
     if find_spec("matplotlib") is None:
         lacking("matplotlib is not installed: pip install 'det-core[plot]'")
@@ -349,7 +357,7 @@ def test_a_plot_of_huge_values_and_long_names(det: Det, three: Record, tmp_path:
 @pytest.mark.integration
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 @pytest.mark.parametrize("options", [(), ("--log", "--metric", "accuracy")])
-def test_plot(det: Det, three: Record, tmp_path: Path, suffix: str, options: tuple[str, ...]) -> None:
+def test_plot_writes_a_picture(det: Det, three: Record, tmp_path: Path, suffix: str, options: tuple[str, ...]) -> None:
     if find_spec("matplotlib") is None:
         lacking("matplotlib is not installed: pip install 'det-core[plot]'")
     target = tmp_path / f"curves.{suffix}"
@@ -361,8 +369,10 @@ def test_plot(det: Det, three: Record, tmp_path: Path, suffix: str, options: tup
 
 
 @pytest.mark.integration
-def test_a_plot_of_many_trials(det: Det, store: TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The best ten have lines with their names, all others one grey artist; single points have markers."""
+def test_a_plot_of_many_trials_names_the_best_ten(
+    det: Det, store: TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best ten trials have named lines. All others are one grey artist, and short curves have markers."""
     if find_spec("matplotlib") is None:
         lacking("matplotlib is not installed: pip install 'det-core[plot]'")
     from matplotlib.figure import Figure
@@ -402,7 +412,7 @@ def test_a_plot_of_many_trials(det: Det, store: TrackingStore, tmp_path: Path, m
     assert axes.get_ylim()[0] < 1 / 60  # the worst is in the picture
 
 
-def test_what_cannot_be_plotted(det: Det, three: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_plots_are_rejected(det: Det, three: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ".svg" in det("experiment", "plot", 1, "-o", "curves.gif").err
     if find_spec("matplotlib"):
         assert "no metrics" in det("experiment", "plot", 2).err
@@ -414,8 +424,8 @@ def test_what_cannot_be_plotted(det: Det, three: Record, monkeypatch: pytest.Mon
     assert (result.code, "pip install 'det-core[plot]'" in result.err) == (1, True)
 
 
-def test_a_listing_asks_for_all_experiments_at_once(det: Det, store: TrackingStore) -> None:
-    """Each unfinished one was asked for its runner in a transaction of its own."""
+def test_a_listing_needs_a_constant_number_of_queries(det: Det, store: TrackingStore) -> None:
+    """The runner of each unfinished experiment was read in a separate transaction."""
     queries: list[str] = []
     listener = ("before_cursor_execute", lambda *args: queries.append(args[2]))
     counts = []
@@ -432,8 +442,8 @@ def test_a_listing_asks_for_all_experiments_at_once(det: Det, store: TrackingSto
     assert counts[0] == counts[1]
 
 
-def test_listings_do_not_gather_what_they_stream() -> None:
-    """Each element is encoded before the next one is asked for."""
+def test_listings_are_streamed() -> None:
+    """Each element is encoded before the next one is read."""
     asked: list[int] = []
 
     def numbers() -> Any:

@@ -36,7 +36,7 @@ _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 @pytest.fixture
 def evil(store: TrackingStore, tmp_path: Path) -> Record:
-    """A tracking store in which everything with a name has a hostile one."""
+    """Record an experiment in which every name and text is hostile."""
     config = {
         "name": EVIL,
         "description": EVIL,
@@ -96,7 +96,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_no_command_prints_what_a_terminal_obeys(
+def test_no_command_prints_control_characters(
     det: Det, evil: Record, terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if terminal:
@@ -110,7 +110,7 @@ def test_no_command_prints_what_a_terminal_obeys(
         assert not _OBEYED.findall(_COLOUR.sub("", printed)), command
 
 
-def test_lines_of_a_table_are_not_broken(det: Det, evil: Record) -> None:
+def test_rows_of_a_table_stay_on_one_line(det: Det, evil: Record) -> None:
     lines = det("experiment", "list").out.splitlines()
     assert len(lines) == 2
     assert "Experiment 9: COMPLETED" in lines[1]
@@ -133,7 +133,7 @@ def test_numbers_in_cells_stay_numbers(det: Det, record: Record) -> None:
 
 
 @pytest.mark.parametrize("kind", ["line", "search"])
-def test_the_live_area_obeys_nobody(evil: Record, kind: str) -> None:
+def test_the_live_area_prints_no_control_characters(evil: Record, kind: str) -> None:
     evil.store.set_experiment_state(1, State.ACTIVE)
     evil.store.set_trial_state(2, State.ACTIVE)
     drawn = io.StringIO()
@@ -144,18 +144,18 @@ def test_the_live_area_obeys_nobody(evil: Record, kind: str) -> None:
     else:
         with LiveSearch(SearchWatcher(evil.store, 1), lambda: "", console) as area:
             area.update()
-    moves = re.compile(r"\x1b\[(\?25[lh]|[0-9]*A|2K)|\r")  # of rich itself
+    moves = re.compile(r"\x1b\[(\?25[lh]|[0-9]*A|2K)|\r")  # cursor control by rich
     assert "cmd|" in drawn.getvalue()
     assert not _OBEYED.findall(moves.sub("", drawn.getvalue()))
 
 
-def test_a_notebook_obeys_nobody(evil: Record) -> None:
+def test_notebook_output_has_no_control_characters(evil: Record) -> None:
     (report,) = evil.store.metrics(2, group="validation")
     assert not _OBEYED.findall(_text(report))
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
-def test_a_picture_with_such_names_can_be_drawn(det: Det, store: TrackingStore, tmp_path: Path, suffix: str) -> None:
+def test_a_plot_with_hostile_names_can_be_drawn(det: Det, store: TrackingStore, tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib")
     bad = "\x1b[31m$\\frac$ \x01]]>"
     experiment = store.create_experiment(config={"name": bad, "searcher": {"name": "single", "metric": bad}})
@@ -168,14 +168,14 @@ def test_a_picture_with_such_names_can_be_drawn(det: Det, store: TrackingStore, 
         ElementTree.parse(tmp_path / "curves.svg")
 
 
-def test_what_is_harmless_stays() -> None:
+def test_harmless_text_is_unchanged() -> None:
     assert printable("naïve 名前 👩‍🔬 a\tb") == "naïve 名前 👩‍🔬 a\tb"
     assert printable_output("a\n\x1b[1;31mb\x1b[0m\tc\x1b[2J\r\n") == "a\n\x1b[1;31mb\x1b[0m\tc\n"
     assert printable_line("10%\r\x1b[K100%\x1b[0m\r\n\x1b[0m") == "100%"
     assert printable(printable("\x1b\x1b[2J[2J")) == printable("\x1b\x1b[2J[2J") == "[2J"
 
 
-def test_whoever_draws_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_drawing_code_can_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     with _screen.shielded():
         print("\x1b[2Ja")
         print("\x1b[Kb", file=_screen.drawing_on(sys.stdout))

@@ -1,4 +1,4 @@
-"""What a command imports is what it costs."""
+"""Modules that commands import. Imports take most of the time of a short command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAVY = {"torch", "tensorflow", "numpy", "pydantic", "rich", "boto3"}
 
 
 def modules_of(code: str) -> set[str]:
-    """The modules that the code imports in a fresh Python."""
+    """Return the modules that the code imports in a new Python process."""
     script = f"import sys\nbefore = set(sys.modules)\n{code}\nprint(*set(sys.modules) - before, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return set(done.stderr.split())
@@ -23,7 +23,7 @@ def run(*argv: str) -> set[str]:
     return modules_of(f"from det_core.cli import main\nassert main({list(argv)!r}) == 0")
 
 
-def test_the_version_costs_nothing() -> None:
+def test_version_imports_almost_nothing() -> None:
     assert run("--version") - modules_of("import typing, importlib") <= {
         "__future__",
         "det_core",
@@ -42,9 +42,9 @@ def test_the_version_costs_nothing() -> None:
         ("experiment", "create", "--help"),
     ],
 )
-def test_looking_is_light(argv: tuple[str, ...]) -> None:
+def test_listings_and_help_import_nothing_heavy(argv: tuple[str, ...]) -> None:
     assert not HEAVY & run(*argv)
 
 
-def test_plugins_are_listed_without_the_record() -> None:
+def test_plugins_are_listed_without_the_tracking_store() -> None:
     assert not {"sqlalchemy", "det_core.config"} & run("plugins", "list")

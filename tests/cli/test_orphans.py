@@ -1,4 +1,4 @@
-"""`det checkpoint gc --orphans`: what killed runs left goes, everything else stays."""
+"""``det checkpoint gc --orphans``, which removes only files that killed runs left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .conftest import Det, Record
 
 
 def begin(record: Record, *, complete: bool = False, run_id: int | None = None) -> Path:
-    """The remains of a checkpoint that was being written; with its metadata.json if ``complete``."""
+    """Write an ACTIVE checkpoint and return its directory. If ``complete``, the directory has a metadata.json."""
     storage_id, base = str(uuid.uuid4()), record.directory / "storage"
     block = {"type": "directory", "container_path": str(base)}
     record.store.begin_checkpoint(storage_id, trial_id=record.trial.id, run_id=run_id or record.run_id, storage=block)
@@ -36,7 +36,7 @@ def state(record: Record, directory: Path) -> CheckpointState:
     return record.store.checkpoint(directory.name).state
 
 
-def test_what_a_living_run_writes_stays(det: Det, record: Record) -> None:
+def test_files_of_a_live_run_are_kept(det: Det, record: Record) -> None:
     record.store.acquire_lease(record.experiment.id, "host:1:1:x", seconds=60)
     writing = begin(record)
     result = det("checkpoint", "gc", "--orphans", "--older-than", "0s")
@@ -47,7 +47,7 @@ def test_what_a_living_run_writes_stays(det: Det, record: Record) -> None:
 
 @pytest.mark.parametrize("complete", [False, True])
 @pytest.mark.parametrize("why", ["replaced", "COMPLETED"])
-def test_what_a_dead_run_left_goes_at_once(det: Det, record: Record, why: str, complete: bool) -> None:
+def test_files_of_a_dead_run_are_removed_regardless_of_age(det: Det, record: Record, why: str, complete: bool) -> None:
     left = begin(record, complete=complete)
     if why == "replaced":
         record.store.start_run(record.trial.id, allocation_id="second")
@@ -65,7 +65,7 @@ def test_what_a_dead_run_left_goes_at_once(det: Det, record: Record, why: str, c
     assert det("checkpoint", "gc", "--orphans", "--json").json == {"dry_run": False, "orphans": [], "problems": []}
 
 
-def test_only_age_tells_when_nobody_runs_the_experiment(det: Det, record: Record) -> None:
+def test_files_of_an_experiment_without_a_runner_are_removed_by_age(det: Det, record: Record) -> None:
     left = begin(record)
     assert det("checkpoint", "gc", "--orphans").out == "Removed 0 orphans.\n"
     assert det("checkpoint", "gc", "--orphans", "--older-than", "0s").code == 0
@@ -73,7 +73,7 @@ def test_only_age_tells_when_nobody_runs_the_experiment(det: Det, record: Record
     assert state(record, left) is CheckpointState.DELETED
 
 
-def test_what_is_in_no_record_goes_only_if_it_is_old_incomplete_and_ours(det: Det, trained: Record) -> None:
+def test_unrecorded_files_are_removed_only_if_old_incomplete_and_ours(det: Det, trained: Record) -> None:
     base = trained.directory / "storage"
     old = remains(base / str(uuid.uuid4()), "sub/w", hours_ago=25)
     kept = [
@@ -85,19 +85,19 @@ def test_what_is_in_no_record_goes_only_if_it_is_old_incomplete_and_ours(det: De
     ]
     result = det("checkpoint", "gc", "--orphans", "--json")
     assert [(one["uuid"], one["reason"]) for one in result.json["orphans"]] == [
-        (old.name, "incomplete, and in no record")
+        (old.name, "incomplete and not recorded")
     ]
     assert not old.exists()
     assert all(any(path.is_file() for path in directory.rglob("*")) for directory in kept)
 
 
-def test_files_of_a_deleted_checkpoint_go(det: Det, trained: Record) -> None:
+def test_files_of_a_deleted_checkpoint_are_removed(det: Det, trained: Record) -> None:
     trained.store.delete_checkpoint("best-one")
     det("checkpoint", "gc", "--orphans")
     assert [path.name for path in (trained.directory / "storage").iterdir()] == ["last-one"]
 
 
-def test_a_checkpoint_that_is_completed_meanwhile_stays(
+def test_a_checkpoint_that_is_completed_during_the_removal_is_kept(
     det: Det, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = begin(record, complete=True)
@@ -113,7 +113,7 @@ def test_a_checkpoint_that_is_completed_meanwhile_stays(
 
 
 @pytest.mark.usefixtures("only_det_core")
-def test_a_store_that_cannot_be_searched_is_told(det: Det, trained: Record) -> None:
+def test_a_storage_that_cannot_be_searched_is_reported(det: Det, trained: Record) -> None:
     trained.store.begin_checkpoint("far", trial_id=1, run_id=1, storage={"type": "s3", "bucket": "b"})
     result = det("checkpoint", "gc", "--orphans", "--older-than", "0s")
     assert result.code == 1
@@ -121,5 +121,5 @@ def test_a_store_that_cannot_be_searched_is_told(det: Det, trained: Record) -> N
 
 
 @pytest.mark.parametrize("argv", [(), ("--orphans", "--older-than", "yesterday")])
-def test_the_command_line_is_checked(det: Det, trained: Record, argv: tuple[str, ...]) -> None:
+def test_wrong_arguments_are_rejected(det: Det, trained: Record, argv: tuple[str, ...]) -> None:
     assert det("checkpoint", "gc", *argv).code == 2

@@ -1,4 +1,4 @@
-"""``det plugins``: what is installed, and whether it works."""
+"""The ``det plugins`` commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from .conftest import Det, Install, command_plugin
 
 
-def test_list(det: Det) -> None:
+def test_list_shows_distributions_and_their_plugins(det: Det) -> None:
     out = det("plugins", "list").out
     assert out.splitlines()[0].split() == ["DISTRIBUTION", "VERSION", "STATUS", "OFFERS"]
     assert "storage directory, shared_fs" in out
@@ -19,14 +19,14 @@ def test_list(det: Det) -> None:
     )
 
 
-def test_show(det: Det) -> None:
+def test_show_prints_one_distribution(det: Det) -> None:
     out = det("plugins", "show", "det_core").out
     assert "det_core.storage.directory:DirectoryStorage" in out
     assert det("plugins", "show", "Det.Core", "--json").json["status"] == "ok"
 
 
 @pytest.mark.usefixtures("core_alone")
-def test_check(det: Det) -> None:
+def test_check_passes_without_problems(det: Det) -> None:
     result = det("plugins", "check")
     assert (result.code, result.out.rstrip().endswith(": ok")) == (0, True)
     assert det("plugins", "check", "--json").json == {"ok": True, "problems": []}
@@ -34,7 +34,7 @@ def test_check(det: Det) -> None:
 
 @pytest.mark.usefixtures("core_alone")
 @pytest.mark.integration
-def test_check_finds_everything_that_is_wrong(det: Det, install: Install) -> None:
+def test_check_finds_all_problems(det: Det, install: Install) -> None:
     install("det-raises", "raise ImportError('no cuda')")
     install("det-old", command_plugin("name='old', target='os:path', api=0"))
     install(
@@ -62,7 +62,7 @@ def test_check_finds_everything_that_is_wrong(det: Det, install: Install) -> Non
 
 
 @pytest.mark.usefixtures("core_alone")
-def test_check_finds_files_of_two_distributions(det: Det, install: Install, tmp_path: Path) -> None:
+def test_check_finds_files_that_two_distributions_install(det: Det, install: Install, tmp_path: Path) -> None:
     install("det-over", "")
     other = tmp_path / "det-over" / "other-2.0.dist-info"
     other.mkdir()

@@ -1,4 +1,4 @@
-"""``det preview-search``."""
+"""The command ``det preview-search``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def config(tmp_path: Path) -> Any:
     return write
 
 
-def test_asha(det: Det, config: Any, det_home: Path) -> None:
+def test_asha_is_previewed(det: Det, config: Any, det_home: Path) -> None:
     path = config(name="adaptive_asha", max_trials=64)
     shown = det("preview-search", path)
     assert shown.code == 0
@@ -49,7 +49,7 @@ def test_asha(det: Det, config: Any, det_home: Path) -> None:
     assert det("preview-search", path).out == shown.out
 
 
-def test_grid(det: Det, config: Any) -> None:
+def test_a_grid_is_previewed(det: Det, config: Any) -> None:
     out = det("preview-search", config(name="grid")).out
     assert out.splitlines() == [
         "grid: 8 trials",
@@ -73,14 +73,14 @@ def test_a_command_trains_until_it_ends(det: Det, tmp_path: Path) -> None:
     assert (found["lengths"], found["total"]) == ([{"trials": 3, "length": None}], None)
 
 
-def test_a_problem_is_told_as_everywhere(det: Det, config: Any) -> None:
+def test_problems_of_the_config_are_reported(det: Det, config: Any) -> None:
     shown = det("preview-search", config(name="random"))
     assert shown.code == 2
     assert "searcher.max_trials: a required key is missing" in shown.err
     assert "max_trials: a required key is missing" in det("preview-search", config(name="adaptive_asha")).err
 
 
-def test_a_search_that_does_not_end(det: Det, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_does_not_end_is_reported(det: Det, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("det_core.cli.preview_search._MOST_ORDERS", 20)
     shown = det("preview-search", config(name="random", max_trials=21))
     assert (shown.code, "has not ended after 20 orders" in shown.err) == (1, True)

@@ -1,4 +1,4 @@
-"""From arguments to commands, and from errors to exit codes."""
+"""Dispatch of arguments to commands, and of errors to exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from det_core.cli import main
 from .conftest import Det, Install, Record, command_plugin
 
 
-def test_version(det: Det) -> None:
+def test_version_is_printed(det: Det) -> None:
     result = det("--version")
     assert (result.code, result.out) == (0, f"det {det_core.__version__}\n")
 
@@ -58,7 +58,7 @@ def test_a_command_answers_to_its_alias(det: Det, alias: str) -> None:
         (["experiment", "create", "nowhere.yaml", "."], 2, "nowhere.yaml"),
     ],
 )
-def test_errors(
+def test_errors_have_a_message_and_an_exit_code(
     det: Det, argv: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -95,7 +95,7 @@ def test_debug_shows_the_traceback(det: Det, monkeypatch: pytest.MonkeyPatch) ->
     assert "Traceback" in det("trial", "describe", 7).err
 
 
-def test_a_strangers_command_is_one_of_ours(det: Det, install: Install) -> None:
+def test_a_command_of_a_plugin_is_listed_and_runs(det: Det, install: Install) -> None:
     code = command_plugin("name='greet', target='det_greet:configure', help='100% polite'")
     install(
         "det-greet", f"{code}\ndef configure(parser):\n    parser.set_defaults(run=lambda args: print('hello') or 3)\n"
@@ -115,7 +115,7 @@ def test_a_broken_command_breaks_only_itself(det: Det, install: Install) -> None
     assert "not today" in det("raises").err
 
 
-def test_a_command_may_be_named_as_an_alias_of_ours(det: Det, install: Install) -> None:
+def test_a_command_of_a_plugin_may_have_the_name_of_an_alias(det: Det, install: Install) -> None:
     code = command_plugin("name='t', target='det_tea:configure', help='make tea'")
     install("det-tea", f"{code}\ndef configure(parser):\n    parser.set_defaults(run=lambda args: print('tea') or 0)\n")
     assert det("t").out == "tea\n"
@@ -131,7 +131,7 @@ def test_two_providers_of_a_command_are_named(det: Det, install: Install) -> Non
     assert "det-two 1.0" in result.err
 
 
-def test_a_strangers_command_may_exit(det: Det, install: Install) -> None:
+def test_a_command_of_a_plugin_may_exit(det: Det, install: Install) -> None:
     """C7: the text was not printed, and the exit code was 0."""
     plugin = command_plugin("name='leave', target='det_leave:configure'")
     install(
@@ -168,7 +168,7 @@ def test_a_closed_stream_is_no_error(det: Det, monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("option", ["", "--json"])
-def test_a_full_disk_is_told_on_the_other_stream(det_home: Path, option: str) -> None:
+def test_a_full_disk_is_reported_on_the_other_stream(det_home: Path, option: str) -> None:
     with Path("/dev/full").open("w") as full:
         process = start("experiment", "list", *option.split(), stdout=full)
         _, err = process.communicate(timeout=60)
@@ -183,7 +183,7 @@ def start(*argv: object, **options: object) -> subprocess.Popen[str]:
 
 
 @pytest.mark.integration
-def test_a_reader_that_leaves_is_no_error(record: Record) -> None:
+def test_a_closed_pipe_is_no_error(record: Record) -> None:
     record.log(*(f"line {number}" for number in range(5000)))
     read, write = os.pipe()
     process = start("trial", "logs", 1, stdout=write)
@@ -196,7 +196,7 @@ def test_a_reader_that_leaves_is_no_error(record: Record) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals(record: Record, number: signal.Signals, code: int) -> None:
+def test_signals_set_the_exit_code(record: Record, number: signal.Signals, code: int) -> None:
     record.store.acquire_lease(record.experiment.id, "somebody", seconds=60)
     record.log("it runs")
     process = start("trial", "logs", 1, "--follow", stdout=subprocess.PIPE)

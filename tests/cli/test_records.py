@@ -1,4 +1,4 @@
-"""What the record says, for people and as JSON."""
+"""Listings, descriptions, logs and states of experiments and trials, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from det_core.interfaces.tracking import State, SystemMetrics
 from .conftest import CONFIG, Det, Record
 
 
-def test_an_empty_record(det: Det) -> None:
+def test_an_empty_store_has_empty_listings(det: Det) -> None:
     assert "det run" in det("experiment", "list").out
     assert det("experiment", "list", "--json").json == []
     assert det("checkpoint", "list", "--json").json == []
 
 
-def test_a_corrupt_record(det: Det, det_home: Path) -> None:
+def test_a_corrupt_database_is_named(det: Det, det_home: Path) -> None:
     det_home.mkdir()
     (det_home / "det.db").write_bytes(b"no database" * 1000)
     result = det("experiment", "list")
@@ -28,7 +28,7 @@ def test_a_corrupt_record(det: Det, det_home: Path) -> None:
     assert str(det_home / "det.db") in result.err
 
 
-def test_list(det: Det, trained: Record) -> None:
+def test_experiments_are_listed_newest_first(det: Det, trained: Record) -> None:
     trained.store.create_experiment(config={**CONFIG, "name": "second"})
     header, newest, oldest = det("experiment", "list").out.splitlines()
     assert header.split() == ["ID", "NAME", "STATE", "PROGRESS", "STARTED", "TOOK", "OWNER"]
@@ -43,7 +43,7 @@ def test_json_of_a_list_has_dates_and_no_configs(det: Det, trained: Record) -> N
     assert datetime.fromisoformat(experiment["end_time"]).tzinfo
 
 
-def test_describe_experiment(det: Det, trained: Record) -> None:
+def test_describe_shows_an_experiment(det: Det, trained: Record) -> None:
     result = det("experiment", "describe", 1)
     assert result.code == 0
     assert all(word in result.out for word in ("digits", "COMPLETED", "lr=0.1", "best-one", "last-one"))
@@ -58,14 +58,14 @@ def test_describe_experiment(det: Det, trained: Record) -> None:
     assert "metrics" not in det("experiment", "describe", 1, "--json").json
 
 
-def test_describe_trial(det: Det, trained: Record) -> None:
+def test_describe_shows_a_trial(det: Det, trained: Record) -> None:
     result = det("trial", "describe", 1, "--metrics")
     assert all(word in result.out for word in ("hyperparameters.lr", "best-one", "accuracy=0.75"))
     described = det("t", "describe", 1, "--json").json
     assert described["hparams"] == {"lr": 0.1, "nested": {"depth": 2}}
 
 
-def test_what_a_trial_noted_and_its_host_did(det: Det, record: Record) -> None:
+def test_describe_shows_metadata_and_system_metrics(det: Det, record: Record) -> None:
     sample = SystemMetrics(
         trial_id=1, run_id=1, group="cpu", metrics={"local": {"cpu_util_simple": 12.5}}, time=datetime.now(timezone.utc)
     )
@@ -79,13 +79,13 @@ def test_what_a_trial_noted_and_its_host_did(det: Det, record: Record) -> None:
     assert described["system_metrics"][0]["metrics"] == {"local": {"cpu_util_simple": 12.5}}
 
 
-def test_what_json_has_no_number_for(det: Det, record: Record) -> None:
+def test_non_finite_numbers_become_text_in_json(det: Det, record: Record) -> None:
     record.report(100, loss=float("nan"), worse=float("inf"))
     metrics = det("trial", "describe", 1, "--metrics", "--json").json["metrics"][0]["metrics"]
     assert metrics == {"loss": "NaN", "worse": "Infinity"}
 
 
-def test_logs(det: Det, record: Record) -> None:
+def test_logs_are_printed_without_control_characters(det: Det, record: Record) -> None:
     record.log("run 1 starts", stdtype="det")
     record.log("\x1b[31mred\x1b[0m")
     record.log("10%\r100%\x07")
@@ -99,7 +99,7 @@ def test_logs(det: Det, record: Record) -> None:
         assert [line["log"] for line in det(*command, "--json").json][1] == "\x1b[31mred\x1b[0m"
 
 
-def test_logs_of_one_trial_only(det: Det, record: Record) -> None:
+def test_trial_logs_contain_one_trial_only(det: Det, record: Record) -> None:
     record.store.create_trial(record.experiment.id, hparams={}, seed=8, request_id=1)
     record.log("mine")
     assert det("trial", "logs", 2, "--json").json == []
@@ -128,7 +128,7 @@ def test_following_logs_ends_with_the_experiment(det: Det, record: Record) -> No
 @pytest.mark.parametrize(
     ("state", "error", "code"), [(State.COMPLETED, None, 0), (State.ERROR, "it broke", 1), (State.CANCELED, None, 1)]
 )
-def test_wait(det: Det, record: Record, state: State, error: str | None, code: int) -> None:
+def test_wait_returns_the_final_state(det: Det, record: Record, state: State, error: str | None, code: int) -> None:
     record.store.acquire_lease(1, "somebody", seconds=60)
     timer = after(0.3, lambda: record.end(state, error))
     result = det("experiment", "wait", 1)
@@ -139,13 +139,13 @@ def test_wait(det: Det, record: Record, state: State, error: str | None, code: i
     assert det("experiment", "wait", 1, "--json").json["state"] == state.value
 
 
-def test_wait_ends_when_nobody_runs_it(det: Det, record: Record) -> None:
+def test_wait_ends_when_the_experiment_has_no_runner(det: Det, record: Record) -> None:
     record.store.set_experiment_state(1, State.PAUSED)
     result = det("experiment", "wait", 1)
     assert (result.code, result.out) == (1, "Experiment 1: PAUSED\n")
 
 
-def test_wait_gives_up(det: Det, record: Record) -> None:
+def test_wait_fails_after_the_timeout(det: Det, record: Record) -> None:
     record.store.acquire_lease(1, "somebody", seconds=60)
     start = time.monotonic()
     result = det("experiment", "wait", 1, "--timeout", 0.3)
@@ -158,7 +158,7 @@ def test_wait_gives_up(det: Det, record: Record) -> None:
     ("command", "state"),
     [("pause", State.PAUSED), ("cancel", State.STOPPING_CANCELED), ("kill", State.STOPPING_KILLED)],
 )
-def test_requests(det: Det, record: Record, command: str, state: State) -> None:
+def test_requests_need_a_running_experiment(det: Det, record: Record, command: str, state: State) -> None:
     result = det("experiment", command, 1)
     assert result.code == 1
     assert "nothing is running experiment 1" in result.err
@@ -169,7 +169,7 @@ def test_requests(det: Det, record: Record, command: str, state: State) -> None:
     assert record.store.experiment(1).state is state
 
 
-def test_what_is_completed_is_not_resumed(det: Det, trained: Record) -> None:
+def test_a_completed_experiment_is_not_resumed(det: Det, trained: Record) -> None:
     result = det("experiment", "resume", 1)
     assert result.code == 1
     assert "COMPLETED" in result.err

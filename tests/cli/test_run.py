@@ -1,4 +1,4 @@
-"""Training through the program, on the toy framework of tests/toy."""
+"""Training with ``det run`` and ``det experiment create``, on the toy framework of tests/toy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ resources: {shm_size: 1}
 
 @pytest.fixture
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a config and a trial, and the toy framework installed for child processes."""
+    """Return a directory with a config and a trial, and install the toy framework for child processes."""
     site = tmp_path / "site"
     (site / "det_toy-1.0.dist-info").mkdir(parents=True)
     shutil.copy(Path(__file__).parent.parent / "toy" / "det_toy.py", site)
@@ -62,7 +62,7 @@ def command(*argv: object) -> list[str]:
     return [sys.executable, "-m", "det_core.cli", *map(str, argv)]
 
 
-def test_run(code: Path) -> None:
+def test_run_trains_and_names_the_checkpoint(code: Path) -> None:
     result = det("run", code / "const.yaml")
     assert result.returncode == 0, result.stderr
     assert "trial 1: batch 50/50 training loss=" in result.stdout
@@ -74,18 +74,18 @@ def test_run(code: Path) -> None:
     assert (code.parent / "out" / "toy.json").is_file()
 
 
-def test_a_startup_hook_is_told_of_once(code: Path) -> None:
+def test_a_startup_hook_is_mentioned_once(code: Path) -> None:
     (code / "startup-hook.sh").write_text("exit 1")
     result = det("run", code / "const.yaml")
     assert result.returncode == 0, result.stderr
-    assert result.stderr.count("startup-hook.sh is not run; do by hand, once, what it does") == 1
+    assert result.stderr.count("startup-hook.sh is not run; run its commands") == 1
 
 
-def test_run_on_a_terminal(code: Path) -> None:
+def test_run_draws_a_live_line_on_a_terminal(code: Path) -> None:
     write_trial(code, "time.sleep(0.05)")
     status, drawn = on_a_terminal("run", code / "const.yaml")
     assert status == 0
-    assert "\x1b[2K" in drawn  # a line that is drawn again
+    assert "\x1b[2K" in drawn  # erases a line to draw it again
     assert "batches/s" in drawn
     assert "Experiment 1 completed" in drawn
 
@@ -97,7 +97,7 @@ launcher: {type: local, slots: 2}
 """
 
 
-def test_a_search(code: Path) -> None:
+def test_a_search_is_drawn_live_or_printed_as_lines(code: Path) -> None:
     write_trial(code, "time.sleep(0.05)")
     (code / "const.yaml").write_text(CONFIG.replace("searcher:", "# searcher:") + SEARCH)
     status, drawn = on_a_terminal("run", code / "const.yaml")
@@ -116,7 +116,7 @@ def test_a_search(code: Path) -> None:
 
 
 def on_a_terminal(*argv: object) -> tuple[int, str]:
-    """The exit code, and all that was drawn."""
+    """Run a command on a terminal and return its exit code and output."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
     with subprocess.Popen(command(*argv), stdout=theirs, env=environment) as process:
@@ -129,11 +129,11 @@ def on_a_terminal(*argv: object) -> tuple[int, str]:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 4096)
-    except OSError:  # how Linux says that nobody writes any more
+    except OSError:  # raised by Linux once all writers have closed the terminal
         return b""
 
 
-def test_run_json(code: Path) -> None:
+def test_run_prints_json(code: Path) -> None:
     result = det("run", code / "const.yaml", code, "--json")
     assert result.returncode == 0, result.stderr
     outcome = json.loads(result.stdout)
@@ -141,14 +141,14 @@ def test_run_json(code: Path) -> None:
     assert Path(outcome["path"], "toy.json").is_file()
 
 
-def test_run_fails(code: Path) -> None:
+def test_run_reports_the_error_of_a_trial(code: Path) -> None:
     write_trial(code, "if batch == 7: raise ValueError('batch 7 is cursed')")
     result = det("run", code / "const.yaml")
     assert result.returncode == 1
     assert "error: ValueError: batch 7 is cursed" in result.stdout
 
 
-def test_a_trial_that_could_not_be_started_is_told_with_what_to_do() -> None:
+def test_the_summary_of_a_trial_that_could_not_start_says_what_to_do() -> None:
     result = Outcome(
         id=1,
         state=State.PAUSED,
@@ -180,7 +180,7 @@ def test_a_closed_terminal_pauses(code: Path) -> None:
         while "10/50" not in drawn:
             drawn += _read(ours).decode(errors="replace")
         os.close(ours)
-        process.send_signal(signal.SIGHUP)  # as a shell does that ends, after the kernel did
+        process.send_signal(signal.SIGHUP)  # an ending shell sends SIGHUP after the kernel did
         assert process.wait(60) == 129
     with open_store() as store:
         (trial,) = store.trials(1)
@@ -189,7 +189,7 @@ def test_a_closed_terminal_pauses(code: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code_"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_pauses_and_resume_goes_on(code: Path, number: signal.Signals, code_: int) -> None:
+def test_a_signal_pauses_and_resume_continues(code: Path, number: signal.Signals, code_: int) -> None:
     write_trial(code, "time.sleep(0.03)")
     with subprocess.Popen(command("run", code / "const.yaml"), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -204,7 +204,7 @@ def test_a_signal_pauses_and_resume_goes_on(code: Path, number: signal.Signals, 
     assert "batch 50/50" in resumed.stdout
 
 
-def test_create_and_wait(code: Path) -> None:
+def test_create_trains_in_the_background(code: Path) -> None:
     created = det("experiment", "create", code / "const.yaml", code)
     assert (created.returncode, created.stdout) == (0, "Created experiment 1\n")
     assert det("experiment", "wait", 1, "--timeout", 30).returncode == 0
@@ -212,7 +212,7 @@ def test_create_and_wait(code: Path) -> None:
     assert json.loads(created.stdout)["state"] == "COMPLETED"
 
 
-def test_detaching_leaves_it_running(code: Path, det_home: Path) -> None:
+def test_detaching_leaves_the_experiment_running(code: Path, det_home: Path) -> None:
     write_trial(code, "time.sleep(0.1)")
     argv = command("e", "create", code / "const.yaml", code, "-f")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
@@ -221,7 +221,7 @@ def test_detaching_leaves_it_running(code: Path, det_home: Path) -> None:
             pass
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
-        assert "experiment 1 goes on" in process.stdout.read()
+        assert "experiment 1 continues" in process.stdout.read()
     with open_store() as store:
         assert store.lease_holder(1)
         assert det("experiment", "kill", 1).returncode == 0
@@ -236,7 +236,7 @@ def _until_free(store: TrackingStore) -> None:
         time.sleep(0.1)
 
 
-def test_trying_out_leaves_nothing_behind(
+def test_a_test_of_one_batch_leaves_nothing_behind(
     code: Path, det_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage, scratch = tmp_path / "storage", tmp_path / "scratch"
@@ -256,7 +256,7 @@ def test_trying_out_leaves_nothing_behind(
     assert "toy.json" in found["checkpoint"]
 
 
-def test_trying_out_finds_what_fails(code: Path) -> None:
+def test_a_test_of_one_batch_reports_errors(code: Path) -> None:
     write_trial(code, "raise ValueError('not even one')")
     result = det("experiment", "create", code / "const.yaml", code, "--test")
     assert result.returncode == 1

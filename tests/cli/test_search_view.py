@@ -1,4 +1,4 @@
-"""A search as text: live on a terminal, a line per event in a pipe, and how it ended."""
+"""Output of a search, with a live area on a terminal, a line for each event in a pipe, and a closing summary."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONFIG: dict[str, Any] = {
 
 
 class Search:
-    """Writes what the runner of a search, and its trials, would."""
+    """Writer of the records that the runner of a search and its trials produce."""
 
     def __init__(self, store: TrackingStore, metric: str = "accuracy") -> None:
         self.store = store
@@ -63,7 +63,7 @@ class Search:
 
 @pytest.fixture
 def search(store: TrackingStore) -> Search:
-    """Trial 1 was promoted and is the best, 2 ended, 3 waits, 4 has failed, 5 runs, 6 may be promoted yet."""
+    """Record a search. Trial 1 was promoted and is the best, 2 ended, 3 waits, 4 failed, 5 runs and 6 is paused."""
     made = Search(store)
     for lr, state in ((0.1, "ACTIVE"), (0.2, "COMPLETED"), (0.3, "QUEUED"), (0.4, "ERROR"), (0.5, "ACTIVE")):
         made.add(lr, State(state))
@@ -79,7 +79,7 @@ def search(store: TrackingStore) -> Search:
     return made
 
 
-def test_a_line_for_each_event_and_no_more(search: Search, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_event_is_printed_in_one_line(search: Search, capsys: pytest.CaptureFixture[str]) -> None:
     store, watcher = search.store, _view.watch(search.store, search.id)
     assert isinstance(watcher, SearchWatcher)
     watcher.poll()
@@ -93,15 +93,15 @@ def test_a_line_for_each_event_and_no_more(search: Search, capsys: pytest.Captur
         )
         store.set_trial_state(3, State.ERROR)
     assert capsys.readouterr().out.splitlines() == [
-        "trial 1: a run of it failed, 1 by now; why: det trial logs 1",
-        "trial 3: failed after 0 batches; why: det trial logs 3",
+        "trial 1: a run failed (1 so far); to see why: det trial logs 1",
+        "trial 3: failed after 0 batches; to see why: det trial logs 3",
         "trial 5: batch 60 validation accuracy=0.7",
         "trial 5: completed after 60 batches, best accuracy=0.7",
     ]
     assert watcher.poll() == []
 
 
-def test_looking_takes_a_small_share_of_the_time(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polling_takes_a_small_share_of_the_time(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
     now, looks = 0.0, []
     monkeypatch.setattr(_view.time, "monotonic", lambda: now)
 
@@ -118,7 +118,7 @@ def test_looking_takes_a_small_share_of_the_time(search: Search, monkeypatch: py
     assert min(later - earlier for earlier, later in pairwise(looks)) >= 2
 
 
-def test_rungs_and_best(search: Search) -> None:
+def test_the_watcher_counts_rungs_and_finds_the_best_trial(search: Search) -> None:
     watcher = SearchWatcher(search.store, search.id)
     assert (watcher.best, watcher.rungs) == (None, {})
     watcher.poll()
@@ -128,7 +128,7 @@ def test_rungs_and_best(search: Search) -> None:
 
 
 def frame(search: Search, width: int, height: int, *, status: str = "", progress: Sequence[float] = ()) -> list[str]:
-    """What is on the screen in the end, without control sequences."""
+    """Return the last lines on the screen, without control sequences."""
     screen = io.StringIO()
     console = Console(
         file=screen, force_terminal=True, width=width, height=height, color_system=None, legacy_windows=False
@@ -149,22 +149,22 @@ def frame(search: Search, width: int, height: int, *, status: str = "", progress
     return [line.rstrip() for line in re.split(r"[\r\n]+", plain) if line.strip()]
 
 
-def test_the_live_area(search: Search) -> None:
+def test_the_live_area_shows_the_search(search: Search) -> None:
     lines = frame(search, 120, 24, progress=(0.1, 0.2, 0.3, 0.4))
     assert lines[0].startswith("search")
     assert lines[0].endswith("40%  0:00:06 left adaptive_asha")
     assert lines[1:] == [
         "trials  2 running  1 waiting  1 paused  1 completed  1 failed",
         "best    accuracy=0.9 at batch 200 of trial 1  optimizer.lr=0.1",
-        "rungs   100: 3/6  400: 0/1  (batches: trials that trained so long / shall)",
+        "rungs   100: 3/6  400: 0/1  (batches: trials that reached / will reach it)",
         "trial  batches  trained     accuracy  hyperparameters",
         "1      200      50% of 400  0.9       optimizer.lr=0.1",
         "5      50       0% of 100   0.6       optimizer.lr=0.5",
     ]
 
 
-def test_what_looks_like_markup_is_shown_as_it_is(search: Search) -> None:
-    """A hyperparameter such as ``[/data]`` ended ``det run`` with a MarkupError, one such as ``[relu]`` was hidden."""
+def test_values_that_look_like_markup_are_shown_unchanged(search: Search) -> None:
+    """A hyperparameter such as ``[/data]`` ended ``det run`` with a MarkupError, and ``[relu]`` was hidden."""
     new = NewTrial(hparams={"path": "[/data]", "layer": "[relu]"}, seed=0, source_checkpoint=None)
     search.order(TrialUpdate(request_id=99, state=State.PAUSED, new=new))
     search.order(TrialUpdate(request_id=99, state=State.ACTIVE, ordered=1, length=100))
@@ -174,7 +174,7 @@ def test_what_looks_like_markup_is_shown_as_it_is(search: Search) -> None:
 
 
 @pytest.mark.parametrize("metric", ["loss[/val]", "f1[macro]"])
-def test_names_of_metrics_that_look_like_markup(store: TrackingStore, metric: str) -> None:
+def test_metrics_that_look_like_markup_are_shown_unchanged(store: TrackingStore, metric: str) -> None:
     search = Search(store, metric)
     search.add(0.1)
     store.report_metrics(
@@ -186,7 +186,7 @@ def test_names_of_metrics_that_look_like_markup(store: TrackingStore, metric: st
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 8), (80, 24), (200, 50)])
-def test_the_live_area_fits(search: Search, width: int, height: int) -> None:
+def test_the_live_area_fits_the_terminal(search: Search, width: int, height: int) -> None:
     for number in range(60):
         search.add(1 / (number + 1), hidden=number)
         search.order(TrialUpdate(request_id=number, state=State.ACTIVE, ordered=1, length=100 * number + 1))
@@ -197,7 +197,7 @@ def test_the_live_area_fits(search: Search, width: int, height: int) -> None:
     assert re.fullmatch(r"and \d+ more", lines[-1]) is not None if height < 50 else len(lines) > 40
 
 
-def test_the_live_area_before_the_first_trial(store: TrackingStore) -> None:
+def test_the_live_area_says_that_the_experiment_starts(store: TrackingStore) -> None:
     assert frame(Search(store), 80, 24)[1] == "trials  experiment 1 starts"
 
 

@@ -1,4 +1,4 @@
-"""TensorBoard on what was stored for it."""
+"""The command ``det tensorboard``, and the directories that it shows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .conftest import Det, Record
 
 @pytest.fixture
 def reported() -> None:
-    """Experiment 1, whose script has reported to TensorBoard."""
+    """Record experiment 1 by a script that writes TensorBoard files."""
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 0.5})
 
@@ -35,7 +35,7 @@ def reported() -> None:
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.usefixtures("reported")
-def test_it_shows_an_experiment_until_ctrl_c() -> None:
+def test_an_experiment_is_shown_until_ctrl_c() -> None:
     command = [sys.executable, "-m", "det_core.cli", "tensorboard", "1", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         watchdog = threading.Timer(120, process.kill)
@@ -56,7 +56,7 @@ def test_it_shows_an_experiment_until_ctrl_c() -> None:
             process.kill()
 
 
-def test_what_cannot_be_shown(det: Det, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_experiments_and_files_are_reported(det: Det, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     result = det("tensorboard")
     assert (result.code, "EXPERIMENT_ID" in result.err) == (2, True)
     assert "no experiment 9" in det("tensorboard", 9).err
@@ -66,7 +66,7 @@ def test_what_cannot_be_shown(det: Det, record: Record, monkeypatch: pytest.Monk
 
 
 class Far(StorageManager):
-    """A store that users cannot read in place."""
+    """Storage without local paths, such as an object store."""
 
     def __init__(self, near: StorageManager) -> None:
         self._near = near
@@ -100,13 +100,13 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 
 
 def write(path: Path, text: str) -> None:
-    """As the store does: a new file in the place of the old one."""
+    """Replace the file by a new one, as the storage does."""
     path.parent.mkdir(parents=True, exist_ok=True)
     (path.parent / "new").write_text(text)
     (path.parent / "new").replace(path)
 
 
-def test_files_are_there_and_grow(folder: Folder, tmp_path: Path) -> None:
+def test_new_and_growing_files_are_shown(folder: Folder, tmp_path: Path) -> None:
     assert folder.bring() == 0
     stored = tmp_path / "storage" / "cluster" / folder.prefix
     for name in ("3/1.tfevents", "3/train/1.tfevents", "3/trace.json", "4/1.tfevents", "../2/1.tfevents"):
@@ -127,7 +127,7 @@ def test_files_are_there_and_grow(folder: Folder, tmp_path: Path) -> None:
     assert (shown / "trial_5" / "1.tfevents").read_text() == "x"
 
 
-def test_one_trial_only(folder: Folder, tmp_path: Path) -> None:
+def test_a_folder_can_show_one_trial_only(folder: Folder, tmp_path: Path) -> None:
     folder.trial_id = 4
     stored = tmp_path / "storage" / "cluster" / folder.prefix
     for trial in ("3", "4", "44"):

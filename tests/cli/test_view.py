@@ -1,4 +1,4 @@
-"""A running experiment as text."""
+"""Output of an experiment with one trial, as lines or as a live line, and the closing summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from det_core.plugins import registry
 from .conftest import CONFIG, Record
 
 
-def test_plain_lines(record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_and_reports_are_printed_as_lines(record: Record, capsys: pytest.CaptureFixture[str]) -> None:
     with _view.show(Watcher(record.store, 1)) as tick:
         record.log("\x1b[1mhello\x1b[0m\r\n")
         record.report(300, loss=0.123456, note="fine", ignored=[1, 2])
@@ -72,12 +72,12 @@ def live(record: Record, screen: io.StringIO, *, width: int = 120, status: str =
 
 
 def frames(screen: io.StringIO) -> list[str]:
-    """What was drawn, without control sequences."""
+    """Return the drawn lines, without control sequences."""
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     return [line.rstrip() for line in re.split(r"[\r\n]+", plain) if line.strip()]
 
 
-def test_the_live_line(record: Record, screen: io.StringIO) -> None:
+def test_the_live_line_shows_the_progress(record: Record, screen: io.StringIO) -> None:
     seconds = iter(range(100))
     with live(record, screen, width=140) as line:
         line._pace = Pace(clock=lambda: next(seconds))
@@ -96,7 +96,7 @@ def test_the_live_line(record: Record, screen: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_the_live_line_is_one_line(record: Record, screen: io.StringIO, width: int) -> None:
+def test_the_live_line_fits_on_one_line(record: Record, screen: io.StringIO, width: int) -> None:
     metrics = {f"a_rather_long_name_{number}": 0.123456 for number in range(9)}
     record.report(300, **metrics)
     record.report(300, "validation", accuracy=0.9, **metrics)
@@ -108,7 +108,7 @@ def test_the_live_line_is_one_line(record: Record, screen: io.StringIO, width: i
     assert max(map(len, frames(screen))) <= width - 4
 
 
-def test_a_closing_summary(trained: Record) -> None:
+def test_the_summary_names_the_best_checkpoint(trained: Record) -> None:
     lines = list(summary(outcome(trained.store, 1)))
     assert lines[0].startswith("Experiment 1 completed: 1 trial, 300 batches, ")
     assert lines[1:] == [
@@ -119,7 +119,7 @@ def test_a_closing_summary(trained: Record) -> None:
     ]
 
 
-def test_the_summary_of_a_failure(record: Record) -> None:
+def test_the_summary_of_a_failure_names_the_error(record: Record) -> None:
     record.store.count_restart(1)
     record.end(State.ERROR, "ValueError: batch 7 is cursed")
     text = "\n".join(summary(outcome(record.store, 1)))
@@ -128,14 +128,14 @@ def test_the_summary_of_a_failure(record: Record) -> None:
     assert "resume" not in text  # the same code from the beginning would fail again
 
 
-def test_what_failed_later_may_be_resumed(record: Record) -> None:
+def test_a_failure_after_a_checkpoint_can_be_resumed(record: Record) -> None:
     record.checkpoint("c", 100)
     record.end(State.ERROR, "OSError: the disk is full")
     assert "det experiment resume 1" in "\n".join(summary(outcome(record.store, 1)))
 
 
-@pytest.mark.skipif(find_spec("det_torch") is None, reason="det-torch, which knows how, is not installed")
-def test_how_to_load_a_torch_checkpoint(record: Record) -> None:
+@pytest.mark.skipif(find_spec("det_torch") is None, reason="det-torch is not installed")
+def test_the_summary_shows_how_to_load_a_torch_checkpoint(record: Record) -> None:
     record.checkpoint("c", 100, {"state_dict.pth": "torch"}, trial_framework="pytorch")
     text = "\n".join(summary(outcome(record.store, 1)))
     assert "latest checkpoint c" in text
@@ -159,7 +159,7 @@ def test_the_best_checkpoint_has_the_best_validation(record: Record, smaller_is_
     assert result.best.steps_completed == 500
 
 
-def test_the_total_that_the_config_does_not_say(record: Record) -> None:
+def test_a_total_that_the_config_lacks_is_estimated(record: Record) -> None:
     assert Watcher(record.store, 1).total == 1000
     config = {**CONFIG, "searcher": {"name": "single", "metric": "accuracy", "max_length": {"epochs": 3}}}
     experiment = record.store.create_experiment(config=config)
@@ -175,7 +175,7 @@ def test_the_total_that_the_config_does_not_say(record: Record) -> None:
     assert seen == [None, None, None, None, 900]
 
 
-def test_the_total_of_a_resumed_experiment(record: Record) -> None:
+def test_the_total_of_a_resumed_experiment_is_unknown(record: Record) -> None:
     config = {**CONFIG, "searcher": {"name": "single", "metric": "accuracy", "max_length": {"epochs": 3}}}
     experiment = record.store.create_experiment(config=config)
     record.trial = record.store.create_trial(experiment.id, hparams={}, seed=1)
@@ -187,7 +187,7 @@ def test_the_total_of_a_resumed_experiment(record: Record) -> None:
     assert watcher.total is None
 
 
-def test_pace() -> None:
+def test_the_pace_covers_the_latest_changes() -> None:
     now = 0.0
     pace = Pace(clock=lambda: now)
     seen = []
@@ -197,9 +197,9 @@ def test_pace() -> None:
     assert seen == [None, None, None, None, 100, 100, None, None, 50]
 
 
-@pytest.mark.skipif(find_spec("det_torch") is None, reason="det-torch, which knows how, is not installed")
-def test_how_to_load_a_checkpoint_that_has_to_be_downloaded_first(record: Record) -> None:
-    """The path in the lines was that of no file, such as "type s3, bucket models/state_dict.pth"."""
+@pytest.mark.skipif(find_spec("det_torch") is None, reason="det-torch is not installed")
+def test_the_summary_shows_how_to_load_a_downloaded_checkpoint(record: Record) -> None:
+    """The path in the lines did not exist, such as "type s3, bucket models/state_dict.pth"."""
     storage = {"type": "elsewhere", "bucket": "models"}
     record.store.begin_checkpoint("c", trial_id=1, run_id=record.run_id, storage=storage)
     metadata = {"trial_framework": "pytorch"}
@@ -212,6 +212,6 @@ def test_how_to_load_a_checkpoint_that_has_to_be_downloaded_first(record: Record
     assert 'torch.load("checkpoints/c/state_dict.pth"' in lines[-1]
 
 
-def test_lines_that_load_are_python_whatever_the_path(tmp_path: Path) -> None:
+def test_loading_lines_are_valid_python_for_any_path(tmp_path: Path) -> None:
     framework, path = registry().specs("framework")[0], str(tmp_path / 'a "quoted" \\ path')
     compile(_how_to_load(framework.name, path), "lines", "exec")

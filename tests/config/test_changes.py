@@ -29,7 +29,7 @@ def test_values_are_set_before_the_config_is_read(tmp_path: Path) -> None:
     assert config.name == "a=b"
 
 
-def test_yaml_gives_the_type() -> None:
+def test_the_yaml_text_determines_the_type() -> None:
     changes = ["hyperparameters={lr: {type: log, base: 10, minval: -3, maxval: -1}}", "labels=[a, b]"]
     config = parse_config(TEXT.replace("max_steps: 3", "max_length: {batches: 3}"), changes=changes)
     assert set(config.hyperparameters) == {"lr"}
@@ -41,12 +41,12 @@ def test_yaml_gives_the_type() -> None:
     [
         ("launcher.slots", "--config launcher.slots: expected KEY=VALUE, where the value is YAML"),
         (".slots=2", "expected KEY=VALUE"),
-        ("bind_mounts.host_path=/a", r"bind_mounts is \[\], and has no keys; set it whole"),
+        ("bind_mounts.host_path=/a", r"bind_mounts is \[\], which has no keys; set it as a whole"),
         ("name={", "--config name={"),
         ("searcher.metrc=loss", "const.yaml:2: searcher.metrc: unknown key; did you mean 'metric'?"),
         ("launcher.slots=two", 'launcher.slots: got "two"; expected a whole number'),
     ],
 )
-def test_wrong_changes(change: str, words: str) -> None:
+def test_wrong_changes_are_rejected(change: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse_config(TEXT, filename="const.yaml", changes=[change])

@@ -1,4 +1,4 @@
-"""``det config``."""
+"""The ``det config`` commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wrong(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_check_ok(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_accepts_a_valid_config(capsys: pytest.CaptureFixture[str]) -> None:
     path = str(HERE / "examples" / "release_0_12.yaml")
     assert det_config("check", path) == 0
     first, *notices = capsys.readouterr().out.splitlines()
@@ -37,7 +37,7 @@ def test_check_ok(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(notices) == 2
 
 
-def test_check_wrong(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_lists_all_problems(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert det_config("check", wrong) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -47,7 +47,7 @@ def test_check_wrong(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_check_json(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_json(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert det_config("check", "--json", wrong) == 2
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] is False
@@ -62,11 +62,11 @@ def test_check_json(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (report["ok"], report["problems"], len(report["notices"])) == (True, [], 1)
 
 
-def test_check_of_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert det_config("check", "/nowhere/const.yaml") == 2
     assert capsys.readouterr().err.startswith("/nowhere/const.yaml: no such file")
 
 
-def test_schema(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema_is_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert det_config("schema") == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(config_schema()))

@@ -1,4 +1,4 @@
-"""Defaults, the round trip, old configs, and what is said about them."""
+"""Defaults, round trips and notices of experiment configs, and configs of old releases."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def test_defaults() -> None:
+def test_a_minimal_config_has_all_defaults() -> None:
     before = int(time.time())
     dump = parse_config(GOOD).dump()
     seed = dump.pop("reproducibility")["experiment_seed"]
@@ -116,7 +116,7 @@ def test_old_configs_are_accepted_and_survive_the_round_trip(path: Path) -> None
     assert parse_config(json.dumps(config.dump())).dump() == config.dump()
 
 
-def test_configs_differ() -> None:
+def test_different_configs_are_not_equal() -> None:
     assert parse_config({**GOOD, "name": "a"}) != parse_config({**GOOD, "name": "b"})
     assert parse_config(GOOD) != GOOD
 
@@ -128,11 +128,11 @@ def test_null_means_not_given() -> None:
     assert config.dump() == {**DEFAULTS, "reproducibility": config.dump()["reproducibility"]}
 
 
-def test_nothing_to_say_about_a_config_of_today() -> None:
+def test_a_current_config_has_no_notices() -> None:
     assert parse_config(GOOD).notices == ()
 
 
-def test_one_notice_lists_what_has_no_meaning_here() -> None:
+def test_one_notice_lists_all_ignored_keys() -> None:
     [notice] = load_config(HERE / "examples" / "release_0_30.yaml").notices
     ignored = notice.partition("are ignored: ")[2].split(", ")
     assert ignored == [
@@ -172,26 +172,26 @@ def test_release_0_12_counts_in_steps() -> None:
     assert config.dump()["searcher"]["max_length"] == {"batches": 640}
     rewritten, ignored = config.notices
     assert rewritten == (
-        "this config counts in steps, as release 0.12 did: read as 64 batches per step, "
+        "this config counts in steps, as in release 0.12: read as 64 batches per step, "
         "searcher.max_steps became max_length"
     )
     assert ignored.endswith("ignored: resources.native_parallel, environment.image, bind_mounts")
 
 
-def test_steps_have_100_batches_unless_said_otherwise() -> None:
+def test_steps_have_100_batches_by_default() -> None:
     config = parse_config({"searcher": {"name": "single", "metric": "a", "max_steps": 3}, "min_validation_period": 1})
     assert config.dump()["searcher"]["max_length"] == {"batches": 300}
     assert config.min_validation_period == Length(100, Unit.BATCHES)
 
 
-def test_release_0_19_may_leave_out_the_unit() -> None:
+def test_release_0_19_may_omit_the_unit() -> None:
     config = load_config(HERE / "examples" / "release_0_19.yaml")
     assert config.dump()["searcher"]["max_length"] == 5000
     assert config.min_validation_period == Length(500)
     assert len(config.notices) == 1
 
 
-# What follows the searcher on line 1, the problem's line and path.
+# Text after the searcher on line 1; line and path of the problem.
 LEGACY_MISTAKES = [
     ("batches_per_step: 0", 2, "scheduling_unit"),
     ("batches_per_step: many", 2, "scheduling_unit"),
@@ -201,7 +201,7 @@ LEGACY_MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "line", "path"), LEGACY_MISTAKES)
-def test_mistakes_in_a_config_of_release_0_12(text: str, line: int, path: str) -> None:
+def test_mistakes_in_a_config_of_release_0_12_are_found(text: str, line: int, path: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(f"searcher: {{name: single, metric: a, max_steps: 3}}\n{text}")
     assert [(problem.line, problem.path) for problem in caught.value.problems] == [(line, path)]
@@ -213,13 +213,13 @@ def test_a_renamed_key_keeps_its_line() -> None:
     assert [(problem.line, problem.path) for problem in caught.value.problems] == [(4, "searcher.max_length")]
 
 
-def test_nothing_is_rewritten_over_a_key_that_is_there() -> None:
+def test_a_rewritten_key_does_not_replace_another() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config("searcher: {name: single, metric: a, max_steps: 1, max_length: 3}")
     assert [problem.path for problem in caught.value.problems] == ["searcher.max_steps"]
 
 
-def test_variables_by_device() -> None:
+def test_environment_variables_depend_on_the_device() -> None:
     listed = parse_config({**GOOD, "environment": {"environment_variables": ["A=1", "B=x=y"]}}).environment
     assert listed.environment_variables.for_device("cuda") == {"A": "1", "B": "x=y"}
     old = parse_config({**GOOD, "environment": {"environment_variables": {"cpu": ["A=1"], "gpu": ["A=2"]}}}).environment
@@ -239,12 +239,12 @@ ENTRYPOINTS = [
 
 
 @pytest.mark.parametrize(("entrypoint", "command"), ENTRYPOINTS)
-def test_commands(entrypoint: str | tuple[str, ...] | None, command: bool) -> None:
+def test_commands_are_recognized(entrypoint: str | tuple[str, ...] | None, command: bool) -> None:
     assert is_command(entrypoint) is command
 
 
 @pytest.mark.parametrize("entrypoint", ["python3 train.py", ["python3", "train.py"]])
-def test_a_command_may_do_without_max_length(entrypoint: Any) -> None:
+def test_a_command_may_omit_max_length(entrypoint: Any) -> None:
     searcher = {"name": "single", "metric": "loss"}
     block = parse_config({"entrypoint": entrypoint, "searcher": searcher}).searcher
     assert (block.max_length, block.unit) == (None, None)
@@ -258,14 +258,14 @@ def test_the_unit_is_that_of_max_length() -> None:
     assert parse_config({"searcher": {**GOOD["searcher"], "max_length": 5}}).searcher.unit is None
 
 
-def test_frozen() -> None:
+def test_a_config_is_immutable() -> None:
     config: Any = parse_config(GOOD)
     with pytest.raises(ValueError, match="frozen"):
         config.name = "x"
     assert isinstance(config, ExperimentConfig)
 
 
-def test_checkpoints_that_name_no_store_go_to_the_usual_one(det_home: Path) -> None:
+def test_checkpoint_storage_without_a_type_is_the_default_storage(det_home: Path) -> None:
     config = parse_config({**GOOD, "checkpoint_storage": {"save_trial_best": 2}})
     place = {"type": "directory", "container_path": str(det_home / "checkpoints")}
     assert config.dump()["checkpoint_storage"] == {**place, **KEPT}

@@ -1,4 +1,4 @@
-"""What hyperparameters mean, and the values of random trials."""
+"""Types of hyperparameters, and sampling of their values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CONSTANTS = [3, 1.5, "adam", None, True, [1, [2]], {"type": "const", "val": {"a"
 
 
 @pytest.mark.parametrize("written", CONSTANTS, ids=str)
-def test_constants(written: Any) -> None:
+def test_a_constant_has_one_value(written: Any) -> None:
     expected = written["val"] if isinstance(written, dict) else written
     assert draw(written, 2) == [expected, expected]
 
 
-# hyperparameter, what every value must satisfy, values that must occur
+# hyperparameter, condition for every value, values that must occur
 RANGES: list[tuple[dict[str, Any], Callable[[Any], bool], set[Any]]] = [
     ({"type": "int", "minval": -1, "maxval": 2}, lambda x: type(x) is int, {-1, 0, 1, 2}),
     ({"type": "int", "minval": 4, "maxval": 4}, lambda x: x == 4, {4}),
@@ -37,7 +37,9 @@ RANGES: list[tuple[dict[str, Any], Callable[[Any], bool], set[Any]]] = [
 
 
 @pytest.mark.parametrize(("hyperparameter", "holds", "occur"), RANGES)
-def test_ranges(hyperparameter: dict[str, Any], holds: Callable[[Any], bool], occur: set[Any]) -> None:
+def test_values_are_in_their_range(
+    hyperparameter: dict[str, Any], holds: Callable[[Any], bool], occur: set[Any]
+) -> None:
     values = draw(hyperparameter)
     assert all(map(holds, values))
     assert occur <= set(values)
@@ -48,7 +50,7 @@ def test_log_is_uniform_in_the_exponent() -> None:
     assert 0.4 < sum(value < 1e-2 for value in values) / len(values) < 0.6
 
 
-def test_nested_and_in_the_order_of_the_config_whatever_the_order_of_sampling() -> None:
+def test_nested_values_do_not_depend_on_the_order_of_the_config() -> None:
     space = {
         "b": {"y": {"type": "int", "minval": 0, "maxval": 10**9}, "x": 1},
         "a": {"type": "double", "minval": 0, "maxval": 1},
@@ -74,11 +76,11 @@ def test_a_parsed_config_and_its_dump_sample_alike() -> None:
 
 
 @pytest.mark.parametrize("hyperparameters", [{"": 1}, {"model": {"": {"type": "int", "minval": 1, "maxval": 2}}}])
-def test_a_hyperparameter_without_a_name(hyperparameters: dict[str, Any]) -> None:
+def test_a_hyperparameter_without_a_name_is_rejected(hyperparameters: dict[str, Any]) -> None:
     config = {
         "name": "x",
         "entrypoint": "m:T",
         "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
     }
-    with pytest.raises(ConfigError, match="expected a name such as learning_rate, found an empty one"):
+    with pytest.raises(ConfigError, match="expected a name such as learning_rate, got an empty one"):
         parse_config({**config, "hyperparameters": hyperparameters})

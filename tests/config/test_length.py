@@ -1,4 +1,4 @@
-"""Lengths: what a config may say, and what it is in batches."""
+"""Parsing of lengths, and their conversion to batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("written", "length"), FORMS)
-def test_parse_and_dump(written: Any, length: Length) -> None:
+def test_a_length_is_parsed_and_dumped(written: Any, length: Length) -> None:
     assert Length.parse(written) == length
     assert length.dump() == written
     assert Length.parse(length) is length
@@ -40,7 +40,7 @@ NO_LENGTHS = [
 
 
 @pytest.mark.parametrize("written", NO_LENGTHS, ids=str)
-def test_no_length(written: Any) -> None:
+def test_other_values_are_rejected(written: Any) -> None:
     with pytest.raises(ValueError, match="expected a length"):
         Length.parse(written)
 
@@ -56,11 +56,11 @@ BATCHES = [
 
 
 @pytest.mark.parametrize(("length", "batches"), BATCHES)
-def test_to_batches(length: Length, batches: int) -> None:
+def test_a_length_converts_to_batches(length: Length, batches: int) -> None:
     assert length.to_batches(records_per_batch=32, batches_per_epoch=10) == batches
 
 
-def test_positive() -> None:
+def test_a_positive_length_is_not_zero() -> None:
     adapter: TypeAdapter[Length] = TypeAdapter(PositiveLength)
     assert adapter.validate_python({"epochs": 1}) == Length(1, Unit.EPOCHS)
     with pytest.raises(ValidationError, match="expected a length > 0"):

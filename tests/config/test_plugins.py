@@ -1,4 +1,4 @@
-"""A stranger's plugins in the config: found when a config is read, not when det_core.config is imported."""
+"""Config blocks of third-party plugins, which are found when a config is read."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ GOOD: dict[str, Any] = {"searcher": {"name": "halton", "metric": "loss", "max_le
 
 @pytest.fixture(autouse=True)
 def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install a third-party distribution with plugins."""
     (tmp_path / "det_stranger.py").write_text(STRANGER)
     monkeypatch.syspath_prepend(tmp_path)
     modules = {"core": "det_core.plugins.builtin", "stranger": "det_stranger"}
@@ -74,13 +75,14 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def problem(**blocks: Any) -> str:
+    """Return the only problem of a config with these blocks."""
     with pytest.raises(ConfigError) as caught:
         parse_config({**GOOD, **blocks})
     [found] = caught.value.problems
     return str(found).removeprefix("<config>: ")
 
 
-def test_the_plugins_model_reads_its_block() -> None:
+def test_the_model_of_the_plugin_validates_its_block() -> None:
     block = {"type": "gzip", "base": "/x", "inner": {"level": 9}, "save_trial_best": 3, "note": None}
     config = parse_config({**GOOD, "checkpoint_storage": block})
     storage = config.checkpoint_storage
@@ -112,8 +114,8 @@ WRONG = [
     ({"distributed": {"backend": "plain", "x": 1}}, "distributed.x: unknown key; expected one of: backend, timeout"),
     (
         {"distributed": {"backend": "ring"}, "entrypoint": ["python", "x.py"]},
-        "distributed.backend: expected none beside an entrypoint that is a command, which starts its own workers; "
-        "remove the key, or name a trial class `module:Class` as the entrypoint",
+        "distributed.backend: expected no backend beside an entrypoint that is a command, because a command "
+        "starts its own workers; remove the key, or name a trial class `module:Class` as the entrypoint",
     ),
     (
         {
@@ -127,7 +129,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("blocks", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_wrong_options(blocks: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_rejected(blocks: dict[str, Any], message: str) -> None:
     assert problem(**blocks) == message
 
 
@@ -141,7 +143,7 @@ def test_a_clash_lists_the_providers() -> None:
     assert "offered by several distributions" in problem(checkpoint_storage={"type": "twice"})
 
 
-def test_a_model_that_allows_any_key_gets_it() -> None:
+def test_a_model_may_allow_any_key() -> None:
     config = parse_config({**GOOD, "checkpoint_storage": {"type": "open", "anything": 1}})
     assert config.dump()["checkpoint_storage"]["anything"] == 1
     assert parse_config(config.dump()) == config

@@ -1,4 +1,4 @@
-"""Every kind of wrong config: the line, the path and the words of its message."""
+"""Problems of wrong configs, with their lines, paths and messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def problems(text: str) -> tuple[Problem, ...]:
     return caught.value.problems
 
 
-# What follows a good searcher on line 1, the problem's line and path, and words of its message.
+# Text after a valid searcher on line 1; line and path of the problem, and words of its message.
 WRONG = [
     ("max_restart: 3", 2, "max_restart", "unknown key; did you mean 'max_restarts'?"),
     ("zzz: 3", 2, "zzz", "unknown key; expected one of: bind_mounts"),
@@ -72,7 +72,7 @@ WRONG = [
     ("hyperparameters: {a: {type: log, base: 10, minval: 1, maxval: 999}}", 2, "hyperparameters.a.base", "exponents"),
     ("environment: {environment_variables: [A]}", 2, "environment.environment_variables[0]", "expected KEY=VALUE"),
     ("environment: {image: 5}", 2, "environment.image", "expected text; put it in quotes; or expected a mapping"),
-    # Phase two: the plugins' own models.
+    # Problems that the models of plugins find.
     ("checkpoint_storage: {container_path: /x}", 2, "checkpoint_storage.type", "a required key is missing"),
     ("checkpoint_storage:\n  type: s3\n  bucket: b", 3, "checkpoint_storage.type", "pip install det-storage-s3"),
     ("checkpoint_storage: {type: directry}", 2, "checkpoint_storage.type", "did you mean 'directory'?"),
@@ -99,7 +99,7 @@ WRONG = [
 
 @pytest.mark.usefixtures("only_det_core")
 @pytest.mark.parametrize(("text", "line", "path", "words"), WRONG, ids=[f"{w[2]}: {w[3]}" for w in WRONG])
-def test_one_problem_at_its_line(text: str, line: int, path: str, words: str) -> None:
+def test_a_problem_has_its_line_and_path(text: str, line: int, path: str, words: str) -> None:
     [problem] = problems(GOOD + text)
     assert (problem.file, problem.line, problem.path) == ("const.yaml", line, path)
     assert words in problem.message
@@ -117,16 +117,16 @@ def test_one_problem_at_its_line(text: str, line: int, path: str, words: str) ->
         ("distributed: {{timeout: {}}}", "distributed.timeout"),
     ],
 )
-def test_numbers_that_json_cannot_hold_are_refused(text: str, path: str, number: str) -> None:
+def test_numbers_that_json_cannot_represent_are_rejected(text: str, path: str, number: str) -> None:
     """S2: they became null in the recorded config."""
     [problem] = problems(GOOD + text.format(number))
     assert (problem.line, problem.path) == (2, path)
     assert "finite number" in problem.message
 
 
-def test_infinite_numbers_of_a_mapping_are_refused() -> None:
+def test_infinite_numbers_of_a_mapping_are_rejected() -> None:
     config = {"searcher": {"name": "single", "metric": "a", "max_length": 1}, "data": {"clip": float("inf")}}
-    with pytest.raises(ConfigError, match="data.clip: expected a finite number, found inf"):
+    with pytest.raises(ConfigError, match="data.clip: expected a finite number, got inf"):
         parse_config(config)
 
 
@@ -142,13 +142,13 @@ SEARCHERS = [
 
 
 @pytest.mark.parametrize(("text", "line", "path", "words"), SEARCHERS)
-def test_searcher(text: str, line: int, path: str, words: str) -> None:
+def test_a_problem_of_the_searcher_has_its_line_and_path(text: str, line: int, path: str, words: str) -> None:
     [problem] = problems(text)
     assert (problem.line, problem.path) == (line, path)
     assert words in problem.message
 
 
-def test_both_phases_and_the_yaml_report_together_in_the_order_of_the_file() -> None:
+def test_all_problems_are_reported_in_the_order_of_the_file() -> None:
     searcher = "searcher:\n  name: single\n  metrc: a\n  max_length: x\n"
     text = f"max_restart: 1\n{searcher}name: a\nname: b\nlauncher: {{slot: 1}}\n"
     assert [(problem.line, problem.path) for problem in problems(text)] == [
@@ -161,7 +161,7 @@ def test_both_phases_and_the_yaml_report_together_in_the_order_of_the_file() -> 
     ]
 
 
-def test_a_misspelt_common_key_is_suggested_beside_the_plugins_own() -> None:
+def test_common_keys_are_suggested_in_a_block_of_a_plugin() -> None:
     found = {problem.path: problem.message for problem in problems("searcher: {name: single, metrc: a, max_length: 1}")}
     assert found["searcher.metrc"] == "unknown key; did you mean 'metric'?"
 
@@ -187,13 +187,13 @@ def test_long_values_are_cut() -> None:
     assert len(problem.message) < 150
 
 
-def test_a_mapping_has_paths_but_no_lines() -> None:
+def test_a_problem_of_a_mapping_has_a_path_but_no_line() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config({"searcher": {"name": "single", "metric": "loss", "max_length": 1}, "nam": 1})
     assert str(caught.value) == "<config>: nam: unknown key; did you mean 'name'?"
 
 
-def test_values_that_json_cannot_hold() -> None:
+def test_values_that_json_cannot_represent_are_rejected() -> None:
     with pytest.raises(ConfigError, match="expected plain values"):
         parse_config({"data": {"x": object()}})
 

@@ -1,4 +1,4 @@
-"""The JSON schema says the same as the models: checked on the examples by a reader of the keywords it uses."""
+"""The JSON schema accepts the same configs as the models. A small validator checks the keywords that it uses."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def _is(value: Any, kind: str) -> bool:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_accepts_the_examples_and_their_dumps(path: Path) -> None:
+def test_the_schema_accepts_the_examples_and_their_dumps(path: Path) -> None:
     schema = json.loads(json.dumps(config_schema()))
     assert accepts(schema, yaml.safe_load(path.read_text()), schema)
     assert accepts(schema, load_config(path).dump(), schema)
 
 
-# What to change in a good config so that both the schema and the models refuse it.
+# Changes after which both the schema and the models reject a valid config.
 REFUSED: list[dict[str, Any]] = [
     {"nam": "x"},
     {"searcher": {"name": "singel", "metric": "a", "max_length": 1}},
@@ -84,7 +84,7 @@ REFUSED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", REFUSED, ids=str)
-def test_refuses_what_the_models_refuse(change: dict[str, Any], tmp_path: Path) -> None:
+def test_the_schema_rejects_what_the_models_reject(change: dict[str, Any], tmp_path: Path) -> None:
     config = {"searcher": {"name": "single", "metric": "a", "max_length": 1}, **change}
     schema = config_schema()
     assert not accepts(schema, config, schema)

@@ -1,4 +1,4 @@
-"""Files and texts that are no usable YAML."""
+"""Broken YAML, unreadable files, and scalars that YAML parsers read in different ways."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ BROKEN = [
     ("b: 00", 1, "put it in quotes if it is text"),
     ("b: !!int 010", 1, "010 is the number 8"),
     ("a: 1\n? [1, 2]\n: 3", 2, "a key is a list or a mapping"),
-    ("a: 1\n<<: 3", 1, "<< merges something that is no mapping"),
+    ("a: 1\n<<: 3", 1, "<< merges a value that is not a mapping"),
     ("a: &a [*a]", 1, "nest"),
     ("a: &a {<<: *a}", 1, "nest"),
     ("a: " + "[" * 200 + "]" * 200, 1, "nesting make the config too big"),
@@ -63,7 +63,7 @@ BROKEN = [
 ]
 
 
-def test_numbers_that_surprise_nobody() -> None:
+def test_unambiguous_numbers_are_accepted() -> None:
     """S10: numbers that YAML 1.2 reads in the same way are accepted."""
     text = "[0, -1, 1_000, 0x1f, 0b11, 0.5, 00.5, 1e-3, '16:9', \"010\", 08, 1:2:z, 12:30:61]"
     expected = [0, -1, 1000, 31, 3, 0.5, 0.5, 1e-3, "16:9", "010", "08", "1:2:z", "12:30:61"]
@@ -71,7 +71,7 @@ def test_numbers_that_surprise_nobody() -> None:
 
 
 @pytest.mark.parametrize(("text", "line", "words"), BROKEN, ids=[words for _, _, words in BROKEN])
-def test_broken_yaml(text: str, line: int | None, words: str) -> None:
+def test_broken_yaml_is_reported_with_its_line(text: str, line: int | None, words: str) -> None:
     """S10, S19: errors have the line and say what is wrong."""
     with pytest.raises(ConfigError) as caught:
         parse_config(text)
@@ -86,7 +86,7 @@ def test_a_duplicate_key_names_both_lines() -> None:
     assert str(caught.value) == "<config>:4: name: the key is given twice, first on line 2; remove one"
 
 
-# content of the file (None = there is none), line, words of the message
+# content of the file or None for a missing file, line, words of the message
 FILES = [
     (None, None, "no such file"),
     (b"a: 1\nname: \xff\xfe\n", 2, "not UTF-8"),
@@ -95,7 +95,7 @@ FILES = [
 
 
 @pytest.mark.parametrize(("content", "line", "words"), FILES)
-def test_unreadable_file(tmp_path: Path, content: bytes | None, line: int | None, words: str) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path, content: bytes | None, line: int | None, words: str) -> None:
     path = tmp_path / "const.yaml"
     if content is not None:
         path.write_bytes(content)
@@ -106,12 +106,12 @@ def test_unreadable_file(tmp_path: Path, content: bytes | None, line: int | None
     assert words in problem.message
 
 
-def test_a_directory(tmp_path: Path) -> None:
+def test_a_directory_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="this is a directory"):
         load_config(tmp_path)
 
 
-# YAML of a scalar, what it means: as in JSON, and in the original.
+# YAML of a scalar and its value, which is the same in JSON and in Determined AI
 SCALARS = [
     ("1e-3", 0.001),
     ("1.5e4", 15000.0),
@@ -127,13 +127,13 @@ SCALARS = [
 
 
 @pytest.mark.parametrize(("text", "value"), SCALARS)
-def test_scalars(text: str, value: object) -> None:
+def test_scalars_are_read_as_in_json(text: str, value: object) -> None:
     config = parse_config(f"searcher: {{name: single, metric: a, max_length: 1}}\ndata: {{x: {text}}}")
     assert config.data == {"x": value}
     assert type(config.data["x"]) is type(value)
 
 
-def test_merge_keys_aliases_and_keys_that_are_no_text() -> None:
+def test_merge_keys_aliases_and_numeric_keys_are_resolved() -> None:
     text = """
     data:
       base: &base {a: 1, b: {c: 2}}
@@ -149,7 +149,7 @@ def test_merge_keys_aliases_and_keys_that_are_no_text() -> None:
     assert data["1"] == {"a": 1, "b": {"c": 2}}
 
 
-def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "const.yaml"
     path.write_bytes(b"\xef\xbb\xbfsearcher: {name: single, metric: a, max_length: 1}\n")
     assert load_config(path).searcher.metric == "a"

@@ -8,8 +8,8 @@ import pytest
 
 from det_core.config import parse_config
 
-STEPS = "this config counts in steps, as release 0.12 did: read as 100 batches per step"
-GONE = "there is no search method {} any more: read as {}, where no trial waits for the others"
+STEPS = "this config counts in steps, as in release 0.12: read as 100 batches per step"
+GONE = "the search method {} no longer exists: read as {}, where no trial waits for the others"
 
 # searcher as it was; what it means; the notices
 OLD: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
@@ -60,12 +60,12 @@ OLD: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     (
         {"name": "adaptive_asha", "max_time": 8, "time_metric": "epochs", "max_trials": 4},
         {"max_length": {"epochs": 8}, "stop_once": True},
-        ["searcher.max_time became max_length, and stop_once is true, as release 0.38 searched"],
+        ["searcher.max_time became max_length, and stop_once is true, as in release 0.38"],
     ),
     (
         {"name": "adaptive_asha", "max_time": 8, "time_metric": "seconds", "max_trials": 4, "stop_once": False},
         {"max_length": 8, "stop_once": False},
-        ["searcher.max_time became max_length, and stop_once is true, as release 0.38 searched"],
+        ["searcher.max_time became max_length, and stop_once is true, as in release 0.38"],
     ),
 ]
 

@@ -85,7 +85,7 @@ OLD = {
         MODEL.format(shape="2, 1, 8, 8", classes=10), note="read as 15 batches per step, searcher.max_steps became"
     ),
     "iris_012_adaptive": Old(
-        MODEL.format(shape="2, 4", classes=3), trials=3, note="no search method adaptive_simple any more"
+        MODEL.format(shape="2, 4", classes=3), trials=3, note="the search method adaptive_simple no longer exists"
     ),
     "iris_012_create": Old(
         MODEL.format(shape="2, 4", classes=3) + "assert model[0].out_features == 16",
