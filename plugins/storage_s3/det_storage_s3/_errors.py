@@ -52,15 +52,15 @@ _TOLD: Final = {
         "checkpoint_storage.secret_key, or the credentials of boto3 (AWS_SECRET_ACCESS_KEY, ~/.aws/credentials)",
         "AccessDenied AllAccessDisabled 403": "permission denied by bucket {bucket} at {endpoint}: the user needs "
         "{permission}; change the policy of the user or of the bucket",
-        "AccountProblem InvalidPayer NotSignedUp": "{endpoint} refuses the account ({code}); ask its owner to check the "
-        "sign-up and the billing",
+        "AccountProblem InvalidPayer NotSignedUp": "{endpoint} refuses the account ({code}); ask its owner to check "
+        "the sign-up and the billing",
         "ExpiredToken ExpiredTokenException InvalidToken TokenRefreshRequired": "the session token has expired; get "
         "a new one (type: aws sso login, or set AWS_SESSION_TOKEN again)",
         "PermanentRedirect AuthorizationHeaderMalformed IllegalLocationConstraintException TemporaryRedirect 301 307": (
             "bucket {bucket} is in another region{region}; set checkpoint_storage.region"
         ),
-        "NoSuchUpload": "an upload to bucket {bucket} was removed while it was in progress, either by "
-        "det checkpoint gc --orphans or by a lifecycle rule of the bucket, which should spare uploads younger than a day",
+        "NoSuchUpload": "an upload to bucket {bucket} was removed while it was in progress, either by det "
+        "checkpoint gc --orphans or by a lifecycle rule of the bucket, which should spare uploads younger than a day",
         "RequestTimeTooSkewed": "the clock of this host differs from that of {endpoint} by more than 15 minutes; "
         "set it (type: timedatectl)",
         "KeyTooLongError InvalidObjectName": "the name of a file is too long for {endpoint} (at most 1024 bytes, "

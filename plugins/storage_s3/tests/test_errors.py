@@ -40,7 +40,9 @@ SECRET = "very-secret-0123456789"
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_an_error_of_the_config_is_found_within_seconds(make_config: Callable[..., S3Config], wrong: dict[str, Any], words: str) -> None:
+def test_an_error_of_the_config_is_found_within_seconds(
+    make_config: Callable[..., S3Config], wrong: dict[str, Any], words: str
+) -> None:
     config = make_config(**wrong)
     began = time.monotonic()
     with pytest.raises(StorageError, match=words) as caught:

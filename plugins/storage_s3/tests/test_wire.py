@@ -155,7 +155,9 @@ def test_sending_may_take_longer_than_connecting(server: Server, monkeypatch: py
     connect(server, timeout=30).put("k", data, crc(data))
 
 
-def test_a_store_without_delete_objects_gets_one_request_per_object(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_without_delete_objects_gets_one_request_per_object(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     sorry = Answer(b"<Error><Code>NotImplemented</Code></Error>", status=501)
     server.answers = lambda request: sorry if request.method == "POST" else Answer(status=204)
     bucket = connect(server)
@@ -185,7 +187,9 @@ def test_one_object_that_could_not_be_deleted_is_an_error(server: Server) -> Non
         ({"ETag": '"of an older upload-1"', "x-amz-checksum-crc32c": text(b"y")}, False),
     ],
 )
-def test_a_repeated_complete_succeeds_only_if_the_object_is_that_of_the_upload(server: Server, headers: dict[str, str], is_ours: bool) -> None:
+def test_a_repeated_complete_succeeds_only_if_the_object_is_that_of_the_upload(
+    server: Server, headers: dict[str, str], is_ours: bool
+) -> None:
     server.answers = lambda request: Answer(headers=headers) if request.method == "HEAD" else Answer(GONE, 404)
     if is_ours:
         OPERATIONS["complete"](connect(server))
