@@ -1,4 +1,4 @@
-"""CPU time of test suites: what runs in ``make test-more`` only, and a budget that each suite ends with."""
+"""CPU budgets of the test suites, and tests that run in ``make test-more`` only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ BUDGETS = {
     "plugins/storage_gcs/tests": 30,
     "plugins/compat/tests": 15,
 }
-"""CPU seconds of each suite in ``make test``, child processes included. With set-up and Horovod's build, 32 minutes."""
+"""Maximum CPU seconds of each suite in ``make test``, including child processes.
+
+Together with the set-up and Horovod's build, they are 32 minutes.
+"""
 
 REPEATED = {
     "plugins/horovod/tests/test_training.py": ("adversaries", "a_stop_that_one_slot_requests", "a_stuck_slot"),

@@ -1,9 +1,9 @@
-"""Checkpoints of 1 GiB and of 1000 x 1 KB, to a directory and back: det, `cp -r`, and the system that det replaces.
+"""Times of det, `cp -r` and the system that det replaces to store and restore checkpoints of 1 GiB and of 1000 x 1 KB.
 
-All are interleaved: in every round each case starts with its target absent, nothing left to be written to disk, and
-the source in the page cache. Ratios are the median over the rounds of (case / `cp -r` of the same round). det verifies
-checksums and returns once the checkpoint would survive a power failure, as `cp -r` followed by `sync` does; the
-original does neither. Give a directory on another disk as argument to measure that.
+The cases are interleaved. In every round, each case starts with its target absent, nothing left to be written to disk,
+and the source in the page cache. Ratios are medians over the rounds of (case / `cp -r` of the same round). det verifies
+checksums and returns when the checkpoint would survive a power failure, as `cp -r` followed by `sync` does. The
+original does neither. To measure another disk, give a directory on it as argument.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def copy(source: Path, target: Path, *, durable: bool = False) -> None:
 
 
 class Original:
-    """The original's storage manager in a process of its own."""
+    """Storage manager of the original, in a separate process."""
 
     def __init__(self, base: Path) -> None:
         pipe = subprocess.PIPE
@@ -75,7 +75,7 @@ def fill(directory: Path, count: int, size: int) -> Path:
 
 
 def show(title: str, cases: dict[str, Case], clean: Callable[[], None], goals: dict[str, float]) -> None:
-    """Print each case beside the first one, with its goal."""
+    """Print the time of each case, its ratio to the first case, and its goal."""
     rounds = []
     for _ in range(ROUNDS + 1):
         times = {}
@@ -84,7 +84,7 @@ def show(title: str, cases: dict[str, Case], clean: Callable[[], None], goals: d
             os.sync()
             times[name] = case()
         rounds.append(times)
-    del rounds[0]  # warms up
+    del rounds[0]  # the warm-up
     base = next(iter(cases))
     print(title)
     for name in cases:
@@ -114,7 +114,7 @@ def measure(shape: str, directory: Path, context: core.Context) -> None:
             context.checkpoint.delete(uploaded.pop())
 
     show(
-        f"{shape}, to the storage",
+        f"{shape}, upload",
         {
             "cp -r": lambda: timed(lambda: copy(source, target)),
             "cp -r; sync": lambda: timed(lambda: copy(source, target, durable=True)),
@@ -126,7 +126,7 @@ def measure(shape: str, directory: Path, context: core.Context) -> None:
     )
     original.call("upload", source, "kept")
     show(
-        f"{shape}, back",
+        f"{shape}, download",
         {
             "cp -r": lambda: timed(lambda: copy(source, target)),
             "det download": lambda: timed(lambda: context.checkpoint.download(kept, target)),

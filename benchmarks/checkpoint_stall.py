@@ -1,10 +1,11 @@
-"""How long a checkpoint of a 500 MB model keeps the training loop from training.
+"""Time for which a checkpoint of a 500 MB model blocks the training loop.
 
     python benchmarks/checkpoint_stall.py
 
-In turns, in one process: one copy of the state into memory that was used before (the least there can be), the
-snapshot of det, ``torch.save``, and ``dcp.async_save`` with a stager that is kept. Ratios are to the copy, medians over
-rounds. The last column is the time of training steps right afterwards, while det and DCP write, over that of others.
+The cases take turns in one process. They are a copy of the state into memory that was used before (the lower limit),
+det's snapshot, ``torch.save``, and ``dcp.async_save`` with a stager that is kept. Ratios to the copy are medians over
+rounds. The last column is the time of training steps after the checkpoint, while det and DCP write, divided by the time
+of the same steps before it.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def main() -> None:
             slowed = steps()
             if isinstance(writing, Future):
                 writing.result()
-            if number:  # the first makes buffers
+            if number:  # the first round allocates buffers
                 stalls[name].append(stall)
                 beside[name].append(slowed / alone)
             if path.is_dir():

@@ -1,6 +1,7 @@
-"""Collectives of det beside those of the system that it replaces, interleaved in one run.
+"""Times of det's collectives, compared with those of the system that it replaces.
 
-Each figure is the median over ROUNDS jobs of n processes each, timed on rank 0; a job takes the mean over its calls.
+Each figure is the median over ROUNDS interleaved jobs of n processes each. Rank 0 of a job measures the mean over its
+calls.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ CASES: dict[str, tuple[int, Callable[[Any], Any]]] = {
     "broadcast small": (300, lambda job: job.broadcast(SMALL)),  # on the chief, which does not wait
     "allgather 1 MB": (20, lambda job: job.allgather(MEGABYTE)),
 }
-"""Calls in a job, and what is called."""
+"""Number of calls in a job, and the call."""
 GOALS = {("allgather small", 8): 1 / 2, ("allgather 1 MB", 8): 1 / 3}
-"""Ratios that det is to reach, or less."""
+"""Maximum ratios of det's time to that of the original, by case and number of processes."""
 
 
 def work(package: str, rank: int, size: int, ports: list[int]) -> dict[str, float]:
-    """One worker: seconds per call of each case, and of the set-up."""
+    """Run one worker, and return the seconds of the set-up and of one call of each case."""
     core = __import__(package, fromlist=["DistributedContext"])
     start = time.perf_counter()
     job = core.DistributedContext(
@@ -63,7 +64,7 @@ def work(package: str, rank: int, size: int, ports: list[int]) -> dict[str, floa
 
 
 def run(python: str, package: str, size: int) -> dict[str, float]:
-    """One job; what its rank 0 measured."""
+    """Run one job, and return what its rank 0 measured."""
     job = {"TORCHELASTIC_RUN_ID": uuid.uuid4().hex, "OMP_NUM_THREADS": "1"}
     ports = " ".join(map(str, free_ports(2)))
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What det is timed beside, from PyPI, each in an environment of its own under .cache/, made by its first use."""
+"""Virtual environments under .cache/ with the packages that det is compared with, installed at their first use."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ HOME = ROOT / ".cache"
 
 
 def programs(name: str) -> Path:
-    """The directory with the programs of that environment, ``python`` among them.
+    """Return the directory of an environment's programs, such as ``python``. Install the environment if it is missing.
+
+    Args:
+        name: a key of `REQUIREMENTS`.
 
     Raises:
-        subprocess.CalledProcessError: pip could not install it; its output says why.
+        subprocess.CalledProcessError: the installation failed. The output of pip says why.
     """
     home, wanted = HOME / name, REQUIREMENTS[name]
     home.mkdir(parents=True, exist_ok=True)
@@ -45,5 +48,5 @@ def programs(name: str) -> Path:
 
 
 def original() -> Path:
-    """Python with the system that det replaces."""
+    """Return the Python interpreter that can import the system that det replaces."""
     return programs("original") / "python"

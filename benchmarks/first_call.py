@@ -1,7 +1,7 @@
-"""How often the first steps of Adam differ between processes that do the same, without and with det_torch.
+"""Share of processes in which the same first steps of Adam have other results, without and with det_torch.
 
-Each process is a fork of one that has imported torch but computed nothing with threads. Keep the other cores busy
-to provoke it.
+Each process is a fork of one that has imported torch but computed nothing with threads. To provoke differences, keep
+the other cores busy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ SECONDS = 30.0
 
 
 def first_steps(prepare: bool) -> bytes:
-    """A digest of the weights after two steps, computed in a child."""
+    """Return a digest of the weights after two steps in a child process.
+
+    Args:
+        prepare: import det_torch's preparation of MKL first.
+    """
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -45,7 +49,7 @@ def first_steps(prepare: bool) -> bytes:
 
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
-    torch.optim.Adam([torch.nn.Parameter(torch.empty(1))])  # imports what the children would each import
+    torch.optim.Adam([torch.nn.Parameter(torch.empty(1))])  # imports modules that otherwise every child would import
     found: dict[bool, collections.Counter[bytes]] = {False: collections.Counter(), True: collections.Counter()}
     end = time.monotonic() + seconds
     while time.monotonic() < end:

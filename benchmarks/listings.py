@@ -2,8 +2,8 @@
 
 The store has 10,000 experiments. One has 1,000 trials with 1,000 reports and 10 checkpoints each, one has a trial with
 1,000,000 reports, and one has 40 trials with 2,000 reports each. Commands run on SQLite, in a process that has started
-already; `TrackingStore.curves` also on PostgreSQL, if it is installed. Processor time of SQLite is that of the command;
-for PostgreSQL, whose server is another process, only the time on the clock is compared with the goal.
+already. `TrackingStore.curves` also runs on PostgreSQL, if it is installed. Goals are limits of CPU time for SQLite and
+of wall-clock time for PostgreSQL, whose server is another process.
 
     python benchmarks/listings.py
 """
@@ -126,7 +126,7 @@ def _text(*parts: Any) -> sa.ColumnElement[str]:
 
 
 def _multiply(connection: sa.Connection, table: sa.Table, row: int, by: Any, **changed: Any) -> None:
-    """Copy a row for each one of ``by``, with some columns changed."""
+    """Copy a row once for each row of the table of ``by``, with some columns changed."""
     names = [column.name for column in table.columns if column.name != "id"]
     copies = sa.select(*(changed.get(name, table.c[name]) for name in names)).join_from(table, by.table, sa.true())
     connection.execute(table.insert().from_select(names, copies.where(table.c.id == row)))
@@ -146,7 +146,7 @@ def _add_reports(connection: sa.Connection, experiment_id: int, reports: int) ->
 
 
 def measure(command: list[str]) -> tuple[float, float, float, int]:
-    """Return the seconds of a command that is imported already, its CPU seconds, peak MiB and number of lines."""
+    """Return the wall-clock seconds of a command without start-up, its CPU seconds, peak MiB and number of lines."""
     run = subprocess.run([sys.executable, "-c", MEASURE, str(ROUNDS), *command], capture_output=True, text=True)
     if run.returncode:
         sys.exit(run.stdout + run.stderr)
@@ -159,7 +159,7 @@ def verdict(seconds: float, goal: float) -> str:
 
 
 def curves(store: TrackingStore, clock: Callable[[], float]) -> None:
-    """Print how long the curves of 40 trials take, beside bare reading of the same rows, and that of the long trial."""
+    """Print the times to read the curves of 40 trials, the bare rows of these, and the curve of the long trial."""
     many, (long,) = ([trial.id for trial in store.trials(number)] for number in (3, 2))
     rows = (
         sa.select(metrics.c.trial_id, metrics.c.steps_completed, sa.type_coerce(metrics.c.metrics, sa.Text))
@@ -211,7 +211,7 @@ def main() -> None:
             print("CPU ms of TrackingStore.curves on SQLite")
             curves(store, time.process_time)
     if not (BINARIES / "postgres").exists():
-        print(f"PostgreSQL is left out: it is not installed in {BINARIES}")
+        print(f"PostgreSQL is skipped, because it is not installed in {BINARIES}")
         return
     with running_postgresql() as server, open_store(server.create_database()) as store:
         fill(store)

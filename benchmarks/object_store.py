@@ -1,10 +1,10 @@
-"""Checkpoints to a real S3 server and back: det, boto3's `upload_file` in a loop, the AWS command line, and obstore.
+"""Speed of det, boto3 in a loop, the AWS command line and obstore with checkpoints on a real S3 server.
 
-The server is Ceph's gateway on loopback, so it shares the processors with its clients. Every case is one process from
-start to end, interpreter and imports included; in each round all run once, interleaved. obstore, written in Rust,
-sends no checksums, checks nothing on the way back and is the limit: 0.5 means half of its speed, as the median over
-the rounds. On a busy machine only the second ratio counts, which compares processor time of client and server
-together, each at its minimum. The shapes are those of awslabs/aws-crt-s3-benchmarks, with names after its fashion.
+The server is Ceph's gateway on loopback, so it shares the processors with its clients. Each measurement is a whole
+process, including the start of the interpreter and imports. In each round, all cases run once. obstore is written in
+Rust, sends no checksums and verifies no downloads, so its speed is the limit. A speed of 0.5 is half of it. Speeds are
+medians over the rounds. On a busy machine, only the second ratio is meaningful. It compares the CPU time of client and
+server together, each at its minimum. The shapes are those of awslabs/aws-crt-s3-benchmarks, with names in its style.
 
     python benchmarks/object_store.py [SHAPE ...]
 """
@@ -33,13 +33,13 @@ from det_core.testing.proxy import FaultyProxy
 
 BUCKET = "benchmark"
 DELAY = 0.020
-"""Seconds that the proxy adds to each answer."""
+"""Seconds that the proxy adds to each response."""
 PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Shape:
-    """``count`` files of ``size`` bytes. ``goal`` is det's, as a part of obstore's speed."""
+    """Checkpoint of ``count`` files of ``size`` bytes. ``goal`` is det's minimum speed as a fraction of obstore's."""
 
     count: int
     size: int
@@ -124,7 +124,7 @@ def commands(verb: str, name: str, directory: Path) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of one process: seconds, seconds of processor time (its own, the server's), and peak MiB of memory."""
+    """Wall-clock seconds of a process, CPU seconds of the process and of the server, and peak memory in MiB."""
 
     wall: float
     client: float
@@ -148,7 +148,7 @@ def measured(command: list[str], environment: dict[str, str]) -> Cost:
 
 
 def server_time() -> float:
-    """Return the seconds of processor time of this process's children, which are the server's daemons."""
+    """Return the CPU seconds of this process's children, which are the server's daemons."""
     return sum(sum(child.cpu_times()[:2]) for child in psutil.Process().children())
 
 
@@ -157,7 +157,7 @@ def measure(shape: Shape, server: Server, scratch: Path) -> None:
     source.mkdir()
     for number in range(shape.count):
         with (source / f"file-{number}").open("wb") as file:
-            for left in range(shape.size, 0, -PIECE):  # little memory: a child's is counted from its parent's on
+            for left in range(shape.size, 0, -PIECE):  # in pieces, as a child's peak memory includes its parent's
                 file.write(os.urandom(min(left, PIECE)))
     with address(server, shape.delay) as endpoint:
         environment = {
@@ -202,7 +202,7 @@ def show(verb: str, cases: dict[str, list[Cost]], goal: float | None) -> None:
 def check(source: Path, target: Path) -> None:
     for path in source.iterdir():
         if (target / path.name).stat().st_size != path.stat().st_size:
-            raise SystemExit(f"{target / path.name} is not what was stored")
+            raise SystemExit(f"{target / path.name} does not have the size of the stored file")
 
 
 def empty(server: Server, name: str) -> None:
@@ -214,7 +214,7 @@ def empty(server: Server, name: str) -> None:
 
 @contextmanager
 def address(server: Server, delay: float) -> Iterator[str]:
-    """Where the server is reached, with so much delay."""
+    """Yield the address of the server, or of a proxy before it that delays each response by ``delay`` seconds."""
     if not delay:
         yield server.endpoint
         return

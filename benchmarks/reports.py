@@ -1,6 +1,6 @@
-"""`report_training_metrics` into the embedded record, beside what bare sqlite3 does with the same rows in the same run.
+"""Speed of `report_training_metrics` with the embedded tracking store, compared with bare sqlite3 for the same rows.
 
-The original needs its master for this, so its figure is the one measured once with a master on localhost.
+The original needs its master for this. Its figures were measured once, with a master on localhost.
 
 python benchmarks/reports.py
 """
@@ -17,12 +17,12 @@ from tracking import METRICS, bare
 from det_core import core
 
 TOTAL = 100_000
-"""Reports in one round: ten times what the queue holds, so that most of them have to wait for room."""
+"""Number of reports in a round, ten times the capacity of the queue, so that most reports have to wait for room."""
 ROUNDS = 3
 
 
 def enqueue(mode: core.TensorboardMode) -> float:
-    """Microseconds of one call while there is room in the queue."""
+    """Return the microseconds of one call while there is room in the queue."""
     calls = 2_000
     with core.init(tensorboard_mode=mode) as context:
         report = context.train.report_training_metrics
@@ -37,7 +37,7 @@ def enqueue(mode: core.TensorboardMode) -> float:
 
 
 def sustained(mode: core.TensorboardMode) -> float:
-    """Reports per second until all of them are committed and stored."""
+    """Return the number of reports per second, including the time until all of them are committed."""
     context = core.init(tensorboard_mode=mode)
     start = time.perf_counter()
     with context:

@@ -1,4 +1,4 @@
-"""How many trials the runner keeps up with: 10 000 through queue, threads, search and record, without processes.
+"""Speed of the runner with 10 000 trials that use its queue, threads, search and tracking store but no processes.
 
 python benchmarks/runner.py [TRIALS]
 """

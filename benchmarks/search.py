@@ -1,10 +1,11 @@
-"""How soon search methods find good hyperparameters, and how many trials they keep up with; nothing is trained.
+"""Quality and speed of search methods, measured without training.
 
-Quality: trials come from the LCBench surrogate of YAHPO Gym (github.com/slds-lmu/yahpo_data), which predicts accuracy
-and time per epoch; 8 workers in simulated time, 6 tasks x 3 seeds. R is the time of a typical full training of the
-task. Two questions: how far below the best accuracy that any method found on the task, its regret, a method is after
-1, 4 and 8 R, and when it first has the accuracy that random search has after 8 R. Beside det's methods: Optuna's TPE,
-alone and with its Hyperband pruner, which gets a report after every epoch.
+For quality, the LCBench surrogate of YAHPO Gym (github.com/slds-lmu/yahpo_data) predicts the accuracy and the time of
+every epoch. 8 workers run in simulated time, on 6 tasks with 3 seeds each. R is the time of a typical full training of
+the task. The regret of a method is the difference between its accuracy and the best accuracy that any method found on
+the task. It is measured after 1, 4 and 8 R. The other figure is the time at which a method first has the accuracy that
+random search has after 8 R. det's methods are compared with Optuna's TPE, alone and with its Hyperband pruner, which
+gets a report after every epoch.
 
     python benchmarks/search.py [DIRECTORY]    with the surrogate's files in it or below; default: $LCBENCH
 """
@@ -35,14 +36,14 @@ from det_core.search.simulate import Outcome, simulate
 
 TASKS = ("3945", "126026", "167168", "168868", "189873", "189906")
 SEEDS = 3
-"""Of each task; no two runs begin with the same trials."""
+"""Number of seeds for each task. No two runs begin with the same trials."""
 WORKERS = 8
 EPOCHS = 52
 LIMIT = 8
-"""Full trainings, one after the other, that each worker has time for."""
+"""Number of consecutive full trainings that each worker has time for."""
 
 CHECKED = (1, 4, LIMIT)
-"""R after which regrets are compared."""
+"""Times after which regrets are compared, in R."""
 FASTER = {
     "async_halving, 4 rungs": 5.2,
     "async_halving, stop_once": 5.8,
@@ -50,9 +51,9 @@ FASTER = {
     "adaptive_asha, aggressive": 5.6,
     "adaptive_asha, conservative": 4.6,
 }
-"""Goals for 8 R / the median R until as good as random: the first measurement of each method."""
+"""Goals for 8 R / the median time until a method is as good as random search, from the first measurement of each."""
 
-# In the order in which the surrogate takes them.
+# In the order of the surrogate's inputs.
 SPACE: dict[str, Any] = {
     "batch_size": {"type": "log", "base": 2, "minval": 4, "maxval": 9},
     "learning_rate": {"type": "log", "base": 10, "minval": -4, "maxval": -1},
@@ -77,7 +78,7 @@ Curve = tuple[list[float], list[float]]
 
 
 class Surrogate:
-    """What training on one task would give."""
+    """Surrogate model that predicts the results of training on one task."""
 
     def __init__(self, directory: Path, task: str) -> None:
         import onnxruntime
@@ -92,6 +93,7 @@ class Surrogate:
         """Seconds of a typical full training."""
 
     def curve(self, hparams: Mapping[str, Any]) -> Curve:
+        """Return the predicted learning curve of a full training."""
         import numpy as np
 
         key = repr(sorted(hparams.items()))
@@ -115,9 +117,9 @@ class Surrogate:
 
 
 Results = list[tuple[float, float]]
-"""(second, accuracy) of every result, in order of time."""
+"""Time in seconds and accuracy of every result, in order of time."""
 Found = Iterator[tuple[float, float]]
-"""The same, for as long as somebody asks."""
+"""Endless iterator of such results."""
 
 
 @contextmanager
@@ -174,7 +176,7 @@ def optuna(surrogate: Surrogate, seed: int, *, prunes: bool) -> Found:
     running: list[tuple[float, int, int, Any, Curve]] = []
 
     def train(now: float, epoch: int, trial: Any, curve: Curve) -> None:
-        """One epoch of it, from now on."""
+        """Start an epoch of the trial at the time ``now``."""
         seconds = curve[1]
         duration = seconds[epoch - 1] - (seconds[epoch - 2] if epoch > 1 else 0)
         heapq.heappush(running, (now + duration, next(started), epoch, trial, curve))
@@ -197,17 +199,17 @@ def optuna(surrogate: Surrogate, seed: int, *, prunes: bool) -> Found:
 
 
 def until(limit: float, found: Found) -> Results:
-    """Return the results up to that second."""
+    """Return the results until ``limit`` seconds."""
     return list(itertools.takewhile(lambda result: result[0] <= limit, found))
 
 
 def reached(found: Results, target: float) -> float:
-    """Return the second at which an accuracy is reached, infinity if it is not."""
+    """Return the time in seconds at which an accuracy is reached, or infinity if it is not."""
     return next((second for second, accuracy in found if accuracy >= target), float("inf"))
 
 
 def best(found: Results, limit: float) -> float:
-    """Return the best accuracy up to that second, 0 before the first result."""
+    """Return the best accuracy until ``limit`` seconds, or 0 if there is no result until then."""
     return max((accuracy for second, accuracy in found if second <= limit), default=0.0)
 
 
@@ -248,7 +250,7 @@ def _report(times: Mapping[str, list[float]], regrets: Mapping[str, Mapping[int,
         verdict = "" if goal is None else f"{goal:6.1f}{'  MISSED' if faster < goal else ''}"
         print(f"{name:29}{medians}{low:12.2f}{middle:9.2f}{high:9.2f}{faster:13.1f}x{verdict}")
     runs = len(TASKS) * SEEDS
-    print(f"inf: not within {LIMIT} R; {runs} runs each; regret: below the best accuracy of any method on the task")
+    print(f"inf: not within {LIMIT} R; {runs} runs each; regret: difference to the best accuracy on the task")
 
 
 def scale() -> None:
@@ -278,7 +280,7 @@ def main() -> None:
     scale()
     directory = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("LCBENCH")
     if not directory:
-        print("quality is left out: give the directory with LCBench's model.onnx and encoding.json, or set LCBENCH")
+        print("quality is skipped; give the directory with LCBench's model.onnx and encoding.json, or set LCBENCH")
         return
     model = next(Path(directory).rglob("model.onnx"), None)
     if model is None:

@@ -1,11 +1,11 @@
-"""What two slots of det cost, beside a script written by hand for torchrun that trains the same model by DDP.
+"""Time per batch of det on two slots, compared with a script for torchrun that trains the same model with DDP.
 
     python benchmarks/slots.py [step-mlp | step-cnn | start | scaling ...]
 
-Each trains in processes of its own, with one thread each; the two take turns, a round of batches each, while the other
-waits. det reports the loss of all batches at the end of each round, the script reports nothing. Ratios are medians over
-rounds, with their quartiles. ``start`` is the time from the start of the launcher to the first batch. ``scaling`` is
-how many times the records per second of one slot, trained without a launcher and without DDP, two slots train.
+Both train in separate processes with one thread each. They take turns. While one trains a round of batches, the other
+waits. det reports the loss of all batches at the end of each round, and the script reports nothing. Ratios are medians
+over rounds, with their quartiles. ``start`` is the time from the start of the launcher to the first batch. ``scaling``
+is the number of records per second on two slots, divided by that on one slot without a launcher and without DDP.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import trainers
 from trainers import BATCH_SIZE, Turns, build, dataset, loss_of, optimizer_of
 
 GOAL = 1.05
-"""Time per batch of det over that by hand, or less."""
+"""Maximum ratio of det's time per batch to that of the script."""
 BATCHES = 100
-"""Per round, and per report of det."""
+"""Number of batches in a round, which det reports together."""
 ROUNDS = {"step-mlp": 50, "step-cnn": 50, "start": 7, "scaling": 25}
 KINDS = {"step-mlp": "wide", "step-cnn": "cnn"}
-"""Case -> the model that it trains."""
+"""Case -> model that it trains."""
 PATIENCE = 120.0
-"""Seconds for a start, or a round."""
+"""Time limit in seconds for a start or a round."""
 LAUNCHERS = {
     "by hand": [Path(sys.executable).with_name("torchrun"), "--standalone", "--nproc-per-node", "2"],
     "det": [sys.executable, "-m", "det_core.launch", "torch_distributed", "--slots", "2", "--"],
@@ -49,7 +49,7 @@ def by_hand(kind: str, turn: Callable[[], None]) -> None:
     sampler: Any = RandomSampler(data)
     if distributed.is_torchelastic_launched():
         distributed.init_process_group("gloo")
-        model = DistributedDataParallel(model, forward_sync_buffers=False)  # nor does det share them in each batch
+        model = DistributedDataParallel(model, forward_sync_buffers=False)  # as det does not either
         sampler = DistributedSampler(data)
     batches, optimizer = DataLoader(data, BATCH_SIZE, sampler=sampler), optimizer_of(model)
     for epoch in count():
@@ -70,7 +70,13 @@ TRAINERS = {"by hand": by_hand, "det": det}
 
 
 def train(name: str, kind: str, port: int) -> None:
-    """One of the processes; the first takes turns, and the others wait for its gradients."""
+    """Train in one of the processes. Rank 0 takes turns, and the others wait for its gradients.
+
+    Args:
+        name: a key of `TRAINERS`.
+        kind: the model.
+        port: port of the benchmark, to which rank 0 connects.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -82,7 +88,14 @@ def train(name: str, kind: str, port: int) -> None:
 
 
 class Contender:
-    """Processes that train together, one round at each call."""
+    """Processes that train together, one round at each call.
+
+    Args:
+        name: a key of `TRAINERS`.
+        kind: the model.
+        directory: the working directory.
+        slots: number of processes.
+    """
 
     def __init__(self, name: str, kind: str, directory: Path, slots: int = 2) -> None:
         self._output = directory / f"{name}-{slots}.txt"
@@ -109,12 +122,12 @@ class Contender:
         self.first_batch = time.perf_counter() - started
 
     def round(self) -> float:
-        """Microseconds per batch."""
+        """Train one round, and return the microseconds per batch."""
         print("go", file=self._lines, flush=True)
         return self._read()
 
     def close(self) -> None:
-        self._lines.close()  # the end of the process that reads there; det catches the signal, to save first
+        self._lines.close()  # the process that reads there exits; on a signal alone, det would save first
         self._process.terminate()
         self._process.wait(PATIENCE)
 
@@ -130,9 +143,9 @@ class Contender:
 
 
 def take_turns(contenders: Sequence[Contender], rounds: int) -> list[list[float]]:
-    """The times of every round, by contender."""
+    """Return the times of all rounds for each contender."""
     for contender in contenders:
-        contender.round()  # warms up
+        contender.round()  # the warm-up
     times = [[contender.round() for contender in contenders] for _ in range(rounds)]
     for contender in contenders:
         contender.close()

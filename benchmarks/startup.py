@@ -1,6 +1,6 @@
-"""CPU milliseconds and modules that det adds over bare Python, interleaved in one run; then those of `core.init`.
+"""CPU time and modules of det's imports and commands, and CPU time of `core.init`.
 
-Each line is the median over ROUNDS processes, as the difference to `python -c pass` of the same round.
+Each figure over bare Python is the median over ROUNDS of the difference to `python -c pass` of the same round.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CASES = {
     "from determined import core": [str(original()), "-c", "from determined import core"],
 }
 GOALS = {"from det_core import core": 100, "det --help": 85, "det plugins list": 85, "det experiment list": 300}
-"""CPU milliseconds over bare Python."""
+"""Maximum CPU milliseconds over bare Python."""
 FIRST_INIT = 40
 """Goal for the first `core.init`, in CPU milliseconds without the import of SQLAlchemy."""
 INIT = """
@@ -42,11 +42,11 @@ for _ in range(20):
     with core.init():
         print(time.process_time() - start)
 """
-"""Enters the context again and again, outside of any cluster."""
+"""Program that enters the context repeatedly, outside of any cluster."""
 
 
 def cpu_milliseconds(command: list[str]) -> float:
-    """User and system time of one child."""
+    """Return the user and system time of a child process that runs the command."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -56,7 +56,7 @@ def cpu_milliseconds(command: list[str]) -> float:
 
 
 def modules(command: list[str]) -> int:
-    """How many modules one child imports."""
+    """Return the number of modules that a child process imports to run the command."""
     timed = [command[0], "-X", "importtime", *command[1:]]
     result = subprocess.run(timed, capture_output=True, text=True, check=True)
     return sum(line.startswith("import time:") for line in result.stderr.splitlines()) - 1
@@ -89,10 +89,11 @@ def main() -> None:
                 rests += rest
             goal = f" (goal {FIRST_INIT})" if package == "det_core" else ""
             print(
-                f"{package}: core.init() is entered in {statistics.median(firsts):.1f} CPU ms the first time{goal}, "
-                f"then in {statistics.median(rests):.1f}"
+                f"{package}: core.init() takes {statistics.median(firsts):.1f} CPU ms the first time{goal}, "
+                f"then {statistics.median(rests):.1f}"
             )
-        print("det's writes an experiment into the record (SQLite, created the first time); the other records nothing")
+        print("det's core.init() writes an experiment to SQLite, whose file it creates the first time")
+        print("determined's core.init() stores nothing")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What trials in TensorFlow cost per batch, over the same model in TensorFlow's own loops.
+"""Time per batch of trials in TensorFlow, compared with TensorFlow's own loops.
 
     python benchmarks/tensorflow_trials.py [estimator | keras ...]
 
 ``tf.estimator.train_and_evaluate`` and an `EstimatorTrial`, or ``model.fit`` and a `TFKerasTrial`, train the same model
-on the same data, each in a process of its own with one thread; they take turns, a round of batches each, while the
-others wait. det reports the loss of all batches every hundredth. Ratios are medians over rounds.
+on the same data in separate processes with one thread each. They take turns. While one trains a round of batches, the
+other waits. det reports the loss of all batches after every hundredth batch. Ratios are medians over rounds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 from trainers import BATCH_SIZE, Contender, Turns, compare
 
 GOAL = 1.05
-"""Time per batch over that of TensorFlow's own loop, or less."""
+"""Maximum ratio of det's time per batch to that of TensorFlow's own loop."""
 BATCHES = 500
-"""Per round."""
+"""Number of batches in a round."""
 FOREVER = 10**9
 
 Turn = Callable[[], None]
@@ -156,7 +156,7 @@ def det_keras(turn: Turn) -> None:
 
 
 def run(trial_class: Any) -> None:
-    """Train it in this process, as a worker of a runner would."""
+    """Train a trial in this process, as a worker of a runner would."""
     from det_core import core
     from det_core.config import parse_config
     from det_core.plugins import registry, resolve

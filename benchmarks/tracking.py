@@ -1,4 +1,4 @@
-"""Reports per second into the embedded record, beside what bare sqlite3 does with the same rows in the same run.
+"""Number of reports per second that a tracking store accepts, compared with bare sqlite3 for the same rows.
 
 python benchmarks/tracking.py [URL]
 """
@@ -17,10 +17,11 @@ from det_core.tracking import open_store
 
 METRICS = {"loss": 0.123456789, "accuracy": 0.987654321, "lr": 0.001, "batches": 100, "epochs": 0.5}
 SIZES = {1: 1_000, 100: 20_000, 1000: 20_000}
-"""Reports in a batch, and how many of them are written in all."""
+"""Number of reports in a batch -> total number of reports."""
 
 
 def ours(store: TrackingStore, batch: int, total: int) -> float:
+    """Return the number of reports per second that the store accepts."""
     experiment = store.create_experiment(config={})
     trial = store.create_trial(experiment.id, hparams={}, seed=0)
     run = store.start_run(trial.id, allocation_id="benchmark")
@@ -35,6 +36,7 @@ def report(trial_id: int, run_id: int, step: int) -> MetricsReport:
 
 
 def bare(path: Path, batch: int, total: int) -> float:
+    """Return the number of rows per second that sqlite3 inserts into the file at ``path``."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; DROP TABLE IF EXISTS metrics")
     connection.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, trial, step, name TEXT, metrics TEXT, time TEXT)")

@@ -3,14 +3,16 @@
     python benchmarks/trainers.py [mlp-100 | mlp-100-scheduler | 1ms-100 | mlp-1 | cnn-100 | cnn-1 | start ...]
 
 A plain loop, Ignite, det, the system that det replaces, Lightning, Fabric and Accelerate train the same model on the
-same data, each in a process of its own. They take turns, a round of batches each, while the others wait. ``mlp-100``
-reports the loss of every hundredth batch, TensorBoard included (det and the original: of all hundred, at once),
-``mlp-1`` that of every batch. The plain loop reports nothing. ``mlp-100-scheduler`` steps a learning rate scheduler,
-too. ``1ms-100`` is a model whose step takes about a millisecond.
+same data in separate processes. They take turns. While one trains a round of batches, the others wait. ``mlp-100``
+reports the loss of every hundredth batch, also to TensorBoard. There, det and the original report the losses of all
+hundred batches together. ``mlp-1`` reports the loss of every batch. The plain loop reports nothing.
+``mlp-100-scheduler`` also steps a learning rate scheduler. ``1ms-100`` trains a model whose step takes about a
+millisecond.
 
-CPU time is that of all threads of a process, until what was reported in the round is written. Its ratios are those of
-the fastest rounds, and medians over rounds; the ratio of wall-clock times is a median. Only ratios of CPU time mean
-something on a machine that is not quiet. ``start`` is the time from the start of the process to its first batch.
+CPU time is that of all threads of a process until the reports of the round are written. The first ratio of CPU times is
+that of the fastest rounds, and the second one is the median over rounds. The ratio of wall-clock times is a median. On
+a busy machine, only ratios of CPU time are meaningful. ``start`` is the time from the start of the process to its first
+batch.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from typing import Any
 ROUNDS = 15
 BATCH_SIZE = 32
 WRITING = 0.4
-"""Seconds after a round in which det writes its last reports. It waits 0.2 s for more of them."""
+"""Time in seconds after a round in which det writes its last reports, after it has waited 0.2 s for more of them."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Case:
     batches: int
     schedules: bool = False
     goal: float | None = None
-    """CPU time per batch of det over that of the plain loop, or less."""
+    """Maximum ratio of det's CPU time per batch to that of the plain loop."""
 
 
 CASES = {
@@ -165,7 +167,11 @@ def ignite(case: Case, turn: Callable[[], None]) -> None:
 
 
 def trial_of(pytorch: Any) -> Callable[..., None]:
-    """det and the original share an API: the module is all that differs."""
+    """Return a function that trains with the API that det and the original share.
+
+    Args:
+        pytorch: the module with the API, which is all that differs.
+    """
 
     def train(case: Case, turn: Callable[[], None]) -> None:
         class Trial(pytorch.PyTorchTrial):
@@ -287,11 +293,17 @@ def lightning(case: Case, turn: Callable[[], None]) -> None:
 
 TRAINERS = {f.__name__: f for f in (plain, ignite, det, fabric, original, accelerate, lightning)}
 OURS = ("plain", "det")
-"""Those that run in this environment; the others have one of their own."""
+"""Trainers that run in this environment. The others run in the environment ``trainers``."""
 
 
 class Contender:
-    """A process that trains, one round at each call."""
+    """Process that trains one round at each call.
+
+    Args:
+        name: name of the trainer.
+        command: command of the process.
+        directory: directory below which the process has its working directory.
+    """
 
     def __init__(self, name: str, command: Sequence[str | Path], directory: Path) -> None:
         self.name = name
@@ -313,7 +325,7 @@ class Contender:
         self.first_batch = time.perf_counter() - started
 
     def round(self) -> tuple[float, float]:
-        """Train one round. Returns microseconds per batch by the clock, and of CPU time."""
+        """Train one round, and return the wall-clock and the CPU microseconds per batch."""
         assert self._process.stdin
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
@@ -325,7 +337,7 @@ class Contender:
 
     def _read(self) -> tuple[float, float]:
         assert self._process.stdout
-        for line in self._process.stdout:  # what else is printed there is theirs
+        for line in self._process.stdout:  # other lines are output of the trainers
             try:
                 wall, cpu = map(float, line.split())
             except ValueError:
@@ -342,13 +354,15 @@ def contend(name: str, case: str, directory: Path) -> Contender:
 
 
 def compare(contenders: Sequence[Contender], title: str, *, goal: float | None = None) -> None:
-    """Let them take turns, and print the ratios to the first.
+    """Let the contenders take turns, and print their times and ratios to the first one.
 
     Args:
-        goal: of the ratio of CPU times for det.
+        contenders: the processes, which are closed at the end.
+        title: heading of the table.
+        goal: maximum ratio of CPU times for det.
     """
     for contender in contenders:
-        contender.round()  # warms up
+        contender.round()  # the warm-up
     rounds = [[contender.round() for contender in contenders] for _ in range(ROUNDS)]
     for contender in contenders:
         contender.close()

@@ -1,4 +1,4 @@
-"""Every test has a home of its own and the plugins that are really installed."""
+"""Fixtures that give every test its own DET_HOME, and speed up tests without processes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from det_core.core._info import get_cluster_info
 from det_core.plugins import registry
 from det_core.tracking import _sqlite, open_store
 
-# Background jobs of shells and of nohup ignore these signals, and their children would, too.
+# Background jobs of shells and of nohup ignore these signals, and their children would inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
 def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Set DET_HOME to a new path, clear det's other environment variables, and return the path."""
     home = tmp_path / "det-home"
     monkeypatch.setenv("DET_HOME", str(home))
     for name in ("DET_INFO_DIR", "DET_AGENT_SOCKET", "DET_DISABLE_PLUGINS", "DET_DEBUG"):
@@ -36,7 +37,7 @@ def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Return the file of a new record."""
+    """Return the contents of the file of a new tracking store."""
     path = tmp_path_factory.mktemp("empty") / "det.db"
     open_store(f"sqlite:///{path}").close()
     return path.read_bytes()
@@ -50,7 +51,7 @@ def installed() -> tuple[list[str], importlib_metadata.EntryPoints]:
 
 @pytest.fixture(autouse=True)
 def _quick_scans(monkeypatch: pytest.MonkeyPatch, installed: tuple[list[str], importlib_metadata.EntryPoints]) -> None:
-    """Scan two hundred distributions once, except for tests that install another."""
+    """Scan the two hundred installed distributions only once, except for tests that install another."""
     path, found = installed
     scan = importlib_metadata.entry_points
     monkeypatch.setattr(
@@ -60,7 +61,7 @@ def _quick_scans(monkeypatch: pytest.MonkeyPatch, installed: tuple[list[str], im
 
 @pytest.fixture(autouse=True)
 def _quick_records(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, empty_database: bytes) -> None:
-    """Let unit tests copy new records and not wait for the medium. Other tests create theirs and write through."""
+    """Let unit tests copy an empty tracking store and write without sync. Other tests create and sync their own."""
     if any(map(request.node.get_closest_marker, ("integration", "slow", "campaign"))):
         return
     create = _sqlite._create
@@ -81,7 +82,7 @@ def _quick_records(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def only_det_core(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever else is installed."""
+    """Hide all installed plugins except those of det-core."""
     ours = importlib_metadata.distribution("det-core").entry_points.select(group="det")
     monkeypatch.setattr("importlib_metadata.entry_points", lambda group: ours)
     registry.cache_clear()

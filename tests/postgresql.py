@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests, on a Unix socket in its own directory."""
+"""PostgreSQL server for tests, on a Unix socket in its own directory."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ BINARIES = Path("/usr/lib/postgresql/15/bin")
 
 
 class PostgreSQL:
-    """A server that can be stopped and started again with the same data.
+    """Server that can be stopped and started again with the same data.
 
     Attributes:
-        directory: where its socket and its data are.
+        directory: directory of its socket and its data.
     """
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self._user: dict[str, Any] = {}
-        if os.getuid() == 0:  # which PostgreSQL refuses
+        if os.getuid() == 0:  # PostgreSQL refuses to run as root
             shutil.chown(directory, "postgres", "postgres")
             self._user = {"user": "postgres", "group": "postgres", "extra_groups": []}
         initdb = [str(BINARIES / "initdb"), "-D", self._data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"]
@@ -44,7 +44,7 @@ class PostgreSQL:
         self._process = subprocess.Popen(
             [BINARIES / "postgres", "-D", self._data, *options],
             cwd=self.directory,
-            env={"PATH": os.environ["PATH"]},  # not the DET_HOME of the test that happens to start it
+            env={"PATH": os.environ["PATH"]},  # without the DET_HOME of the test that starts it
             stderr=subprocess.DEVNULL,
             **self._user,
         )
@@ -78,6 +78,7 @@ class PostgreSQL:
         return f"{self.directory}/data"
 
     def connect(self) -> Any:
+        """Return a new connection to the server's own database, in autocommit mode."""
         import psycopg
 
         return psycopg.connect(host=self.directory, user="postgres", dbname="postgres", autocommit=True)
@@ -85,7 +86,7 @@ class PostgreSQL:
 
 @contextmanager
 def running_postgresql() -> Iterator[PostgreSQL]:
-    """Run a server during the block. Without PostgreSQL the test is skipped, or fails in CI."""
+    """Run a server during the block. If PostgreSQL is missing, the test is skipped, and fails in CI."""
     if "CI" not in os.environ:
         pytest.importorskip("psycopg")
     if not (BINARIES / "postgres").exists():

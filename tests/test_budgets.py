@@ -1,4 +1,4 @@
-"""What importing and starting may cost, counted in modules. These numbers only go down."""
+"""Maximum numbers of modules that imports and commands load. These numbers are only ever lowered."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def bare() -> set[str]:
         ((DET, "experiment", "list"), 400),
     ],
 )
-def test_modules_over_bare_python(bare: set[str], command: tuple[str, ...], budget: int) -> None:
+def test_imports_and_commands_load_few_modules(bare: set[str], command: tuple[str, ...], budget: int) -> None:
     added = imported(*command) - bare
     assert len(added) <= budget, sorted(added)
 
@@ -62,7 +62,9 @@ def test_listing_imports_no_framework(bare: set[str], command: tuple[str, ...]) 
         ((DET, "experiment", "list"), {"pydantic", "yaml", "sqlalchemy.dialects.postgresql", "email.parser"}),
     ],
 )
-def test_what_is_not_imported(bare: set[str], command: tuple[str, ...], absent: set[str]) -> None:
+def test_imports_and_commands_load_no_unneeded_modules(
+    bare: set[str], command: tuple[str, ...], absent: set[str]
+) -> None:
     assert imported(*command) & absent == set()
 
 

@@ -1,4 +1,4 @@
-"""What the documents promise exists: commands, make targets, files and modules."""
+"""Commands, make targets, files and tests that the documents name exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = "\n".join(path.read_text() for path in DOCUMENTS)
 
 
 def blocks() -> str:
-    """Everything in fences that name no language."""
+    """Return the text of all fenced blocks that name no language."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     return "\n".join(code for language, code in fenced if not language)
 

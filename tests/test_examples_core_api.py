@@ -1,4 +1,4 @@
-"""The examples of the Core API, run as their README says."""
+"""The examples of the Core API run as their README says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 DIRECTORY = Path(__file__).parent.parent / "examples" / "core_api"
 STEPS = ["1_start", "2_metrics", "3_checkpoints", "4_search"]
 BIN = Path(sys.executable).parent
-ACCURACY = 0.8  # of this model at learning rates from 0.01 to 1; guessing makes 0.1
+ACCURACY = 0.8  # minimum of this model at learning rates from 0.01 to 1; guessing gives 0.1
 
 
 @pytest.fixture
@@ -68,16 +68,16 @@ def test_scripts_fit_on_a_screen() -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_by_itself(store: TrackingStore, step: str) -> None:
+def test_a_step_runs_by_itself(store: TrackingStore, step: str) -> None:
     run(sys.executable, f"{step}.py")
-    if step == "4_search":  # one epoch, since nobody configured more
+    if step == "4_search":  # one epoch, because no config asks for more
         assert the_trial(store).steps_completed == 1
     else:
         check(store, step, the_trial(store))
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_as_an_experiment(store: TrackingStore, step: str) -> None:
+def test_a_step_runs_as_an_experiment(store: TrackingStore, step: str) -> None:
     run(BIN / "det", "run", f"{step}.yaml")
     trial = the_trial(store)
     check(store, step, trial)
@@ -87,7 +87,7 @@ def test_a_step_as_an_experiment(store: TrackingStore, step: str) -> None:
 
 
 def training_process(script: str, home: Path) -> int | None:
-    """The pid of the Python that runs the script for this record."""
+    """Return the pid of the Python process that runs the script with this DET_HOME, or None if there is none."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
             words, environ = (path / "cmdline").read_bytes().split(b"\0"), (path / "environ").read_bytes()
@@ -111,13 +111,15 @@ def test_checkpoints_and_resume_change_nothing(store: TrackingStore, det_home: P
     assert interrupted.wait(60) == 0
     trial = store.trial(trial_id)
     killed = number is signal.SIGKILL
-    assert (trial.state, trial.run_id, trial.restarts) == (State.COMPLETED, 2, int(killed)), "it was over too soon"
+    assert (trial.state, trial.run_id, trial.restarts) == (State.COMPLETED, 2, int(killed)), (
+        "the trial ended before the signal"
+    )
     assert any("continuing after epoch" in line.log for line in store.logs(trial_id))
     assert history(store, trial_id) == history(store, calm.id)
 
 
 @pytest.mark.slow
-def test_two_processes_under_torchrun(store: TrackingStore) -> None:
+def test_two_processes_train_under_torchrun(store: TrackingStore) -> None:
     pytest.importorskip("torch")
     run(BIN / "det", "run", "distributed.yaml")
     trial = the_trial(store)

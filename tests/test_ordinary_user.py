@@ -1,4 +1,4 @@
-"""Suites that root passes whatever permissions say, run as an ordinary user."""
+"""Suites whose tests of file permissions mean nothing for root also pass as an ordinary user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if [ "$CLOSED" ]; then
 fi
 exec setpriv --reuid nobody --regid nogroup --clear-groups --bounding-set=-all "$@"
 """
-"""Shell commands that show this Python to everybody, in a mount namespace of their own, and become nobody."""
+"""Shell commands that make this Python readable for all users, in a new mount namespace, and switch to user nobody."""
 
 
 @pytest.fixture
@@ -43,16 +43,16 @@ def home() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_as_an_ordinary_user(suite: str, home: Path) -> None:
+def test_a_suite_passes_as_an_ordinary_user(suite: str, home: Path) -> None:
     if os.getuid() != 0:
-        pytest.skip("only root can become nobody, and for others the suites run as an ordinary user anyway")
+        pytest.skip("only root can switch to user nobody, and other users run the suites as ordinary users anyway")
     python = Path(sys.base_prefix).resolve()
     closed = next((str(one) for one in reversed(python.parents) if not one.stat().st_mode & 1), "")
     environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     environ |= {"HOME": str(home), "TMPDIR": str(home), "CLOSED": closed, "PYTHON": str(python)}
     command = ["unshare", "--mount", "sh", "-c", SHOW, "sh"]
     if subprocess.run([*command, sys.executable, "-c", "import det_core"], cwd=ROOT, env=environ).returncode:
-        pytest.skip("nobody cannot read this checkout or its Python, and it cannot be shown to nobody")
+        pytest.skip("user nobody cannot read this checkout or its Python, not even in a new mount namespace")
     selected = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not campaign"]
     ran = subprocess.run([*command, *selected, *SUITES[suite]], cwd=ROOT, env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-2000:]

@@ -25,7 +25,7 @@ def names(parent: Path) -> set[str]:
     return {path.name for path in parent.iterdir()}
 
 
-def test_it_is_private_empty_and_goes_away(parent: Path) -> None:
+def test_a_scratch_directory_is_private_and_empty_and_is_removed(parent: Path) -> None:
     with scratch_directory("context") as directory:
         assert list(directory.iterdir()) == []
         (top,) = parent.iterdir()
@@ -35,8 +35,8 @@ def test_it_is_private_empty_and_goes_away(parent: Path) -> None:
     assert not names(parent)
 
 
-def test_one_that_a_cleaner_removed_is_no_error(parent: Path) -> None:
-    """R8: a cleaner of temporary files removed it."""
+def test_a_scratch_directory_that_a_cleaner_removed_is_no_error(parent: Path) -> None:
+    """R8: a cleaner of temporary files removed the directory of a running agent."""
     with scratch_directory("agent") as directory:
         directory.rmdir()
     assert not names(parent)
@@ -85,7 +85,7 @@ def test_the_next_process_removes_what_a_killed_one_left(parent: Path) -> None:
     assert living.returncode == -signal.SIGKILL
 
 
-def test_what_is_kept_is_not_swept(parent: Path) -> None:
+def test_a_kept_directory_is_not_removed_later(parent: Path) -> None:
     with scratch_directory("tensorboard") as directory:
         (directory / "events").touch()
         keep_directory(directory)

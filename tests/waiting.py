@@ -1,4 +1,4 @@
-"""What tests of other processes wait for."""
+"""Helpers for tests that wait for other processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ T = TypeVar("T")
 
 
 def wait_for(condition: Callable[[], T], seconds: float = 60) -> T:
-    """The first true result of `condition`, asked every 10 ms."""
+    """Call ``condition`` every 10 ms, and return its first true result.
+
+    Raises:
+        AssertionError: there was none within ``seconds`` seconds.
+    """
     deadline = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -21,7 +25,7 @@ def wait_for(condition: Callable[[], T], seconds: float = 60) -> T:
 
 
 def is_alive(pid: int) -> bool:
-    """False for a zombie, too."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""Workers that this file starts itself: a whole distributed backend in one file.
+"""Distributed backend in one file, which starts the workers itself.
 
 Install it with ``pip install ./examples/backend_plugin`` and select it in a config::
 
@@ -76,7 +76,7 @@ class Ring(Backend):
 
 
 def main(grace: float, worker: Sequence[str]) -> int:
-    """What `Ring.start` starts: the launcher of this backend."""
+    """Run the launcher of this backend on a node, as `Ring.start` says, and return its exit code."""
     node, slots = int(os.environ["RING_NODE"]), int(os.environ["RING_SLOTS"])
     workers, relays = [], []
     for local in range(slots):
@@ -94,7 +94,7 @@ def main(grace: float, worker: Sequence[str]) -> int:
 
 
 def relay(rank: int, source: BinaryIO, target: BinaryIO) -> None:
-    """Pass lines on, each with its rank before it."""
+    """Copy lines, each with the rank as a prefix."""
     for line in source:
         target.write(b"[rank=%d] %s\n" % (rank, line.rstrip(b"\n")))
         target.flush()

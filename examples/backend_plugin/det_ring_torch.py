@@ -1,4 +1,4 @@
-"""How a `PyTorchTrial` trains on the ring: every slot has the whole model and sends its gradients to all others."""
+"""Adapter of a `PyTorchTrial` to the ring. Every slot has the whole model and sends its gradients to all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The adapter passes det-torch's own suite: ``pip install 'det-core[testing]' det-torch``, then ``pytest``."""
+"""The adapter passes det-torch's compliance suite.
+
+To run it, type ``pip install 'det-core[testing]' det-torch``, then ``pytest``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step 1: all training happens inside core.init(). The run is recorded, and what it prints is kept."""
+"""Step 1: train inside core.init(). The run and its output are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step 2: report metrics. They go to the record in the background, and to TensorBoard."""
+"""Step 2: report metrics. They are written to the tracking store, in the background, and to TensorBoard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import det_core as det
 
 
 def main() -> None:
-    searcher = {"metric": "accuracy", "smaller_is_better": False}  # the runner's config says so too
+    searcher = {"metric": "accuracy", "smaller_is_better": False}  # the same as in 2_metrics.yaml
     with det.core.init(config={"searcher": searcher}) as core_context:
         model = Digits(lr=0.1, seed=1)
         for epoch in range(1, 11):

@@ -1,6 +1,6 @@
-"""Step 3: checkpoint after each epoch, leave when asked to, and continue from the latest checkpoint.
+"""Step 3: save a checkpoint after each epoch, stop on request, and resume from the latest checkpoint.
 
-Kill it or pause it at any time; the result is the same.
+The script can be killed or paused at any time, and its result stays the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import det_core as det
 
 
 def main() -> None:
-    info = det.get_cluster_info()  # None when nobody but you started this script
+    info = det.get_cluster_info()  # None if det did not start this script
     with det.core.init() as core_context:
         model, epoch = Digits(lr=0.1, seed=1), 0
         if info and info.latest_checkpoint:

@@ -17,7 +17,7 @@ def main() -> None:
                 model.load(path)
             epoch = core_context.checkpoint.get_metadata(info.latest_checkpoint)["steps_completed"]
         for op in core_context.searcher.operations():
-            while epoch < op.length:  # in epochs, counted from the beginning: see max_length in the config
+            while epoch < op.length:  # total number of epochs, see max_length in the config
                 epoch += 1
                 loss = model.train_epoch(epoch)
                 core_context.train.report_training_metrics(steps_completed=epoch, metrics={"loss": loss})

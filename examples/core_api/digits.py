@@ -1,4 +1,4 @@
-"""A model that knows nothing of det: softmax regression on handwritten digits, by stochastic gradient descent."""
+"""Softmax regression on handwritten digits, by stochastic gradient descent. This module does not use det."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ BATCH = 32
 
 
 class Digits:
-    """1500 images to train on and 297 to validate. The same seed gives the same model after every epoch."""
+    """Model and data, with 1500 images for training and 297 for validation.
+
+    The same seed gives the same model after every epoch.
+    """
 
     def __init__(self, lr: float, seed: int) -> None:
         images, self.labels = load_digits(return_X_y=True)
@@ -20,7 +23,7 @@ class Digits:
         self.lr, self.seed = lr, seed
 
     def train_epoch(self, epoch: int) -> float:
-        """Train one pass over the data in an order of its own; the mean loss."""
+        """Train on all data in a random order that belongs to the epoch, and return the mean loss."""
         order = np.random.default_rng((self.seed, epoch)).permutation(1500)
         losses = []
         for rows in np.array_split(order, 1500 // BATCH):
@@ -31,7 +34,7 @@ class Digits:
         return float(np.mean(losses))
 
     def accuracy(self) -> float:
-        """The share of the validation images that it reads correctly."""
+        """Return the share of validation images that the model classifies correctly."""
         rows = np.arange(1500, len(self.labels))
         return float((self._chances(rows).argmax(axis=1) == self.labels[rows]).mean())
 

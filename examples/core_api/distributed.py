@@ -1,6 +1,6 @@
-"""Several processes: torchrun starts them, torch.distributed averages gradients, det does the rest.
+"""Training with several processes, which torchrun starts. torch.distributed averages their gradients.
 
-Each worker saves what only it knows, its random state, and all of them write one checkpoint together.
+Each worker saves its own random state, and all of them write one checkpoint together.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def main() -> None:
     with det.core.init(distributed=distributed) as core_context:
         images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
         images = images.float() / 16
-        torch.manual_seed(distributed.rank)  # each worker draws images of its own
-        model = DistributedDataParallel(torch.nn.Linear(64, 10))  # starts as the chief's everywhere
+        torch.manual_seed(distributed.rank)  # each worker draws other images
+        model = DistributedDataParallel(torch.nn.Linear(64, 10))  # all workers start with the chief's weights
         epoch = 0
         if info and info.latest_checkpoint:
             with core_context.checkpoint.restore_path(info.latest_checkpoint) as path:
@@ -41,7 +41,7 @@ def main() -> None:
                 loss.backward()
                 optimizer.step()
             losses = distributed.gather(loss.item())
-            if losses:  # the chief's; None elsewhere
+            if losses:  # None except on the chief
                 accuracy = (model.module(images[1500:]).argmax(dim=1) == labels[1500:]).float().mean()
                 core_context.train.report_training_metrics(epoch, {"loss": sum(losses) / len(losses)})
                 core_context.train.report_validation_metrics(epoch, {"accuracy": accuracy.item()})

@@ -1,4 +1,4 @@
-"""Handwritten digits with a model function of one's own, a metric over the whole validation set, and an export."""
+"""Handwritten digits with a custom model function, a metric over the whole validation set, and an export."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DigitsTrial(EstimatorTrial):
             optimizer = self.context.wrap_optimizer(v1.train.AdamOptimizer(self.context.get_hparam("lr")))
             train_op = optimizer.minimize(loss, v1.train.get_global_step())
             return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
-        # The area under a curve is no mean over batches: it takes all predictions at once.
+        # The area under a curve is not a mean over batches. It needs all predictions at once.
         seen = {"probabilities": predictions["probabilities"], "labels": labels}
         metrics = {
             "accuracy": v1.metrics.accuracy(labels, predictions["digit"]),
@@ -65,7 +65,7 @@ def area_under_curve(batches: list[dict[str, Any]]) -> float:
 
 
 def digits() -> tuple[Any, Any]:
-    """1437 images to train on and 360 to validate with: 8 x 8 pixels, 0 to 1, and what they show, 0 to 9."""
+    """Return 1437 images for training and 360 for validation, as 64 pixels from 0 to 1 and labels from 0 to 9."""
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(labels))
     images, labels = (images[order] / 16).astype(np.float32), labels[order]

@@ -1,4 +1,4 @@
-"""Handwritten digits with a small network: the trial runs backward and steps the optimizer itself."""
+"""Handwritten digits with a small network. The trial itself runs the backward pass and steps the optimizer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class DigitsTrial(PyTorchTrial):
 
 
 def digits() -> tuple[Subset[Any], Subset[Any]]:
-    """1437 images to train on and 360 to validate with: 8 x 8 pixels, 0 to 1, and what they show, 0 to 9."""
+    """Return 1437 images for training and 360 for validation, as 64 pixels from 0 to 1 and labels from 0 to 9."""
     images, labels = load_digits(return_X_y=True)
     dataset = TensorDataset(torch.tensor(images / 16, dtype=torch.float32), torch.tensor(labels))
     order = np.random.default_rng(0).permutation(len(dataset)).tolist()

@@ -1,4 +1,4 @@
-"""Gradient descent with momentum, in plain Python: a whole framework plugin in one file."""
+"""Framework plugin in one file, for gradient descent with momentum in plain Python."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ def det_choose_framework(mro: Sequence[str]) -> str | None:
 
 
 class DescentTrial(det_core.Trial):
-    """What users derive from. Its hyperparameters are ``global_batch_size`` and ``learning_rate``."""
+    """Base class of trials. Its hyperparameters are ``global_batch_size`` and ``learning_rate``."""
 
     def __init__(self, context: TrialContext) -> None:
         self.context = context
 
     @abstractmethod
     def build(self, random: Random) -> tuple[list[float], Sequence[Any], Sequence[Any]]:
-        """The first weights, the records to train on, and those to validate on."""
+        """Return the initial weights, the training records and the validation records."""
 
     @abstractmethod
     def gradient(self, weights: list[float], batch: Sequence[Any], random: Random) -> tuple[list[float], Metrics]:
-        """The gradient of the loss over a batch, and the metrics to report of it."""
+        """Return the gradient of the loss over a batch, and the metrics of the batch."""
 
     @abstractmethod
-    def evaluate(self, weights: list[float], record: Any, random: Random) -> float: ...
+    def evaluate(self, weights: list[float], record: Any, random: Random) -> float:
+        """Return the loss of a validation record."""
 
 
 class DescentAdapter(TrialAdapter):

@@ -1,4 +1,7 @@
-"""The plugin passes det's own suite: ``pip install 'det-core[testing]'``, then ``pytest test_descent.py``."""
+"""The plugin passes det's compliance suite.
+
+To run it, type ``pip install 'det-core[testing]'``, then ``pytest test_descent.py``.
+"""
 
 from __future__ import annotations
 

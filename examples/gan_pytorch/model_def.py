@@ -1,4 +1,4 @@
-"""A generative adversarial network that draws digits: two models, two optimizers, and a metric that says how well."""
+"""Generative adversarial network that draws digits, with two models, two optimizers and a metric of their quality."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GanTrial(PyTorchTrial):
         self.context.backward(discriminator_loss)
         self.context.step_optimizer(self.discriminator_adam)
 
-        self.discriminator.requires_grad_(False)  # or its next step would have the generator's gradients in it
+        self.discriminator.requires_grad_(False)  # otherwise its next step would include the generator's gradients
         generator_loss = F.softplus(-self.discriminator(drawn)).mean()
         self.context.backward(generator_loss)
         self.context.step_optimizer(self.generator_adam)
@@ -62,13 +62,13 @@ class GanTrial(PyTorchTrial):
 
 
 def recognized(real: torch.Tensor, drawn: torch.Tensor) -> tuple[float, float]:
-    """The shares of real and of drawn images whose nearest neighbour is of their own kind.
+    """Return the shares of real and of drawn images whose nearest neighbour is of the same kind.
 
-    Both are 0.5 where nobody can tell them apart. Real images near real ones only: the drawn ones are bad, or lack
-    variety. Drawn images near drawn ones only: they are all the same, or from nowhere.
+    Both are 0.5 if real and drawn images cannot be distinguished. If real images are only near real ones, the drawn
+    ones are bad or lack variety. If drawn images are only near drawn ones, they are all alike, or unlike real ones.
 
     Args:
-        real, drawn: images as rows of pixels, as many of one as of the other.
+        real, drawn: images as rows of pixels. There must be the same number of both.
     """
     images = torch.cat([real, drawn])
     is_real = torch.arange(len(images), device=images.device) < len(real)
@@ -78,7 +78,7 @@ def recognized(real: torch.Tensor, drawn: torch.Tensor) -> tuple[float, float]:
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
-    """1437 images to train on and 360 to compare with: 64 pixels each, 0 to 1."""
+    """Return 1437 images for training and 360 for comparison, as 64 pixels from 0 to 1."""
     images = np.random.default_rng(0).permutation(load_digits().data)
     pixels = torch.tensor(images / 16, dtype=torch.float32)
     return TensorDataset(pixels[360:]), TensorDataset(pixels[:360])

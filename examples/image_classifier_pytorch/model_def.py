@@ -1,4 +1,4 @@
-"""A convolutional network that learns handwritten digits from few images, distorted at random to make them more."""
+"""Convolutional network that learns handwritten digits from a few images, which are distorted at random."""
 
 from __future__ import annotations
 
@@ -57,9 +57,13 @@ class ImageClassifierTrial(PyTorchTrial):
 
 
 def distorted(images: torch.Tensor, strength: float) -> torch.Tensor:
-    """Every image turned, sheared, scaled and moved a little; ``strength`` is the deviation, 0 leaves them alone.
+    """Rotate, shear, scale and move every image a little.
 
-    It draws from torch's global generator, so a trial that was killed goes on with the very same distortions.
+    The random numbers come from torch's global generator, so a trial that was killed resumes with the same distortions.
+
+    Args:
+        images: batch of images.
+        strength: standard deviation of the distortion; 0 leaves the images as they are.
     """
     maps = torch.eye(2, 3, device=images.device) + strength * torch.randn(len(images), 2, 3, device=images.device)
     grid = F.affine_grid(maps, list(images.shape), align_corners=False)
@@ -71,7 +75,7 @@ def convolution(channels: int, width: int) -> list[nn.Module]:
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
-    """300 images to train on and 1497 to validate with: 1 x 8 x 8 pixels, 0 to 1, and what they show, 0 to 9."""
+    """Return 300 images for training and 1497 for validation, as 1 x 8 x 8 pixels from 0 to 1 and labels 0 to 9."""
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(images))
     pixels = torch.tensor(images[order] / 16, dtype=torch.float32).view(-1, 1, 8, 8)

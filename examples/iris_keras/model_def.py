@@ -29,14 +29,14 @@ class IrisTrial(TFKerasTrial):
 
     def build_validation_data_loader(self) -> InputData:
         _, validation = iris()
-        return validation  # arrays: det makes the batches
+        return validation  # det splits arrays into batches
 
     def keras_callbacks(self) -> list[tf.keras.callbacks.Callback]:
         return [callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.5, patience=2)]
 
 
 def iris() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """110 flowers to train on and 40 to validate with: measurements in standard deviations, and species 0 to 2."""
+    """Return 110 flowers for training and 40 for validation, as standardized measurements and species from 0 to 2."""
     measurements, species = load_iris(return_X_y=True)
     scaled = ((measurements - measurements.mean(axis=0)) / measurements.std(axis=0)).astype(np.float32)
     order = np.random.default_rng(0).permutation(len(species))

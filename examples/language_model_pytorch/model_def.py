@@ -1,4 +1,4 @@
-"""A recurrent network that predicts the next character of Python's own manual."""
+"""Recurrent network that predicts the next character of Python's own manual."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LanguageModelTrial(PyTorchTrial):
 
 
 class CharacterModel(nn.Module):
-    """Windows of characters -> scores of the character after each: (N, L) -> (N, L, SYMBOLS)."""
+    """Network that maps characters (N, L) to scores of the character after each one (N, L, SYMBOLS)."""
 
     def __init__(self, embedding: int, hidden: int) -> None:
         super().__init__()
@@ -59,12 +59,12 @@ class CharacterModel(nn.Module):
 
 
 def loss(model: nn.Module, windows: torch.Tensor) -> torch.Tensor:
-    """Mean surprise per character, in nats; windows are (N, length + 1)."""
+    """Return the mean cross entropy per character in nats, for windows (N, length + 1)."""
     return F.cross_entropy(model(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
 
 
 def manual(length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Nine tenths of the paragraphs to train on, and one to validate with, as windows of ``length + 1`` characters."""
+    """Return nine tenths of the text for training and one for validation, as windows of ``length + 1`` characters."""
     paragraphs = list(dict.fromkeys("\n\n".join(topics.values()).split("\n\n")))  # many topics repeat whole sections
     validation = paragraphs[::10]
     del paragraphs[::10]

@@ -1,4 +1,4 @@
-"""A premade Estimator: the progression of diabetes as a linear function of ten measurements."""
+"""Premade Estimator of the progression of diabetes, as a linear function of ten measurements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DiabetesTrial(EstimatorTrial):
 
 
 def diabetes() -> tuple[Any, Any]:
-    """332 patients to train on and 110 to validate with: measurements by name, and the progression, standardized."""
+    """Return 332 patients for training and 110 for validation, as scaled measurements and standardized progression."""
     measurements, progression = load_diabetes(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(progression))
     inputs = (measurements[order] / measurements.std(0)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Two images in, two answers out: the sum of two handwritten digits, and whether the left one is larger."""
+"""Network with two images as inputs and two outputs, the sum of two digits and whether the left one is larger."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class PairTrial(PyTorchTrial):
         return DataLoader(pairs, batch_size=self.context.get_per_slot_batch_size(), shuffle=True)
 
     def build_validation_data_loader(self) -> DataLoader[Any]:
-        return DataLoader(Pairs(slice(HELD_OUT), shuffle=False), batch_size=HELD_OUT // 3)  # AVG wants equal batches
+        return DataLoader(Pairs(slice(HELD_OUT), shuffle=False), batch_size=HELD_OUT // 3)  # equal, for AVG
 
 
 class PairNetwork(nn.Module):
-    """Both images go through one encoder; each answer has a head of its own."""
+    """Network with one encoder for both images and one head for each answer."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -71,7 +71,12 @@ class PairNetwork(nn.Module):
 
 
 class Pairs(Dataset[Any]):
-    """Each image once as the left one; the right one is drawn anew every time, or always the same."""
+    """Pairs of images. Each image is the left one of one pair.
+
+    Args:
+        rows: the images to use, in a fixed random order.
+        shuffle: draw the right image at random each time. Otherwise it is always the same.
+    """
 
     def __init__(self, rows: slice, shuffle: bool) -> None:
         images, labels = load_digits(return_X_y=True)

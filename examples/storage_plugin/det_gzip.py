@@ -1,4 +1,4 @@
-"""Checkpoints compressed with gzip: a whole storage plugin in one file.
+"""Storage plugin in one file, which compresses checkpoints with gzip.
 
 Install it with ``pip install ./examples/storage_plugin`` and select it in a config::
 
@@ -37,17 +37,19 @@ def det_storage() -> Iterator[StorageSpec]:
 
 class GzipConfig(BaseModel):
     path: Path
+    """Directory of all checkpoints."""
     level: int = Field(default=6, ge=1, le=9)
+    """Compression level, from 1 (fastest) to 9 (smallest files)."""
 
 
 class GzipStorage(StorageManager):
-    """Keeps ``state.pth`` as ``state.pth.gz``, and an empty directory ``logs/`` as ``logs/.gz``."""
+    """Store that keeps ``state.pth`` as ``state.pth.gz``, and an empty directory ``logs/`` as ``logs/.gz``."""
 
     def __init__(self, config: GzipConfig) -> None:
         self._config = config
 
     def put(self, storage_id: str, path: str, source: Path) -> None:
-        partial = self._stored(storage_id, f"{path}.{uuid.uuid4().hex}")  # listed, and so deleted if it is left
+        partial = self._stored(storage_id, f"{path}.{uuid.uuid4().hex}")  # `list` returns it, so leftovers get deleted
         with _told(partial):
             try:
                 with _create(partial) as file:
@@ -71,7 +73,7 @@ class GzipStorage(StorageManager):
         sizes = {}
         for path in _files(base):
             name = path.relative_to(base).as_posix().removesuffix(".gz")
-            with suppress(FileNotFoundError):  # deleted meanwhile
+            with suppress(FileNotFoundError):  # deleted since it was found
                 sizes[name] = 0 if name.endswith("/") else path.stat().st_size
         return sizes
 
@@ -80,12 +82,15 @@ class GzipStorage(StorageManager):
             stored = self._stored(storage_id, path)
             with _told(stored):
                 stored.unlink(missing_ok=True)
-            with suppress(OSError):  # the first that is not empty, or not there
+            with suppress(OSError):  # stop at the first that is missing or not empty
                 for directory in itertools.takewhile(lambda above: above != self._config.path, stored.parents):
                     directory.rmdir()
 
     def stored(self) -> dict[str, datetime]:
-        """Not required; it lets ``det checkpoint gc --orphans`` find what killed runs left."""
+        """Return all ids and the times of their latest files.
+
+        This method is optional. ``det checkpoint gc --orphans`` uses it to find files of killed runs.
+        """
         times: dict[str, float] = {}
         for path in _files(self._config.path):
             storage_id = path.relative_to(self._config.path).parts[0]
@@ -98,13 +103,13 @@ class GzipStorage(StorageManager):
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    for where, _, names in os.walk(directory):  # which passes over directories that are deleted meanwhile
+    for where, _, names in os.walk(directory):  # ignores directories that are deleted while it runs
         yield from (Path(where, name) for name in names)
 
 
 def _create(path: Path) -> BinaryIO:
     while True:
-        with suppress(FileNotFoundError, FileExistsError):  # a delete beside it removed the directory again
+        with suppress(FileNotFoundError, FileExistsError):  # a concurrent delete removed the directory
             path.parent.mkdir(parents=True, exist_ok=True)
             return path.open("xb")
 

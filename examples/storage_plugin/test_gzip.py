@@ -1,4 +1,7 @@
-"""The plugin passes det's own suite: ``pip install 'det-core[testing]'``, then ``pytest test_gzip.py``."""
+"""The plugin passes det's compliance suite.
+
+To run it, type ``pip install 'det-core[testing]'``, then ``pytest test_gzip.py``.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from det_core.testing.storage import Opener, StorageCompliance
 
 
 class TestGzip(StorageCompliance):
-    exact_sizes = False  # they are those of the packed files
-    longest_part = 219  # while it is written, a name is 36 bytes longer
+    exact_sizes = False  # list returns the sizes of compressed files
+    longest_part = 219  # while a file is written, its name is 36 bytes longer
 
     @pytest.fixture
     def opener(self, tmp_path: Path) -> Opener:

@@ -1,4 +1,4 @@
-"""How far diabetes gets within a year, predicted from ten measurements of a patient."""
+"""Regression of the progression of diabetes within a year on ten measurements of a patient."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DiabetesTrial(PyTorchTrial):
         return {"loss": F.mse_loss(model(measurements), progress)}
 
     def evaluate_full_dataset(self, data_loader: DataLoader[Any], model: nn.Module) -> dict[str, Any]:
-        # R2 is no mean over batches: it needs all predictions at once.
+        # R2 is not a mean over batches. It needs all predictions at once.
         batches = [self.context.to_device(batch) for batch in data_loader]
         predicted = torch.cat([model(measurements) for measurements, _ in batches])
         progress = torch.cat([progress for _, progress in batches])
@@ -46,7 +46,7 @@ class DiabetesTrial(PyTorchTrial):
 
 
 def diabetes() -> tuple[TensorDataset, TensorDataset]:
-    """332 patients to train on and 110 to validate with; all numbers in standard deviations of the training set."""
+    """Return 332 patients for training and 110 for validation, standardized by the training set."""
     measurements, progress = load_diabetes(return_X_y=True)
     table = np.random.default_rng(0).permutation(np.c_[measurements, progress])
     training = table[110:]

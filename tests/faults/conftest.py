@@ -14,14 +14,14 @@ from ..runner.conftest import context_dir, toy_framework  # noqa: F401
 from ..tracking.conftest import server  # noqa: F401
 
 DISK_SIZE = 8 << 20
-"""Bytes of the disk that checkpoints are written to."""
+"""Size in bytes of the disk for checkpoints."""
 
 Databases = Callable[[str], tuple[str, PostgreSQL | None]]
 
 
 @pytest.fixture
 def temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The ``TMPDIR`` of all processes of the round."""
+    """Create the directory that is the ``TMPDIR`` of all processes of the round."""
     directory = tmp_path / "tmp"
     directory.mkdir()
     monkeypatch.setenv("TMPDIR", str(directory))
@@ -30,7 +30,7 @@ def temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of `DISK_SIZE`; a plain directory where mounting is not possible."""
+    """Mount a file system of `DISK_SIZE` bytes, or create a plain directory if mounting is not possible."""
     directory = tmp_path / "disk"
     directory.mkdir()
     libc = ctypes.CDLL(None, use_errno=True)
@@ -40,12 +40,12 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        libc.umount2(os.fsencode(directory), 2)  # MNT_DETACH: also while a process still has a file open there
+        libc.umount2(os.fsencode(directory), 2)  # MNT_DETACH works even if a process has a file open there
 
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Databases:
-    """Create an empty database of the given kind: its URL, and its server if it has one."""
+    """Return a function that creates an empty database of a kind, and returns its URL and its server or None."""
 
     def create(kind: str) -> tuple[str, PostgreSQL | None]:
         if kind == "sqlite":

@@ -1,4 +1,4 @@
-"""The faults of the campaign. Each is injected into a running search, which has to come to the same end."""
+"""Faults of the campaign. Each is injected into a running search, whose results must not change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .rounds import Fault, Round
 
 
 def kill_process(attacked: Round) -> str | None:
-    """SIGKILL any process, or ask it to end by SIGTERM."""
+    """Send SIGKILL or SIGTERM to a random process."""
     victim, number = _any_process(attacked), attacked.chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
     if victim is None:
         return None
@@ -27,7 +27,7 @@ def kill_process(attacked: Round) -> str | None:
 
 
 def stop_process(attacked: Round) -> str | None:
-    """SIGSTOP any process for some seconds."""
+    """Stop a random process by SIGSTOP for some seconds."""
     victim, seconds = _any_process(attacked), attacked.chance.uniform(0.2, 3)
     if victim is None:
         return None
@@ -55,7 +55,7 @@ def flip_byte(attacked: Round) -> str | None:
 
 
 def delete_file(attacked: Round) -> str | None:
-    """Delete a file of a checkpoint, or all of it, and restart the trials, so that one of them misses it."""
+    """Delete a file of a checkpoint or the whole checkpoint, and restart the trials, so that one of them needs it."""
 
     def delete(files: list[Path]) -> str:
         victim = attacked.chance.choice([*files, files[0].parent])
@@ -68,7 +68,7 @@ def delete_file(attacked: Round) -> str | None:
 def fill_disk(attacked: Round) -> str | None:
     """Fill the disk of checkpoints for some seconds."""
     if not attacked.disk.is_mount():
-        return "left out filling the disk: no small disk can be mounted here"
+        return "did not fill the disk, because no small disk can be mounted here"
     ballast, seconds = attacked.disk / "ballast", attacked.chance.uniform(0.5, 2)
     with ballast.open("wb", buffering=0) as file, suppress(OSError):
         while True:
@@ -107,7 +107,7 @@ FAULTS = {
     "stop": Fault(stop_process),
     "flip": Fault(flip_byte),
     "delete": Fault(delete_file),
-    "fill": Fault(fill_disk, may_end_runner=True),  # a runner that is just starting tries the storage out
+    "fill": Fault(fill_disk, may_end_runner=True),  # a runner tests the storage when it starts
     "database": Fault(stop_database),
     "wipe": Fault(wipe_temporary_directory),
 }
@@ -131,7 +131,7 @@ def _role(process: psutil.Process) -> str:
 def _damage(attacked: Round, change: Callable[[list[Path]], str]) -> str | None:
     """Change the files of a checkpoint while no worker runs, then kill all workers."""
     workers = [process for process in attacked.processes() if _role(process) == "a worker"]
-    for worker in workers:  # so that no checkpoint is newer than those that are found
+    for worker in workers:  # so that no newer checkpoint appears
         with suppress(psutil.NoSuchProcess):
             worker.suspend()
     files = _files_to_damage(attacked)
@@ -149,7 +149,7 @@ def _files_to_damage(attacked: Round) -> list[Path]:
     for trial in store.trials(attacked.experiment_id):
         intact = [row for row in store.checkpoints(trial_id=trial.id) if row.uuid not in attacked.damaged]
         if len(intact) > 1 and not trial.state.final:
-            candidates += [intact[-2], *[intact[-1]] * 3]  # the newest is where the trial goes on
+            candidates += [intact[-2], *[intact[-1]] * 3]  # the trial resumes from the newest one
     if not candidates:
         return []
     chosen = attacked.chance.choice(candidates).uuid

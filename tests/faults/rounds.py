@@ -1,4 +1,4 @@
-"""One round of the campaign: a search that is disturbed by faults and resumed until it is completed."""
+"""Rounds of the campaign. In a round, a search is disturbed by faults and resumed until it is completed."""
 
 from __future__ import annotations
 
@@ -20,58 +20,65 @@ from ..postgresql import PostgreSQL
 from ..runner.conftest import start_runner
 
 LIMIT = 200.0
-"""Seconds within which a round must be completed."""
+"""Time limit of a round in seconds."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """A running search and all that a fault can reach."""
+    """Running search, and everything that faults can affect."""
 
     store: TrackingStore
     experiment_id: int
     home: Path
     disk: Path
-    """Where the checkpoints are."""
+    """Mount point of the disk for checkpoints."""
     temporary: Path
-    """The ``TMPDIR`` of all processes."""
+    """``TMPDIR`` of all processes."""
     server: PostgreSQL | None
-    """The database's server; None: the database is SQLite."""
+    """Server of the database, or None for SQLite."""
     chance: random.Random
     damaged: set[str] = field(default_factory=set)
-    """Checkpoints that a fault damaged."""
+    """UUIDs of the checkpoints that faults damaged."""
     story: list[str] = field(default_factory=list)
+    """Descriptions of what happened, to be printed."""
 
     @property
     def checkpoints(self) -> Path:
         return self.disk / "checkpoints"
 
     def processes(self) -> list[psutil.Process]:
-        """Return every living process of the round: runner, guards, workers and what they started."""
+        """Return all living processes of the round, which are runner, guards, workers and their children."""
         return list(_with_home(str(self.home)))
 
     def batches(self) -> int:
-        """Return the number of batches that are reported, over all trials."""
+        """Return the number of reported batches of all trials."""
         return sum(trial.steps_completed for trial in self.store.trials(self.experiment_id))
 
     def completed(self) -> bool:
-        """Return whether the search has come to its end."""
+        """Return whether the search is completed."""
         return self.store.experiment(self.experiment_id).state is State.COMPLETED
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A kind of fault."""
+    """Kind of fault."""
 
     inject: Callable[[Round], str | None]
-    """Does the damage and returns what it did; None: there is nothing to damage yet."""
+    """Function that does the damage and returns a description of it, or None if there is nothing to damage yet."""
     may_end_runner: bool = False
+    """Whether the runner may end because of this fault."""
 
 
 def run(attacked: Round, planned: Sequence[tuple[int, Fault]]) -> None:
-    """Run the search to its end: inject each fault at its number of reported batches, and resume the search if it ends.
+    """Run the search to its end, inject faults, and resume the search if the runner ends.
+
+    Args:
+        attacked: the search.
+        planned: faults with the numbers of reported batches at which they are injected, in order.
 
     Raises:
-        AssertionError: it was not completed within the limit, or the runner ended though no fault may have ended it.
+        AssertionError: the search was not completed within the limit, or the runner ended for another reason than a
+            fault.
     """
     faults = deque(planned)
     may_end = False

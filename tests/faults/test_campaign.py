@@ -1,4 +1,4 @@
-"""A search into which faults are injected at random ends as if nothing had happened."""
+"""A search with random faults has the same results as one without faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign, p
 
 SEEDS = campaign_seeds(few=10, many=200)
 TRIALS, LENGTH, BOUNDARY = 4, 12, 2
-"""The number of trials, their length in batches, and the batches between two checkpoints."""
+"""Number of trials, their length in batches, and the number of batches between two checkpoints."""
 SPACE: dict[str, dict[str, Any]] = {
     "x": {"type": "int", "minval": 0, "maxval": 1},
     "y": {"type": "double", "minval": 0.0, "maxval": 1.0},
@@ -76,7 +76,7 @@ class Course:
         return abs(self.weights[batches] - 1)
 
     def reports(self) -> list[tuple[str, int, Any, Any]]:
-        """Every report: group, batches, metrics, metrics of each batch."""
+        """Return group, number of batches, metrics and metrics of each batch for every report."""
         reports: list[tuple[str, int, Any, Any]] = []
         for first, end in pairwise(range(0, LENGTH + 1, BOUNDARY)):
             rows = [{"loss": weight} for weight in self.weights[first + 1 : end + 1]]
@@ -113,7 +113,10 @@ def new_experiment(store: TrackingStore, seed: int, disk: Path, context_dir: Pat
 
 
 def plan(seed: int) -> list[tuple[int, str]]:
-    """Draw one to four faults, each with the number of batches at which it happens; seven seeds in a row have all."""
+    """Draw one to four faults, each with the number of batches at which it happens.
+
+    Seven consecutive seeds draw all faults.
+    """
     chance, names = random.Random(seed), list(FAULTS)
     drawn = [names[seed % len(names)], *chance.choices(names, k=chance.randint(0, 3))]
     chance.shuffle(drawn)
@@ -140,13 +143,13 @@ def test_faults_change_nothing(
             assert_undisturbed(attacked, seed, context_dir)
             assert_kept_as_promised(attacked, seed)
             assert_nothing_is_left(attacked)
-        finally:  # shown if it failed
+        finally:  # pytest shows it if the test failed
             print(f"seed {seed} on {kind}; to repeat it: DET_SOAK={seed}:{seed + 1} pytest tests/faults")
             print_story(attacked)
 
 
 def assert_undisturbed(attacked: Round, seed: int, context_dir: Path) -> None:
-    """Compare trials, metrics and weights with those that the seed gives."""
+    """Compare trials, metrics and weights with those of an undisturbed search with this seed."""
     store = attacked.store
     assert not (context_dir.parent / "trial.twice").exists(), "a trial ran twice at once"
     with open_method(parse_config(store.experiment(attacked.experiment_id).config), context_dir) as method:
@@ -197,7 +200,7 @@ def retained(rows: Sequence[Checkpoint], policy: dict[str, Any], seeds: dict[int
 
 
 def assert_nothing_is_left(attacked: Round) -> None:
-    """Look for processes and files that were left behind."""
+    """Check that neither processes nor files are left behind."""
     wait_for(lambda: not attacked.processes(), 15)
     for orphan in find_orphans(attacked.store, timedelta(0)).found:  # as `det checkpoint gc --orphans` does
         remove(attacked.store, orphan)
@@ -210,7 +213,7 @@ def assert_nothing_is_left(attacked: Round) -> None:
     logs = [line.log for trial_id in trials for line in attacked.store.logs(trial_id)]
     for parent in (attacked.temporary, attacked.home / "runs"):
         with scratch_directory("next", parent):
-            pass  # whoever makes one removes those of killed processes
+            pass  # removes those of killed processes
         for left in parent.iterdir():
             assert any(f"were not stored are left in {left}" in line for line in logs), left
 

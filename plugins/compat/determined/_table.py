@@ -79,7 +79,7 @@ for _module in ("determined._train_context", "determined._trial_context"):
 
 _NO_MASTER = "there is no master; experiments, trials, checkpoints and models are in determined.experimental.client"
 _BY_FACTORY = "create contexts with core.init() and from_config(), which do not need it"
-_CORE_API = "with any library, a script on the Core API (determined.core) reports, saves checkpoints and resumes"
+_CORE_API = "use the Core API (determined.core) in a script, which works with any library"
 
 GONE: Final = {
     "determined._env_context": _BY_FACTORY,
@@ -95,13 +95,13 @@ GONE: Final = {
     "determined.experimental.core_v2": "call core.init() in a script, which works with and without det run",
     "determined.experimental.unmanaged": "call core.init() in a script, which works with and without det run",
     "determined.horovod": "import horovod.torch or horovod.tensorflow as hvd; det initializes it",
-    "determined.keras.DeterminedCallback": f"write a TFKerasTrial; or, {_CORE_API}",
+    "determined.keras.DeterminedCallback": f"write a TFKerasTrial, or {_CORE_API}",
     "determined.pytorch.CheckpointLoadContext": "PyTorchTrialContext.from_config(config) makes one without training",
     "determined.pytorch.ClipGradsL2Norm": "pass clip_grads to context.step_optimizer",
     "determined.pytorch.ClipGradsL2Value": "pass clip_grads to context.step_optimizer",
     "determined.pytorch.data_length": "use the length of any tensor in the batch",
     "determined.pytorch.deepspeed": "write a PyTorchTrial and set distributed: {backend: deepspeed}",
-    "determined.pytorch.lightning": f"write a PyTorchTrial around the module's steps; or, {_CORE_API}",
+    "determined.pytorch.lightning": f"write a PyTorchTrial around the module's steps, or {_CORE_API}",
     "determined.searcher": "set searcher: {name: custom} to use your own search method, see docs/search.md",
     "determined.tensorboard.base": _BY_FACTORY,
     "determined.tensorboard.metric_writers.callback": "reported metrics are written for TensorBoard automatically",

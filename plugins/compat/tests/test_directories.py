@@ -66,7 +66,7 @@ assert trial.{model}(torch.zeros({shape})).shape == {result}
 
 @dataclass(frozen=True)
 class Old:
-    """Old experiment: how to run it, and how to load its checkpoint."""
+    """Old experiment, with the command that runs it and the code that loads its checkpoint."""
 
     load: str
     """Python code that loads the checkpoint in the directory ``path``, run after `LOAD`."""

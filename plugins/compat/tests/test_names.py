@@ -179,7 +179,7 @@ def test_tools_may_look_up_dunder_names_that_a_module_does_not_have(name: str, m
         assert not hasattr(module, asked)
 
 
-def test_a_star_imports_the_public_names() -> None:
+def test_a_star_import_gets_the_public_names() -> None:
     names: dict[str, Any] = {}
     exec("from determined.core import *", names)
     assert {"init", "Context", "DistributedContext"} < set(names)

@@ -136,7 +136,7 @@ class GCSBucket(ObjectStore):
         blob.crc32c = _encoded(crc32c)  # the server verifies the data with it
         blob.upload_from_string(data, content_type=_TYPE, checksum=None, **conditions, **self._options)
         if blob.crc32c != _encoded(crc32c):  # the checksum of the stored data, from the response
-            raise Transient(f"gs://{self._name}: {blob.name} was corrupted on its way")
+            raise Transient(f"gs://{self._name}: {blob.name} was corrupted in transit")
 
     def _part(self, key: str, upload: str, label: str) -> Any:
         blob = self._bucket.blob(f"{self._uploads}{upload}/{label}-{uuid.uuid4().hex[:12]}")
@@ -166,7 +166,7 @@ class GCSBucket(ObjectStore):
                     break
         if blobs[0].crc32c != _encoded(crc32c):
             raise StorageError(
-                f"gs://{self._name}: parts of {key} do not have the checksum of the whole; store the checkpoint again"
+                f"gs://{self._name}: parts of {key} do not match the checksum of the whole; store the checkpoint again"
             )
         return blobs[0]
 

@@ -26,8 +26,7 @@ class GCSConfig(BaseModel):
         if "/" in bucket:
             name, _, prefix = bucket.removeprefix("gs://").partition("/")
             raise ValueError(
-                f"{bucket!r} is no name of a bucket; write bucket: {name}"
-                + (f" and prefix: {prefix}" if prefix else "")
+                f"{bucket!r} is not a bucket name; write bucket: {name}" + (f" and prefix: {prefix}" if prefix else "")
             )
         return bucket
 
@@ -36,6 +35,6 @@ class GCSConfig(BaseModel):
     def _without_slashes(cls, prefix: str) -> str:
         if {".", ".."} & set(prefix.split("/")):
             raise ValueError(
-                f"prefix {prefix!r} must not have . or .. between slashes; object names have no directories"
+                f"prefix {prefix!r} must not contain . or .. between slashes; object names have no directories"
             )
         return prefix.strip("/")

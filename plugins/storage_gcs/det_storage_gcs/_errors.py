@@ -28,38 +28,43 @@ _ANSWERS = {
     "gs://{bucket} --role=roles/storage.objectUser --member=...`",
     404: "there is no bucket {bucket!r}; create it with `gcloud storage buckets create gs://{bucket}`, or correct "
     "checkpoint_storage.bucket",
-    412: "another request wrote the same object meanwhile",  # an earlier attempt of this process, or another client
+    412: "another request wrote the same object at the same time",  # an earlier attempt, or another client
 }
-_ANYTHING = "the server refused: {said} (HTTP status {status})"
+_ANYTHING = "the server refused the request: {said} (HTTP status {status})"
 _PASSING = {408, 412, 429}
-_CORRUPTED = "doesn't match calculated"  # in the text of status 400 if data and checksum do not match
+_CORRUPTED = "doesn't match calculated"  # part of the text of status 400 if data and checksum do not match
 
 # Failures without a response. The first matching class says whether the failure may be temporary, and gives the message
 # with the cause and the remedy.
 _FAILURES: tuple[tuple[type[Exception], bool, str], ...] = (
     (DefaultCredentialsError, False, f"no usable credentials: {{error}}; {_LOGIN}"),
-    (TransportError, True, "cannot reach the server that gives out credentials; check the network"),
+    (TransportError, True, "cannot reach the server that issues credentials; check the network"),
     (RefreshError, False, f"the credentials could not be refreshed; {_LOGIN}"),
     (GoogleAuthError, False, f"the credentials cannot be used; {_LOGIN}"),
-    (requests.exceptions.SSLError, True, "no trusted connection to {endpoint}; check the clock, the proxy and its "
-     "certificate (REQUESTS_CA_BUNDLE)"),
+    (requests.exceptions.SSLError, True, "cannot make a trusted connection to {endpoint}; check the clock, the "
+     "proxy and its certificate (REQUESTS_CA_BUNDLE)"),
     (requests.exceptions.Timeout, True, "{endpoint} did not answer in time; check the network, or raise "
      "checkpoint_storage.timeout"),
     (requests.exceptions.ConnectionError, True, "cannot reach {endpoint}, or it broke the connection; check the "
      "network, the proxy and STORAGE_EMULATOR_HOST"),
-    (requests.exceptions.RequestException, True, "the answer of {endpoint} was incomplete"),
-    (urllib3.exceptions.HTTPError, True, "the answer of {endpoint} was incomplete"),
+    (requests.exceptions.RequestException, True, "the response of {endpoint} was incomplete"),
+    (urllib3.exceptions.HTTPError, True, "the response of {endpoint} was incomplete"),
 )  # fmt: skip
 
 
 @contextmanager
 def telling(bucket: str, endpoint: str, key: str | None = None) -> Iterator[None]:
-    """Turn errors of the client into `Transient`, StorageError and, for an object, FileNotFoundError.
+    """Translate errors that the client raises in the block.
 
     Args:
         bucket: name of the bucket, for error messages.
         endpoint: address of the server, for error messages.
         key: key of the object that is read, or None if only the bucket can be missing.
+
+    Raises:
+        FileNotFoundError: the object does not exist.
+        Transient: the error may be temporary.
+        StorageError: any other error. The message says what to do.
     """
     try:
         yield
@@ -92,7 +97,7 @@ def _said(error: GoogleAPICallError) -> str:
         return str(error.response.json()["error"]["message"])
     except (AttributeError, LookupError, TypeError, ValueError):
         words = " ".join(text.split())
-        return words[:300] if words and not words.startswith("<") else "it gave no reason"
+        return words[:300] if words and not words.startswith("<") else "no reason given"
 
 
 def _retry_after(error: GoogleAPICallError) -> float | None:

@@ -1,4 +1,4 @@
-"""One emulator for all tests, and a bucket that each test finds empty."""
+"""Fixtures that start one emulator for all tests, and empty its bucket before each test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUCKET = "checkpoints"
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither credentials nor addresses of whoever runs the tests."""
+    """Hide the credentials and addresses of whoever runs the tests."""
     monkeypatch.setenv("DET_HOME", str(tmp_path / "det-home"))
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
@@ -43,7 +43,7 @@ def _emulator() -> Iterator[str]:
 
 @pytest.fixture
 def server(_emulator: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The emulator's address, in the environment too, with one empty bucket."""
+    """Empty the emulator's bucket, and return the emulator's address, which is also put into the environment."""
     urlopen(f"{_emulator}/wipe?keep-buckets=1", timeout=30).close()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", _emulator)
     return _emulator
@@ -51,7 +51,7 @@ def server(_emulator: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def spy(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tap]:
-    """Between the client and the emulator."""
+    """Put a tap between the client and the emulator, and yield it."""
     with tap(server) as between:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", between.address)
         yield between

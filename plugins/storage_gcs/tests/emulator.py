@@ -1,4 +1,4 @@
-"""The emulator of the service, as a child process on a free port of the loopback."""
+"""Emulator of the service, which runs as a child process on a free port of the loopback interface."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Its backlog of 5 connections is too short for the threads of one client, and it would write all metadata of all
-# objects to nowhere with each request.
+# The emulator's backlog of 5 connections is too short for the threads of one client. At each request, it would also
+# serialize the metadata of all objects, although it keeps them in memory.
 _START = """
 import sys
 from http.server import HTTPServer
@@ -27,7 +27,7 @@ _LIMIT = 30
 
 @contextmanager
 def emulator(bucket: str) -> Iterator[str]:
-    """Its address, with one bucket."""
+    """Start the emulator with one bucket, yield its address, and stop it at the end."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}"

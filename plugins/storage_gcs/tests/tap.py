@@ -1,4 +1,4 @@
-"""A server between the client and the emulator that keeps every request, and can answer in the emulator's place."""
+"""Proxy between the client and the emulator, which records every request and can answer it itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Answer:
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     missing: int = 0
-    """Bytes of the body that are promised and never come."""
+    """Number of bytes that the header Content-Length promises in addition to the body."""
 
 
 def json_answer(status: int, value: Any, **headers: str) -> Answer:
@@ -47,7 +47,7 @@ def refusal(status: int, said: str, **headers: str) -> Answer:
 
 
 Rule = Callable[[Request, Callable[[], Answer]], Answer | None]
-"""Gets the request and what asks the emulator; None breaks the connection."""
+"""Function of a request, and of a function that forwards it to the emulator. None closes the connection."""
 
 
 class Tap:
@@ -110,7 +110,7 @@ def tap(emulator: str) -> Iterator[Tap]:
         daemon_threads = True
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that goes away is no error of this server."""
+            """Ignore errors of connections that clients close."""
 
     with Server(("127.0.0.1", 0), Handler) as server:
         spy.address = f"http://127.0.0.1:{server.server_address[1]}"

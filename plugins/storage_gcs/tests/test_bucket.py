@@ -1,4 +1,4 @@
-"""Every verb against the emulator."""
+"""Each method of the bucket, tested with the emulator."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def upload(bucket: GCSBucket, key: str, parts: list[bytes]) -> tuple[str, list[s
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("in_parts", [False, True])
-def test_what_is_put_is_listed_got_and_deleted_whatever_its_name(
+def test_an_object_of_any_name_can_be_listed_read_and_deleted(
     make_bucket: Callable[..., GCSBucket], name: str, in_parts: bool
 ) -> None:
     bucket, key, data = make_bucket(), f"runs/{name}", os.urandom(1000) + b"\r\n\r\n--\x00"
@@ -117,7 +117,7 @@ def test_parts_arrive_in_any_order_and_several_times(make_bucket: Callable[..., 
     assert [blob.name for blob in bucket._client.list_blobs(bucket._name)] == ["runs/big"]
 
 
-def test_parts_are_hidden_from_listings_and_told_as_unfinished(make_bucket: Callable[..., GCSBucket]) -> None:
+def test_parts_are_hidden_from_listings_and_reported_as_unfinished(make_bucket: Callable[..., GCSBucket]) -> None:
     for prefix, key in (("runs", "runs/one/big"), ("", "two/big")):
         bucket = make_bucket(prefix=prefix)
         name, _ = upload(bucket, key, [b"a", b"b"])
@@ -141,7 +141,7 @@ def test_an_upload_of_another_host_can_be_aborted(make_bucket: Callable[..., GCS
     assert list(other.list("")) == []
 
 
-def test_what_does_not_exist_is_deleted_silently(make_bucket: Callable[..., GCSBucket]) -> None:
+def test_missing_objects_are_deleted_silently(make_bucket: Callable[..., GCSBucket]) -> None:
     bucket = make_bucket()
     put(bucket, "runs/kept", b"1")
     for number in range(bucket.batch - 1):

@@ -1,4 +1,4 @@
-"""Whole checkpoints, through det's own parts above the bucket."""
+"""Whole checkpoints, which det saves to the bucket, restores and deletes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def in_small_parts(bucket: GCSBucket) -> ObjectStorage:
     return ObjectStorage(bucket, "runs")
 
 
-def test_a_checkpoint_comes_back_and_goes(
+def test_a_checkpoint_can_be_restored_and_deleted(
     make_bucket: Callable[..., GCSBucket], checkpoint: Path, tmp_path: Path
 ) -> None:
     bucket = make_bucket()
@@ -53,10 +53,10 @@ def test_a_checkpoint_comes_back_and_goes(
     assert list(bucket._client.list_blobs(bucket._name)) == []
 
 
-def test_a_save_goes_through_bad_weather(
+def test_a_save_succeeds_although_requests_fail(
     spy: Tap, make_bucket: Callable[..., GCSBucket], checkpoint: Path, tmp_path: Path
 ) -> None:
-    """One of 20 requests fails before the server sees it, one afterwards."""
+    """One of 20 requests fails before the server sees it, and another one after the server has processed it."""
     dice = random.Random(4)
 
     def bad(request: Request, forward: Callable[[], Answer]) -> Answer | None:
@@ -84,7 +84,7 @@ def test_a_save_that_fails_leaves_nothing(spy: Tap, make_bucket: Callable[..., G
     assert list(bucket._client.list_blobs(bucket._name)) == []
 
 
-def test_what_a_killed_process_left_is_found_and_removed(make_bucket: Callable[..., GCSBucket]) -> None:
+def test_parts_of_a_killed_process_are_found_and_removed(make_bucket: Callable[..., GCSBucket]) -> None:
     bucket = make_bucket()
     data = b"part"
     bucket.put_part("runs/one/large", bucket.begin("runs/one/large"), 0, data, google_crc32c.value(data))
@@ -106,7 +106,7 @@ def test_damage_in_the_store_is_named(make_bucket: Callable[..., GCSBucket], che
 
 
 def test_a_bucket_that_the_original_wrote_restores(make_bucket: Callable[..., GCSBucket], tmp_path: Path) -> None:
-    """Its layout: prefix/uuid/path, and no ``_det`` in metadata.json."""
+    """The objects of such a bucket are named prefix/uuid/path, and metadata.json does not contain ``_det``."""
     bucket, uuid = make_bucket(prefix="team/x"), "0a1b2c3d-0000-4000-8000-000000000001"
     contents = {
         "state_dict.pth": b"weights",
@@ -125,7 +125,7 @@ def test_a_bucket_that_the_original_wrote_restores(make_bucket: Callable[..., GC
         restore(store, uuid[:-1], tmp_path / "other")
 
 
-def test_a_store_is_tried_out(make_bucket: Callable[..., GCSBucket]) -> None:
+def test_a_check_leaves_no_objects_and_finds_a_missing_bucket(make_bucket: Callable[..., GCSBucket]) -> None:
     bucket = make_bucket()
     check(ObjectStorage(bucket, "runs"))
     assert list(bucket.list("")) == []

@@ -1,4 +1,4 @@
-"""What det promises of every store."""
+"""Compliance suite for stores, run with the emulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every failure becomes `Transient`, FileNotFoundError or words that say what to do; each after one request."""
+"""Every failure becomes `Transient`, FileNotFoundError or a message that says what to do, after a single request."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def call(request: pytest.FixtureRequest) -> Callable[[GCSBucket], object]:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_what_may_pass_is_transient(
+def test_temporary_errors_are_transient(
     spy: Tap, make_bucket: Callable[..., GCSBucket], call: Callable[[GCSBucket], object], status: int
 ) -> None:
     spy.rule = lambda request, forward: refusal(status, "try again", **{"Retry-After": "7"})
@@ -62,21 +62,25 @@ def test_permission_denied_names_the_permission(
 
 
 @pytest.mark.parametrize("status", [302, 400, 418])
-def test_other_answers_are_told_with_their_number(
+def test_other_errors_show_the_http_status(
     spy: Tap, make_bucket: Callable[..., GCSBucket], call: Callable[[GCSBucket], object], status: int
 ) -> None:
     spy.rule = lambda request, forward: Answer(status, b"<html>Strange</html>")
-    with pytest.raises(StorageError, match=f"gave no reason.*{status}"):
+    with pytest.raises(StorageError, match=f"no reason given.*{status}"):
         call(make_bucket())
 
 
 @pytest.mark.parametrize("name", ["put", "list", "put_part", "abort", "unfinished"])
-def test_a_missing_bucket_says_how_to_make_it(server: str, make_bucket: Callable[..., GCSBucket], name: str) -> None:
+def test_the_error_of_a_missing_bucket_says_how_to_create_it(
+    server: str, make_bucket: Callable[..., GCSBucket], name: str
+) -> None:
     with pytest.raises(StorageError, match="no bucket 'nowhere'.*gcloud storage buckets create gs://nowhere"):
         CALLS[name](make_bucket(bucket="nowhere"))
 
 
-def test_a_missing_bucket_is_told_from_a_missing_object(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
+def test_a_missing_bucket_is_distinguished_from_a_missing_object(
+    spy: Tap, make_bucket: Callable[..., GCSBucket]
+) -> None:
     spy.rule = lambda request, forward: Answer(404, b"The specified bucket does not exist.")
     with pytest.raises(StorageError, match="no bucket 'checkpoints'"):
         make_bucket().get("runs/a", 0, 1)
@@ -109,7 +113,7 @@ def test_a_broken_connection_is_transient(
     assert len(spy.requests) == 1
 
 
-def test_an_answer_that_is_cut_off_is_transient(
+def test_a_response_that_is_cut_off_is_transient(
     spy: Tap, make_bucket: Callable[..., GCSBucket], call: Callable[[GCSBucket], object]
 ) -> None:
     spy.rule = lambda request, forward: Answer(200, b'{"items": [', missing=100)
@@ -117,7 +121,7 @@ def test_an_answer_that_is_cut_off_is_transient(
         call(make_bucket())
 
 
-def test_an_answer_that_is_no_answer_is_transient(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
+def test_a_malformed_response_is_transient(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
     spy.rule = lambda request, forward: Answer(200, b"<html>welcome to the wireless network</html>")
     for name in ("put", "list", "complete"):
         with pytest.raises(Transient, match="incomplete"):
@@ -135,9 +139,7 @@ def test_a_server_that_does_not_answer_is_given_up(
     assert len(spy.requests) == 1
 
 
-def test_a_server_that_is_not_there_is_named(
-    monkeypatch: pytest.MonkeyPatch, make_bucket: Callable[..., GCSBucket]
-) -> None:
+def test_an_unreachable_server_is_named(monkeypatch: pytest.MonkeyPatch, make_bucket: Callable[..., GCSBucket]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
@@ -150,14 +152,12 @@ def test_a_server_that_is_not_there_is_named(
     assert time.monotonic() - began < 30
 
 
-def test_no_credentials_say_where_to_get_them(make_bucket: Callable[..., GCSBucket]) -> None:
+def test_the_error_of_missing_credentials_says_where_to_get_them(make_bucket: Callable[..., GCSBucket]) -> None:
     with pytest.raises(StorageError, match="gcloud auth application-default login.*GOOGLE_APPLICATION_CREDENTIALS"):
         make_bucket()
 
 
-def test_a_key_file_that_is_not_there_is_named(
-    monkeypatch: pytest.MonkeyPatch, make_bucket: Callable[..., GCSBucket]
-) -> None:
+def test_a_missing_key_file_is_named(monkeypatch: pytest.MonkeyPatch, make_bucket: Callable[..., GCSBucket]) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
     with pytest.raises(StorageError, match=r"/nowhere/key\.json.*gcloud auth application-default login"):
         make_bucket()
@@ -165,7 +165,7 @@ def test_a_key_file_that_is_not_there_is_named(
 
 @pytest.fixture
 def service_account(spy: Tap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A service account whose tokens come from the tap, which is also the store. Returns its private key."""
+    """Set up a service account whose tokens come from the tap, which is also the store, and return its private key."""
     key = rsa.generate_private_key(65537, 2048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -190,7 +190,7 @@ def give_token(request: Request, forward: Callable[[], Answer]) -> Answer | None
     return None
 
 
-def test_the_applications_default_credentials_are_used(
+def test_the_application_default_credentials_are_used(
     spy: Tap, service_account: str, make_bucket: Callable[..., GCSBucket]
 ) -> None:
     spy.rule = lambda request, forward: give_token(request, forward) or forward()
@@ -202,7 +202,7 @@ def test_the_applications_default_credentials_are_used(
     assert spy.requests[-1].headers["authorization"] == f"Bearer {SECRET}"
 
 
-def test_credentials_that_the_store_refuses(
+def test_the_error_of_refused_credentials_says_how_to_log_in(
     spy: Tap, service_account: str, make_bucket: Callable[..., GCSBucket]
 ) -> None:
     spy.rule = lambda request, forward: give_token(request, forward) or refusal(401, "Invalid Credentials")
@@ -211,7 +211,7 @@ def test_credentials_that_the_store_refuses(
     assert SECRET not in str(caught.value)
 
 
-def test_credentials_that_cannot_be_refreshed(
+def test_the_error_of_credentials_that_cannot_be_refreshed_says_how_to_log_in(
     spy: Tap, service_account: str, make_bucket: Callable[..., GCSBucket]
 ) -> None:
     spy.rule = lambda request, forward: json_answer(
@@ -222,7 +222,7 @@ def test_credentials_that_cannot_be_refreshed(
     assert SECRET not in str(caught.value)
 
 
-def test_a_server_of_credentials_that_breaks_is_transient(
+def test_a_failure_of_the_server_that_issues_credentials_is_transient(
     spy: Tap, service_account: str, make_bucket: Callable[..., GCSBucket]
 ) -> None:
     spy.rule = lambda request, forward: None

@@ -1,4 +1,4 @@
-"""How the distribution joins det."""
+"""Registration of the plugin and validation of its config block."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_slashes_around_the_prefix_do_not_matter() -> None:
         ({"bucket": ""}, "bucket"),
         ({"bucket": "gs://b/some/where"}, "write bucket: b and prefix: some/where"),
         ({"bucket": "b/"}, "write bucket: b"),
-        ({"bucket": "b", "prefix": "../x"}, "must not have"),
+        ({"bucket": "b", "prefix": "../x"}, "must not contain"),
         ({"bucket": "b", "timeout": 0}, "timeout"),
         ({"bucket": "b", "credentials": "x"}, "credentials"),
     ],
 )
-def test_wrong_blocks_are_refused(block: dict[str, Any], said: str) -> None:
+def test_invalid_blocks_are_rejected(block: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         GCSConfig.model_validate(block)

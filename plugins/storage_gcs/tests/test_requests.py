@@ -1,4 +1,4 @@
-"""What goes over the wire, where the emulator looks away: preconditions, paging, one request per call."""
+"""Properties of requests that the emulator does not check, such as preconditions, paging and their number."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def composed(spy: Tap) -> list[Request]:
     return [each for each in spy.requests if each.path.endswith("/compose")]
 
 
-def test_put_is_one_request_that_tells_the_checksum(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
+def test_put_sends_one_request_with_the_checksum(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
     make_bucket().put("runs/a", DATA, CRC)
     (request,) = spy.requests
     assert request.query["uploadType"] == "multipart"
@@ -49,7 +49,7 @@ def test_a_whole_part_goes_in_one_request(spy: Tap, make_bucket: Callable[..., G
     assert len(spy.requests) == 1
 
 
-def test_data_that_was_corrupted_on_its_way_is_refused_by_the_server_or_noticed_after(
+def test_data_that_was_corrupted_in_transit_is_refused_by_the_server_or_detected_afterwards(
     spy: Tap, make_bucket: Callable[..., GCSBucket]
 ) -> None:
     def flip(request: Request, forward: Callable[[], Answer]) -> Answer:
@@ -73,7 +73,7 @@ def test_parts_are_written_once_under_new_names(spy: Tap, make_bucket: Callable[
     assert [each.query["ifGenerationMatch"] for each in spy.requests] == ["0", "0"]
 
 
-def test_a_part_that_was_already_there_has_arrived(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
+def test_a_part_that_already_exists_counts_as_written(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
     def twice(request: Request, forward: Callable[[], Answer]) -> Answer:
         forward()
         return refusal(412, "At least one of the pre-conditions you specified did not hold.")
@@ -88,7 +88,7 @@ def test_a_part_that_was_already_there_has_arrived(spy: Tap, make_bucket: Callab
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_an_object_of_parts_replaces_only_what_was_there_before(
+def test_an_object_of_parts_replaces_only_the_object_that_was_there_before(
     spy: Tap, make_bucket: Callable[..., GCSBucket], exists: bool
 ) -> None:
     bucket = make_bucket()
@@ -113,7 +113,9 @@ def test_wrong_parts_never_become_visible(spy: Tap, make_bucket: Callable[..., G
     assert len(composed(spy)) == 1
 
 
-def test_a_lost_answer_does_not_make_the_object_twice(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
+def test_after_a_lost_response_the_object_is_not_composed_again(
+    spy: Tap, make_bucket: Callable[..., GCSBucket]
+) -> None:
     def lose(request: Request, forward: Callable[[], Answer]) -> Answer | None:
         answer = forward()
         return None if request.path.endswith("/o/runs/a/compose") else answer
@@ -131,8 +133,10 @@ def test_a_lost_answer_does_not_make_the_object_twice(spy: Tap, make_bucket: Cal
     assert list(bucket.unfinished("")) == []
 
 
-def test_an_answer_that_came_late_is_found_by_the_next_try(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
-    """The server does as the precondition says: the object appeared after we looked."""
+def test_an_object_that_appeared_late_is_found_by_the_next_attempt(
+    spy: Tap, make_bucket: Callable[..., GCSBucket]
+) -> None:
+    """The precondition fails, because the object appeared after the client had looked for it."""
 
     def late(request: Request, forward: Callable[[], Answer]) -> Answer:
         answer = forward()
@@ -148,7 +152,9 @@ def test_an_answer_that_came_late_is_found_by_the_next_try(spy: Tap, make_bucket
     assert [each.key for each in bucket.list("")] == ["runs/a"]
 
 
-def test_another_try_joins_only_what_failed(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
+def test_another_attempt_repeats_only_the_composition_that_failed(
+    spy: Tap, make_bucket: Callable[..., GCSBucket]
+) -> None:
     bucket, data = make_bucket(), [bytes([number]) for number in range(100)]
     name, parts = upload(bucket, "runs/a", data)
     failed = iter([False, True])
@@ -159,10 +165,10 @@ def test_another_try_joins_only_what_failed(spy: Tap, make_bucket: Callable[...,
         bucket.complete("runs/a", name, parts, google_crc32c.value(b"".join(data)))
     bucket.complete("runs/a", name, parts, google_crc32c.value(b"".join(data)))
     assert bucket.get("runs/a", 0, 1000) == b"".join(data)
-    assert len(composed(spy)) == 4 + 1 + 1 + 1  # groups of 32, the one that failed, the whole, its name
+    assert len(composed(spy)) == 4 + 1 + 1 + 1  # groups of up to 32, the repeated group, the whole, its copy
 
 
-def test_listings_have_pages(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
+def test_a_listing_requests_all_pages(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
     time = "2026-11-20T10:00:00.000Z"
 
     def pages(request: Request, forward: Callable[[], Answer]) -> Answer:
@@ -185,7 +191,7 @@ def test_a_batch_of_deletes_is_one_request(spy: Tap, make_bucket: Callable[..., 
     assert request.body.count(b"DELETE ") == bucket.batch == 100
 
 
-def test_get_asks_for_its_range(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
+def test_get_requests_only_its_range(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
     bucket = make_bucket()
     bucket.put("runs/a", DATA, CRC)
     assert bucket.get("runs/a", 2, 3) == DATA[2:5]

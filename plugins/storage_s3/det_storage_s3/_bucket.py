@@ -64,7 +64,7 @@ class S3Bucket(ObjectStore):
                 raise
             with closing(answer["Body"]) as body:
                 if not answer.get("ContentRange", "").startswith(f"bytes {start}-"):
-                    raise Transient(f"asked for bytes from {start} on, got {answer.get('ContentRange', 'everything')}")
+                    raise Transient(f"requested bytes from {start} on, got {answer.get('ContentRange', 'everything')}")
                 while piece := body.read(_PIECE):
                     yield piece
 
@@ -156,14 +156,17 @@ class S3Bucket(ObjectStore):
         except ClientError as error:
             if _code(error) != "NotImplemented":
                 raise
-            _log.warning("bucket %s deletes only one object at a time, which takes long", self._config.bucket)
+            _log.warning(
+                "bucket %s does not support DeleteObjects; objects are deleted one at a time, which is slow",
+                self._config.bucket,
+            )
             self._deletes_many = False
             return keys
         errors = [error for error in answer.get("Errors", ()) if error.get("Code") != "NoSuchKey"]
         if errors:
             raise ClientError({"Error": errors[0]}, "DeleteObjects")
         if len(answer.get("Deleted", ())) + len(answer.get("Errors", ())) < len(keys):
-            raise Transient("the answer to DeleteObjects was cut off")
+            raise Transient("the response to DeleteObjects was cut off")
         return ()
 
     def _is_there(self, key: str, parts: Sequence[str], crc32c: int) -> bool:
@@ -182,7 +185,7 @@ class S3Bucket(ObjectStore):
             for page in pages:
                 yield from (part["LastModified"] for part in page.get("Parts", ()))
         except ClientError as error:
-            if _code(error) != "NoSuchUpload":  # the upload was completed or aborted in the meantime
+            if _code(error) != "NoSuchUpload":  # the upload has been completed or aborted
                 raise
 
 
@@ -214,5 +217,5 @@ def _whole(answer: dict[str, Any], field: str) -> dict[str, Any]:
         Transient: the field is missing.
     """
     if field not in answer:
-        raise Transient(f"an answer without {field}: it was cut off")
+        raise Transient(f"the response was cut off: {field} is missing")
     return answer

@@ -21,7 +21,7 @@ from det_storage_s3._config import S3Config
 from det_storage_s3._object_client import ObjectClient
 
 _CONNECT: Final = 10.0
-"""Time limit of the first connection to an endpoint, in seconds."""
+"""Time limit for the first connection to an endpoint, in seconds."""
 
 
 def connect(config: S3Config, connections: int) -> Any:
@@ -32,11 +32,11 @@ def connect(config: S3Config, connections: int) -> Any:
         connections: maximum number of connections that are kept open.
 
     Raises:
-        OSError: there is no answer from the endpoint.
+        OSError: the endpoint does not accept connections.
     """
     checksums = config.request_checksum_calculation
     options = Config(
-        # urllib3 applies the limit of connecting to the sending of a whole part, too. `_knock` therefore has its own.
+        # urllib3 also applies the connect timeout to sending a whole part. `_knock` has a shorter one.
         connect_timeout=config.timeout,
         read_timeout=config.timeout,
         max_pool_connections=connections,

@@ -18,10 +18,10 @@ class S3Config(BaseModel):
     prefix: str = ""
     """Key prefix of all objects. Checkpoints have keys under ``prefix/uuid/``. Surrounding slashes are stripped."""
     access_key: SecretStr | None = None
-    """Access key, together with secret_key. If both are unset, boto3 finds credentials in the environment, in profiles
-    or in the host's role."""
+    """Access key. It requires secret_key. If both are unset, boto3 finds credentials in the environment, in profiles or
+    in the host's role."""
     secret_key: SecretStr | None = None
-    """Secret key, together with access_key."""
+    """Secret key. It requires access_key."""
     endpoint_url: str | None = None
     """URL of a store other than AWS, such as ``http://ceph.example:8080``."""
     region: str | None = None
@@ -37,7 +37,7 @@ class S3Config(BaseModel):
     def _prefix_stays_inside(cls, prefix: str) -> str:
         prefix = prefix.strip("/")
         if ".." in prefix.split("/"):
-            raise ValueError(f"prefix {prefix!r} has a part '..', which means nothing in a bucket; remove it")
+            raise ValueError(f"prefix {prefix!r} contains '..', which has no meaning in a bucket; remove it")
         return prefix
 
     @field_validator("endpoint_url")
@@ -53,5 +53,5 @@ class S3Config(BaseModel):
     @model_validator(mode="after")
     def _keys_come_together(self) -> S3Config:
         if (self.access_key is None) != (self.secret_key is None):
-            raise ValueError("access_key and secret_key belong together; give both, or neither")
+            raise ValueError("access_key and secret_key belong together; set both or neither")
         return self

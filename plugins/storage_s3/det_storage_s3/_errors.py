@@ -41,30 +41,31 @@ _MISSING: Final = frozenset(["404", "NoSuchKey"])
 _TOLD: Final = {
     code: text
     for codes, text in {
-        "NoSuchBucket": "bucket {bucket} does not exist at {endpoint}; create it (aws s3 mb s3://{bucket}) or mend "
+        "NoSuchBucket": "bucket {bucket} does not exist at {endpoint}; create it (aws s3 mb s3://{bucket}) or correct "
         "checkpoint_storage.bucket",
-        "InvalidBucketName": "{bucket!r} is no valid name of a bucket; mend checkpoint_storage.bucket",
-        "404 405": "{endpoint} does not speak S3: it answers {code} to {operation}; mend "
+        "InvalidBucketName": "{bucket!r} is not a valid bucket name; correct checkpoint_storage.bucket",
+        "404 405": "{endpoint} does not speak S3: it answered {code} to {operation}; correct "
         "checkpoint_storage.endpoint_url",
-        "InvalidAccessKeyId": "{endpoint} does not know the access key; mend checkpoint_storage.access_key, or the "
-        "credentials of boto3 (type: aws sts get-caller-identity)",
-        "SignatureDoesNotMatch": "the secret key is not the one of the access key, says {endpoint}; mend "
+        "InvalidAccessKeyId": "{endpoint} does not know the access key; correct checkpoint_storage.access_key, or "
+        "the credentials of boto3 (type: aws sts get-caller-identity)",
+        "SignatureDoesNotMatch": "{endpoint} says that the secret key does not match the access key; correct "
         "checkpoint_storage.secret_key, or the credentials of boto3 (AWS_SECRET_ACCESS_KEY, ~/.aws/credentials)",
         "AccessDenied AllAccessDisabled 403": "permission denied by bucket {bucket} at {endpoint}: the user needs "
         "{permission}; change the policy of the user or of the bucket",
-        "AccountProblem InvalidPayer NotSignedUp": "{endpoint} refuses the account ({code}); ask who pays for it",
+        "AccountProblem InvalidPayer NotSignedUp": "{endpoint} refuses the account ({code}); ask its owner to check "
+        "the sign-up and the billing",
         "ExpiredToken ExpiredTokenException InvalidToken TokenRefreshRequired": "the session token has expired; get "
         "a new one (type: aws sso login, or set AWS_SESSION_TOKEN again)",
         "PermanentRedirect AuthorizationHeaderMalformed IllegalLocationConstraintException TemporaryRedirect 301 307": (
             "bucket {bucket} is in another region{region}; set checkpoint_storage.region"
         ),
-        "NoSuchUpload": "an upload to bucket {bucket} was removed while it was going on: by "
-        "det checkpoint gc --orphans, or by a rule of the bucket, which should spare uploads younger than a day",
+        "NoSuchUpload": "an upload to bucket {bucket} was removed while it was in progress, either by det "
+        "checkpoint gc --orphans or by a lifecycle rule of the bucket, which should spare uploads younger than a day",
         "RequestTimeTooSkewed": "the clock of this host differs from that of {endpoint} by more than 15 minutes; "
         "set it (type: timedatectl)",
-        "KeyTooLongError InvalidObjectName": "the name of a file is too long for {endpoint} (1024 bytes with prefix "
-        "and checkpoint id); shorten it, or checkpoint_storage.prefix",
-        "EntityTooLarge QuotaExceeded": "bucket {bucket} takes no more ({code}); delete checkpoints (type: "
+        "KeyTooLongError InvalidObjectName": "the name of a file is too long for {endpoint} (at most 1024 bytes, "
+        "including prefix and checkpoint id); shorten it, or checkpoint_storage.prefix",
+        "EntityTooLarge QuotaExceeded": "bucket {bucket} accepts no more data ({code}); delete checkpoints (type: "
         "det checkpoint gc) or raise its quota",
         "InvalidArgument InvalidRequest MalformedXML MissingContentMD5 NotImplemented XNotImplemented": (
             "{endpoint} does not understand {operation} ({code}: {message}); try "
@@ -101,23 +102,23 @@ _BROKEN: Final = (
     urllib3.exceptions.HTTPError,
     OSError,
 )
-"""Errors that prevented the transmission of a request or its response. A repetition may succeed."""
+"""Errors that prevented the transmission of a request or its response. A retry may succeed."""
 
 _BEFORE: Final[dict[type[Exception] | tuple[type[Exception], ...], str]] = {
     (boto.NoCredentialsError, boto.PartialCredentialsError): "no credentials for {endpoint}; set "
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or type: aws configure, or give access_key and "
     "secret_key in checkpoint_storage",
-    boto.ProfileNotFound: "{error}; mend AWS_PROFILE, or type: aws configure list-profiles",
+    boto.ProfileNotFound: "{error}; correct AWS_PROFILE, or type: aws configure list-profiles",
     (boto.SSOError, boto.TokenRetrievalError, boto.NoAuthTokenError): "the login has expired; type: aws sso login",
-    boto.InvalidRegionError: "{error}; mend checkpoint_storage.region or AWS_REGION",
-    boto.ParamValidationError: "{bucket!r} is no valid name of a bucket; mend checkpoint_storage.bucket",
-    boto.BotoCoreError: "botocore cannot ask {endpoint}: {error}",
+    boto.InvalidRegionError: "{error}; correct checkpoint_storage.region or AWS_REGION",
+    boto.ParamValidationError: "{bucket!r} is not a valid bucket name; correct checkpoint_storage.bucket",
+    boto.BotoCoreError: "botocore cannot send a request to {endpoint}: {error}",
 }
 """Messages for errors that occur before a request is sent. The first matching class applies."""
 
 
 class Teller:
-    """Translator from the errors of requests to one bucket to those of `interfaces.objects`.
+    """Translator that turns botocore's errors of requests to one bucket into det's errors.
 
     Args:
         bucket: name of the bucket, for error messages.
@@ -129,7 +130,16 @@ class Teller:
 
     @contextmanager
     def __call__(self, key: str = "") -> Iterator[None]:
-        """Translate errors that requests for ``key`` raise in the block."""
+        """Translate errors that requests raise in the block.
+
+        Args:
+            key: key of the object that is requested, or empty if there is none.
+
+        Raises:
+            FileNotFoundError: the object does not exist.
+            Transient: the error may be temporary.
+            StorageError: any other error. The message says what to do.
+        """
         try:
             yield
         except boto.ClientError as error:
@@ -141,7 +151,7 @@ class Teller:
             raise StorageError(text.format(error=error, **self._place)) from error
 
     def _answer(self, error: boto.ClientError, key: str = "") -> Exception:
-        """Return the exception to raise for an error response."""
+        """Return the exception to raise for a response that reports an error."""
         response: dict[str, Any] = error.response
         about, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
         headers, code = meta.get("HTTPHeaders", {}), str(about.get("Code", "Unknown"))
@@ -149,7 +159,7 @@ class Teller:
         if error.operation_name == "GetObject" and code in _MISSING:
             return FileNotFoundError(key)
         if code in _PASSING or ((status == 429 or status >= 500) and code not in _TOLD):
-            return Transient(f"{self._place['endpoint']} answers {code} to {error.operation_name}", _after(headers))
+            return Transient(f"{self._place['endpoint']} answered {code} to {error.operation_name}", _after(headers))
         region = about.get("Region") or headers.get("x-amz-bucket-region")
         message = about.get("Message") or f"status {status}"
         text = _TOLD.get(code, "{endpoint} refuses {operation} on bucket {bucket}: {code}: {message}")

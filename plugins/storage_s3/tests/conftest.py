@@ -1,4 +1,4 @@
-"""One Ceph for all tests of this distribution, and buckets in it."""
+"""Fixtures that start one Ceph server for all tests of this distribution, and create buckets in it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ceph() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def _no_other_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of this machine's."""
+    """Hide the credentials and settings of this machine."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -39,7 +39,7 @@ def _no_other_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def make_config(ceph: Server) -> Callable[..., S3Config]:
-    """Config of an empty bucket of its own, with other values for the given keys."""
+    """Create an empty bucket, and return a function that makes a config for it from the given keys and defaults."""
     name = f"det-{uuid.uuid4().hex}"
     ceph.client().create_bucket(Bucket=name)
 

@@ -1,4 +1,4 @@
-"""An HTTP server that records requests and answers as it is told."""
+"""HTTP server that records requests and sends prescribed responses."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ class Request:
 
 @dataclass
 class Answer:
-    """``length`` is what the header says, if not the truth."""
+    """Prescribed response."""
 
     body: bytes = b""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     length: int | None = None
+    """Value of the header Content-Length, or None for the length of the body."""
     after: float = 0
+    """Delay of the response in seconds."""
 
 
 Answers = Callable[[Request], Answer]
 
 
 class Server(ThreadingHTTPServer):
-    """Records requests, and answers as `answers` says."""
+    """Server that records requests and sends the responses that `answers` returns."""
 
     daemon_threads = True
     answers: Answers = staticmethod(lambda request: Answer())
@@ -45,7 +47,7 @@ class Server(ThreadingHTTPServer):
         self.requests: list[Request] = []
 
     def handle_error(self, *args: Any) -> None:
-        """Clients give up, which is the point."""
+        """Ignore errors of connections that clients close, which tests provoke."""
 
     @property
     def endpoint(self) -> str:
@@ -77,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer
 
     def log_message(self, *args: Any) -> None:
-        """Nothing."""
+        """Write no log."""
 
 
 @contextmanager

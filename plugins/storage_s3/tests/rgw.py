@@ -1,4 +1,4 @@
-"""A real S3 server for tests and benchmarks: Ceph's RADOS gateway on loopback, in memory or in a file, gone at the end.
+"""Temporary S3 server for tests and benchmarks, which is Ceph's RADOS gateway on loopback.
 
 with rgw() as server:
     server.client().create_bucket(Bucket="b")
@@ -72,7 +72,7 @@ rgw thread pool size = 64
 
 @dataclass(frozen=True)
 class Server:
-    """A running server and its first user."""
+    """Running server and the keys of its first user."""
 
     endpoint: str
     access_key: str
@@ -80,7 +80,7 @@ class Server:
     directory: Path
 
     def client(self, **options: Any) -> Any:
-        """A plain boto3 client of the first user, or with other ``options``."""
+        """Return a plain boto3 client with the keys of the first user, unless ``options`` contain others."""
         import boto3
 
         keys = {"aws_access_key_id": self.access_key, "aws_secret_access_key": self.secret_key}
@@ -88,25 +88,25 @@ class Server:
         return boto3.session.Session().client("s3", **{**keys, **where, **options})
 
     def add_user(self, name: str, access_key: str, secret_key: str) -> None:
-        """Make a user, who may do nothing with the buckets of others."""
+        """Create a user without access to the buckets of others."""
         keys = [f"--access-key={access_key}", f"--secret-key={secret_key}"]
         _run(self.directory, "radosgw-admin", "-n", "client.rgw.a", "user", "create", f"--uid={name}",
              f"--display-name={name}", *keys)  # fmt: skip
 
 
 def missing() -> str:
-    """Why no server can be started here; empty if one can."""
+    """Return why no server can be started here, or an empty string if one can."""
     absent = [program for program in _PROGRAMS if not shutil.which(program)]
     return f"no {', '.join(absent)}; type: apt-get install --no-install-recommends {PACKAGES}" if absent else ""
 
 
 @contextlib.contextmanager
 def rgw(objectstore: str = "memstore", size: int = 4 << 30) -> Iterator[Server]:
-    """Start a server of its own (about 15 s, 700 MB of memory) and stop it at the end.
+    """Start a new server (about 15 s, 700 MB of memory), stop it at the end and delete its data.
 
     Args:
         objectstore: ``memstore``, or ``bluestore`` on a sparse file under the temporary directory.
-        size: of the store, in bytes.
+        size: size of the store in bytes.
     """
     directory = Path(tempfile.mkdtemp(prefix="det-rgw-"))
     port, daemons = _free_port(), contextlib.ExitStack()
@@ -123,7 +123,7 @@ def rgw(objectstore: str = "memstore", size: int = 4 << 30) -> Iterator[Server]:
 
 
 def _cluster(directory: Path, daemons: contextlib.ExitStack, **settings: Any) -> None:
-    """One monitor, one manager, one disk."""
+    """Start a cluster of one monitor, one manager and one disk."""
     for name in ("mon", "mgr", "osd", "run", "log", "rgw"):
         (directory / name).mkdir()
     fsid, mon_port = str(uuid.uuid4()), _free_port()
@@ -158,7 +158,7 @@ def _run(directory: Path, program: str, *arguments: object) -> str:
 
 
 def _daemon(directory: Path, daemons: contextlib.ExitStack, *command: str) -> None:
-    """Start a child in the foreground, which the stack stops."""
+    """Start a daemon as a child process, which ``daemons`` kills at the end."""
     output = (directory / "log" / f"{command[0]}.out").open("wb")
     process = subprocess.Popen(
         [*command, "-f", "-c", str(directory / "ceph.conf")],
@@ -166,7 +166,7 @@ def _daemon(directory: Path, daemons: contextlib.ExitStack, *command: str) -> No
     )  # fmt: skip
     output.close()
     daemons.callback(process.wait, 30)
-    daemons.callback(process.kill)  # their data goes too
+    daemons.callback(process.kill)  # a clean shutdown is not needed, as the data is deleted
 
 
 def _wait(what: str, condition: Callable[[], Any], seconds: float = 60) -> None:

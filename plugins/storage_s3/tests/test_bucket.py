@@ -1,4 +1,4 @@
-"""Every method of the bucket, on Ceph."""
+"""Each method of the bucket, tested with Ceph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from det_core.interfaces.objects import Transient
 pytestmark = pytest.mark.integration
 MAKE = Callable[..., S3Config]
 FIVE = 5 << 20
-"""Bytes that every part but the last must have."""
+"""Minimum size in bytes of every part but the last."""
 NAMES = [
     "a b", "a+b", "a%20b", "100%", "\u00e9", "e\u0301", "?x=1&y#z", "'\"`", "new\nline", "cr\rx", "tab\tx", "bell\x07",
     "<&>", "\u4e2d\u6587", "\U0001f600", ".", "..", "...", "a//b", "~", "back\\slash", "*", " ", "n" * 900, "dir/",
@@ -50,14 +50,14 @@ def test_put_replaces_and_get_reads_ranges(bucket: S3Bucket) -> None:
     assert [bucket.get("k", 10, 5), bucket.get("k", 99, 5)] == [b"", b""]
 
 
-def test_what_is_not_there(bucket: S3Bucket) -> None:
+def test_a_missing_object_is_an_error_for_get_only(bucket: S3Bucket) -> None:
     with pytest.raises(FileNotFoundError, match="a/b"):
         bucket.get("a/b", 0, 1)
     bucket.delete(["a/b"])
     assert list(bucket.list("")) == []
 
 
-def test_odd_names_come_back_and_go_away(bucket: S3Bucket) -> None:
+def test_objects_with_odd_names_can_be_read_and_deleted(bucket: S3Bucket) -> None:
     keys = [f"p/{name}" for name in NAMES]
     put(bucket, *keys)
     assert {entry.key: entry.size for entry in bucket.list("p/")} == {key: len(key.encode()) for key in keys}
@@ -66,20 +66,20 @@ def test_odd_names_come_back_and_go_away(bucket: S3Bucket) -> None:
     assert list(bucket.list("")) == []
 
 
-def test_empty_directories(bucket: S3Bucket) -> None:
+def test_an_empty_directory_is_an_empty_object(bucket: S3Bucket) -> None:
     bucket.put("p/empty/", b"", 0)
     put(bucket, "p/x")
     assert [(entry.key, entry.size) for entry in bucket.list("p/")] == [("p/empty/", 0), ("p/x", 3)]
     assert bucket.get("p/empty/", 0, 10) == b""
 
 
-def test_times_are_aware(bucket: S3Bucket) -> None:
+def test_times_have_a_time_zone(bucket: S3Bucket) -> None:
     put(bucket, "k")
     [entry] = bucket.list("")
     assert abs(entry.time - datetime.now(timezone.utc)) < timedelta(seconds=10)
 
 
-def test_a_part_for_a_part(bucket: S3Bucket) -> None:
+def test_a_part_can_be_replaced_before_the_upload_is_complete(bucket: S3Bucket) -> None:
     parts = [b"a" * FIVE, b"b" * FIVE, b"end"]
     name, tags = upload(bucket, "large + 1", parts)
     tags[1] = bucket.put_part("large + 1", name, 1, b"c" * FIVE, crc(b"c" * FIVE))
@@ -92,7 +92,7 @@ def test_a_part_for_a_part(bucket: S3Bucket) -> None:
     assert list(bucket.unfinished("")) == []
 
 
-def test_complete_again(bucket: S3Bucket) -> None:
+def test_complete_can_be_repeated(bucket: S3Bucket) -> None:
     parts = [b"a" * FIVE, b"end"]
     name, tags = upload(bucket, "k", parts)
     for _ in range(2):
@@ -104,11 +104,11 @@ def test_abort_leaves_nothing(bucket: S3Bucket) -> None:
     for _ in range(2):
         bucket.abort("k", name)
     assert [*bucket.list(""), *bucket.unfinished("")] == []
-    with pytest.raises((StorageError, Transient)):  # the latter, for Ceph 16 answers InternalError
+    with pytest.raises((StorageError, Transient)):  # the latter because Ceph 16 answers InternalError
         bucket.complete("k", name, tags, crc(b"x"))
 
 
-def test_unfinished_uploads_of_anybody(bucket: S3Bucket) -> None:
+def test_unfinished_uploads_are_listed_and_can_be_aborted(bucket: S3Bucket) -> None:
     keys = ["p/a b", "p/100%+", "p/new\nline", "p/\u00e9", "other"]
     began = {bucket.begin(key): key for key in keys}
     found = list(bucket.unfinished("p/"))

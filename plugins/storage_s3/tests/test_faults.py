@@ -1,4 +1,4 @@
-"""Bad networks, bad servers, and SIGKILL at every request: what is visible is whole, what was saved stays."""
+"""Checkpoints survive network faults, server faults and SIGKILL at any request, and visible ones are complete."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from det_core.tracking import open_store
 pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 SEEDS = campaign_seeds(few=15, many=300)
 TIMEOUT = 2
-"""Seconds for which the client waits for an answer."""
+"""Time in seconds for which the client waits for a response."""
 LIMIT = 150
-"""Seconds within which every operation ends, one way or the other."""
+"""Time limit of each operation in seconds, whether it succeeds or fails."""
 LARGE = (16 << 20) + 1
-"""Bytes that go up and down in three parts."""
+"""Size in bytes of a file that is transferred in three parts."""
 BUCKET = "faults"
 
 
 class Mischief:
-    """A plan with a will of its own, the same for the same seed and order of requests."""
+    """Plan of random faults, which depend only on the seed and the order of requests."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance, self._lock = chance, threading.Lock()
@@ -103,7 +103,7 @@ def within(seconds: float, what: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_faults(
+def test_checkpoints_survive_random_faults(
     server: Server,
     proxy: FaultyProxy,
     sources: list[Path],
@@ -151,7 +151,7 @@ def test_faults(
     assert saved.keys() <= visible <= saved.keys() | doubtful, seen
     for storage_id, files in expected.items():
         assert contents(tmp_path / "after" / storage_id) == files, seen
-    for storage_id in visible:  # so that any number of seeds fits into the server's memory, and on the disk
+    for storage_id in visible:  # so that any number of seeds fits into the server's memory and on the disk
         storage.delete(plain, storage_id)
     shutil.rmtree(tmp_path)
 
@@ -187,7 +187,7 @@ with core.init(checkpoint_storage=block) as context:
 
 
 class Executioner:
-    """Kills a process at its n-th request: before the server sees it, or when its answer is on its way."""
+    """Plan that kills a process at its n-th request, before the server sees it or when its response is on the way."""
 
     def __init__(self, at: int, moment: Fault) -> None:
         self._at, self._moment, self._lock = at, moment, threading.Lock()
@@ -224,7 +224,7 @@ def saving(proxy: FaultyProxy, source: Path, prefix: str, plan: Executioner) -> 
 
 
 @pytest.mark.parametrize("moment", [Fault.RESET, Fault.LOSE])
-def test_sigkill_at_every_request_of_a_save(
+def test_sigkill_at_any_request_of_a_save_leaves_no_partial_checkpoint(
     server: Server,
     proxy: FaultyProxy,
     sources: list[Path],
@@ -232,7 +232,7 @@ def test_sigkill_at_every_request_of_a_save(
     moment: Fault,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    source = sources[1]  # in parts, and a small one
+    source = sources[1]  # one file that is uploaded in parts, and a small one
     calm = Executioner(0, moment)
     assert saving(proxy, source, f"calm {moment.name}", calm)[0] == 0
     count = len(calm.requests)

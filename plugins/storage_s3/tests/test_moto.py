@@ -1,4 +1,4 @@
-"""Pages of another server."""
+"""Listings of several pages, tested with moto."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bucket() -> Iterator[S3Bucket]:
         server.stop()
 
 
-def test_pages(bucket: S3Bucket) -> None:
+def test_a_listing_contains_all_pages(bucket: S3Bucket) -> None:
     keys = [f"p/{number} +%\u00e9" for number in range(1100)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda key: bucket.put(key, b"x", int(google_crc32c.value(b"x"))), keys))

@@ -1,4 +1,4 @@
-"""What `ObjectClient` sends in botocore's place: the same requests, at a fraction of the work."""
+"""Requests that `ObjectClient` sends itself, compared with botocore's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CALLS = {
 }
 KEYS = ["plain/file.pt", "a b+c%20~", "\u00e9\u4e2d\U0001f600", "?x=1&y#z", "a//b", "./..", "tab\tnew\nline", "dir/"]
 LEFT_OUT = {"amz-sdk-invocation-id", "amz-sdk-request", "x-amz-checksum-mode"}
-"""About retries, which det does itself, and about checksums of a kind that det does not store."""
+"""Headers that only botocore sends. They concern its retries and kinds of checksums that det does not store."""
 OF_THE_MOMENT = {"authorization", "user-agent", "x-amz-date"}
 
 
@@ -55,7 +55,7 @@ def config(server: Server, **keys: Any) -> S3Config:
 
 
 def signature(endpoint: str, request: Request) -> str:
-    """Return what botocore's signer makes of the signed headers that arrived."""
+    """Return the signature that botocore computes from the signed headers of a request."""
     signed = request.headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
     headers = {name: request.headers[name] for name in signed}
     arrived = AWSRequest(request.method, endpoint + request.url, headers, request.body)
@@ -95,7 +95,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("method", ["put", "get"])
-def test_a_small_object_is_little_work(server: Server, method: str) -> None:
+def test_a_small_object_takes_little_work(server: Server, method: str) -> None:
     """botocore alone takes more than 8,000 events of Python's profiler for one request."""
     found = Answer(b"x", 206, {"Content-Range": "bytes 0-0/1"})
     server.answers = lambda request: found if request.method == "GET" else Answer(headers={"ETag": '"t"'})
@@ -105,7 +105,7 @@ def test_a_small_object_is_little_work(server: Server, method: str) -> None:
     assert calls_of(work) < 3500
 
 
-def test_a_long_listing_is_little_work(server: Server) -> None:
+def test_a_long_listing_takes_little_work(server: Server) -> None:
     """botocore's parser of times alone takes 600 events of Python's profiler for each object."""
     entry = "<Contents><Key>k{}</Key><LastModified>2026-10-21T07:28:00.123Z</LastModified><Size>1</Size></Contents>"
     entries = "".join(entry.format(number) for number in range(100))
@@ -118,8 +118,8 @@ def test_a_long_listing_is_little_work(server: Server) -> None:
     assert found[99] == Object("k99", 1, datetime(2026, 10, 21, 7, 28, 0, 123000, timezone.utc))
 
 
-def test_a_bucket_of_another_region(server: Server) -> None:
-    """botocore follows, and requests after that go to the region at once."""
+def test_requests_follow_a_bucket_to_another_region(server: Server) -> None:
+    """botocore follows the first redirection, and later requests go to the region directly."""
 
     def answers(request: Request) -> Answer:
         if "/r-2/" in request.headers["authorization"]:
@@ -135,7 +135,7 @@ def test_a_bucket_of_another_region(server: Server) -> None:
     assert len(server.requests) == before + 1
 
 
-def test_what_is_signed_in_another_way_is_left_to_botocore(server: Server) -> None:
+def test_requests_with_other_signatures_are_left_to_botocore(server: Server) -> None:
     express = connect(config(server, bucket="bkt--use1-az4--x-s3", endpoint_url=None, region="us-east-1"), 1)
     assert express._route is None
 
@@ -154,7 +154,7 @@ def test_connections_are_kept(server: Server) -> None:
     assert (pool.num_connections, pool.num_requests) == (1, 3)
 
 
-def test_only_a_trusted_server_is_talked_to(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_trusted_server_is_accepted(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate = certify(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
@@ -168,7 +168,7 @@ def test_only_a_trusted_server_is_talked_to(server: Server, tmp_path: Path, monk
 
 
 def certify(directory: Path) -> Path:
-    """Write a key and a certificate of 127.0.0.1, signed by itself."""
+    """Write a key and a self-signed certificate for 127.0.0.1."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     now = datetime.now(timezone.utc)
     address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])

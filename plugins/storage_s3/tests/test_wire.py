@@ -1,4 +1,4 @@
-"""What goes over the wire, and answers that no real server gives on demand."""
+"""Requests on the wire, and responses that no real server gives on demand."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def upload_in_parts(server: Server, **keys: Any) -> list[Request]:
     return server.requests
 
 
-def test_the_store_can_verify_what_arrives(server: Server) -> None:
+def test_requests_contain_checksums_that_the_store_can_verify(server: Server) -> None:
     begin, first, second, complete = upload_in_parts(server)
     assert begin.headers["x-amz-checksum-algorithm"] == "CRC32C"
     assert begin.headers["x-amz-checksum-type"] == complete.headers["x-amz-checksum-type"] == "FULL_OBJECT"
@@ -70,7 +70,7 @@ def test_the_store_can_verify_what_arrives(server: Server) -> None:
     assert [part.url for part in (first, second)] == [f"/bkt/k?uploadId=u&partNumber={number}" for number in (1, 2)]
 
 
-def test_no_checksum_is_sent_where_none_is_required(server: Server) -> None:
+def test_no_checksum_is_sent_if_none_is_required(server: Server) -> None:
     requests = upload_in_parts(server, request_checksum_calculation="when_required")
     bucket = connect(server, request_checksum_calculation="when_required")
     bucket.put("k", b"one", crc(b"one"))
@@ -107,7 +107,7 @@ OPERATIONS: dict[str, Callable[[S3Bucket], object]] = {
     ],
     ids=["empty", "cut off", "500", "502", "503", "429"],
 )
-def test_a_bad_answer_is_never_success(server: Server, operation: str, answer: Answer) -> None:
+def test_a_bad_response_is_never_a_success(server: Server, operation: str, answer: Answer) -> None:
     server.answers = lambda request: answer
     with pytest.raises(Transient) as caught:
         OPERATIONS[operation](connect(server))
@@ -115,7 +115,7 @@ def test_a_bad_answer_is_never_success(server: Server, operation: str, answer: A
     assert len(server.requests) == 1
 
 
-def test_an_error_within_a_success(server: Server) -> None:
+def test_an_error_in_a_response_of_status_200_is_transient(server: Server) -> None:
     server.answers = lambda request: Answer(b"<Error><Code>InternalError</Code></Error>")
     with pytest.raises(Transient, match="InternalError"):
         OPERATIONS["complete"](connect(server))
@@ -123,9 +123,9 @@ def test_an_error_within_a_success(server: Server) -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.integration
-def test_a_server_that_does_not_answer(server: Server, operation: str) -> None:
+def test_a_server_that_does_not_answer_is_a_transient_error(server: Server, operation: str) -> None:
     server.answers = lambda request: Answer(after=4)
-    bucket = connect(server, timeout=1)  # reads botocore's tables, which takes its time on a busy machine
+    bucket = connect(server, timeout=1)  # reads botocore's tables, which takes long on a busy machine
     began = time.monotonic()
     with pytest.raises(Transient, match="cannot reach http://127"):
         OPERATIONS[operation](bucket)
@@ -133,13 +133,13 @@ def test_a_server_that_does_not_answer(server: Server, operation: str) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"0123"])
-def test_a_body_that_is_cut_off(server: Server, sent: bytes) -> None:
+def test_a_body_that_is_cut_off_is_a_transient_error(server: Server, sent: bytes) -> None:
     server.answers = lambda request: Answer(sent, 206, {"Content-Range": "bytes 0-9/10"}, length=10)
     with pytest.raises(Transient):
         connect(server).get("k", 0, 10)
 
 
-def test_a_server_that_knows_no_ranges(server: Server) -> None:
+def test_a_server_that_ignores_ranges_is_a_transient_error(server: Server) -> None:
     server.answers = lambda request: Answer(b"0123456789")
     with pytest.raises(Transient, match="from 5 on, got everything"):
         connect(server).get("k", 5, 5)
@@ -147,7 +147,7 @@ def test_a_server_that_knows_no_ranges(server: Server) -> None:
 
 @pytest.mark.integration
 def test_sending_may_take_longer_than_connecting(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To urllib3 they are one."""
+    """urllib3 has only one timeout for both."""
     monkeypatch.setattr("det_storage_s3._client._CONNECT", 0.3)
     server.reads_slowly = True
     server.answers = lambda request: Answer(headers={"ETag": TAG})
@@ -155,7 +155,9 @@ def test_sending_may_take_longer_than_connecting(server: Server, monkeypatch: py
     connect(server, timeout=30).put("k", data, crc(data))
 
 
-def test_a_store_that_deletes_one_at_a_time(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_without_delete_objects_gets_one_request_per_object(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     sorry = Answer(b"<Error><Code>NotImplemented</Code></Error>", status=501)
     server.answers = lambda request: sorry if request.method == "POST" else Answer(status=204)
     bucket = connect(server)
@@ -169,7 +171,7 @@ def test_a_store_that_deletes_one_at_a_time(server: Server, caplog: pytest.LogCa
     assert len(caplog.records) == 1
 
 
-def test_one_object_that_could_not_be_deleted(server: Server) -> None:
+def test_one_object_that_could_not_be_deleted_is_an_error(server: Server) -> None:
     result = "<DeleteResult><Deleted><Key>a</Key></Deleted><Error><Key>b</Key><Code>{}</Code></Error></DeleteResult>"
     for code, error in [("AccessDenied", StorageError), ("InternalError", Transient)]:
         server.answers = lambda request, code=code: Answer(result.format(code).encode())
@@ -185,23 +187,25 @@ def test_one_object_that_could_not_be_deleted(server: Server) -> None:
         ({"ETag": '"of an older upload-1"', "x-amz-checksum-crc32c": text(b"y")}, False),
     ],
 )
-def test_complete_that_succeeded_the_first_time(server: Server, headers: dict[str, str], is_ours: bool) -> None:
+def test_a_repeated_complete_succeeds_only_if_the_object_is_that_of_the_upload(
+    server: Server, headers: dict[str, str], is_ours: bool
+) -> None:
     server.answers = lambda request: Answer(headers=headers) if request.method == "HEAD" else Answer(GONE, 404)
     if is_ours:
         OPERATIONS["complete"](connect(server))
     else:
-        with pytest.raises(StorageError, match="removed while it was going on"):
+        with pytest.raises(StorageError, match="removed while it was in progress"):
             OPERATIONS["complete"](connect(server))
 
 
-def test_tags_that_are_no_sums(server: Server) -> None:
+def test_a_repeated_complete_fails_if_the_etags_are_not_md5_sums(server: Server) -> None:
     server.answers = lambda request: Answer(headers={"ETag": "v1"}) if request.method == "HEAD" else Answer(GONE, 404)
-    with pytest.raises(StorageError, match="removed while it was going on"):
+    with pytest.raises(StorageError, match="removed while it was in progress"):
         connect(server).complete("k", "u", [f"v0 {text(b'x')}"], crc(b"x"))
 
 
-def test_complete_of_what_is_gone(server: Server) -> None:
+def test_complete_fails_and_abort_succeeds_if_the_upload_is_gone(server: Server) -> None:
     server.answers = lambda request: Answer(status=404) if request.method == "HEAD" else Answer(GONE, 404)
-    with pytest.raises(StorageError, match="removed while it was going on"):
+    with pytest.raises(StorageError, match="removed while it was in progress"):
         OPERATIONS["complete"](connect(server))
     connect(server).abort("k", "u")

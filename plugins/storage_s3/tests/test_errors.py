@@ -1,4 +1,4 @@
-"""What is wrong with a store is told in seconds, and says what to do. Against Ceph, where nothing else is said."""
+"""Errors of a store appear within seconds and say what to do. Integration tests use Ceph."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ SECRET = "very-secret-0123456789"
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"secret_key": SECRET}, "secret key is not the one.*mend checkpoint_storage.secret_key"),
-        ({"access_key": "AKIDUNKNOWN"}, "does not know the access key; mend checkpoint_storage.access_key"),
+        ({"secret_key": SECRET}, "secret key does not match.*correct checkpoint_storage.secret_key"),
+        ({"access_key": "AKIDUNKNOWN"}, "does not know the access key; correct checkpoint_storage.access_key"),
         ({"bucket": "no-such-bucket"}, "bucket no-such-bucket does not exist at http://127.*aws s3 mb"),
-        ({"bucket": "Not A Name"}, "'Not A Name' is no valid name of a bucket"),
+        ({"bucket": "Not A Name"}, "'Not A Name' is not a valid bucket name"),
         ({"endpoint_url": "http://127.0.0.1:1"}, "cannot reach http://127.0.0.1:1: ConnectionRefusedError"),
         ({"endpoint_url": "http://no-such-host.invalid"}, "cannot reach http://no-such-host.invalid: gaierror"),
         ({"access_key": None, "secret_key": None}, "no credentials.*AWS_PROFILE.*type: aws configure"),
-        ({"region": "not a region"}, "not a region.*mend checkpoint_storage.region"),
+        ({"region": "not a region"}, "not a region.*correct checkpoint_storage.region"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_wrong_store(make_config: Callable[..., S3Config], wrong: dict[str, Any], words: str) -> None:
+def test_an_error_of_the_config_is_found_within_seconds(
+    make_config: Callable[..., S3Config], wrong: dict[str, Any], words: str
+) -> None:
     config = make_config(**wrong)
     began = time.monotonic()
     with pytest.raises(StorageError, match=words) as caught:
@@ -51,7 +53,7 @@ def test_a_wrong_store(make_config: Callable[..., S3Config], wrong: dict[str, An
 
 
 @pytest.mark.integration
-def test_permission_denied(ceph: Server, make_config: Callable[..., S3Config]) -> None:
+def test_a_missing_permission_is_named(ceph: Server, make_config: Callable[..., S3Config]) -> None:
     name, secret = f"other{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
     ceph.add_user(name, name, secret)
     config = make_config(access_key=name, secret_key=secret)
@@ -60,14 +62,14 @@ def test_permission_denied(ceph: Server, make_config: Callable[..., S3Config]) -
 
 
 @pytest.mark.integration
-def test_a_profile_that_does_not_exist(make_config: Callable[..., S3Config], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_profile_is_named(make_config: Callable[..., S3Config], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
-    with pytest.raises(StorageError, match="nobody.*mend AWS_PROFILE"):
+    with pytest.raises(StorageError, match="nobody.*correct AWS_PROFILE"):
         storage.check(open_storage(make_config(access_key=None, secret_key=None)))
 
 
 @pytest.mark.integration
-def test_a_check_leaves_nothing(ceph: Server, make_config: Callable[..., S3Config]) -> None:
+def test_a_check_leaves_no_objects(ceph: Server, make_config: Callable[..., S3Config]) -> None:
     config = make_config()
     storage.check(open_storage(config))
     assert ceph.client().list_objects_v2(Bucket=config.bucket)["KeyCount"] == 0
@@ -108,13 +110,13 @@ def told(error: Exception) -> Exception:
     ],
     ids=lambda error: error.response["Error"]["Code"] if isinstance(error, boto.ClientError) else type(error).__name__,
 )
-def test_what_may_pass(error: Exception) -> None:
+def test_temporary_errors_are_transient(error: Exception) -> None:
     found = told(error)
     assert isinstance(found, Transient)
     assert ENDPOINT in str(found)
 
 
-def test_the_wait_that_the_server_asks_for() -> None:
+def test_a_transient_error_has_the_delay_that_the_server_asks_for() -> None:
     for header, after in [("7", 7.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("", None)]:
         found = told(answer("PutObject", "SlowDown", 503, **{"retry-after": header}))
         assert isinstance(found, Transient)
@@ -139,20 +141,20 @@ def test_the_wait_that_the_server_asks_for() -> None:
         (boto.NoCredentialsError(), "no credentials for http://store.example"),
         (boto.PartialCredentialsError(provider="env", cred_var="x"), "no credentials"),
         (boto.UnauthorizedSSOTokenError(), "aws sso login"),
-        (boto.InvalidRegionError(region_name="x y"), "mend checkpoint_storage.region"),
+        (boto.InvalidRegionError(region_name="x y"), "correct checkpoint_storage.region"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_a_user_can_mend(error: Exception, words: str) -> None:
+def test_an_error_says_what_the_user_can_do(error: Exception, words: str) -> None:
     with pytest.raises(StorageError, match=words):
         raise told(error)
 
 
-def test_what_is_not_there() -> None:
+def test_a_missing_object_is_a_file_not_found_error() -> None:
     assert isinstance(told(answer("GetObject", "NoSuchKey", 404)), FileNotFoundError)
 
 
-def test_other_errors_stay_what_they_are() -> None:
+def test_other_errors_are_not_translated() -> None:
     with pytest.raises(ZeroDivisionError), Teller("bkt", ENDPOINT)("k"):
         raise ZeroDivisionError
 
@@ -161,14 +163,14 @@ THROTTLED = [*ThrottledRetryableChecker._THROTTLED_ERROR_CODES, *TransientRetrya
 
 
 @pytest.mark.parametrize("code", THROTTLED)
-def test_what_botocore_takes_for_throttling_is_tried_again(code: str) -> None:
-    """S15: with the status 400 it was fatal."""
+def test_errors_that_botocore_treats_as_throttling_are_transient(code: str) -> None:
+    """S15: such errors were fatal if their status was 400."""
     assert isinstance(told(answer("PutObject", code)), Transient)
 
 
 @pytest.mark.parametrize("endpoint", [None, "http://store.example:9"])
-def test_only_an_endpoint_that_is_given_is_tried(monkeypatch: pytest.MonkeyPatch, endpoint: str | None) -> None:
-    """S14: the global endpoint of AWS cannot be reached where only S3's own gateway leads out of a subnet."""
+def test_only_a_configured_endpoint_is_probed(monkeypatch: pytest.MonkeyPatch, endpoint: str | None) -> None:
+    """S14: a subnet that reaches S3 only through a gateway endpoint cannot reach the global endpoint of AWS."""
     asked: list[str] = []
 
     def unreachable(address: tuple[str, int], seconds: float) -> None:
