@@ -158,7 +158,10 @@ class PyTorchTrial(Trial):
             batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
         if isinstance(batch, (torch.Tensor, np.ndarray)) and batch.ndim:
             return len(batch)
-        raise InvalidTrial(f"{batch!r} of a batch is no tensor or array with a length; override get_batch_length()")
+        raise InvalidTrial(
+            f"the length of a batch is unknown: {batch!r} is not a tensor or array with a length; "
+            "override get_batch_length()"
+        )
 
 
 def reset_parameters(model: torch.nn.Module) -> None:

@@ -342,13 +342,13 @@ class TestScalersOfTheTrial:
             make_context().wrap_scaler(3)
 
     def test_exclude_those_of_det(self, make_context: Any) -> None:
-        with pytest.raises(InvalidTrial, match="det drives mixed precision in this trial"):
+        with pytest.raises(InvalidTrial, match="det handles mixed precision in this trial"):
             Scales(make_context(optimizations=O1))
         with pytest.raises(InvalidTrial, match=r"the trial called wrap_scaler\(\); drop one"):
             Scales(make_context()).context.experimental.use_amp()
 
     def test_there_is_one(self, make_context: Any) -> None:
-        with pytest.raises(InvalidTrial, match="the trial wrapped one before"):
+        with pytest.raises(InvalidTrial, match="the trial already wrapped a scaler"):
             Scales(make_context()).context.wrap_scaler(torch.amp.GradScaler("cpu"))
 
     def test_must_be_passed(self, make_context: Any) -> None:

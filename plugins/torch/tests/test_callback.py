@@ -130,7 +130,7 @@ class TestSignatures:
             def on_validation_end(self, metrics: Any, model: Any) -> None:
                 pass
 
-        message = r"on_validation_end\(\) of the callback 'greedy' takes .*model.*, but it gets \(metrics\): missing"
+        message = r"on_validation_end\(\) of the callback 'greedy' takes .*model.*, but det passes \(metrics\): missing"
         with pytest.raises(InvalidTrial, match=message):
             Callbacks({"greedy": Greedy()})
 
@@ -154,7 +154,7 @@ class TestSignatures:
 
         Callbacks({"m": Misspelt()})
         assert caplog.messages == [
-            "on_train_epoch_end() of the callback 'm' is none of the hooks, so det never calls it; "
+            "on_train_epoch_end() of the callback 'm' is not a hook, so det never calls it; "
             "did you mean on_training_epoch_end()?"
         ]
 
@@ -221,12 +221,12 @@ class TestState:
         with caplog.at_level(logging.INFO):
             Callbacks({"new": new, "idle": PyTorchCallback()}).load_state_dict({})
         assert new.count == 0
-        assert caplog.messages == ["the checkpoint has no state of the callback 'new', which starts anew"]
+        assert caplog.messages == ["the checkpoint has no state of the callback 'new', which keeps its initial state"]
 
     @pytest.mark.parametrize(
         ("callbacks", "message"),
         [
-            ({}, r"state of the callback 'counts', but build_callbacks\(\) returned \[\]; return one of that name"),
+            ({}, r"state of the callback 'counts', but build_callbacks\(\) returned \[\]; return a callback with"),
             ({"counts": PyTorchCallback()}, r"'counts', which is a PyTorchCallback without load_state_dict\(\)"),
         ],
     )

@@ -181,7 +181,7 @@ class TestTensorboard:
 
     @pytest.mark.parametrize("method", ["get_tensorboard_path", "get_tensorboard_writer", "set_profiler"])
     def test_needs_a_run(self, method: str, make_context: Any) -> None:
-        with pytest.raises(InvalidTrial, match="keeps no TensorBoard files"):
+        with pytest.raises(InvalidTrial, match="stores no TensorBoard files"):
             getattr(make_context(), method)()
 
     def test_logging_is_a_switch(self, make_context: Any) -> None:

@@ -245,8 +245,8 @@ def test_the_data_of_one_epoch_are_read_again_and_no_more(caplog: pytest.LogCapt
     assert not caplog.messages
     assert len(read(data_of(DataLoader(Stream(), 1)), 1, 200)) == 1
     assert [message for message in caplog.messages if "again" in message] == [
-        "reading 200 batches again, which were trained before; "
-        "a dataset with state_dict() and load_state_dict() is spared that"
+        "reading 200 batches again that were trained before; "
+        "to avoid this, define state_dict() and load_state_dict() in the dataset"
     ]
 
 
@@ -289,9 +289,9 @@ class Nothing(Stream):
         (lambda: DataLoader(Lying(0), BATCH), "length 0: 0 records"),
         (
             lambda: Doubling(Numbers(), BATCH, num_workers=1, persistent_workers=True),
-            "Doubling iterates in its own way, with persistent_workers=True; .*give it persistent_workers=False",
+            "Doubling has its own __iter__ and persistent_workers=True, .*; set persistent_workers=False",
         ),
-        (lambda: Doubling(Numbers(), BATCH, num_workers=1, in_order=False), "give it in_order=True"),
+        (lambda: Doubling(Numbers(), BATCH, num_workers=1, in_order=False), "set in_order=True"),
     ],
 )
 def test_what_cannot_be_read_exactly_is_an_error(loader: Any, message: str) -> None:

@@ -222,9 +222,9 @@ def test_a_class_that_is_not_here(spec: str | None, expected: str) -> None:
 
 
 def test_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointNotFound, match="gone is no directory"):
+    with pytest.raises(CheckpointNotFound, match="gone is not a directory"):
         load(tmp_path / "gone")
-    with pytest.raises(CheckpointNotFound, match="is no checkpoint of a PyTorchTrial"):
+    with pytest.raises(CheckpointNotFound, match="is not a checkpoint of a PyTorchTrial"):
         load(tmp_path, PyTorchTrial)
 
 

@@ -125,7 +125,7 @@ class TestMisuse:
         scheduler = LRScheduler(wrapped, mode)
         sgd.step()
         stepped.step()
-        with pytest.raises(InvalidTrial, match="stepped by somebody else"):
+        with pytest.raises(InvalidTrial, match="stepped outside of det"):
             scheduler._after_update(EPOCH_LEN - 1, 1, EPOCH_LEN)
 
     def test_plateau(self, mode: LRScheduler.StepMode) -> None:

@@ -254,4 +254,4 @@ def test_without_page_locked_memory_buffers_are_of_any(caplog: pytest.LogCapture
     ]
     assert locked.bytes == HostMemory.BLOCK
     (said,) = caplog.messages
-    assert "page-locked host memory is refused: no more of it" in said
+    assert "the host refused page-locked memory: no more of it" in said

@@ -287,7 +287,9 @@ def test_what_is_left_out_is_as_the_config_says(store: TrackingStore) -> None:
 
 
 def test_max_length_is_needed_and_one_number(store: TrackingStore) -> None:
-    with pytest.raises(ValueError, match=r"a script by itself .*for example fit\(max_length=Epoch\(10\)\)"):
+    with pytest.raises(
+        ValueError, match=r"a script that runs by itself .*for example with fit\(max_length=Epoch\(10\)\)"
+    ):
         train()
     for wrong in (Batch([3, 5]), Batch(0)):
         with pytest.raises(ValueError, match="expected one number >= 1, such as Batch"):

@@ -180,7 +180,7 @@ class TestTraining:
         rows = [*adapter.train(2, never), *adapter.train(4, never), *adapter.train(1, never)]
         assert [np.isnan(row["loss"]) for row in rows] == [False] * 3 + [True] * 4
         assert [record.message for record in caplog.records if "NaN" in record.message] == [
-            "the loss of batch 3 is NaN; training goes on, and later ones are not announced"
+            "the loss of batch 3 is NaN; training continues, and later NaN losses are not logged"
         ]
 
     def test_an_exception_of_the_trial_goes_through(self, make_context: Any, caplog: pytest.LogCaptureFixture) -> None:

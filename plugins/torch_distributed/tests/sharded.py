@@ -181,9 +181,9 @@ def what_cannot_be_trained_is_refused() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     trainer = Trainer(model)
     trainer.context.wrap_optimizer(optimizer)
-    with pytest.raises(InvalidTrial, match=r"SGD trains parameters .* make the optimizer of the parameters of what"):
+    with pytest.raises(InvalidTrial, match=r"SGD trains parameters .* construct the optimizer from the parameters"):
         trainer.backend.ready()
-    with pytest.raises(InvalidTrial, match="distributed.units has Block, .* classes are Linear, Sequential, Tanh"):
+    with pytest.raises(InvalidTrial, match="distributed.units has Block, .* have the classes Linear, Sequential, Tanh"):
         Trainer(network(), units=["Block"])
 
 
