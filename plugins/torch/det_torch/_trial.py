@@ -108,7 +108,11 @@ class PyTorchTrial(Trial):
         raise NotImplementedError
 
     def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
-        """Return the schedule of the optimizer's learning rate, or None for a constant rate (first style only)."""
+        """Return the schedule of the optimizer's learning rate, or None for a constant rate (first style only).
+
+        Args:
+            optimizer: optimizer from `optimizer`, already wrapped.
+        """
         return None
 
     def evaluate_batch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -150,6 +154,9 @@ class PyTorchTrial(Trial):
 
     def get_batch_length(self, batch: Any) -> int:
         """Return the number of records in a batch, which is the length of the first tensor or array in it.
+
+        Args:
+            batch: batch of a data loader.
 
         Raises:
             InvalidTrial: the batch has no tensor or array. Override this method for batches of other types.
