@@ -56,4 +56,4 @@ _EXPORTS = {
 
 __all__ = ["__version__", *sorted(_EXPORTS)]
 
-__getattr__, __dir__ = exports(globals(), _EXPORTS, first="det_torch._mkl")  # before user code computes
+__getattr__, __dir__ = exports(globals(), _EXPORTS, first="det_torch._mkl")  # must run before user code computes

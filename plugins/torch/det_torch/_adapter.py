@@ -334,7 +334,9 @@ class PyTorchAdapter(TrialAdapter):
         for batch, row in enumerate(rows, first):
             if (loss := row.get("loss")) != loss:
                 self._loss_was_nan = True
-                _log.warning("the loss of batch %d is NaN; training goes on, and later ones are not announced", batch)
+                _log.warning(
+                    "the loss of batch %d is NaN; training continues, and later NaN losses are not logged", batch
+                )
                 return
 
 

@@ -55,8 +55,8 @@ def wrong_scaler(given: Any, wrapped: torch.amp.GradScaler | None) -> InvalidTri
     """
     if wrapped is None:
         return InvalidTrial(
-            f"step_optimizer() was given scaler={given!r}, which is not wrapped; call wrap_scaler first, or drop it if "
-            "mixed precision is set by the config or by experimental.use_amp()"
+            f"step_optimizer() was given scaler={given!r}, which is not wrapped; call wrap_scaler first, or remove "
+            "the argument if the config or experimental.use_amp() sets mixed precision"
         )
     return InvalidTrial(
         f"step_optimizer() was given scaler={given!r}, but the trial wrapped a scaler, so the gradients are scaled; "

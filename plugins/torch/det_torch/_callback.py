@@ -238,7 +238,7 @@ class Callbacks:
             if callback is None:
                 raise InvalidTrial(
                     f"the checkpoint has a state of the callback {name!r}, but build_callbacks() returned "
-                    f"{sorted(self._callbacks)}; return one of that name"
+                    f"{sorted(self._callbacks)}; return a callback with this name"
                 )
             if not _overrides(callback, "load_state_dict"):
                 raise InvalidTrial(
@@ -248,7 +248,7 @@ class Callbacks:
             callback.load_state_dict(state)
         for name, callback in self._callbacks.items():
             if name not in states and _overrides(callback, "load_state_dict"):
-                _log.info("the checkpoint has no state of the callback %r, which starts anew", name)
+                _log.info("the checkpoint has no state of the callback %r, which keeps its initial state", name)
 
 
 def _call(name: str, hook: str, run: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -282,7 +282,7 @@ def _warn_of_unknown_hooks(name: str, callback: PyTorchCallback) -> None:
         if method.startswith("on_") and method not in _HOOKS:
             known = get_close_matches(method, _HOOKS, n=1)
             meant = f"; did you mean {known[0]}()?" if known else ""
-            _log.warning("%s() of the callback %r is none of the hooks, so det never calls it%s", method, name, meant)
+            _log.warning("%s() of the callback %r is not a hook, so det never calls it%s", method, name, meant)
 
 
 def _overrides(callback: PyTorchCallback, method: str) -> bool:
@@ -312,5 +312,5 @@ def _fitted(function: Callable[..., Any], names: tuple[str, ...], what: str) -> 
     try:
         signature.bind(*names[: len(own)])
     except TypeError as error:
-        raise InvalidTrial(f"{what} takes {signature}, but it gets ({', '.join(names)}): {error}") from None
+        raise InvalidTrial(f"{what} takes {signature}, but det passes ({', '.join(names)}): {error}") from None
     return lambda *args: function(*args[: len(own)])

@@ -69,8 +69,8 @@ def write(state: dict[str, Any], path: Path, *, safetensors: bool = False) -> No
     contextvars.copy_context().run(_save, state, path / FILE)
     if refused := get_unsafe_globals_in_checkpoint(str(path / FILE)):
         raise InvalidTrial(
-            f"a state_dict() of the trial holds {', '.join(refused)}, which could not be loaded again safely; "
-            "keep to tensors, numbers, strings, lists and dicts"
+            f"a state_dict() of the trial holds {', '.join(refused)}, which cannot be loaded again safely; "
+            "return only tensors, numbers, strings, lists and dicts"
         )
 
 
@@ -178,8 +178,8 @@ def _load(optimizer: torch.optim.Optimizer, state: Any) -> None:
     if sizes[0] != sizes[1]:
         raise InvalidTrial(
             f"the checkpoint has groups of {sizes[0]} parameters for {type(optimizer).__name__}, but the trial has "
-            f"{sizes[1]}; add groups that were added during training again in a callback's "
-            "on_checkpoint_load_start(checkpoint), which finds them in checkpoint['optimizers_state_dict']"
+            f"{sizes[1]}; if groups were added during training, add them again in a callback's "
+            "on_checkpoint_load_start(checkpoint), where checkpoint['optimizers_state_dict'] describes them"
         )
     optimizer.load_state_dict(state)
     _undo_rounding(optimizer, state.get("state", {}))
@@ -229,11 +229,13 @@ def _write_safetensors(weights: Mapping[str, Any], file: Path) -> None:
     try:
         from safetensors.torch import save_file
     except ModuleNotFoundError as error:
-        raise InvalidTrial("`safetensors = True` needs another package; try: pip install safetensors") from error
+        raise InvalidTrial(
+            "`safetensors = True` needs a package that is not installed: pip install safetensors"
+        ) from error
     odd = [name for name, value in weights.items() if not isinstance(value, torch.Tensor)]
     if odd:
         raise InvalidTrial(
-            f"the model's state_dict() has {odd[0]!r}, which is no tensor; leave out `safetensors = True`"
+            f"the model's state_dict() has {odd[0]!r}, which is not a tensor; remove `safetensors = True`"
         )
     seen: set[int] = set()
     tensors = {}

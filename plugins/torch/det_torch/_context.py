@@ -146,7 +146,7 @@ class PyTorchTrialContext(TrialContext):
         if lr_scheduler.optimizer not in self._divisors:
             raise InvalidTrial(
                 f"wrap_lr_scheduler() was given a {type(lr_scheduler).__name__} of an optimizer that is not wrapped; "
-                "make it of what wrap_optimizer() returned"
+                "construct it with the optimizer that wrap_optimizer() returned"
             )
         self.lr_schedulers.append(wrapped)
         return lr_scheduler
@@ -168,7 +168,7 @@ class PyTorchTrialContext(TrialContext):
         """
         _check_type("wrap_scaler", scaler, torch.amp.GradScaler, "torch.amp.GradScaler")
         if self._amp or self._wrapped_scaler:
-            already = "det drives mixed precision in this trial" if self._amp else "the trial wrapped one before"
+            already = "det handles mixed precision in this trial" if self._amp else "the trial already wrapped a scaler"
             raise InvalidTrial(
                 f"wrap_scaler(): {already}; use one scaler, or none with optimizations.mixed_precision or "
                 "experimental.use_amp()"
@@ -279,8 +279,8 @@ class PyTorchTrialContext(TrialContext):
         if self._aggregation > 1:
             if not auto_zero_grads:
                 raise InvalidTrial(
-                    f"optimizations.aggregation_frequency is {self._aggregation}, which needs step_optimizer() to set "
-                    "the gradients to zero; drop auto_zero_grads=False, or aggregate by yourself"
+                    f"optimizations.aggregation_frequency is {self._aggregation}, which requires step_optimizer() to "
+                    "set the gradients to zero; remove auto_zero_grads=False, or aggregate gradients in the trial"
                 )
             if not self._updates():
                 return
@@ -380,7 +380,7 @@ class PyTorchTrialContext(TrialContext):
     def _board(self) -> Tensorboard:
         if self._tensorboard is None:
             raise InvalidTrial(
-                "a context made by from_config() keeps no TensorBoard files; write to a directory of your own"
+                "a context made by from_config() stores no TensorBoard files; write them to your own directory"
             )
         return self._tensorboard
 
@@ -421,8 +421,8 @@ def choose_gpu(local_rank: int, count: int) -> int:
         return 0
     if local_rank >= count:
         raise InvalidTrial(
-            f"the slot of local rank {local_rank} has no GPU: its process sees {count}; use at most {count} slots on "
-            "this machine, or show each process one GPU with CUDA_VISIBLE_DEVICES"
+            f"the slot with local rank {local_rank} has no GPU: its process sees {count}; use at most {count} slots on "
+            "this machine, or assign one GPU to each process with CUDA_VISIBLE_DEVICES"
         )
     return local_rank
 

@@ -229,8 +229,8 @@ class _PassStream:
         again = self._own[number] - self._place.first - self._place.done
         if again >= _LONG:
             _log.info(
-                "reading %d batches again, which were trained before; "
-                "a dataset with state_dict() and load_state_dict() is spared that",
+                "reading %d batches again that were trained before; "
+                "to avoid this, define state_dict() and load_state_dict() in the dataset",
                 again,
             )
         self._batches = _pass_by_pass(self._passes, self._place, self._own[number:], dataset)

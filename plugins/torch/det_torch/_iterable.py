@@ -50,8 +50,8 @@ class Passes:
         length: number of batches in a pass. None if the loader has no length.
 
     Raises:
-        InvalidTrial: the loader iterates in its own way with data workers that are persistent or yield batches out of
-            order.
+        InvalidTrial: the loader's class has its own ``__iter__``, and its data workers are persistent or yield batches
+            out of order.
     """
 
     def __init__(self, loader: DataLoader[Any], *, seed: int) -> None:
@@ -109,7 +109,7 @@ class Passes:
             if self._stateful is None:
                 raise InvalidTrial(
                     f"the checkpoint holds a state of the dataset, which {self._name} cannot load; "
-                    "it can only continue with the code, and the num_workers, that saved it"
+                    "it can only continue with the code and the num_workers that saved it"
                 )
             self._stateful.load_state_dict(state)
         return iter(loader) if loader.num_workers else _undisturbing(loader, seed, done)
@@ -232,8 +232,8 @@ def _check_workers(loader: DataLoader[Any]) -> None:
     for option, expected in {"persistent_workers": False, "in_order": True}.items():
         if getattr(loader, option) is not expected:
             raise InvalidTrial(
-                f"{type(loader).__name__} iterates in its own way, with {option}={not expected}; what its data workers "
-                f"draw then depends on more than the seed and the epoch, so give it {option}={expected}"
+                f"{type(loader).__name__} has its own __iter__ and {option}={not expected}, so the random numbers of "
+                f"its data workers depend on more than the seed and the epoch; set {option}={expected}"
             )
 
 

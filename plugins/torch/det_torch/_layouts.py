@@ -48,7 +48,7 @@ def to_ours(saved: Any) -> dict[str, Any]:
         if old in state:
             state[new] = [state.pop(old)]
     if state.pop(_APEX, None) is not None:
-        _log.warning("the checkpoint's state of apex (%s) is not used: det scales losses with torch.amp", _APEX)
+        _log.warning("the checkpoint's state of apex (%s) is ignored, because det scales losses with torch.amp", _APEX)
     # OneCycleLR used to save its annealing function. Today's releases do not need it, and det would refuse to save it.
     _drop((FunctionType, MethodType), state.get("lr_schedulers_state_dict"), "lr_schedulers_state_dict")
     rng = state.get("rng_state")
@@ -106,7 +106,7 @@ def _drop(kinds: tuple[type, ...], value: Any, place: str) -> None:
     """Delete items of the given types from all dicts in a value."""
     if isinstance(value, dict):
         for key in [key for key, item in value.items() if isinstance(item, kinds)]:
-            _log.warning("%s.%s of the checkpoint is left out: it is no value", place, key)
+            _log.warning("%s.%s of the checkpoint is ignored, because it is not plain data", place, key)
             del value[key]
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
     for key, item in items:

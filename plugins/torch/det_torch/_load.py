@@ -129,7 +129,9 @@ def _load(
     trust: bool,
 ) -> PyTorchTrial:
     if not path.is_dir():
-        raise CheckpointNotFound(f"{path} is no directory; expected that of a checkpoint: det checkpoint download UUID")
+        raise CheckpointNotFound(
+            f"{path} is not a directory; expected the directory of a checkpoint, as from: det checkpoint download UUID"
+        )
     description = origin.read(path) or _metadata(path)
     trial_class = trial_class or origin.find_class(
         path, description, PyTorchTrial, call="load(path, MyTrial)", shared={"det_torch", "torch"}, trust=trust

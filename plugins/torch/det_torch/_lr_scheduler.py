@@ -131,8 +131,8 @@ class LRScheduler:
     def _step(self, count: int) -> None:
         if self._seen() != self._last_seen:
             raise InvalidTrial(
-                f"the scheduler inside an LRScheduler with step_mode {self._mode.name} was stepped by somebody else; "
-                "remove that call of step(), or use MANUAL_STEP"
+                f"the scheduler inside an LRScheduler with step_mode {self._mode.name} was stepped outside of det; "
+                "remove the call of its step(), or use MANUAL_STEP"
             )
         for _ in range(count):
             self._scheduler.step()

@@ -26,8 +26,8 @@ _FACTORIES: dict[str, type] = {
 }
 _ACCEPTED = (
     "tensors, numbers, strings, bytes, None, numpy arrays and scalars of numbers, Paths, and lists, tuples, sets, "
-    "frozensets, deques, dicts, OrderedDicts, Counters and defaultdicts of them; return only such from state_dict(), "
-    "for example an Enum's .name"
+    "frozensets, deques, dicts, OrderedDicts, Counters and defaultdicts of them; return only these types from "
+    "state_dict(), for example an Enum's .name instead of the Enum"
 )
 
 

@@ -42,7 +42,7 @@ def read(path: Path, *, trust: bool = False, shards: bool = True) -> dict[str, A
     """
     places = [path / place for place in _PLACES if (path / place).is_file()]
     if not places:
-        raise CheckpointNotFound(f"{path} is no checkpoint of a PyTorchTrial: it has none of {', '.join(_PLACES)}")
+        raise CheckpointNotFound(f"{path} is not a checkpoint of a PyTorchTrial: it has none of {', '.join(_PLACES)}")
     state = to_ours(load_tensors(places[0], trust=trust))
     if (path / SHARDS).is_dir():
         if shards:
@@ -100,7 +100,7 @@ _WITNESSES: dict[str, Callable[[Path, bool], Any]] = {
 def _safetensors(path: Path) -> list[dict[str, Any]]:
     files = list(takewhile(Path.is_file, (path / f"model_{number}.safetensors" for number in count())))
     if not files:
-        raise CheckpointCorrupt(f"{path} holds no models: neither models_state_dict nor model_0.safetensors")
+        raise CheckpointCorrupt(f"{path} holds no models: it has neither models_state_dict nor model_0.safetensors")
     try:
         from safetensors import SafetensorError
         from safetensors.torch import load_file

@@ -123,7 +123,7 @@ def read(path: Path, *, trust: bool = False, empty: Empty = _empty) -> dict[str,
         _fill(tensors, listing, directory)
         return _assembled(tensors, values)
     except (*DAMAGE, AttributeError, FileNotFoundError) as error:
-        raise CheckpointCorrupt(f"{directory} is damaged, or lacks files of some slots: {error}") from error
+        raise CheckpointCorrupt(f"{directory} is damaged, or files of some slots are missing: {error}") from error
 
 
 def _without_tensors(
@@ -197,10 +197,10 @@ def _check(listing: Any) -> None:
         if not isinstance(entry, dcp.TensorStorageMetadata):
             raise ValueError(f"{key} is listed as a {type(entry).__name__}; expected tensors only")
         if sum(math.prod(chunk.sizes) for chunk in entry.chunks) != math.prod(entry.size):
-            raise ValueError(f"the parts of {key} are not those of a tensor of shape {tuple(entry.size)}")
+            raise ValueError(f"the parts of {key} do not add up to a tensor of shape {tuple(entry.size)}")
     for place in listing.storage_data.values():
         if Path(place.relative_path).name != place.relative_path:
-            raise ValueError(f"{place.relative_path!r} is no name of a file of the checkpoint")
+            raise ValueError(f"{place.relative_path!r} is not the name of a file in the checkpoint")
 
 
 def _fill(tensors: dict[str, torch.Tensor], listing: dcp.Metadata, directory: Path) -> None:

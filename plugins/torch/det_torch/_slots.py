@@ -112,7 +112,7 @@ def own_state(state: Mapping[str, Any], distributed: DistributedContext) -> Mapp
     if saved == distributed.size:
         return {**state, **others[rank - 1]} if rank else state
     if rank == 0:
-        _log.info("the checkpoint is of %d slots and continues on %d", saved, distributed.size)
+        _log.info("the checkpoint was saved on %d slots and continues on %d", saved, distributed.size)
     gradients = _means([part["gradients"] for part in (state, *others) if "gradients" in part])
     return {**state, "gradients": gradients, "data": None, "rng_state": None if rank else state.get("rng_state")}
 

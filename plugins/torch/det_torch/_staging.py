@@ -90,12 +90,14 @@ class HostMemory:
                 return self._locked_like(torch.empty_like(tensor, device="meta"))
             except (RuntimeError, OSError) as error:
                 self._locks = False
-                _log.warning("checkpoints are copied more slowly, since page-locked host memory is refused: %s", error)
+                _log.warning(
+                    "checkpoints are copied more slowly, because the host refused page-locked memory: %s", error
+                )
         return torch.empty_like(tensor, device="cpu")
 
     def _locked_like(self, layout: torch.Tensor) -> torch.Tensor:
         pages, offset = self._take(layout.nbytes)
-        # A storage of its own, since torch.save() writes whole storages.
+        # Each tensor gets its own storage, because torch.save() writes whole storages.
         flat = torch.frombuffer(pages, dtype=layout.dtype, count=layout.numel(), offset=offset)
         return flat.as_strided(layout.shape, layout.stride())
 

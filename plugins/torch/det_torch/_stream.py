@@ -157,7 +157,7 @@ def wrong_length(what: str, expected: int, found: int, epoch: int) -> InvalidTri
     yielded = found if found <= expected else "more"
     return InvalidTrial(
         f"the length of {what} is {expected}, but it yielded {yielded} in epoch {epoch}; "
-        "it must yield as many in every epoch as its length says"
+        "the number must be equal to the length in every epoch"
     )
 
 

@@ -76,7 +76,7 @@ class TorchWriter:
             InvalidTrial: there is no trial in this process, or TensorBoard is not installed.
         """
         if _of_this_process is None:
-            raise InvalidTrial("TorchWriter() works in a trial that det runs; elsewhere make a SummaryWriter yourself")
+            raise InvalidTrial("TorchWriter() works only in a trial that det runs; elsewhere, create a SummaryWriter")
         return _of_this_process.writer
 
 

@@ -26,6 +26,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from det_torch.torchrun import RENDEZVOUS
 
 _SECONDS_TO_COME = 600
+"""Seconds that all nodes have to join the rendezvous."""
 
 
 class OneAddressRendezvous(StaticTCPRendezvous):

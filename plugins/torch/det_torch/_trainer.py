@@ -226,7 +226,7 @@ class Trainer:
 
     def _run(self) -> core.Context:
         if self._context._core is None:
-            raise InvalidTrial("fit() was called after the block of init() ended; call it inside of the block")
+            raise InvalidTrial("fit() was called after the block of init() ended; call it inside the block")
         if self._context._was_fit:
             raise InvalidTrial(
                 "fit() was called twice in one block of init(); begin another block for another training"
@@ -239,7 +239,7 @@ class Trainer:
         policy = config.checkpoint_policy if policy == "best" else policy
         if policy == "best" and self._context._metric is None:
             _log.warning(
-                "checkpoint_policy 'best' needs a metric, so 'all' takes its place; name one with "
+                "checkpoint_policy 'best' needs a metric, so 'all' is used instead; name a metric with "
                 "init(exp_conf={'searcher': {'metric': 'validation_loss'}}), or pass checkpoint_policy='all'"
             )
             return "all"
@@ -281,8 +281,12 @@ def _length(max_length: TrainUnit | None, run: core.Context) -> Length:
     configured = run.config.searcher.max_length
     length = run.searcher.ordered() or given if run.info else given or configured
     if length is None:
-        where = "the config's searcher has no max_length" if run.info else "a script by itself has no searcher"
-        raise ValueError(f"fit() does not know how long to train: {where}; for example fit(max_length=Epoch(10))")
+        where = (
+            "the config's searcher has no max_length" if run.info else "a script that runs by itself has no searcher"
+        )
+        raise ValueError(
+            f"the length of training is unknown: {where}; set it, for example with fit(max_length=Epoch(10))"
+        )
     return length
 
 

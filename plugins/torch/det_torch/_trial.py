@@ -108,7 +108,11 @@ class PyTorchTrial(Trial):
         raise NotImplementedError
 
     def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
-        """Return the schedule of the optimizer's learning rate, or None for a constant rate (first style only)."""
+        """Return the schedule of the optimizer's learning rate, or None for a constant rate (first style only).
+
+        Args:
+            optimizer: optimizer from `optimizer`, already wrapped.
+        """
         return None
 
     def evaluate_batch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -151,6 +155,9 @@ class PyTorchTrial(Trial):
     def get_batch_length(self, batch: Any) -> int:
         """Return the number of records in a batch, which is the length of the first tensor or array in it.
 
+        Args:
+            batch: batch of a data loader.
+
         Raises:
             InvalidTrial: the batch has no tensor or array. Override this method for batches of other types.
         """
@@ -158,7 +165,10 @@ class PyTorchTrial(Trial):
             batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
         if isinstance(batch, (torch.Tensor, np.ndarray)) and batch.ndim:
             return len(batch)
-        raise InvalidTrial(f"{batch!r} of a batch is no tensor or array with a length; override get_batch_length()")
+        raise InvalidTrial(
+            f"the length of a batch is unknown: {batch!r} is not a tensor or array with a length; "
+            "override get_batch_length()"
+        )
 
 
 def reset_parameters(model: torch.nn.Module) -> None:

@@ -142,16 +142,16 @@ def _load_values(path: Path) -> Any:
 
 
 def _untrusted(path: Path, names: Collection[str]) -> UntrustedCheckpoint:
-    needs = f"calls {', '.join(sorted(names))}" if names else "takes instructions beyond those of torch.save"
+    needs = f"calls {', '.join(sorted(names))}" if names else "needs pickle instructions beyond those of torch.save"
     return UntrustedCheckpoint(
-        f"{path} may hold more than values: reading it {needs}, which could run any code; "
-        "if you trust whoever made it, pass trust=True"
+        f"{path} may hold more than values: reading it {needs}, which could run arbitrary code; "
+        "if you trust its source, pass trust=True"
     )
 
 
 def _needs_code(path: Path, error: Exception) -> StorageError:
     return StorageError(
-        f"{path} needs code that is not here: {error}; run where the code that saved it can be imported"
+        f"{path} needs code that cannot be found here: {error}; run where the code that saved it can be imported"
     )
 
 

@@ -154,13 +154,13 @@ def meet(distributed: DistributedContext | None) -> DistributedContext | None:
     """
     if distributed is None and backends.NAME in os.environ and backends.CHIEF in os.environ:
         return backends.meet()
-    installed = ", ".join(registry().names("backend")) or "none; for one: pip install det-torch-distributed"
+    installed = ", ".join(registry().names("backend")) or "none; to install one: pip install det-torch-distributed"
     remedy = f"start it with: python -m det_core.launch BACKEND --slots 2 -- train.py (installed backends: {installed})"
     if distributed is None and os.environ.get("WORLD_SIZE", "1") != "1":
         raise ValueError(
-            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, so this script has other workers, but init() got no "
-            "distributed=; pass core.DistributedContext.from_torch_distributed() and set DET_BACKEND to a backend's "
-            f"name, or {remedy}"
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, so this script has other workers, but init() was "
+            "called without distributed=; pass core.DistributedContext.from_torch_distributed() and set DET_BACKEND to "
+            f"a backend's name, or {remedy}"
         )
     if distributed is not None and distributed.size > 1 and backends.NAME not in os.environ:
         raise ValueError(

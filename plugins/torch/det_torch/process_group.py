@@ -19,6 +19,7 @@ from det_core.launch import backends
 
 _log = logging.getLogger("det.torch")
 _SECONDS_TO_CLOSE = 30
+"""Time limit of `ProcessGroup.close`."""
 _FOREVER = timedelta(days=365)
 _TRANSPORTS = {"cuda": "nccl"}
 """Mapping of device types to backends of torch.distributed. The default is gloo."""

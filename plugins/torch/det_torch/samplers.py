@@ -120,7 +120,7 @@ class SkipSampler(_Over):
 
     def __init__(self, sampler: _Finite, skip: int) -> None:
         if skip < 0:
-            raise ValueError(f"skip is {skip}; expected a number of items to leave out, 0 or more")
+            raise ValueError(f"skip is {skip}; expected a number of items to skip, 0 or more")
         super().__init__(sampler)
         self.skip = skip
 

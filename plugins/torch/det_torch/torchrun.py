@@ -65,6 +65,6 @@ class Torchrun(Backend):
             return Ranks(**{name: int(os.environ[variable]) for name, variable in _RANKS.items()})
         except (KeyError, ValueError) as error:
             raise LaunchError(
-                f"torchrun did not start this process: {error} of {', '.join(_RANKS.values())} is not set to a number; "
+                f"torchrun did not start this process: {', '.join(_RANKS.values())} must be numbers ({error!r}); "
                 "start it with: python -m det_core.launch BACKEND --slots 2 -- script.py"
             ) from error

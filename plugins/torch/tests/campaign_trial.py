@@ -1,6 +1,6 @@
-"""A trial with everything in it that a resume could get wrong; which of it, the config's ``data`` says.
+"""Trial with everything that a resume could get wrong, as chosen by ``data`` in the config.
 
-As a program it trains one run of it, and kills itself by SIGKILL after ``KILL_AFTER`` batches.
+As a program, it runs the trial once and kills itself by SIGKILL after ``KILL_AFTER`` batches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Stream(IterableDataset[Any]):
 
 
 class Last(MetricReducer):
-    """Remembers what a report amid a checkpoint would lose."""
+    """Reducer with values that a checkpoint between two reports must keep."""
 
     def reset(self) -> None:
         self.values: list[float] = []
@@ -63,7 +63,7 @@ class Last(MetricReducer):
 
 
 class Average(PyTorchCallback):
-    """Of the weights, moved at every epoch and report."""
+    """Callback with an average of the weights, updated at every report."""
 
     def __init__(self) -> None:
         self.model: nn.Module | None = None
@@ -176,7 +176,7 @@ class UserDrives(Campaign):
 
 
 if __name__ == "__main__":
-    faulthandler.register(signal.SIGUSR1)  # where does it hang? Its data workers inherit that.
+    faulthandler.register(signal.SIGUSR1)  # prints the stack of a process that hangs; data workers inherit this
     torch.set_num_threads(1)
     with det.core.init() as core:
         run_trial({"framework": FrameworkDrives, "user": UserDrives}[sys.argv[1]], core)

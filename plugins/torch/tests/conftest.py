@@ -1,4 +1,4 @@
-"""Contexts without a record, and fingerprints of state."""
+"""Contexts without a tracking store, and fingerprints of state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONFIG: dict[str, Any] = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Data workers are processes."""
+    """Mark tests with data workers as integration tests, because data workers are processes."""
     for item in items:
         if "workers" in item.name.partition("[")[2]:
             item.add_marker(pytest.mark.integration)
@@ -45,7 +45,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def make_context() -> Callable[..., PyTorchTrialContext]:
-    """Makes a context of a config that differs from a minimal one in the given keys."""
+    """Return a function that makes a context from a minimal config with the given keys changed."""
 
     def make(*, seed: int = 11, hparams: dict[str, Any] | None = None, **keys: Any) -> PyTorchTrialContext:
         return PyTorchTrialContext(
@@ -67,7 +67,7 @@ def example_config() -> dict[str, Any]:
 
 @pytest.fixture
 def fingerprint() -> Callable[[Any], Any]:
-    """Equal results = bitwise equal values."""
+    """Return a function whose results are equal exactly if the values are bitwise equal."""
     return _fingerprint
 
 

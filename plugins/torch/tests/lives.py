@@ -1,4 +1,4 @@
-"""Training in pieces, each by a process of its own as far as the trial can tell."""
+"""Training in pieces, as if each piece ran in a separate process."""
 
 from __future__ import annotations
 

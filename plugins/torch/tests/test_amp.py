@@ -1,4 +1,4 @@
-"""Mixed precision: what runs in which type, how losses are scaled, and who does it."""
+"""Data types and loss scaling in mixed precision, by det or by the trial itself."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from det_core.errors import InvalidTrial
 
 O1 = {"mixed_precision": "O1"}
 SCALE = 65536.0
-"""What torch's scalers begin with."""
+"""Initial scale of torch's scalers."""
 
 
 @pytest.fixture
 def _float16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU trains as CUDA does; it can, torch only finds it slow."""
+    """Train in float16 on the CPU as on CUDA. This is slow, but works."""
     monkeypatch.setitem(_amp._DTYPES, "cpu", torch.float16)
 
 
@@ -28,7 +28,7 @@ float16 = pytest.mark.usefixtures("_float16")
 
 
 class Trial(PyTorchTrial):
-    """Notes the type that its layers compute in."""
+    """Trial that records the data type in which its layers compute."""
 
     build_training_data_loader = build_validation_data_loader = lambda self: None
 
@@ -75,11 +75,11 @@ class UserDrives(Trial):
 
 
 BATCHES = [torch.arange(6.0).reshape(2, 3) / 32 + number / 16 for number in range(6)]
-"""Small, so that no gradient leaves the range of float16 when it is scaled."""
+"""Small inputs, so that no scaled gradient leaves the range of float16."""
 
 
 def train(trial: Trial, batches: list[torch.Tensor] = BATCHES) -> list[float]:
-    """As the adapter does."""
+    """Train like the adapter, and return the loss of each batch."""
     context = trial.context
     steps = steps_of(trial, context)
     losses = []
@@ -91,7 +91,7 @@ def train(trial: Trial, batches: list[torch.Tensor] = BATCHES) -> list[float]:
 
 
 def by_hand(batches: list[torch.Tensor], *, aggregation: int = 1, clip: float | None = None) -> nn.Module:
-    """What torch's documentation says to write for float16."""
+    """Train in float16 as torch's documentation recommends, and return the model."""
     torch.manual_seed(3)
     model = nn.Linear(3, 2)
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -121,7 +121,7 @@ class TestTypes:
     @pytest.mark.parametrize(
         ("level", "expected"), [("O0", torch.float32), *((level, torch.bfloat16) for level in ("O1", "O2", "O3"))]
     )
-    def test_layers_compute_in_them_and_weights_stay_as_they_are(
+    def test_layers_compute_in_the_type_of_the_level_and_weights_in_float32(
         self, trial_class: type[Trial], level: str, expected: torch.dtype, make_context: Any
     ) -> None:
         context = make_context(optimizations={"mixed_precision": level})
@@ -143,21 +143,21 @@ class TestTypes:
         assert same(*(context.models[0] for context in contexts))
         assert not same(contexts[0].models[0], by_hand(BATCHES))
 
-    def test_it_may_be_asked_for_twice(self, make_context: Any) -> None:
+    def test_mixed_precision_may_be_requested_twice(self, make_context: Any) -> None:
         context = make_context(optimizations=O1)
         amp = context._amp
         context.experimental.use_amp()
         assert context._amp is amp
 
     @pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
-    def test_evaluation(self, trial_class: type[Trial], make_context: Any) -> None:
+    def test_an_evaluation_uses_mixed_precision(self, trial_class: type[Trial], make_context: Any) -> None:
         context = make_context(optimizations=O1)
         trial = trial_class(context)
         with context._autocast(), torch.no_grad():
             steps_of(trial, context).evaluate(BATCHES[0], 0)
         assert trial.seen == [torch.bfloat16]
 
-    def test_without_it_nothing_is_entered(self, make_context: Any) -> None:
+    def test_autocast_is_off_by_default(self, make_context: Any) -> None:
         assert isinstance(make_context()._autocast(), nullcontext)
 
     def test_clipping_and_stepping_are_not_under_autocast(self, make_context: Any) -> None:
@@ -173,7 +173,7 @@ class TestTypes:
         assert enabled == [False] * 3
 
     def test_a_forward_pass_after_a_step_sees_the_new_weights(self, make_context: Any) -> None:
-        """Autocast keeps the weights that it has cast; a GAN steps one network and then goes through it again."""
+        """Autocast caches the weights that it has cast, but a GAN uses a network again after stepping it."""
         context = make_context(optimizations=O1)
         trial = UserDrives(context)
         with context._autocast():
@@ -187,7 +187,9 @@ class TestTypes:
 class TestScaling:
     @pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
     @pytest.mark.parametrize("aggregation", [1, 2])
-    def test_equals_a_loop_by_hand(self, trial_class: type[Trial], aggregation: int, make_context: Any) -> None:
+    def test_scaled_training_equals_a_loop_by_hand(
+        self, trial_class: type[Trial], aggregation: int, make_context: Any
+    ) -> None:
         context = make_context(optimizations={**O1, "aggregation_frequency": aggregation})
         trial = trial_class(context)
         train(trial)
@@ -195,7 +197,7 @@ class TestScaling:
         assert same(context.models[0], by_hand(BATCHES, aggregation=aggregation))
 
     @pytest.mark.parametrize("aggregation", [1, 2])
-    def test_the_first_style_clips_what_is_unscaled(self, aggregation: int, make_context: Any) -> None:
+    def test_the_first_style_clips_unscaled_gradients(self, aggregation: int, make_context: Any) -> None:
         context = make_context(
             optimizations={**O1, "aggregation_frequency": aggregation}, hparams={"clip_grad_l2_norm": 0.1}
         )
@@ -204,7 +206,7 @@ class TestScaling:
         assert same(context.models[0], expected)
         assert not same(by_hand(BATCHES, aggregation=aggregation), expected)
 
-    def test_a_step_with_infinite_gradients_is_left_out(self, make_context: Any) -> None:
+    def test_a_step_with_infinite_gradients_is_skipped(self, make_context: Any) -> None:
         context = make_context(optimizations=O1)
         trial = UserDrives(context)
         before = [parameter.clone() for parameter in trial.model.parameters()]
@@ -217,7 +219,7 @@ class TestScaling:
         assert context._scaler.get_scale() == SCALE / 2
 
     def test_the_scale_waits_for_the_end_of_the_batch(self, make_context: Any) -> None:
-        """Both losses are scaled before the first optimizer meets an infinity."""
+        """Both losses are scaled before the first optimizer finds an infinite gradient."""
         context = make_context(optimizations=O1)
         weights = [nn.Parameter(torch.ones(1)) for _ in range(2)]
         first, second = (context.wrap_optimizer(torch.optim.SGD([weight], lr=1.0)) for weight in weights)
@@ -243,8 +245,8 @@ class TestScaling:
         assert [weight.item() for weight in weights] == [0.5, 0.75]
         assert context._scaler.state_dict()["_growth_tracker"] == 1
 
-    def test_a_step_without_gradients_leaves_everything(self, make_context: Any) -> None:
-        """T12: of an optimizer whose parameters had no part in the batch, alone and beside another."""
+    def test_a_step_without_gradients_changes_nothing(self, make_context: Any) -> None:
+        """T12: The optimizer's parameters had no part in the batch, with or without another optimizer that steps."""
         context = make_context(optimizations=O1)
         weights = [nn.Parameter(torch.ones(1)) for _ in range(2)]
         first, second = (context.wrap_optimizer(torch.optim.SGD([weight], lr=1.0)) for weight in weights)
@@ -270,7 +272,7 @@ class TestScaling:
         context.step_optimizer(sgd)
         assert weight.tolist() == [0.5, 0.0]
 
-    def test_its_state_goes_on_where_it_was(self, make_context: Any) -> None:
+    def test_the_scaler_continues_from_its_saved_state(self, make_context: Any) -> None:
         whole, first, second = (make_context(optimizations=O1) for _ in range(3))
         batches = [BATCHES[0], BATCHES[1] + float("inf"), *BATCHES[2:]]
         train(UserDrives(whole), batches)
@@ -284,7 +286,7 @@ class TestScaling:
 
 
 class Scales(UserDrives):
-    """Mixed precision as a trial does it by itself."""
+    """Trial that implements mixed precision itself."""
 
     clip: Any = None
 
@@ -304,7 +306,7 @@ class Scales(UserDrives):
 
 class TestScalersOfTheTrial:
     @pytest.mark.parametrize("aggregation", [1, 2])
-    def test_equal_a_loop_by_hand(self, aggregation: int, make_context: Any) -> None:
+    def test_training_with_a_wrapped_scaler_equals_a_loop_by_hand(self, aggregation: int, make_context: Any) -> None:
         context = make_context(optimizations={"aggregation_frequency": aggregation})
         trial = Scales(context)
         train(trial)
@@ -313,14 +315,14 @@ class TestScalersOfTheTrial:
         assert context._scaler is trial.scaler
         assert trial.scaler.state_dict()["_growth_tracker"] == len(BATCHES) // aggregation
 
-    def test_step_without_gradients(self, make_context: Any) -> None:
-        """T12: the scaler raised AssertionError."""
+    def test_a_step_without_gradients_is_possible(self, make_context: Any) -> None:
+        """T12: The scaler itself would raise AssertionError."""
         context = make_context()
         scaler = context.wrap_scaler(torch.amp.GradScaler("cpu"))
         sgd = context.wrap_optimizer(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0))
         context.step_optimizer(sgd, scaler=scaler)
 
-    def test_unscale_in_clip_grads(self, make_context: Any) -> None:
+    def test_clip_grads_may_unscale(self, make_context: Any) -> None:
         class Clips(Scales):
             def clip(self, parameters: Any) -> None:
                 self.scaler.unscale_(self.sgd)
@@ -330,40 +332,40 @@ class TestScalersOfTheTrial:
         train(trial)
         assert same(trial.model, by_hand(BATCHES, clip=0.1))
 
-    def test_leave_steps_out(self, make_context: Any) -> None:
+    def test_a_wrapped_scaler_skips_infinite_gradients(self, make_context: Any) -> None:
         trial = Scales(make_context())
         before = trial.model.weight.clone()
         train(trial, [BATCHES[0] * float("inf")])
         assert torch.equal(trial.model.weight, before)
         assert trial.scaler.get_scale() == SCALE / 2
 
-    def test_must_be_scalers(self, make_context: Any) -> None:
+    def test_only_scalers_can_be_wrapped(self, make_context: Any) -> None:
         with pytest.raises(InvalidTrial, match=r"wrap_scaler\(\) was given 3; expected a torch.amp.GradScaler"):
             make_context().wrap_scaler(3)
 
-    def test_exclude_those_of_det(self, make_context: Any) -> None:
-        with pytest.raises(InvalidTrial, match="det drives mixed precision in this trial"):
+    def test_scalers_of_the_trial_exclude_those_of_det(self, make_context: Any) -> None:
+        with pytest.raises(InvalidTrial, match="det handles mixed precision in this trial"):
             Scales(make_context(optimizations=O1))
         with pytest.raises(InvalidTrial, match=r"the trial called wrap_scaler\(\); drop one"):
             Scales(make_context()).context.experimental.use_amp()
 
-    def test_there_is_one(self, make_context: Any) -> None:
-        with pytest.raises(InvalidTrial, match="the trial wrapped one before"):
+    def test_only_one_scaler_can_be_wrapped(self, make_context: Any) -> None:
+        with pytest.raises(InvalidTrial, match="the trial already wrapped a scaler"):
             Scales(make_context()).context.wrap_scaler(torch.amp.GradScaler("cpu"))
 
-    def test_must_be_passed(self, make_context: Any) -> None:
+    def test_a_wrapped_scaler_must_be_passed(self, make_context: Any) -> None:
         trial = Scales(make_context())
         for scaler in (None, torch.amp.GradScaler("cpu")):
             with pytest.raises(InvalidTrial, match=r"wrapped a scaler.*pass what wrap_scaler\(\) returned"):
                 trial.context.step_optimizer(trial.sgd, scaler=scaler)
 
     @pytest.mark.parametrize("optimizations", [O1, {}])
-    def test_must_be_wrapped(self, optimizations: dict[str, str], make_context: Any) -> None:
+    def test_a_passed_scaler_must_be_wrapped(self, optimizations: dict[str, str], make_context: Any) -> None:
         trial = UserDrives(make_context(optimizations=optimizations))
         with pytest.raises(InvalidTrial, match="which is not wrapped; call wrap_scaler first"):
             trial.context.step_optimizer(trial.sgd, scaler=torch.amp.GradScaler("cpu"))
 
-    def test_are_not_for_the_first_style(self, make_context: Any) -> None:
+    def test_the_first_style_cannot_wrap_scalers(self, make_context: Any) -> None:
         class Mixed(FrameworkDrives):
             def __init__(self, context: PyTorchTrialContext) -> None:
                 super().__init__(context)

@@ -1,4 +1,4 @@
-"""What a trial does with its backend, by one that writes down what it is asked."""
+"""Calls that a trial makes to its backend, which a test backend records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from det_core.errors import LaunchError
 
 
 class Wrapper(nn.Module):
-    """As a backend's wrapper, whose state has other names than the model's."""
+    """Wrapper like that of a backend, whose state has other names than the model's."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -95,7 +95,9 @@ def never() -> bool:
 
 
 @pytest.mark.parametrize("mixed", ["O0", "O1"])
-def test_the_order_of_calls(make_context: Callable[..., PyTorchTrialContext], mixed: str, tmp_path: Path) -> None:
+def test_the_adapter_calls_its_backend_in_order(
+    make_context: Callable[..., PyTorchTrialContext], mixed: str, tmp_path: Path
+) -> None:
     optimizations = {"aggregation_frequency": 2, "gradient_compression": True, "mixed_precision": mixed}
     context = make_context(optimizations=optimizations)
     context._backend = backend = Recording()
@@ -119,7 +121,7 @@ def test_the_order_of_calls(make_context: Callable[..., PyTorchTrialContext], mi
     adapter.close()
     assert backend.calls[-4:] == ["share", "evaluation", "end", "share"]
     state = torch.load(tmp_path / "state_dict.pth", weights_only=True)
-    assert list(state["models_state_dict"][0]) == ["weight", "bias"], "as the model was given, not as it was wrapped"
+    assert list(state["models_state_dict"][0]) == ["weight", "bias"], "names of the model, not of its wrapper"
     assert "slots" not in state
 
 
@@ -134,7 +136,7 @@ class Whole(Framework):
 def test_an_evaluation_ends_before_slots_meet(
     make_context: Callable[..., PyTorchTrialContext], trial: type[PyTorchTrial]
 ) -> None:
-    """T16: slots that have finished take part in the forward passes of the others until all have."""
+    """T16: Slots that have finished take part in the forward passes of the others until all have finished."""
     context = make_context()
     context._backend = backend = Recording()
     context.wrap_reducer(lambda values: backend.calls.append("reduced"), "reduced")
@@ -159,7 +161,7 @@ def test_several_slots_need_to_be_started_by_a_backend(make_context: Callable[..
         backend_of(context)
 
 
-def test_a_script_among_workers_must_say_how_they_train(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_with_other_workers_must_name_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"from_torch_distributed\(\) and set DET_BACKEND"):
         det_torch.init().__enter__()

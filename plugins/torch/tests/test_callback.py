@@ -1,4 +1,4 @@
-"""Callbacks run when, and with what, they expect; nothing of theirs is lost without a word."""
+"""Callbacks get their arguments, and none of their state is lost silently."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ARGUMENTS = {
     "on_checkpoint_write_end": ("/tmp/x",),
     "on_checkpoint_upload_end": ("uuid",),
 }
-"""Every hook that is called."""
+"""Name of each hook -> arguments of a call."""
 
 
 class Recorder(PyTorchCallback):
@@ -81,7 +81,7 @@ def test_callbacks_run_in_the_order_of_the_dict() -> None:
 
 
 class TestSignatures:
-    """Those of older releases, and others that can be served."""
+    """Tests of methods whose signatures differ from their hooks, as in older releases."""
 
     def test_arguments_may_be_left_out(self) -> None:
         class Old(Recorder):
@@ -109,7 +109,7 @@ class TestSignatures:
         callbacks.call("on_validation_end", {"loss": 2.0})
         assert old.seen[3:] == [("uuid", {}), ({"loss": 2.0}, False)]
 
-    def test_names_decide_where_they_are_ours(self) -> None:
+    def test_arguments_with_the_names_of_the_hook_are_passed_by_name(self) -> None:
         class Swapped(Recorder):
             def on_training_workload_end(self, batch_metrics: Any, avg_metrics: Any) -> None:
                 self.seen += [avg_metrics, batch_metrics]
@@ -125,16 +125,16 @@ class TestSignatures:
         Callbacks({"c": callback}).call("on_validation_end", {"loss": 1.0})
         assert seen == [{"loss": 1.0}]
 
-    def test_more_than_there_is_is_refused(self) -> None:
+    def test_a_method_with_too_many_arguments_is_refused(self) -> None:
         class Greedy(PyTorchCallback):
             def on_validation_end(self, metrics: Any, model: Any) -> None:
                 pass
 
-        message = r"on_validation_end\(\) of the callback 'greedy' takes .*model.*, but it gets \(metrics\): missing"
+        message = r"on_validation_end\(\) of the callback 'greedy' takes .*model.*, but det passes \(metrics\): missing"
         with pytest.raises(InvalidTrial, match=message):
             Callbacks({"greedy": Greedy()})
 
-    def test_the_older_name_of_the_checkpoint_hook(self) -> None:
+    def test_the_older_name_of_the_checkpoint_hook_works(self) -> None:
         class Both(Recorder):
             def on_checkpoint_end(self, checkpoint_dir: str) -> None:
                 self.seen.append(("old", checkpoint_dir))
@@ -147,14 +147,14 @@ class TestSignatures:
         callbacks.call("on_checkpoint_write_end", "/x")
         assert both.seen == [("old", "/x"), ("new", "/x")]
 
-    def test_names_that_are_no_hooks_are_announced(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_method_with_an_unknown_hook_name_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         class Misspelt(PyTorchCallback):
             def on_train_epoch_end(self, epoch_idx: int) -> None:
                 pass
 
         Callbacks({"m": Misspelt()})
         assert caplog.messages == [
-            "on_train_epoch_end() of the callback 'm' is none of the hooks, so det never calls it; "
+            "on_train_epoch_end() of the callback 'm' is not a hook, so det never calls it; "
             "did you mean on_training_epoch_end()?"
         ]
 
@@ -167,14 +167,14 @@ class Fails(PyTorchCallback):
         raise ZeroDivisionError
 
 
-def test_errors_go_through_and_name_the_callback(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_is_raised_and_the_log_names_the_callback(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ZeroDivisionError):
         Callbacks({"ema": Fails()}).call("on_training_start")
     assert caplog.messages == ["the callback 'ema' failed in on_training_start()"]
 
 
 class TestRunning:
-    def test_who_started_is_shut_down(self) -> None:
+    def test_callbacks_that_started_are_shut_down(self) -> None:
         first, second, third = Everything(), Everything(), Everything()
         with (
             pytest.raises(ZeroDivisionError),
@@ -184,7 +184,7 @@ class TestRunning:
         assert first.seen == second.seen == [("on_trial_startup", (5, None)), ("on_trial_shutdown", ())]
         assert third.seen == []
 
-    def test_one_failing_shutdown_does_not_keep_others_from_theirs(self) -> None:
+    def test_a_failing_shutdown_does_not_prevent_the_others(self) -> None:
         class Bad(PyTorchCallback):
             def on_trial_shutdown(self) -> None:
                 raise KeyError
@@ -207,7 +207,7 @@ class Counts(PyTorchCallback):
 
 
 class TestState:
-    def test_goes_from_one_to_the_next(self) -> None:
+    def test_state_is_restored_by_name(self) -> None:
         counts = Counts()
         counts.count = 3
         states = Callbacks({"counts": counts, "idle": PyTorchCallback()}).state_dict()
@@ -216,32 +216,32 @@ class TestState:
         Callbacks({"idle": PyTorchCallback(), "counts": restored}).load_state_dict(states)
         assert restored.count == 3
 
-    def test_a_new_callback_starts_anew(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_new_callback_keeps_its_initial_state(self, caplog: pytest.LogCaptureFixture) -> None:
         new = Counts()
         with caplog.at_level(logging.INFO):
             Callbacks({"new": new, "idle": PyTorchCallback()}).load_state_dict({})
         assert new.count == 0
-        assert caplog.messages == ["the checkpoint has no state of the callback 'new', which starts anew"]
+        assert caplog.messages == ["the checkpoint has no state of the callback 'new', which keeps its initial state"]
 
     @pytest.mark.parametrize(
         ("callbacks", "message"),
         [
-            ({}, r"state of the callback 'counts', but build_callbacks\(\) returned \[\]; return one of that name"),
+            ({}, r"state of the callback 'counts', but build_callbacks\(\) returned \[\]; return a callback with"),
             ({"counts": PyTorchCallback()}, r"'counts', which is a PyTorchCallback without load_state_dict\(\)"),
         ],
     )
-    def test_none_is_dropped(self, callbacks: Any, message: str) -> None:
+    def test_a_state_without_a_callback_is_an_error(self, callbacks: Any, message: str) -> None:
         with pytest.raises(InvalidTrial, match=message):
             Callbacks(callbacks).load_state_dict({"counts": {"count": 3}})
 
-    def test_half_of_the_two_methods_is_refused(self) -> None:
+    def test_state_dict_without_load_state_dict_is_refused(self) -> None:
         half = type("Half", (PyTorchCallback,), {"state_dict": lambda self: {"a": 1}})
         with pytest.raises(InvalidTrial, match=r"'half' defines state_dict\(\) but not load_state_dict\(\)"):
             Callbacks({"half": half()})
 
 
 @pytest.mark.parametrize("returned", [None, [PyTorchCallback()], {"a": object()}, {1: PyTorchCallback()}])
-def test_what_build_callbacks_may_not_return(returned: Any) -> None:
+def test_other_results_of_build_callbacks_are_refused(returned: Any) -> None:
     with pytest.raises(InvalidTrial, match=r"build_callbacks\(\) returned .*expected a dict of names"):
         Callbacks(returned)
 
@@ -254,18 +254,18 @@ class Trial(PyTorchTrial):
     def build_validation_data_loader(self) -> Any: ...
 
 
-def test_a_trial_has_no_callbacks_by_itself(make_context: Any) -> None:
+def test_a_trial_has_no_callbacks_by_default(make_context: Any) -> None:
     assert Trial(make_context()).build_callbacks() == {}
 
 
 @pytest.mark.parametrize(
     "batch", [torch.zeros(3, 2), np.zeros(3), [torch.zeros(3), 1], {"x": (np.zeros((3, 1)),), "y": 0}]
 )
-def test_the_length_of_a_batch(batch: Any, make_context: Any) -> None:
+def test_the_length_of_a_batch_is_that_of_its_first_array(batch: Any, make_context: Any) -> None:
     assert Trial(make_context()).get_batch_length(batch) == 3
 
 
 @pytest.mark.parametrize("batch", ["abc", {}, [], torch.tensor(1), object()])
-def test_batches_whose_length_only_their_maker_knows(batch: Any, make_context: Any) -> None:
+def test_a_batch_without_an_array_has_no_known_length(batch: Any, make_context: Any) -> None:
     with pytest.raises(InvalidTrial, match=r"override get_batch_length\(\)"):
         Trial(make_context()).get_batch_length(batch)

@@ -1,4 +1,4 @@
-"""Trials killed at random, up to three times: what they end with is bitwise what the undisturbed ones do."""
+"""Trials that are killed at random, up to three times, end bitwise like undisturbed ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BATCHES = 34
 
 
 def draw(seed: int) -> tuple[str, dict[str, Any], list[int]]:
-    """A style, a config and where to kill."""
+    """Return a style, a config, and the batches after which the process is killed."""
     chance = random.Random(seed)
     style = ("framework", "user")[seed % 2]
     data = {
@@ -85,7 +85,7 @@ class Life:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, kill_after: int = 0) -> None:
-        """Train from the latest checkpoint on; another process has to have ended."""
+        """Start training from the latest checkpoint. The previous process must have ended."""
         begin_run(self.store, self.trial_id, self.directory)
         environment = {
             **os.environ,
@@ -98,14 +98,14 @@ class Life:
             self.process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
 
     def end(self) -> int:
-        """The exit code of the process that was started."""
+        """Return the exit code of the process that was started."""
         assert self.process
         try:
             return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process = psutil.Process(self.process.pid)
             for hanging in [process, *process.children(recursive=True)]:
-                hanging.send_signal(signal.SIGUSR1)  # they say where
+                hanging.send_signal(signal.SIGUSR1)  # the processes print their stacks
                 time.sleep(1)
             pytest.fail(f"hung, with {self.config}:\n{self.output()}")
         finally:
@@ -116,7 +116,7 @@ class Life:
         return (self.directory / "output").read_text()[-20_000:]
 
     def result(self, fingerprint: Any) -> Any:
-        """Everything that must not differ."""
+        """Return everything that must not differ."""
         metrics = [(m.group, m.steps_completed, m.metrics, m.batch_metrics) for m in self.store.metrics(self.trial_id)]
         last = self.store.checkpoints(trial_id=self.trial_id)[-1]
         assert last.steps_completed == BATCHES, self.output()
@@ -125,7 +125,9 @@ class Life:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_killed_at_random(seed: int, store: TrackingStore, tmp_path: Path, fingerprint: Any) -> None:
+def test_a_trial_killed_at_random_equals_an_undisturbed_one(
+    seed: int, store: TrackingStore, tmp_path: Path, fingerprint: Any
+) -> None:
     style, config, kills = draw(seed)
     undisturbed, killed = (Life(store, tmp_path, style, config) for _ in range(2))
     undisturbed.start()

@@ -1,4 +1,4 @@
-"""Checkpoints of compiled models are those of the models inside."""
+"""Checkpoints of compiled models equal those of the uncompiled models."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_names_are_those_of_the_model_inside(compile_: Any) -> None:
         assert list(inside.parameters()) == list(model.parameters())
 
 
-def test_compiled_parts() -> None:
+def test_compiled_submodules_keep_their_names() -> None:
     torch.manual_seed(1)
     model = Nested()
     with torch.no_grad():
@@ -134,7 +134,7 @@ def train(trial_class: type[Trial], context: PyTorchTrialContext) -> list[torch.
 
 @pytest.mark.parametrize("compile_", [in_place, compiled])
 @pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
-def test_training(trial_class: type[Trial], compile_: Any, make_context: Any) -> None:
+def test_compiled_models_train_the_same(trial_class: type[Trial], compile_: Any, make_context: Any) -> None:
     context = make_context()
     found = train(type("Compiled", (trial_class,), {"compile_": staticmethod(compile_)}), context)
     assert all(map(torch.equal, found, train(trial_class, make_context())))

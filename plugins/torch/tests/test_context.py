@@ -1,4 +1,4 @@
-"""The context by itself, as in debugging, and what it does with data."""
+"""The context without a training loop, as in debugging, and its conversion of data."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class MyPyTorchTrial(PyTorchTrial):
         return {}
 
 
-def test_training_by_hand(example_config: dict[str, Any]) -> None:
-    """The example of the documentation."""
+def test_a_trial_can_be_trained_by_hand(example_config: dict[str, Any]) -> None:
+    """The code follows the example of the documentation."""
     config = {**example_config, "hyperparameters": {"global_batch_size": 4, "lr": 0.1}}
     context = PyTorchTrialContext.from_config(config)
     my_trial = MyPyTorchTrial(context)
@@ -66,7 +66,7 @@ class TestOptimizer:
         model = context.wrap_model(nn.Linear(1, 1, bias=False))
         return model.weight, context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
 
-    def test_zeroes_gradients_unless_told_not_to(self, make_context: Any) -> None:
+    def test_step_optimizer_zeroes_gradients_by_default(self, make_context: Any) -> None:
         context = make_context()
         weight, sgd = self.wrapped(context)
         for auto_zero_grads in (False, True):
@@ -74,7 +74,7 @@ class TestOptimizer:
             context.step_optimizer(sgd, auto_zero_grads=auto_zero_grads)
             assert (weight.grad is None) is auto_zero_grads
 
-    def test_clips_the_average(self, make_context: Any) -> None:
+    def test_step_optimizer_clips_the_averaged_gradients(self, make_context: Any) -> None:
         context = make_context(optimizations={"aggregation_frequency": 2})
         weight, sgd = self.wrapped(context)
         seen = []
@@ -94,11 +94,11 @@ class TestOptimizer:
         context.backward(outputs.sum(), create_graph=False)
         assert weight.grad.item() == 5.0
 
-    def test_refuses_optimizers_it_does_not_know(self, make_context: Any) -> None:
+    def test_step_optimizer_refuses_optimizers_that_are_not_wrapped(self, make_context: Any) -> None:
         with pytest.raises(InvalidTrial, match="call wrap_optimizer first"):
             make_context().step_optimizer(torch.optim.SGD([torch.zeros(1, requires_grad=True)]))
 
-    def test_refuses_aggregation_by_two(self, make_context: Any) -> None:
+    def test_aggregation_requires_that_det_zeroes_gradients(self, make_context: Any) -> None:
         context = make_context(optimizations={"aggregation_frequency": 2})
         _, sgd = self.wrapped(context)
         with pytest.raises(InvalidTrial, match=r"aggregation_frequency is 2.*auto_zero_grads"):
@@ -107,7 +107,7 @@ class TestOptimizer:
     @pytest.mark.parametrize(
         ("config", "argument", "expected"), [(True, None, 4.0), (True, False, 8.0), (False, True, 4.0)]
     )
-    def test_averages_as_the_config_says_unless_it_is_told_otherwise(
+    def test_an_argument_overrides_the_averaging_in_the_config(
         self, config: bool, argument: bool | None, expected: float, make_context: Any
     ) -> None:
         context = make_context(optimizations={"aggregation_frequency": 2, "average_aggregated_gradients": config})
@@ -135,7 +135,7 @@ class TestOptimizer:
             context._end_batch()
         assert seen == expected
 
-    def test_two_optimizers_of_one_batch(self, make_context: Any) -> None:
+    def test_two_optimizers_step_in_one_batch(self, make_context: Any) -> None:
         context = make_context(optimizations={"aggregation_frequency": 2})
         pairs = [self.wrapped(context) for _ in range(2)]
         before = [weight.item() for weight, _ in pairs]
@@ -148,7 +148,7 @@ class TestOptimizer:
         assert all(weight.grad is None for weight, _ in pairs)
 
     @pytest.mark.parametrize("passes", [0, 1.5, None])
-    def test_refuses_odd_numbers_of_passes(self, passes: Any, make_context: Any) -> None:
+    def test_wrap_optimizer_refuses_invalid_numbers_of_passes(self, passes: Any, make_context: Any) -> None:
         with pytest.raises(InvalidTrial, match=f"backward_passes_per_step is {passes}; expected an integer"):
             make_context().wrap_optimizer(torch.optim.SGD([torch.zeros(1)]), backward_passes_per_step=passes)
 
@@ -167,7 +167,7 @@ class TestPosition:
 
 class TestTensorboard:
     @pytest.mark.integration
-    def test_comes_from_the_run(self, make_context: Any, tmp_path: Path) -> None:
+    def test_the_writer_comes_from_the_run(self, make_context: Any, tmp_path: Path) -> None:
         from det_torch._tensorboard import Tensorboard
 
         context = make_context()
@@ -180,11 +180,11 @@ class TestTensorboard:
         assert list(tmp_path.glob("events.out.tfevents.*"))
 
     @pytest.mark.parametrize("method", ["get_tensorboard_path", "get_tensorboard_writer", "set_profiler"])
-    def test_needs_a_run(self, method: str, make_context: Any) -> None:
-        with pytest.raises(InvalidTrial, match="keeps no TensorBoard files"):
+    def test_tensorboard_needs_a_run(self, method: str, make_context: Any) -> None:
+        with pytest.raises(InvalidTrial, match="stores no TensorBoard files"):
             getattr(make_context(), method)()
 
-    def test_logging_is_a_switch(self, make_context: Any) -> None:
+    def test_logging_can_be_switched_off(self, make_context: Any) -> None:
         context = make_context()
         assert context.get_enable_tensorboard_logging() is True
         context.set_enable_tensorboard_logging(False)
@@ -192,7 +192,7 @@ class TestTensorboard:
         with pytest.raises(AssertionError, match="must be True or False, not 1"):
             context.set_enable_tensorboard_logging(1)
 
-    def test_profilers_leave_their_traces_there(self, make_context: Any, tmp_path: Path) -> None:
+    def test_profilers_write_traces_to_the_tensorboard_path(self, make_context: Any, tmp_path: Path) -> None:
         context = make_context()
         assert context._profiler is None
         context._tensorboard = SimpleNamespace(path=tmp_path)
@@ -207,7 +207,7 @@ class TestTensorboard:
         (trace,) = tmp_path.glob("*.pt.trace.json")
         assert "aten::sum" in trace.read_text()
 
-    def test_traces_go_where_the_trial_says(self, make_context: Any) -> None:
+    def test_traces_go_to_the_handler_of_the_trial(self, make_context: Any) -> None:
         traces: list[Any] = []
         context = make_context()
         context.set_profiler(activities=[torch.profiler.ProfilerActivity.CPU], on_trace_ready=traces.append)
@@ -218,7 +218,7 @@ class TestTensorboard:
 
 class TestReducers:
     @pytest.mark.parametrize("through", [lambda context: context, lambda context: context.experimental])
-    def test_are_wrapped_and_reset(self, through: Any, make_context: Any) -> None:
+    def test_reducers_are_wrapped_and_reset(self, through: Any, make_context: Any) -> None:
         context = make_context()
         maximum = through(context).wrap_reducer(max, name="maximum", for_training=False)
         for value in (2, 7, 5):
@@ -231,7 +231,7 @@ class TestReducers:
 
 
 class TestExperimental:
-    def test_batches_stay_where_they_are(self, make_context: Any) -> None:
+    def test_batches_stay_where_they_are_if_the_trial_moves_them(self, make_context: Any) -> None:
         context = make_context()
         assert context._moves_batches
         context.experimental.disable_auto_to_device()
@@ -245,7 +245,7 @@ class TestExperimental:
 
 
 class TestToDevice:
-    def test_structure(self, make_context: Any) -> None:
+    def test_moved_data_keeps_its_structure(self, make_context: Any) -> None:
         tensor, array = torch.ones(2), np.arange(3, dtype=np.int64)
         data = {
             "data": [{"a": tensor}, array, "text", None, 7],
@@ -265,12 +265,12 @@ class TestToDevice:
     @pytest.mark.parametrize(
         "array", [np.arange(4)[::-1], np.broadcast_to(np.float32(1), 3), np.array(2.5), np.zeros(0)]
     )
-    def test_awkward_arrays(self, array: np.ndarray[Any, Any], make_context: Any) -> None:
+    def test_arrays_that_torch_cannot_share_are_converted(self, array: np.ndarray[Any, Any], make_context: Any) -> None:
         moved = make_context().to_device(array)
         assert moved.numpy().tolist() == array.tolist()
         assert moved.numpy().dtype == array.dtype
 
-    def test_whatever_can_move_itself(self, make_context: Any) -> None:
+    def test_packed_sequences_are_moved(self, make_context: Any) -> None:
         packed = nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
         assert isinstance(make_context().to_device([packed])[0], nn.utils.rnn.PackedSequence)
 
@@ -306,7 +306,7 @@ class Indices(Dataset[int]):
 
 @pytest.mark.parametrize("collate", BATCHES)
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_every_structure_of_batches(collate: Any, by_hand: bool, make_context: Any) -> None:
+def test_batches_of_every_structure_reach_the_trial(collate: Any, by_hand: bool, make_context: Any) -> None:
     from det_torch._adapter import PyTorchAdapter
 
     def shape(data: Any) -> Any:
@@ -362,8 +362,8 @@ def test_the_loader_has_all_of_torchs_arguments() -> None:
     assert isinstance(loader, torch.utils.data.DataLoader)
 
 
-def test_a_slots_gpu() -> None:
-    """T18: a scheduler may show each process one GPU, which is its first whatever its local rank."""
+def test_a_slot_uses_the_gpu_of_its_local_rank() -> None:
+    """T18: A scheduler may show each process only one GPU, which is its first for any local rank."""
     assert [choose_gpu(rank, 4) for rank in range(4)] == [0, 1, 2, 3]
     assert [choose_gpu(rank, 1) for rank in range(4)] == [0] * 4
     with pytest.raises(InvalidTrial, match=r"local rank 2 has no GPU: its process sees 2; use at most 2 slots"):

@@ -1,4 +1,4 @@
-"""Map-style data as trials get it: shared out exactly, entered anywhere, on the device; and what goes wrong is told."""
+"""Map-style data is divided exactly among ranks, starts at any batch, and is moved to the device."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read(stream: Any, count: int, number: int = 0) -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 @pytest.mark.parametrize("case", LOADERS)
-def test_entered_anywhere_by_number_alone(case: str) -> None:
+def test_data_starts_at_any_batch_without_a_state(case: str) -> None:
     stream = data_of(LOADERS[case]())
     expected = read(stream, 15)
     assert stream.state() is None
@@ -120,16 +120,16 @@ def records_of(batches: Any) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("case", STATEFUL)
-def test_a_sampler_with_state_of_its_own_goes_on_as_it_was(case: str) -> None:
+def test_a_sampler_with_its_own_state_continues_exactly(case: str) -> None:
     length = len(STATEFUL[case]())
     expected = records_of(islice(data_of(STATEFUL[case]()).start(0, None), 4 * length))
-    assert expected[0] != expected[length], "each epoch is another"
+    assert expected[0] != expected[length], "epochs differ"
     for begin in (1, length, 3 * length - 1):
         stream = data_of(STATEFUL[case]())
         assert records_of(islice(stream.start(begin, None), 4 * length - begin)) == expected[begin:]
 
 
-def test_a_sampler_with_state_of_its_own_is_drawn_for_epochs_without_a_share() -> None:
+def test_a_sampler_with_its_own_state_is_drawn_for_epochs_without_a_share() -> None:
     def loader() -> Any:
         return DataLoader(Augmented(), RECORDS, sampler=CountsPasses())
 
@@ -140,13 +140,13 @@ def test_a_sampler_with_state_of_its_own_is_drawn_for_epochs_without_a_share() -
 
 
 @pytest.mark.parametrize("case", STATEFUL)
-def test_each_validation_is_alike_with_a_sampler_that_has_state(case: str) -> None:
+def test_every_validation_is_the_same_with_a_sampler_that_has_state(case: str) -> None:
     batches, _ = validation_data(STATEFUL[case](), rank=0, size=1, seed=7, whole=False)
     assert records_of(batches) == records_of(batches)
 
 
 @pytest.mark.parametrize("size", [2, 5])
-def test_ranks_share_the_batches_of_all_epochs_out(size: int) -> None:
+def test_ranks_divide_the_batches_of_all_epochs(size: int) -> None:
     expected = read(data_of(LOADERS["collate"]()), 6 * size)
     for rank in range(size):
         stream = data_of(LOADERS["collate"](), rank=rank, size=size)
@@ -155,7 +155,7 @@ def test_ranks_share_the_batches_of_all_epochs_out(size: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_starting_again_ends_the_iterator_before(workers: int) -> None:
+def test_starting_again_ends_the_previous_iterator(workers: int) -> None:
     stream = data_of(DataLoader(Augmented(), BATCH, num_workers=workers))
     first, second = stream.start(0, None), stream.start(2, None)
     assert list(first) == []
@@ -194,7 +194,7 @@ def test_a_data_worker_that_is_slower_than_the_timeout_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_validation_data(workers: int) -> None:
+def test_validation_data_is_read_whole_or_in_shares(workers: int) -> None:
     def loader() -> Any:
         return DataLoader(Augmented(), BATCH, num_workers=workers, persistent_workers=workers > 0)
 
@@ -210,7 +210,7 @@ def test_validation_data(workers: int) -> None:
         assert total == 6
 
 
-def test_validation_data_that_is_shared_out_already() -> None:
+def test_validation_data_may_be_distributed_by_its_sampler() -> None:
     def loader(rank: int) -> Any:
         return DataLoader(
             Augmented(), 1, sampler=torch.utils.data.DistributedSampler(Augmented(), 2, rank, shuffle=False)
@@ -246,7 +246,7 @@ class LengthLess:
         (lambda: DataLoader(Augmented(), batch_sampler=LengthLess()), "without a length; add __len__"),
     ],
 )
-def test_what_cannot_be_read_is_told(get: Any, loader: Any, message: str) -> None:
+def test_a_loader_that_cannot_be_read_is_an_error(get: Any, loader: Any, message: str) -> None:
     with pytest.raises(InvalidTrial, match=message):
         get(loader(), method="build_it")
 
@@ -256,7 +256,7 @@ CPU = torch.device("cpu")
 
 
 class TestToDevice:
-    def test_what_is_moved_keeps_its_structure(self) -> None:
+    def test_moved_data_keeps_its_structure(self) -> None:
         batch = {"a": [torch.ones(2), (np.arange(3), "name", None)], "b": Point(np.float32([1, 2]), {"c": 3})}
         moved = to_device(batch, torch.device("meta"))
         assert moved["a"][0].device.type == moved["a"][1][0].device.type == moved["b"].x.device.type == "meta"
@@ -265,7 +265,7 @@ class TestToDevice:
         assert moved["b"].y == {"c": 3}
         assert type(moved["a"][1]) is tuple
 
-    def test_a_packed_sequence(self) -> None:
+    def test_a_packed_sequence_is_moved(self) -> None:
         packed = pack_sequence([torch.ones(3), torch.ones(2)])
         moved = to_device([packed], torch.device("meta"))[0]
         assert type(moved) is type(packed)
@@ -291,14 +291,14 @@ class TestToDevice:
 
     @pytest.mark.gpu
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-    def test_from_pinned_memory_to_the_gpu_and_back(self) -> None:
+    def test_a_tensor_moves_from_pinned_memory_to_the_gpu_and_back(self) -> None:
         numbers = torch.arange(1 << 20)
         moved = to_device(numbers.pin_memory(), torch.device("cuda"))
         assert torch.equal(to_device(moved, CPU), numbers)
 
 
 class SharesOutItself(PyTorchTrial):
-    """Repeats and skips in its own loader, as trials do that switch det's reading off."""
+    """Trial whose loader repeats and skips batches itself, because det's handling is switched off."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         super().__init__(context)

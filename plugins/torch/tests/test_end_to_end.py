@@ -1,4 +1,4 @@
-"""The examples through the command line, killed on the way: the end is bitwise the same."""
+"""Examples that run through the command line and are killed end bitwise like undisturbed ones."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def det(*arguments: object) -> Any:
-    """Run ``det ... --json``; what it printed."""
+    """Run ``det ... --json`` and return the parsed output."""
     command = [DET, *map(str, arguments), "--json"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, (command, result.stdout[-3000:], result.stderr[-3000:])
@@ -71,7 +71,7 @@ def det(*arguments: object) -> Any:
 
 
 def prepare(tmp_path: Path, example: str, kill_at: list[int], **changes: Any) -> Path:
-    """A copy of an example that dies once at each of these batches; its config."""
+    """Copy an example so that it dies once at each of the given batches, and return the path of its config."""
     directory = tmp_path / f"{example}-{len(list(tmp_path.iterdir()))}"
     shutil.copytree(EXAMPLES / example, directory, ignore=shutil.ignore_patterns("__pycache__"))
     (directory / "killer.py").write_text(KILLER + STYLES[example])
@@ -95,7 +95,7 @@ def prepare(tmp_path: Path, example: str, kill_at: list[int], **changes: Any) ->
 
 
 def ending(experiment_id: int) -> tuple[list[Any], dict[str, Any]]:
-    """All metrics that survived, and the state that the last checkpoint holds."""
+    """Return all metrics that survived, and the state in the last checkpoint."""
     with open_store() as store:
         (trial,) = store.trials(experiment_id)
         metrics = [(m.group, m.steps_completed, m.metrics, m.batch_metrics) for m in store.metrics(trial.id)]
@@ -106,7 +106,7 @@ def ending(experiment_id: int) -> tuple[list[Any], dict[str, Any]]:
 
 
 def assert_same(one: Any, other: Any, where: str = "state") -> None:
-    """Equal to the last bit, all the way down."""
+    """Assert that two values are bitwise equal at any depth."""
     assert type(one) is type(other), where
     if isinstance(one, torch.Tensor):
         assert torch.equal(one, other), where
@@ -125,7 +125,9 @@ def assert_same(one: Any, other: Any, where: str = "state") -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("example", STYLES if is_soak() else ["digits_pytorch_context"])
-def test_killed_at_five_random_batches_and_restarted(tmp_path: Path, example: str, seed: int) -> None:
+def test_a_trial_killed_at_five_random_batches_equals_an_undisturbed_one(
+    tmp_path: Path, example: str, seed: int
+) -> None:
     kill_at = sorted(random.Random(seed).sample(range(BATCHES), 5))
     calm = det("run", prepare(tmp_path, example, []))
     killed = det("run", prepare(tmp_path, example, kill_at))
@@ -137,7 +139,7 @@ def test_killed_at_five_random_batches_and_restarted(tmp_path: Path, example: st
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_runner_killed_then_resumed_by_hand(tmp_path: Path, seed: int) -> None:
+def test_an_experiment_whose_runner_was_killed_is_resumed_by_hand(tmp_path: Path, seed: int) -> None:
     calm = det("run", prepare(tmp_path, "digits_pytorch", []))
     slow = prepare(tmp_path, "digits_pytorch", [])
     killer = slow.with_name("killer.py")
@@ -165,7 +167,7 @@ def test_the_runner_killed_then_resumed_by_hand(tmp_path: Path, seed: int) -> No
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_training_process_killed_then_resumed_by_hand(tmp_path: Path, seed: int) -> None:
+def test_an_experiment_whose_training_process_was_killed_is_resumed_by_hand(tmp_path: Path, seed: int) -> None:
     calm = det("run", prepare(tmp_path, "digits_pytorch", []))
     killed = prepare(tmp_path, "digits_pytorch", [random.Random(seed).randrange(BATCHES)], max_restarts=0)
     assert subprocess.run([DET, "run", killed], capture_output=True, timeout=240).returncode == 1

@@ -19,7 +19,7 @@ INPUTS = torch.arange(36.0).reshape(18, 2) / 36
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread_everywhere() -> Iterator[None]:
-    """Also in what runs once for a class, and in processes of its own: sums depend on the number of threads."""
+    """Limit torch to one thread, also in other processes, because the rounding of sums depends on the number."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
@@ -29,7 +29,7 @@ def _one_thread_everywhere() -> Iterator[None]:
 
 
 class Data(PyTorchTrial):
-    """Batches of four, five per epoch."""
+    """Trial with five batches of four records per epoch."""
 
     def build_training_data_loader(self) -> Any:
         return DataLoader(TensorDataset(INPUTS, torch.arange(18)), self.context.get_per_slot_batch_size(), shuffle=True)

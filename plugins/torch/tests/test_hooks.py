@@ -1,4 +1,4 @@
-"""Every hook of a callback through a whole trial: in which order, with what, and in which thread."""
+"""Order, arguments and thread of all hooks of a callback in a whole trial."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 
 
 class Recorder(PyTorchCallback):
-    """Notes every call; every hook is one of its attributes."""
+    """Callback that records every call. Each hook is one of its attributes."""
 
     def __init__(self, hooks: set[str]) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -100,8 +100,8 @@ VALIDATION = [
 EPOCH = ("on_training_workload_end", ["loss"], 3)
 
 
-def test_the_order_of_all_hooks() -> None:
-    """T19: of a trial that begins anew; ``on_checkpoint_load_start`` is none of them."""
+def test_all_hooks_run_in_order() -> None:
+    """T19: The trial starts without a checkpoint, so ``on_checkpoint_load_start`` is not called."""
     calls = train(Trial, 4)
     uploads = [call[1] for call in calls if call[0] == "on_checkpoint_upload_end"]
     written = [call[1] for call in calls if call[0] == "on_checkpoint_write_end"]
@@ -129,7 +129,7 @@ def test_the_order_of_all_hooks() -> None:
     ]
 
 
-def test_a_resumed_trial_is_told_where_it_begins() -> None:
+def test_a_resumed_trial_gets_its_first_batch_and_its_checkpoint() -> None:
     saved = next(call[1] for call in train(Trial, 3) if call[0] == "on_checkpoint_upload_end")
     calls = train(Trial, 5, latest=saved)
     assert calls[:5] == [
@@ -141,11 +141,11 @@ def test_a_resumed_trial_is_told_where_it_begins() -> None:
     ]
 
 
-def test_without_hooks_that_get_the_directory_it_is_written_behind() -> None:
+def test_a_checkpoint_is_written_in_the_background_unless_a_hook_gets_its_directory() -> None:
     calls = [call[0] for call in train(WithoutDirectory, 6)]
     assert calls.count("on_checkpoint_upload_end") == 2
     first = calls.index("on_checkpoint_save_start")
-    assert calls[first + 1] == "on_training_epoch_start", "training went on"
+    assert calls[first + 1] == "on_training_epoch_start", "training continued"
     assert calls[-2:] == ["on_checkpoint_upload_end", "on_trial_shutdown"], "the last one was waited for"
 
 
@@ -163,7 +163,7 @@ class Counted(PyTorchCallback):
         self.starts = state_dict["starts"]
 
 
-def test_a_validation_that_was_left_counts_once(make_context: Any) -> None:
+def test_an_interrupted_validation_runs_its_hooks_once(make_context: Any) -> None:
     class Counting(Trial):
         def build_callbacks(self) -> dict[str, PyTorchCallback]:
             self.counted = Counted()
@@ -178,8 +178,8 @@ def test_a_validation_that_was_left_counts_once(make_context: Any) -> None:
 
 
 @pytest.mark.parametrize("hook", ["on_validation_start", "on_validation_epoch_start"])
-def test_weights_that_a_callback_exchanges_for_a_validation_are_in_no_checkpoint(hook: str, make_context: Any) -> None:
-    """T1: a stop during the validation waits for the hook that puts the weights back."""
+def test_weights_that_a_callback_swaps_in_for_a_validation_are_in_no_checkpoint(hook: str, make_context: Any) -> None:
+    """T1: A stop during the validation waits for the hook that restores the weights."""
 
     class Averaged(Trial):
         def build_callbacks(self) -> dict[str, PyTorchCallback]:
@@ -203,7 +203,7 @@ def test_weights_that_a_callback_exchanges_for_a_validation_are_in_no_checkpoint
 
 
 class Elements(Trial):
-    """Reports metrics that are tensors of one element, arrays, or values without a mean."""
+    """Trial with metrics that are tensors of one element, arrays, or values without a mean."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         super().__init__(context)
@@ -234,14 +234,14 @@ class Elements(Trial):
         return {"validation_loss": torch.ones(1), "classes": np.array([1, 3])}
 
 
-def test_metrics_that_are_no_scalars_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_metrics_that_are_not_scalars_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     with init() as context:
         trial = Elements(context)
         Trainer(trial, context).fit(max_length=Batch(3), reporting_period=Batch(3), validation_period=Batch(3))
         assert context._core is not None
         context._core.train.flush()
         reports = {report.group: report.metrics for report in context._core._store.metrics(context.get_trial_id())}
-    # The mean over all elements, of arrays of several lengths too: three of 0, two of 1, one of 2.
+    # The mean is over the elements of all arrays, whose lengths differ: three times 0, twice 1, once 2.
     assert reports["training"] == {"loss": 1.0, "one": 1.0, "array": 1.0, "ragged": pytest.approx(4 / 6)}
     assert reports["validation"] == {"validation_loss": [1.0], "classes": [1.0, 3.0]}
     (warning,) = [record.getMessage() for record in caplog.records if "'note'" in record.getMessage()]

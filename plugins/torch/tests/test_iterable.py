@@ -1,4 +1,4 @@
-"""Streams, and loaders that iterate in their own way: entered again anywhere, they go on as if nothing had happened."""
+"""Streams and loaders with their own ``__iter__`` continue exactly after any batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch.utils.data import IterableDataset, RandomSampler, WeightedRandomSampl
 
 from det_core.errors import InvalidTrial
 
-# torchdata's loader calls what newer releases of torch warn about.
+# torchdata's loader calls a function that newer releases of torch have deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 RECORDS, BATCH, READ = 23, 4, 15
@@ -28,7 +28,7 @@ RECORDS, BATCH, READ = 23, 4, 15
 
 
 class Stream(IterableDataset[Any]):
-    """Records that differ at every reading, by draws from all three generators, in an order that is drawn as well."""
+    """Stream of records that differ at every reading. All three generators draw their noise and order."""
 
     def order(self) -> list[int]:
         worker = get_worker_info()
@@ -45,7 +45,7 @@ class Stream(IterableDataset[Any]):
 
 
 class LazyStream(Stream):
-    """Draws the order when the first record is asked for."""
+    """Stream that draws its order when the first record is requested."""
 
     def __iter__(self) -> Iterator[Any]:
         yield from map(self.record, self.order())
@@ -57,7 +57,7 @@ class SizedStream(Stream):
 
 
 class Positioned(Stream):
-    """Knows where it is, and begins again by itself when it has ended."""
+    """Stream with a state, which starts again by itself after its end."""
 
     def __init__(self) -> None:
         self.left: list[int] | None = None
@@ -79,7 +79,7 @@ class Positioned(Stream):
 
 
 class Epochs(Stream):
-    """Takes its order from the epoch."""
+    """Stream whose order depends on the epoch."""
 
     epoch = -1
 
@@ -102,7 +102,7 @@ class Numbers(torch.utils.data.Dataset[Any]):
 
 
 class Doubling(DataLoader[Any]):
-    """Iterates in its own way, and is drawing as it does."""
+    """Loader with its own ``__iter__``, which draws random numbers."""
 
     def __iter__(self) -> Iterator[Any]:
         for batch in super().__iter__():
@@ -173,7 +173,7 @@ def through_a_file(state: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", LOADERS)
-def test_entered_again_anywhere(case: str) -> None:
+def test_a_stream_continues_exactly_after_any_batch(case: str) -> None:
     stream = data_of(LOADERS[case]())
     expected, states = [], [None]
     for batch in islice(stream.start(0, None), READ):
@@ -182,14 +182,14 @@ def test_entered_again_anywhere(case: str) -> None:
     stream.close()
     # Within an epoch, before its last batch, at its end, after the first batch of the next one.
     for number in (5, 6, 13) if "workers" in case else (2, 5, 6, 7, 13):
-        seed_all(number)  # what happened before must not matter
+        seed_all(number)  # the state of the generators must not matter
         again = data_of(LOADERS[case]())
         assert read(again, READ - number, number, states[number]) == expected[number:]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.integration
-def test_without_a_state_all_is_read_again(workers: int) -> None:
+def test_without_a_state_everything_is_read_again(workers: int) -> None:
     expected = read(data_of(DataLoader(Positioned(), BATCH, num_workers=workers)), READ)
     assert read(data_of(DataLoader(Positioned(), BATCH, num_workers=workers)), 3, 12) == expected[12:]
 
@@ -212,7 +212,7 @@ def test_reading_draws_from_no_generator_of_the_trial(case: str, fingerprint: An
 
 
 @pytest.mark.parametrize("case", ["stream", "state", "workers", "torchdata, workers", "own way"])
-def test_ranks_share_the_stream_out_exactly(case: str) -> None:
+def test_ranks_divide_the_stream_exactly(case: str) -> None:
     expected = read(data_of(LOADERS[case]()), 16)
     for rank in range(2):
         stream = data_of(LOADERS[case](), rank=rank, size=2)
@@ -239,14 +239,14 @@ def test_a_state_that_nothing_can_load_is_an_error() -> None:
         read(data_of(DataLoader(Stream(), BATCH)), 1, 3, stream.state())
 
 
-def test_the_data_of_one_epoch_are_read_again_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_data_of_one_epoch_is_read_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     read(data_of(DataLoader(Stream(), 1)), 1, 200, {"epoch": 8, "first": 184, "done": 16, "dataset": None})
     assert not caplog.messages
     assert len(read(data_of(DataLoader(Stream(), 1)), 1, 200)) == 1
     assert [message for message in caplog.messages if "again" in message] == [
-        "reading 200 batches again, which were trained before; "
-        "a dataset with state_dict() and load_state_dict() is spared that"
+        "reading 200 batches again that were trained before; "
+        "to avoid this, define state_dict() and load_state_dict() in the dataset"
     ]
 
 
@@ -262,7 +262,9 @@ def test_the_data_of_one_epoch_are_read_again_and_no_more(caplog: pytest.LogCapt
         (lambda: DataLoader(Stream(), None), {"records_per_epoch": 3}, 3),
     ],
 )
-def test_batches_per_epoch(loader: Any, options: dict[str, Any], expected: int | None) -> None:
+def test_batches_per_epoch_follow_from_the_length_or_the_config(
+    loader: Any, options: dict[str, Any], expected: int | None
+) -> None:
     assert data_of(loader(), **options).batches_per_epoch == expected
 
 
@@ -289,20 +291,20 @@ class Nothing(Stream):
         (lambda: DataLoader(Lying(0), BATCH), "length 0: 0 records"),
         (
             lambda: Doubling(Numbers(), BATCH, num_workers=1, persistent_workers=True),
-            "Doubling iterates in its own way, with persistent_workers=True; .*give it persistent_workers=False",
+            "Doubling has its own __iter__ and persistent_workers=True, .*; set persistent_workers=False",
         ),
-        (lambda: Doubling(Numbers(), BATCH, num_workers=1, in_order=False), "give it in_order=True"),
+        (lambda: Doubling(Numbers(), BATCH, num_workers=1, in_order=False), "set in_order=True"),
     ],
 )
-def test_what_cannot_be_read_exactly_is_an_error(loader: Any, message: str) -> None:
+def test_a_loader_that_cannot_be_read_exactly_is_an_error(loader: Any, message: str) -> None:
     with pytest.raises(InvalidTrial, match=message):
         read(data_of(loader()), READ)
     with pytest.raises(InvalidTrial, match=message):
         list(validation_data(loader(), rank=0, size=1, seed=7, whole=True)[0])
 
 
-def test_the_length_of_a_stream_that_workers_share_is_a_guess() -> None:
-    """20 records in batches of 4 are 5, but two workers with 10 each make 6 of them."""
+def test_the_length_of_a_stream_that_workers_share_is_an_estimate() -> None:
+    """20 records make 5 batches of 4, but two workers with 10 records each make 6 batches."""
 
     class Even(Lying):
         def order(self) -> list[int]:
@@ -342,7 +344,7 @@ def test_worker_init_fn_finds_the_dataset() -> None:
 
 
 @pytest.mark.parametrize("case", ["stream", "workers", "state", "torchdata, workers", "own way"])
-def test_validation_is_alike_every_time(case: str) -> None:
+def test_every_validation_reads_the_same_batches(case: str) -> None:
     everything, total = validation_data(LOADERS[case](), rank=0, size=2, seed=7, whole=True)
     expected = [batch.tolist() for batch in everything]
     assert total == (6 if case == "own way" else None)
@@ -353,7 +355,7 @@ def test_validation_is_alike_every_time(case: str) -> None:
             assert [batch.tolist() for batch in share] == expected[rank::2]
 
 
-def test_the_length_of_validation_data() -> None:
+def test_validation_data_has_the_length_of_its_share() -> None:
     share, total = validation_data(DataLoader(SizedStream(), BATCH), rank=1, size=4, seed=7, whole=False)
     assert (len(share), total) == (2, 6)
     unknown, _ = validation_data(DataLoader(Stream(), BATCH), rank=1, size=4, seed=7, whole=False)

@@ -59,7 +59,7 @@ WARM, BATCHES = (6_000, 26_000) if is_soak() else (2_000, 9_000)
 BYTES = 1_000
 
 
-def test_batches_with_reports_and_checkpoints_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_with_reports_and_checkpoints_leak_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_HOME", str(tmp_path))
     command = [sys.executable, "-c", SCRIPT, str(WARM), str(BATCHES)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=280)

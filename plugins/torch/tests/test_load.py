@@ -1,4 +1,4 @@
-"""Trials made from checkpoints: of this release and of old ones, with and without code of their own."""
+"""Trials are loaded from checkpoints of this release and of old ones, with and without code."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class UserDrives(FrameworkDrives):
 
 @pytest.fixture(autouse=True)
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory on the path with ``model_def.py``."""
+    """Yield a directory on the path that contains ``model_def.py``."""
     monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("DET_INFO_DIR", raising=False)
     get_cluster_info.cache_clear()
@@ -92,7 +92,7 @@ def write_code(directory: Path, *, scale: int) -> None:
 
 
 def train(name: str, **trial_kwargs: Any) -> tuple[PyTorchTrial, Path]:
-    """A trial trained for three batches, and its checkpoint."""
+    """Train a trial for three batches, and return it and its checkpoint."""
     import model_def  # type: ignore[import-not-found]
 
     hparams = {"global_batch_size": 4, "width": 5}
@@ -109,7 +109,7 @@ def weights(trial: PyTorchTrial) -> dict[str, Any]:
 
 
 def change(path: Path, **description: Any) -> None:
-    """Change what the checkpoint says about its trial."""
+    """Change the description of the trial in a checkpoint."""
     file = path / "load_data.json"
     changed = {**json.loads(file.read_text()), **description}
     file.chmod(0o644)
@@ -130,7 +130,7 @@ def test_a_trial_predicts_as_when_it_was_saved(name: str) -> None:
     assert torch.equal(model(inputs), trained.context.models[0].eval()(inputs))
 
 
-def test_what_the_trial_draws_is_as_in_the_training_and_disturbs_nobody() -> None:
+def test_a_loaded_trial_draws_the_same_and_leaves_the_generators_unchanged() -> None:
     trained, path = train("UserDrives")
     states = torch.get_rng_state(), random.getstate()
     loaded = load(path)
@@ -139,7 +139,7 @@ def test_what_the_trial_draws_is_as_in_the_training_and_disturbs_nobody() -> Non
     assert random.getstate() == states[1]
 
 
-def test_arguments_of_the_class_and_of_torch_load() -> None:
+def test_arguments_of_the_class_and_of_torch_load_are_passed_on() -> None:
     trained, path = train("UserDrives", bias=False)
     assert weights(load(path, bias=False)) == weights(trained)
     by_old_name = load_trial_from_checkpoint_path(
@@ -154,7 +154,7 @@ def test_arguments_of_the_class_and_of_torch_load() -> None:
         load(path)
 
 
-def test_another_model_count() -> None:
+def test_another_number_of_models_is_an_error() -> None:
     class Two(PyTorchTrial):
         def __init__(self, context: Any) -> None:
             self.models = [context.wrap_model(nn.Linear(2, 3)) for _ in range(2)]
@@ -185,7 +185,7 @@ def test_code_of_the_checkpoint_runs_only_if_trusted(tmp_path: Path) -> None:
     assert list(paths[0].rglob("__pycache__")) == []
 
 
-def test_what_a_checkpoint_says_about_machines_does_not_matter_here() -> None:
+def test_machines_in_the_config_of_a_checkpoint_do_not_matter() -> None:
     trained, path = train("UserDrives")
     config = {
         "searcher": {"name": "not_installed", "metric": "validation_loss"},
@@ -213,7 +213,7 @@ def test_what_a_checkpoint_says_about_machines_does_not_matter_here() -> None:
         (None, "does not name its trial class; pass the class: load.path, MyTrial."),
     ],
 )
-def test_a_class_that_is_not_here(spec: str | None, expected: str) -> None:
+def test_a_class_that_cannot_be_imported_is_an_error(spec: str | None, expected: str) -> None:
     trained, path = train("UserDrives")
     change(path, trial_cls_spec=spec, experiment_config={})
     with pytest.raises(InvalidTrial, match=expected):
@@ -221,15 +221,15 @@ def test_a_class_that_is_not_here(spec: str | None, expected: str) -> None:
     assert weights(load(path, type(trained))) == weights(trained)
 
 
-def test_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointNotFound, match="gone is no directory"):
+def test_a_missing_checkpoint_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointNotFound, match="gone is not a directory"):
         load(tmp_path / "gone")
-    with pytest.raises(CheckpointNotFound, match="is no checkpoint of a PyTorchTrial"):
+    with pytest.raises(CheckpointNotFound, match="is not a checkpoint of a PyTorchTrial"):
         load(tmp_path, PyTorchTrial)
 
 
 class Old(PyTorchTrial):
-    """As ``old/make.py`` builds it."""
+    """Trial with the model of ``old/make.py``."""
 
     def build_model(self) -> nn.Module:
         return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
@@ -246,13 +246,13 @@ class Old(PyTorchTrial):
 
 
 @pytest.mark.parametrize("release", ["0.12.0", "0.12.13", "0.13.13", "0.17.15", "0.19.10", "0.30.0", "0.38.1"])
-def test_old_releases(release: str) -> None:
+def test_checkpoints_of_old_releases_are_loaded(release: str) -> None:
     loaded = load_trial_from_checkpoint_path(str(OLD / release), Old)
     assert weights(loaded) == json.loads((OLD / release / "expected.json").read_text())["model"]
     assert loaded.context.models[0](torch.ones(2, 3)).shape == (2, 1)
 
 
-def test_an_old_download_says_its_class_and_hyperparameters_in_metadata(tmp_path: Path) -> None:
+def test_the_metadata_of_an_old_download_names_class_and_hyperparameters(tmp_path: Path) -> None:
     trained, path = train("FrameworkDrives")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "state_dict.pth").write_bytes((path / "state_dict.pth").read_bytes())
@@ -262,7 +262,7 @@ def test_an_old_download_says_its_class_and_hyperparameters_in_metadata(tmp_path
 
 
 @pytest.mark.parametrize("name", ["load_data.json", "metadata.json"])
-def test_a_description_that_is_something_else(tmp_path: Path, name: str) -> None:
+def test_a_damaged_description_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("[]")
     with pytest.raises(CheckpointCorrupt, match=f"{name} is damaged: expected a JSON object, found \\[\\]"):
         load(tmp_path)

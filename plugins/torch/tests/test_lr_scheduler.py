@@ -1,4 +1,4 @@
-"""When learning rates change, and who may change them."""
+"""Learning rate schedulers step at the right times, and only in the manual mode by the user."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def optimizer() -> torch.optim.Optimizer:
         (MODE.MANUAL_STEP, 2, 1, [0] * 12),
     ],
 )
-def test_steps(
+def test_schedulers_step_according_to_their_mode(
     mode: LRScheduler.StepMode, frequency: int, aggregation: int, steps: list[int], make_context: Any
 ) -> None:
     context = make_context(optimizations={"aggregation_frequency": aggregation})
@@ -61,7 +61,7 @@ def test_steps(
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODE if mode is not MODE.STEP_EVERY_EPOCH])
-def test_data_without_a_length_has_batches(mode: LRScheduler.StepMode) -> None:
+def test_data_without_a_length_still_has_batches(mode: LRScheduler.StepMode) -> None:
     sgd = optimizer()
     scheduler = LRScheduler(lr_scheduler.ExponentialLR(sgd, 0.5), mode)
     sgd.step()
@@ -108,27 +108,27 @@ def part_of(make: Any) -> Any:
 
 
 MEDDLED = [alone, chained, sequential, part_of(chained), part_of(sequential)]
-"""From an optimizer to the scheduler that is wrapped, and the one that the user steps."""
+"""Functions from an optimizer to the scheduler that is wrapped and the scheduler that the user steps."""
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODE if mode is not MODE.MANUAL_STEP])
 class TestMisuse:
-    def test_step_by_the_user(self, mode: LRScheduler.StepMode) -> None:
+    def test_the_user_must_not_step_the_wrapper(self, mode: LRScheduler.StepMode) -> None:
         scheduler = LRScheduler(lr_scheduler.StepLR(optimizer(), 1), mode)
         with pytest.raises(InvalidTrial, match=f"step_mode {mode.name}, which det steps itself"):
             scheduler.step()
 
     @pytest.mark.parametrize("make", MEDDLED)
-    def test_step_behind_our_back(self, mode: LRScheduler.StepMode, make: Any) -> None:
+    def test_the_user_must_not_step_the_inner_scheduler(self, mode: LRScheduler.StepMode, make: Any) -> None:
         sgd = optimizer()
         wrapped, stepped = make(sgd)
         scheduler = LRScheduler(wrapped, mode)
         sgd.step()
         stepped.step()
-        with pytest.raises(InvalidTrial, match="stepped by somebody else"):
+        with pytest.raises(InvalidTrial, match="stepped outside of det"):
             scheduler._after_update(EPOCH_LEN - 1, 1, EPOCH_LEN)
 
-    def test_plateau(self, mode: LRScheduler.StepMode) -> None:
+    def test_reduce_on_plateau_needs_the_manual_mode(self, mode: LRScheduler.StepMode) -> None:
         with pytest.raises(InvalidTrial, match=r"ReduceLROnPlateau .* use MANUAL_STEP"):
             LRScheduler(lr_scheduler.ReduceLROnPlateau(optimizer()), mode)
 
@@ -144,23 +144,23 @@ class TestMisuse:
         ),
     ],
 )
-def test_arguments(scheduler: Any, mode: Any, message: str) -> None:
+def test_wrong_arguments_are_refused(scheduler: Any, mode: Any, message: str) -> None:
     with pytest.raises(InvalidTrial, match=message):
         LRScheduler(scheduler, mode)
 
 
 @pytest.mark.parametrize("frequency", [0, -1, 1.0, None])
-def test_frequency(frequency: Any) -> None:
+def test_a_wrong_frequency_is_refused(frequency: Any) -> None:
     with pytest.raises(InvalidTrial, match=f"frequency of an LRScheduler is {frequency}; expected an integer"):
         LRScheduler(lr_scheduler.StepLR(optimizer(), 1), MODE.STEP_EVERY_BATCH, frequency)
 
 
-def test_its_optimizer_must_be_wrapped(make_context: Any) -> None:
+def test_the_optimizer_of_a_scheduler_must_be_wrapped(make_context: Any) -> None:
     with pytest.raises(InvalidTrial, match="given a StepLR of an optimizer that is not wrapped"):
         make_context().wrap_lr_scheduler(lr_scheduler.StepLR(optimizer(), 1), MODE.STEP_EVERY_BATCH)
 
 
-def test_an_optimizer_may_have_several(make_context: Any) -> None:
+def test_an_optimizer_may_have_several_schedulers(make_context: Any) -> None:
     context = make_context()
     sgd = context.wrap_optimizer(optimizer())
     context.wrap_lr_scheduler(lr_scheduler.LinearLR(sgd, 0.25, total_iters=3), MODE.STEP_EVERY_BATCH)
@@ -190,7 +190,7 @@ def test_an_optimizer_may_have_several(make_context: Any) -> None:
         ),
     ],
 )
-def test_state_goes_through_a_safe_file(make: Any, tmp_path: Any) -> None:
+def test_state_passes_through_a_safe_file(make: Any, tmp_path: Any) -> None:
     first, second = optimizer(), optimizer()
     one, two = (LRScheduler(make(sgd), MODE.STEP_EVERY_BATCH) for sgd in (first, second))
     first.step(), second.step()

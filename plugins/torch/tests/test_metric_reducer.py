@@ -1,4 +1,4 @@
-"""Reducers see the values of all slots, of their own period only, and survive validations and checkpoints."""
+"""Reducers get the values of all slots since the last report, and survive validations and checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALONE = single_process()
 
 
 class Mean(MetricReducer):
-    """Holds containers, which ``reset`` changes in place."""
+    """Reducer with containers, which ``reset`` changes in place."""
 
     def __init__(self, scale: Any = abs) -> None:
         self.scale = scale
@@ -54,7 +54,7 @@ class Named(Mean):
 
 
 class Exact(Mean):
-    """Has more than a checkpoint holds, and says what matters."""
+    """Reducer with an attribute that checkpoints cannot hold, and therefore its own ``state_dict``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Exact(Mean):
         vars(self).update(state)
 
 
-def test_an_empty_set() -> None:
+def test_an_empty_set_has_no_metrics() -> None:
     reducers = ReducerSet()
     assert not reducers
     assert reducers.reduce(ALONE, training=True) == {}
@@ -76,7 +76,7 @@ def test_an_empty_set() -> None:
     assert reducers.state_dict() == []
 
 
-def test_functions_and_objects() -> None:
+def test_functions_and_objects_are_reduced() -> None:
     reducers = ReducerSet()
     last = reducers.wrap(lambda values: values[-1], "last")
     mean = reducers.wrap(Mean(), "mean of one")
@@ -93,7 +93,7 @@ def test_functions_and_objects() -> None:
     assert [type(value) for value in metrics.values()] == [list, float, float, int, float, list]
 
 
-def test_each_serves_its_own_metrics() -> None:
+def test_a_reducer_serves_training_or_validation_or_both() -> None:
     reducers = ReducerSet()
     wrapped = {
         "both": reducers.wrap(len, "both"),
@@ -119,7 +119,7 @@ def test_values_are_copied() -> None:
     assert reducers.reduce(ALONE, training=True) == {"total": 2 + 4}
 
 
-def test_what_was_wrapped_begins_with_nothing() -> None:
+def test_wrapping_resets_a_reducer() -> None:
     mean = Mean()
     mean.update(1.0)
     ReducerSet().wrap(mean)
@@ -128,7 +128,7 @@ def test_what_was_wrapped_begins_with_nothing() -> None:
 
 class TestValidationBetweenTwoReports:
     @pytest.mark.parametrize("make", [Mean, Exact, lambda: sum], ids=["attributes", "state_dict", "function"])
-    def test_keeps_what_training_collected(self, make: Any) -> None:
+    def test_a_validation_keeps_the_values_of_training(self, make: Any) -> None:
         reducers = ReducerSet()
         both = reducers.wrap(make(), "m")
         both.update(1.0)
@@ -142,7 +142,7 @@ class TestValidationBetweenTwoReports:
         both.update(3.0)
         assert reducers.reduce(ALONE, training=True) == ({"m": 6.0} if expected == {"m": 3.0} else {"m": 2.0})
 
-    def test_leaves_no_trace_of_itself(self) -> None:
+    def test_a_failed_validation_leaves_no_trace(self) -> None:
         reducers = ReducerSet()
         mean = reducers.wrap(Mean(), "mean")
         before = set(vars(mean))
@@ -154,7 +154,7 @@ class TestValidationBetweenTwoReports:
         assert mean.scale is abs
         assert set(vars(mean)) == before
 
-    def test_one_object_under_two_names(self) -> None:
+    def test_one_object_may_have_two_names(self) -> None:
         reducers, mean = ReducerSet(), Mean()
         reducers.wrap(mean, "training mean", for_validation=False)
         reducers.wrap(mean, "validation mean", for_training=False)
@@ -165,7 +165,7 @@ class TestValidationBetweenTwoReports:
         assert reducers.reduce(ALONE, training=True) == {"training mean": 1.0}
         assert len(reducers.state_dict()) == 1
 
-    def test_every_validation_begins_with_nothing(self) -> None:
+    def test_every_validation_begins_without_values(self) -> None:
         reducers = ReducerSet()
         count = reducers.wrap(len, "n", for_training=False)
         for _ in range(2):
@@ -184,7 +184,7 @@ class TestState:
             reducers.wrap(np.max, "validation", for_training=False),
         ]
 
-    def test_goes_through_a_checkpoint(self, tmp_path: Path) -> None:
+    def test_state_passes_through_a_checkpoint(self, tmp_path: Path) -> None:
         saved, updated = self.trial()
         for reducer in updated:
             reducer.update(np.float32(1.5))
@@ -198,11 +198,11 @@ class TestState:
         assert continued[0].values == [np.float32(1.5), 0.5]
         assert type(continued[0].values[0]) is np.float32
 
-    def test_of_other_code_is_refused(self) -> None:
+    def test_state_of_other_code_is_refused(self) -> None:
         with pytest.raises(InvalidTrial, match="has 3 metric reducers for training, but the trial has 0"):
             ReducerSet().load_state_dict(self.trial()[0].state_dict())
 
-    def test_what_a_checkpoint_cannot_hold_is_refused_at_once(self) -> None:
+    def test_state_that_a_checkpoint_cannot_hold_is_refused_at_once(self) -> None:
         mean = Mean()
         mean.values = np.random.default_rng()
         mean.reset = lambda: None
@@ -229,7 +229,7 @@ class TestState:
         ),
     ],
 )
-def test_bad_metrics(reducer: Any, name: Any, message: str) -> None:
+def test_bad_metrics_are_refused(reducer: Any, name: Any, message: str) -> None:
     reducers = ReducerSet()
     reducers.wrap(len, "count")
     reducers.wrap(reducer, name)
@@ -237,7 +237,7 @@ def test_bad_metrics(reducer: Any, name: Any, message: str) -> None:
         reducers.reduce(ALONE, training=True, taken={"loss": 0.5}.keys())
 
 
-def test_what_is_no_reducer() -> None:
+def test_other_objects_are_refused() -> None:
     with pytest.raises(InvalidTrial, match=r"wrap_reducer\(\) was given 3; expected a det_torch.MetricReducer"):
         ReducerSet().wrap(3)  # type: ignore[arg-type]
 
@@ -282,7 +282,7 @@ distributed.close()
 
 
 @pytest.mark.integration
-def test_two_slots_reduce_what_both_have_in_one_gather() -> None:
+def test_two_slots_reduce_their_values_in_one_gather() -> None:
     environ = {**os.environ, "TORCHELASTIC_RUN_ID": uuid.uuid4().hex, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     environ |= {"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1"}
     workers = [

@@ -30,13 +30,13 @@ ONE_CYCLE = OLD / "0.19.10-onecycle"
 ours = pytest.mark.parametrize("release", RELEASES)
 
 
-def test_every_line_of_releases_is_there() -> None:
+def test_every_minor_release_is_there() -> None:
     assert {int(release.split(".")[1]) for release in RELEASES} == set(range(12, 39))
 
 
 @ours
 @pytest.mark.parametrize("trust", [False, True])
-def test_what_was_in_memory_is_read(release: str, trust: bool) -> None:
+def test_the_state_equals_what_the_release_had_in_memory(release: str, trust: bool) -> None:
     state, held = read(OLD / release, trust=trust), _held(release)
     model, optimizer, _ = _resumed(state)
     assert {name: value.tolist() for name, value in model.state_dict().items()} == held["model"]
@@ -47,7 +47,7 @@ def test_what_was_in_memory_is_read(release: str, trust: bool) -> None:
 
 
 @ours
-def test_batches_trained(release: str) -> None:
+def test_the_number_of_trained_batches_is_read(release: str) -> None:
     assert batches_trained(OLD / release) == (5 if _line(release) >= 17 else None)
 
 
@@ -67,14 +67,14 @@ def test_training_continues(release: str) -> None:
 @pytest.mark.usefixtures("generators")
 def test_random_numbers_continue(release: str) -> None:
     state = read(OLD / release)["rng_state"]
-    if release == "0.12.0":  # which did not save it
+    if release == "0.12.0":  # this release did not save it
         assert state is None
         return
     set_rng_state(state)
     assert [random.random(), np.random.random(), torch.rand(1).item()] == _held(release)["drawn_next"]
 
 
-def test_metadata_alone_says_how_far_it_was(tmp_path: Path) -> None:
+def test_metadata_alone_has_the_number_of_trained_batches(tmp_path: Path) -> None:
     for said, expected in [
         ({"steps_completed": 0}, 0),
         ({"metadata": {"steps_completed": 7}}, 7),
@@ -103,7 +103,7 @@ def test_one_cycle_of_old_torch_needs_trust(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["determined/state_dict.pth", "pedl/state_dict.pth", "checkpoint.pt"])
-def test_old_places(place: str, tmp_path: Path) -> None:
+def test_old_places_of_the_state_are_read(place: str, tmp_path: Path) -> None:
     (tmp_path / place).parent.mkdir(exist_ok=True)
     shutil.copy(OLD / "0.12.0" / "state_dict.pth", tmp_path / place)
     torch.save(_Touch(tmp_path / "ran"), tmp_path / "model.pth")
@@ -111,13 +111,13 @@ def test_old_places(place: str, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_state_of_a_distributed_model(tmp_path: Path) -> None:
+def test_the_prefix_of_a_distributed_model_is_removed(tmp_path: Path) -> None:
     wrapped = {f"module.{name}": value for name, value in _parts()[0].state_dict().items()}
     _save(tmp_path, {"models_state_dict": [wrapped]})
     _parts()[0].load_state_dict(read(tmp_path)["models_state_dict"][0])
 
 
-def test_own_model_may_be_called_module(tmp_path: Path) -> None:
+def test_a_model_may_be_called_module(tmp_path: Path) -> None:
     saved = {"module.weight": torch.ones(1)}
     _save(tmp_path, {"models_state_dict": [saved], "rng_state": rng_state(), "gradients": [{}]})
     state = read(tmp_path)
@@ -125,14 +125,14 @@ def test_own_model_may_be_called_module(tmp_path: Path) -> None:
     assert state["gradients"] == [{}]
 
 
-def test_state_of_apex_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_state_of_apex_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _save(tmp_path, {"models_state_dict": [], "amp_state": {"loss_scaler0": {"loss_scale": 2.0}}})
     with caplog.at_level(logging.WARNING, "det.torch"):
         assert "amp_state" not in read(tmp_path)
     assert [record.args for record in caplog.records] == [("amp_state",)]
 
 
-def test_file_from_before_zip(tmp_path: Path) -> None:
+def test_a_file_from_before_zip_is_read(tmp_path: Path) -> None:
     saved = {
         "models_state_dict": [{"weight": torch.arange(3.0)}],
         "callbacks": {"a": {"seen": {1, 2}, "mean": np.float64(0.5)}},
@@ -172,7 +172,7 @@ def test_code_in_the_count_of_batches_runs_only_if_trusted(name: str, tmp_path: 
     assert (tmp_path / "ran").exists()
 
 
-def test_pickled_function_needs_trust(tmp_path: Path) -> None:
+def test_a_pickled_function_needs_trust(tmp_path: Path) -> None:
     cloudpickle = pytest.importorskip("cloudpickle")
     _save(tmp_path, {"models_state_dict": [], "callbacks": {"f": {"f": lambda x: x + 1}}}, pickle_module=cloudpickle)
     with pytest.raises(UntrustedCheckpoint, match=r"cloudpickle"):
@@ -181,7 +181,7 @@ def test_pickled_function_needs_trust(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trust", [False, True])
-def test_objects_of_the_original_are_left_out(
+def test_objects_of_the_original_are_ignored(
     trust: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     gone = types.ModuleType("determined.nowhere")
@@ -195,7 +195,7 @@ def test_objects_of_the_original_are_left_out(
     assert "state.callbacks.a.mode" in caplog.text
 
 
-def test_code_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_code_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "vanished", types.ModuleType("vanished"))
         patch.setattr(_Kept, "__module__", "vanished")
@@ -208,7 +208,7 @@ def test_code_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}])
 @pytest.mark.parametrize("trust", [False, True])
 @pytest.mark.parametrize("share", [0, 0.3, 0.9])
-def test_damaged_state(options: dict[str, Any], trust: bool, share: float, tmp_path: Path) -> None:
+def test_a_damaged_state_is_an_error(options: dict[str, Any], trust: bool, share: float, tmp_path: Path) -> None:
     file = _save(tmp_path, {"models_state_dict": [{"weight": torch.ones(3)}]}, **options)
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
     with pytest.raises(CheckpointCorrupt, match=r"state_dict\.pth"):
@@ -216,13 +216,13 @@ def test_damaged_state(options: dict[str, Any], trust: bool, share: float, tmp_p
 
 
 @pytest.mark.parametrize("name", ["metadata.json", "trial_state.pkl"])
-def test_damaged_count_of_batches(name: str, tmp_path: Path) -> None:
+def test_a_damaged_count_of_batches_is_an_error(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x80\x03}q\x00")
     with pytest.raises(CheckpointCorrupt, match=name):
         batches_trained(tmp_path)
 
 
-def test_directory_without_a_state(tmp_path: Path) -> None:
+def test_a_directory_without_a_state_is_not_a_checkpoint(tmp_path: Path) -> None:
     torch.save({}, tmp_path / "model.pth")
     with pytest.raises(CheckpointNotFound, match=r"none of state_dict\.pth"):
         read(tmp_path)
@@ -237,13 +237,13 @@ def test_directory_without_a_state(tmp_path: Path) -> None:
         ({"optimizers_state_dict": []}, "holds no models"),
     ],
 )
-def test_states_that_make_no_sense(saved: Any, words: str, tmp_path: Path) -> None:
+def test_contradictory_states_are_corrupt(saved: Any, words: str, tmp_path: Path) -> None:
     _save(tmp_path, saved)
     with pytest.raises(CheckpointCorrupt, match=words):
         read(tmp_path)
 
 
-def test_models_in_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_in_safetensors_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch_files = pytest.importorskip("safetensors.torch")
     _save(tmp_path, {"optimizers_state_dict": []})
     for number in range(11):
@@ -257,7 +257,7 @@ def test_models_in_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         read(tmp_path)
 
 
-def test_count_of_models() -> None:
+def test_the_number_of_models_is_checked() -> None:
     check_count("models", [1], [2])
     with pytest.raises(InvalidTrial, match="the checkpoint has 2 models, but the trial has 1"):
         check_count("models", [1], [2, 3])
@@ -271,7 +271,7 @@ def generators() -> Iterator[None]:
 
 
 class _Kept:
-    """What a user's module could define."""
+    """Class that a user's module could define."""
 
 
 class _Touch:

@@ -45,8 +45,8 @@ class Small(PyTorchTrial):
 
 
 @pytest.mark.parametrize(("schedules", "most"), [(False, 17), (True, 26)])
-def test_calls_per_batch(make_context: Any, *, schedules: bool, most: int) -> None:
-    """`make bench` measures time; this budget holds on any machine. It only goes down."""
+def test_det_makes_few_calls_per_batch(make_context: Any, *, schedules: bool, most: int) -> None:
+    """The budget counts calls, so it holds on any machine, unlike the times of `make bench`. It only goes down."""
     context = make_context(hparams={"schedules": schedules})
     adapter = PyTorchAdapter(Small(context), context)
     adapter.started()
@@ -58,7 +58,7 @@ def test_calls_per_batch(make_context: Any, *, schedules: bool, most: int) -> No
 
 
 def _calls(adapter: PyTorchAdapter, batches: int) -> Counter[str]:
-    """Train, and return how often each function of det was called, or entered again by its iterator."""
+    """Train, and return the number of calls of each function of det, including resumptions of generators."""
     calls: Counter[str] = Counter()
 
     def note(frame: Any, event: str, _: object) -> None:

@@ -1,4 +1,4 @@
-"""State as users keep it goes through a file that loads safely, and comes back as it was."""
+"""User state passes through a file that loads safely, and comes back unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def through_a_file(value: Any, directory: Path) -> Any:
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    """Equal, with equal types all the way down."""
+    """Assert that two values and the types of all nested values are equal."""
     assert type(found) is type(expected)
     if isinstance(expected, (np.ndarray, np.generic)):
         assert (found.dtype, found.shape, found.strides) == (expected.dtype, expected.shape, expected.strides)
@@ -82,18 +82,18 @@ STATES: list[Any] = [
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
-def test_comes_back_as_it_was(state: Any, tmp_path: Path) -> None:
+def test_state_comes_back_unchanged(state: Any, tmp_path: Path) -> None:
     assert_same(through_a_file(state, tmp_path), state)
     assert_same(through_a_file({"deep": [(state,)]}, tmp_path), {"deep": [(state,)]})
     assert_same(unpack(unpack(pack(pack(state)))), state)
 
 
 @pytest.mark.parametrize("array", [np.arange(4)[::-1], np.frombuffer(bytes(8), np.int32), np.arange(9)[::2]])
-def test_arrays_that_torch_cannot_share(array: Any, tmp_path: Path) -> None:
+def test_arrays_that_torch_cannot_share_are_copied(array: Any, tmp_path: Path) -> None:
     assert np.array_equal(through_a_file(array, tmp_path), array)
 
 
-def test_what_loads_safely_is_not_touched() -> None:
+def test_state_that_loads_safely_is_not_copied() -> None:
     class Net(nn.Sequential):
         pass
 
@@ -149,13 +149,13 @@ Point = namedtuple("Point", "x y")
         ({"ema": nn.Linear(1, 1)}, r"^callbacks\.ema is a torch\.nn\.modules\.linear\.Linear"),
     ],
 )
-def test_other_types_are_refused_by_their_place(state: Any, message: str) -> None:
+def test_other_types_are_refused_with_their_place(state: Any, message: str) -> None:
     with pytest.raises(InvalidTrial, match=message.replace("test_packing", __name__.replace(".", r"\."))):
         pack({"callbacks": state})
 
 
-def test_a_copy_is_another_object() -> None:
-    """T6: training goes on and changes its own while the copy is written."""
+def test_a_copy_shares_nothing_with_the_state() -> None:
+    """T6: Training continues and changes the state while the copy is written."""
     state: Any = {"set": {1}, "bytes": bytearray(b"x"), "count": Counter("ab"), "list": [[1]], "tensor": torch.ones(2)}
     copied = Staging().copy(pack(state))
     state["set"].add(2)
@@ -168,15 +168,15 @@ def test_a_copy_is_another_object() -> None:
     assert type(copied["count"]) is Counter
 
 
-def test_views_of_one_memory_keep_what_they_say() -> None:
-    """T6: torch conjugates and negates lazily."""
+def test_views_of_one_memory_keep_their_values() -> None:
+    """T6: Torch conjugates and negates lazily."""
     numbers = torch.tensor([1 + 2j])
     views = [numbers, numbers.conj(), numbers.conj().imag, numbers.imag]
     assert [view.tolist() for view in Staging().copy(views)] == [[1 + 2j], [1 - 2j], [-2], [2]]
 
 
 class Locked:
-    """Page-locks nothing, but keeps account of it."""
+    """Stand-in for page-locking that only counts the bytes."""
 
     def __init__(self, limit: int = 1 << 40) -> None:
         self.sizes: dict[int, int] = {}
@@ -184,7 +184,7 @@ class Locked:
 
     def __call__(self, address: int, size: int) -> Callable[[], object]:
         if self.bytes + size > self.limit:
-            raise RuntimeError("no more of it")
+            raise RuntimeError("limit reached")
         self.sizes[address] = size
         return lambda: self.sizes.pop(address)
 
@@ -194,8 +194,8 @@ class Locked:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_page_locked_memory_is_as_large_as_what_it_is_for(seed: int) -> None:
-    """T14: torch rounds every tensor up to a power of two, which took up to twice the host's memory."""
+def test_page_locked_memory_is_hardly_larger_than_the_tensors(seed: int) -> None:
+    """T14: Torch rounds every tensor up to a power of two, which would take up to twice the memory."""
     chance = random.Random(seed)
     sizes = [int(2 ** chance.uniform(0, 23)) for _ in range(300)] + [HostMemory.LARGE - 1, HostMemory.LARGE] * 2
     chance.shuffle(sizes)
@@ -208,8 +208,8 @@ def test_page_locked_memory_is_as_large_as_what_it_is_for(seed: int) -> None:
     assert all(place % 64 == 0 for place, _ in places)
 
 
-def test_page_locked_memory_is_given_back() -> None:
-    """T14: a page is unlocked once nothing of it is used any more."""
+def test_page_locked_memory_is_released() -> None:
+    """T14: A page is unlocked when no tensor uses it any more."""
     locked = Locked()
     memory = HostMemory(locked)
     small, large = (memory.like(torch.empty(size), lock=True) for size in (10, HostMemory.LARGE))
@@ -235,7 +235,7 @@ def test_page_locked_memory_is_given_back() -> None:
     ],
 )
 def test_page_locked_buffers_have_the_layout_of_tensors(tensor: torch.Tensor) -> None:
-    """T14: the same as those of torch, in memory that other tensors have, too."""
+    """T14: The layout equals that of torch's copies, even in memory that several tensors share."""
     memory, expected = HostMemory(Locked()), torch.empty_like(tensor)
     memory.like(torch.ones(3, dtype=torch.uint8), lock=True)
     found = memory.like(tensor, lock=True)
@@ -244,8 +244,8 @@ def test_page_locked_buffers_have_the_layout_of_tensors(tensor: torch.Tensor) ->
     assert torch.equal(found.copy_(tensor), tensor)
 
 
-def test_without_page_locked_memory_buffers_are_of_any(caplog: pytest.LogCaptureFixture) -> None:
-    """T14: a host that refuses to lock memory ended the training at its first checkpoint."""
+def test_buffers_use_ordinary_memory_if_locking_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """T14: Refused memory must not end the training at its first checkpoint."""
     locked = Locked(limit=HostMemory.BLOCK)
     memory = HostMemory(locked)
     buffers = [memory.like(torch.ones(size, 3).t(), lock=True) for size in (2, HostMemory.LARGE, 4, HostMemory.LARGE)]
@@ -254,4 +254,4 @@ def test_without_page_locked_memory_buffers_are_of_any(caplog: pytest.LogCapture
     ]
     assert locked.bytes == HostMemory.BLOCK
     (said,) = caplog.messages
-    assert "page-locked host memory is refused: no more of it" in said
+    assert "the host refused page-locked memory: limit reached" in said

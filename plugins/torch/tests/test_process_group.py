@@ -1,4 +1,4 @@
-"""How a slot leaves the process group."""
+"""Closing of the process group of a slot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from det_torch.process_group import ProcessGroup, finishes_within
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One slot of one, which meets itself."""
+    """Set the environment of a single slot."""
     place = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getpid() % 20000}
     for name, value in place.items():
         monkeypatch.setenv(name, str(value))
@@ -27,8 +27,8 @@ def leave_by_an_error(group: ProcessGroup) -> None:
 
 
 @pytest.mark.integration
-def test_a_slot_leaves_well_or_not(alone: None) -> None:
-    """T8: the group is gone, and the next trial in the process makes its own."""
+def test_the_group_is_closed_after_success_and_after_an_error(alone: None) -> None:
+    """T8: The next trial in the process can then create its own group."""
     ProcessGroup(torch.device("cpu")).close()
     assert not dist.is_initialized()
     with pytest.raises(ZeroDivisionError):
@@ -36,8 +36,8 @@ def test_a_slot_leaves_well_or_not(alone: None) -> None:
     assert not dist.is_initialized()
 
 
-def test_what_never_ends_is_left() -> None:
-    """T8: NCCL may wait for ever for slots that are gone."""
+def test_work_that_never_ends_is_abandoned() -> None:
+    """T8: NCCL may wait forever for slots that have ended."""
     never = threading.Event()
     assert not finishes_within(0.01, never.wait)
     never.set()
@@ -49,7 +49,7 @@ def test_what_never_ends_is_left() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_after_an_error_the_group_of_a_busy_gpu_is_aborted(alone: None) -> None:
-    """T8: of one slot, which has no peer to wait for; that abort() works at all is what this shows."""
+    """T8: A single slot has no peer to wait for, so this only shows that abort() works."""
     device = torch.device("cuda", 0)
     group = ProcessGroup(device)
     dist.all_reduce(torch.ones(3, device=device))

@@ -1,4 +1,4 @@
-"""What scripts import from det_torch."""
+"""Public names of det_torch."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ DOCUMENTED: dict[str, list[str]] = {
     "load_trial_from_checkpoint_path": ["path", "trial_class", "trial_kwargs", "torch_load_kwargs"],
     "load": ["path", "trial_class"],
 }
-"""Name -> the first arguments, in their order."""
+"""Name -> its first arguments, in order."""
 
 
-def test_all_is_what_there_is() -> None:
+def test_all_lists_every_exported_name() -> None:
     names = [name for name in det_torch.__all__ if name != "__version__"]
     assert names == sorted(names)
     assert dir(det_torch) == sorted(det_torch.__all__)
@@ -54,7 +54,7 @@ def test_type_checkers_see_the_same_names() -> None:
 
 
 @pytest.mark.integration
-def test_names_that_trials_have_always_imported() -> None:
+def test_names_that_older_trials_import_exist() -> None:
     script = """
 from det_torch import DataLoader, LRScheduler, MetricReducer, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
 from det_torch import Reducer, TorchData, samplers
@@ -74,6 +74,6 @@ def test_arguments_are_the_documented_ones(path: str) -> None:
     assert list(inspect.signature(value).parameters)[: len(DOCUMENTED[path])] == DOCUMENTED[path]
 
 
-def test_an_unknown_name() -> None:
+def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(AttributeError, match="module 'det_torch' has no attribute 'trainer'"):
         det_torch.trainer  # noqa: B018

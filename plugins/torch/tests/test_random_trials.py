@@ -1,4 +1,4 @@
-"""Exact resume as a property: of any trial, stopped anywhere, whatever it does to its models while it trains."""
+"""Property tests of exact resume, with random trials that stop after random batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEEDS = campaign_seeds(few=1, many=100)
 BATCHES = 15
 """Three epochs of five batches."""
 FLAGS = ("eval", "train", "freeze", "thaw")
-"""What may happen to the modes of a module."""
+"""Changes of the flags of a module."""
 LAYERS = ("0", "1", "3", "4")
 AGAIN = ("on_trial_startup", "on_training_start")
 """Hooks that a resumed trial calls once more."""
@@ -57,15 +57,15 @@ SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a random trial does.
+    """Random choices for one trial.
 
     Attributes:
-        flags: batch -> layer and what happens to it before that batch.
+        flags: number of a batch -> layer, and the change of its flags before that batch.
         draws: hooks in which a callback draws from all three generators.
         average: whether validations use an average of the weights, which a callback swaps in and out.
-        group_at: the batch before which the optimizer gets one more group; None: never.
-        stops: after how many batches the process ends and another one goes on.
-        validations: after how many batches a validation follows.
+        group_at: number of the batch before which the optimizer gets another group, or None.
+        stops: numbers of batches after which the process ends and another one continues.
+        validations: numbers of batches after which a validation follows.
     """
 
     optimizer: str
@@ -118,7 +118,7 @@ class Noisy(Dataset[Any]):
 
 
 class Draws(PyTorchCallback):
-    """Draws in one hook and remembers the sum."""
+    """Callback that draws in one hook and keeps the sum."""
 
     def __init__(self) -> None:
         self.sum = 0.0
@@ -134,7 +134,7 @@ class Draws(PyTorchCallback):
 
 
 class Average(PyTorchCallback):
-    """Keeps an average of the weights and validates with it."""
+    """Callback that keeps an average of the weights and validates with it."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model, self.average = model, copy.deepcopy(model.state_dict())
@@ -162,7 +162,7 @@ class Average(PyTorchCallback):
 
 
 class Groups(PyTorchCallback):
-    """Adds the group of parameters again that training had added before the checkpoint."""
+    """Callback that adds the parameter group again that training had added before the checkpoint."""
 
     def __init__(self, trial: RandomTrial) -> None:
         self.trial = trial
@@ -195,7 +195,9 @@ class RandomTrial(PyTorchTrial):
             parameters = [*model.parameters(), *([self.balance] if plan.loose and not number else [])]
             self.optimizers.append(context.wrap_optimizer(OPTIMIZERS[plan.optimizer](parameters)))
         self.manual: Any = None
-        if plan.scheduler and (plan.models > 1 or plan.group_at is None):  # schedulers of torch know no later groups
+        if plan.scheduler and (
+            plan.models > 1 or plan.group_at is None
+        ):  # torch's schedulers do not support later groups
             kind, mode = plan.scheduler
             scheduler = context.wrap_lr_scheduler(SCHEDULERS[kind](self.optimizers[-1]), mode)
             self.manual = scheduler if mode is LRScheduler.StepMode.MANUAL_STEP else None
@@ -224,7 +226,7 @@ class RandomTrial(PyTorchTrial):
 
     def output(self, batch: Any) -> list[torch.Tensor]:
         inputs, target = batch
-        # What no optimizer has must get no gradients: nothing would set them to zero.
+        # Parameters without an optimizer must get no gradients, because nothing would set them to zero.
         factor = self.late.sum() if len(self.optimizers[0].param_groups) > 1 else 2.0
         return [(model(inputs).mean(1, keepdim=True) * factor - target).square().mean() for model in self.models]
 
@@ -254,7 +256,7 @@ class RandomTrial(PyTorchTrial):
 
 
 def play(make_context: Any, fingerprint: Any, directory: Path, seed: int, *, examples: int) -> None:
-    """Compare that many random trials with and without stops."""
+    """Compare random trials with and without stops."""
     numbers = count()
 
     @hypothesis.seed(seed)
@@ -282,13 +284,15 @@ def play(make_context: Any, fingerprint: Any, directory: Path, seed: int, *, exa
     compare()
 
 
-def test_stopped_anywhere_equals_uninterrupted(make_context: Any, fingerprint: Any, tmp_path: Path) -> None:
+def test_a_trial_stopped_anywhere_equals_an_uninterrupted_one(
+    make_context: Any, fingerprint: Any, tmp_path: Path
+) -> None:
     play(make_context, fingerprint, tmp_path, 1, examples=20)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
-def test_stopped_anywhere_equals_uninterrupted_at_length(
+def test_many_trials_stopped_anywhere_equal_uninterrupted_ones(
     make_context: Any, fingerprint: Any, tmp_path: Path, seed: int
 ) -> None:
     play(make_context, fingerprint, tmp_path, seed, examples=200)

@@ -19,7 +19,7 @@ OWN_README = Path(__file__).parents[1] / "README.md"
 
 
 @pytest.mark.integration
-def test_the_snippet_trains() -> None:
+def test_the_snippet_of_the_readme_trains() -> None:
     match = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert match
 

@@ -1,4 +1,4 @@
-"""Killed anywhere and resumed, a trial must not differ in one bit from the one that was left alone."""
+"""A trial that is killed anywhere and resumed is bitwise equal to an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MODE = LRScheduler.StepMode
 
 
 class Augmented(Dataset[Any]):
-    """Records that differ at every reading, by draws from all three generators."""
+    """Records that differ at every reading, because all three generators draw their noise."""
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         noise = random.random() + np.random.rand() + torch.rand(1).item()
@@ -78,7 +78,7 @@ class StreamedWithState(Streamed):
 
 
 class GlobalShuffle(Sampler[int]):
-    """Draws from the generators of Python and numpy."""
+    """Sampler that draws from the generators of Python and numpy."""
 
     def __iter__(self) -> Iterator[int]:
         order = np.random.permutation(RECORDS).tolist()
@@ -90,7 +90,7 @@ class GlobalShuffle(Sampler[int]):
 
 
 class EpochShuffle(GlobalShuffle):
-    """Has state of its own, which `set_epoch` sets."""
+    """Sampler with its own state, which `set_epoch` sets."""
 
     def __init__(self) -> None:
         self.epoch = -1
@@ -113,7 +113,7 @@ class ShuffledBatches(Sampler[list[int]]):
 
 
 class MyBatchSampler(BatchSampler):
-    """Of a class that det knows nothing about."""
+    """Batch sampler of a class that det does not know."""
 
 
 LOADERS: dict[str, Callable[[Dataset[Any]], dict[str, Any]]] = {
@@ -148,7 +148,7 @@ DATASETS: dict[str, type[Any]] = {
 
 
 class Data(PyTorchTrial):
-    """The options of a case are under the config's ``data``."""
+    """Trial whose options are in the config's ``data``."""
 
     def build_training_data_loader(self) -> DataLoader[Any]:
         options = self.context.get_data_config()
@@ -228,7 +228,7 @@ class UserDrives(Data):
 
 
 class UserAggregates(UserDrives):
-    """Gradients of one batch live on into the next ones, outside of det's own aggregation."""
+    """Trial that aggregates gradients over batches itself, without det's aggregation."""
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         metrics = loss_of(self.models[0], batch)
@@ -240,7 +240,7 @@ class UserAggregates(UserDrives):
 
 
 class Balances(UserDrives):
-    """T3: the weights of its losses are learned, and no model has them."""
+    """T3: The trial learns the weights of its losses, which belong to no model."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         super().__init__(context)
@@ -257,7 +257,7 @@ class Balances(UserDrives):
 
 
 class Averages64(torch.optim.SGD):
-    """Keeps averages of gradients more precisely than the weights are."""
+    """Optimizer with averages of gradients in higher precision than the weights."""
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for weight in self.param_groups[0]["params"]:
@@ -267,7 +267,7 @@ class Averages64(torch.optim.SGD):
 
 
 class Rounded(UserDrives):
-    """T17: weights whose optimizer has state of more precision, as of bfloat16 weights."""
+    """T17: The state of the optimizer has a higher precision than the weights, as with bfloat16 weights."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         super(UserDrives, self).__init__(context)
@@ -285,7 +285,7 @@ class Rounded(UserDrives):
 
 
 class Freezes(UserDrives):
-    """T4: modules and parameters whose modes training changes temporarily, across validations."""
+    """T4: Training changes the flags of modules and parameters temporarily, across validations."""
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         norm = next(module for module in self.models[0].modules() if isinstance(module, nn.BatchNorm1d))
@@ -330,7 +330,9 @@ CASES: dict[str, tuple[type[PyTorchTrial], dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_resumed_equals_uninterrupted(case: str, make_context: Any, fingerprint: Any, tmp_path: Path) -> None:
+def test_a_resumed_trial_equals_an_uninterrupted_one(
+    case: str, make_context: Any, fingerprint: Any, tmp_path: Path
+) -> None:
     trial_class, data, optimizations = CASES[case]
     keys = {"data": data, "optimizations": optimizations}
     undisturbed = Life(trial_class, make_context, tmp_path, **keys)
@@ -345,7 +347,7 @@ def test_resumed_equals_uninterrupted(case: str, make_context: Any, fingerprint:
 
 
 @pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
-def test_killed_after_every_single_batch(
+def test_a_trial_killed_after_every_batch_equals_an_uninterrupted_one(
     trial_class: type[PyTorchTrial], make_context: Any, fingerprint: Any, tmp_path: Path
 ) -> None:
     keys = {"data": {"lr": "STEP_EVERY_BATCH"}, "optimizations": {"aggregation_frequency": 2}}
@@ -369,7 +371,7 @@ def test_each_epoch_has_its_own_order_and_every_record_once(workers: int, make_c
     assert epochs[0] != epochs[1]
 
 
-def test_another_seed_is_another_order(make_context: Any, tmp_path: Path) -> None:
+def test_another_seed_gives_another_order(make_context: Any, tmp_path: Path) -> None:
     one, two = (
         Life(FrameworkDrives, lambda seed=seed, **keys: make_context(seed=seed, **keys), tmp_path) for seed in (1, 2)
     )
@@ -397,7 +399,7 @@ def test_skipped_batches_are_not_read(make_context: Any, tmp_path: Path, monkeyp
     assert context.get_initial_batch() == 11
 
 
-def test_parameters_of_no_model_that_do_not_fit_are_told(make_context: Any, tmp_path: Path) -> None:
+def test_parameters_of_no_model_with_another_shape_are_an_error(make_context: Any, tmp_path: Path) -> None:
     class Others(Balances):
         def __init__(self, context: PyTorchTrialContext) -> None:
             super().__init__(context)
@@ -409,8 +411,8 @@ def test_parameters_of_no_model_that_do_not_fit_are_told(make_context: Any, tmp_
         Life(Others, make_context, tmp_path)._piece(checkpoint, 2, 3, [])
 
 
-def test_what_callbacks_draw_before_training_does_not_matter(make_context: Any, tmp_path: Path) -> None:
-    """T7: a resumed run calls `on_training_start` once more."""
+def test_random_numbers_that_callbacks_draw_before_training_do_not_matter(make_context: Any, tmp_path: Path) -> None:
+    """T7: A resumed run calls `on_training_start` once more."""
 
     class Draws(PyTorchCallback):
         def on_training_start(self) -> None:
@@ -437,7 +439,7 @@ def test_what_callbacks_draw_before_training_does_not_matter(make_context: Any, 
 
 
 class Thaws(UserDrives):
-    """Adds a group of parameters to its optimizer during training."""
+    """Trial that adds a group of parameters to its optimizer during training."""
 
     def add_group(self) -> None:
         self.optimizers[0].add_param_group({"params": [self.loose], "lr": 0.5})
@@ -462,8 +464,8 @@ class ThawsAgain(Thaws):
         return {"add group": AddGroup()}
 
 
-def test_groups_that_were_added_while_training(make_context: Any, fingerprint: Any, tmp_path: Path) -> None:
-    """T11: a callback adds them again, or the error says that one has to."""
+def test_groups_added_during_training_must_be_added_again(make_context: Any, fingerprint: Any, tmp_path: Path) -> None:
+    """T11: A callback adds them again. Without it, the error says that one must."""
     message = r"groups of \[6, 1\] parameters for SGD, but the trial has \[6\].*on_checkpoint_load_start"
     with pytest.raises(InvalidTrial, match=message):
         Life(Thaws, make_context, tmp_path).live([3, 5], ())
@@ -472,9 +474,9 @@ def test_groups_that_were_added_while_training(make_context: Any, fingerprint: A
 
 
 class TestWarmStart:
-    """A checkpoint of another trial: batch 0, but its weights and momenta."""
+    """Tests of a start at batch 0 with the weights and momenta of another trial."""
 
-    def test_takes_weights_and_momenta_but_keeps_its_own_learning_rate(
+    def test_a_warm_start_takes_weights_and_momenta_but_no_learning_rate(
         self, make_context: Any, fingerprint: Any, tmp_path: Path
     ) -> None:
         checkpoint = Life(UserDrives, make_context, tmp_path, data={"lr": "STEP_EVERY_BATCH"}).live([5], ())

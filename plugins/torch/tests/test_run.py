@@ -1,4 +1,4 @@
-"""Whole trials against the real record, the lazy package, and the examples."""
+"""Whole trials with a real tracking store, the lazy package, and the examples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Train = Callable[..., None]
 
 
 class Linear(PyTorchTrial):
-    """Told to leave by SIGTERM at the batch in ``data.signal_at``."""
+    """Trial that receives SIGTERM at the batch in ``data.signal_at``."""
 
     def build_model(self) -> nn.Module:
         return nn.Sequential(nn.Dropout(0.2), nn.Linear(2, 1))
@@ -68,7 +68,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def train(store: TrackingStore, tmp_path: Path) -> Train:
-    """Starts one more run of a trial, a new one unless its id is given; returns the trial's id."""
+    """Return a function that runs a trial, a new one unless an id is given, and returns the trial's id."""
 
     def start(trial_class: type[PyTorchTrial], config: dict[str, Any], trial_id: int | None = None) -> int:
         parsed = parse_config(config)
@@ -94,7 +94,7 @@ def final_state(store: TrackingStore, trial_id: int, fingerprint: Any) -> Any:
     return fingerprint(Path(checkpoint.storage["container_path"]) / checkpoint.uuid)
 
 
-def test_preempted_amid_a_report_and_resumed(
+def test_a_trial_preempted_between_two_reports_resumes_exactly(
     train: Train, store: TrackingStore, example_config: dict[str, Any], fingerprint: Any
 ) -> None:
     undisturbed = train(Linear, example_config)
@@ -132,7 +132,7 @@ def test_importing_the_package_and_the_plugin_does_not_import_torch() -> None:
 
 
 @pytest.mark.integration
-def test_every_public_name_settles_mkl_first() -> None:
+def test_every_public_name_initializes_mkl_first() -> None:
     names = [name for name in det_torch.__all__ if name != "__version__"]
     script = "import sys, det_torch; getattr(det_torch, sys.argv[1]); print('det_torch._mkl' in sys.modules)"
     for name in names[:2]:

@@ -1,4 +1,4 @@
-"""Each sampler against its definition, and in a loader that det reads."""
+"""Each sampler does what its definition says, alone and in a loader that det reads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def batches() -> BatchSampler:
 
 
 def batches_of(sampler: Any, count: int, **place: int) -> list[Any]:
-    """What det reads through a loader with this batch sampler."""
+    """Return the batches that det reads through a loader with this batch sampler."""
     stream = training_data(
         DataLoader(range(N), batch_sampler=sampler, collate_fn=list),  # type: ignore[arg-type]
         seed=5,
@@ -46,13 +46,13 @@ def batches_of(sampler: Any, count: int, **place: int) -> list[Any]:
     return read
 
 
-def test_public_names() -> None:
+def test_all_samplers_are_public_names() -> None:
     kinds = ("Repeat", "Distributed", "Skip", "ReproducibleShuffle")
     both = [f"{kind}{over}Sampler" for kind in kinds for over in ("", "Batch")]
     assert sorted(samplers.__all__) == sorted([*both, "adapt_batch_sampler"])
 
 
-def test_adapted_batches() -> None:
+def test_adapt_batch_sampler_repeats_distributes_and_skips() -> None:
     assert list(adapt_batch_sampler(batches())) == BATCHES
     share = adapt_batch_sampler(batches(), repeat=True, skip=1, num_replicas=2, rank=1)
     assert list(islice(share, 5)) == [(BATCHES * 4)[index] for index in range(3, 13, 2)]
@@ -62,7 +62,7 @@ def test_adapted_batches() -> None:
     ("sampler", "items"),
     [(RepeatSampler(numbers()), list(range(N))), (RepeatBatchSampler(batch_sampler=batches()), BATCHES)],
 )
-def test_repeat(sampler: Any, items: list[Any]) -> None:
+def test_a_repeated_sampler_starts_over(sampler: Any, items: list[Any]) -> None:
     assert len(sampler) == len(items)
     assert list(islice(sampler, 2 * len(items) + 1)) == [*items, *items, items[0]]
 
@@ -82,15 +82,15 @@ def test_shares_are_disjoint_and_complete(workers: int) -> None:
 
 
 @pytest.mark.parametrize("rank", [-1, 2])
-def test_a_rank_out_of_range(rank: int) -> None:
+def test_a_rank_out_of_range_is_an_error(rank: int) -> None:
     with pytest.raises(ValueError, match=f"rank is {rank}; expected 0 <= rank < num_workers, which is 2"):
         DistributedSampler(numbers(), 2, rank)
 
 
-def test_skip() -> None:
+def test_a_skip_sampler_leaves_out_the_first_items() -> None:
     assert list(SkipSampler(numbers(), 7)) == [7, 8, 9]
     assert list(SkipBatchSampler(batch_sampler=batches(), skip=3)) == [[9]]
-    assert len(SkipSampler(numbers(), 7)) == N  # an epoch is as long as ever
+    assert len(SkipSampler(numbers(), 7)) == N  # epochs keep their length
     assert list(islice(SkipSampler(RepeatSampler(numbers()), N + 8), 4)) == [8, 9, 0, 1]
     with pytest.raises(ValueError, match="skip is -1"):
         SkipSampler(numbers(), -1)
@@ -120,7 +120,7 @@ def test_det_reads_a_repeated_loader_as_it_reads_the_loader() -> None:
     assert shuffled[:4] != shuffled[4:8]
 
 
-def test_det_does_not_share_out_again_what_is_shared_out() -> None:
+def test_det_does_not_distribute_batches_that_a_sampler_distributes() -> None:
     def sampler(rank: int) -> Any:
         random = BatchSampler(RandomSampler(range(N), generator=torch.Generator()), 1, drop_last=False)
         return DistributedBatchSampler(random, 2, rank)
@@ -132,7 +132,7 @@ def test_det_does_not_share_out_again_what_is_shared_out() -> None:
     assert epochs[0][:5] != epochs[0][5:]
 
 
-def test_torchs_sampler_is_a_share_too() -> None:
+def test_torchs_distributed_sampler_is_recognized() -> None:
     def share(rank: int) -> list[Any]:
         sampler = torch.utils.data.DistributedSampler(range(N), 2, rank, seed=1)  # type: ignore[arg-type]
         stream = training_data(DataLoader(range(N), 1, sampler=sampler), rank=rank, size=2, seed=5)  # type: ignore[arg-type]

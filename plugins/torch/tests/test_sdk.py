@@ -1,4 +1,4 @@
-"""The SDK of det-core with trials of PyTorch: made, trained, tried out, and loaded."""
+"""PyTorch trials in the SDK of det-core, which makes, trains, tests and loads them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CONFIG = {
 
 @pytest.fixture(autouse=True)
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with ``model_def.py``."""
+    """Return the working directory, which contains ``model_def.py``."""
     monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
     for name in ("DET_INFO_DIR", "DET_MASTER", "DET_MASTER_ADDR"):
         monkeypatch.delenv(name, raising=False)
@@ -81,7 +81,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.integration
-def test_trained_here_and_loaded() -> None:
+def test_a_trial_is_trained_in_this_process_and_loaded() -> None:
     trial_class = load_trial_class("model_def:FrameworkDrives")
     best = create(trial_class, CONFIG, local=True).top_checkpoint()
     assert (best.batch_number, str(best.framework).partition("-")[0]) == (5, "torch")
@@ -93,7 +93,7 @@ def test_trained_here_and_loaded() -> None:
 
 
 def test_a_trial_that_wraps_its_models_is_loaded_as_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trained as a class of a notebook, in this process; loaded by the class in hand."""
+    """The class is defined in a notebook, trained in this process, and passed to the load."""
     trial_class: Any = load_trial_class("model_def:UserDrives")
     monkeypatch.setattr(trial_class, "__module__", "__main__")
     monkeypatch.setattr("builtins.__IPYTHON__", True, raising=False)
@@ -104,12 +104,12 @@ def test_a_trial_that_wraps_its_models_is_loaded_as_a_trial(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", ["FrameworkDrives", "UserDrives"])
-def test_tried_out_here(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_is_tested_in_this_process(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     create(load_trial_class(f"model_def:{name}"), CONFIG, local=True, test=True)
     assert "The test passed: training metrics {'loss': " in capsys.readouterr().out
 
 
-def test_a_trial_instance() -> None:
+def test_a_trial_instance_trains_a_batch() -> None:
     trial: Any = create_trial_instance(
         load_trial_class("model_def:UserDrives"), "/nowhere", hparams={"global_batch_size": 2, "width": 4}
     )
@@ -120,7 +120,7 @@ def test_a_trial_instance() -> None:
 
 
 @pytest.mark.integration
-def test_what_the_document_shows(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_in_the_document_runs(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text()
     module, *snippets = re.findall(r"^```python\n(.*?)^```", document, re.DOTALL | re.MULTILINE)
     (work / "model_def.py").write_text(module)

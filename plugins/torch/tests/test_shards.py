@@ -1,4 +1,4 @@
-"""Checkpoints that slots wrote in parts, read in one process."""
+"""Checkpoints that slots wrote in parts are read in one process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LISTING = Path("shards", ".metadata")
 
 
 class Remembering(nn.Linear):
-    """Keeps more than tensors, under a number of its format."""
+    """Layer with a version number and state that is not a tensor."""
 
     _version = 7
 
@@ -46,7 +46,7 @@ def _one_slot() -> Iterator[None]:
 
 @pytest.fixture
 def trained() -> tuple[list[nn.Module], list[torch.optim.Optimizer]]:
-    """Two models, two optimizers of which one has two groups, and gradients of one model."""
+    """Return two models with gradients of one, and two optimizers, one of which has two groups."""
     first, second = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)), Remembering(3, 2)
     groups = [{"params": first[2].parameters(), "lr": 0.5}, {"params": first[0].parameters(), "betas": (0.5, 0.9)}]
     optimizers = [torch.optim.Adam(groups, amsgrad=True), torch.optim.SGD(second.parameters(), 0.1, momentum=0.9)]
@@ -65,7 +65,7 @@ def checkpoint(tmp_path: Path, trained: Any, _one_slot: None) -> Path:
     return tmp_path
 
 
-def test_it_is_as_if_one_slot_had_written_it(checkpoint: Path, trained: Any, fingerprint: Any) -> None:
+def test_a_checkpoint_in_parts_equals_one_of_a_single_slot(checkpoint: Path, trained: Any, fingerprint: Any) -> None:
     models, optimizers = trained
     state = unpack(_reading.read(checkpoint))
     for kind, expected in {"models": models, "optimizers": optimizers}.items():
@@ -83,8 +83,8 @@ def test_the_listing_runs_no_code(checkpoint: Path) -> None:
     assert not (checkpoint / "ran").exists()
 
 
-def test_what_is_listed_as_bytes_is_refused(checkpoint: Path) -> None:
-    """DCP would unpickle it."""
+def test_an_entry_of_bytes_is_refused(checkpoint: Path) -> None:
+    """DCP would unpickle such an entry."""
     listing: Any = pickle.loads((checkpoint / LISTING).read_bytes())
     key, _ = listing.state_dict_metadata.popitem()
     listing.state_dict_metadata[key] = dcp.BytesStorageMetadata()
@@ -121,7 +121,7 @@ def huge(listing: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [outside, smaller, huge])
-def test_a_listing_that_lies_is_damage(checkpoint: Path, change: Any) -> None:
+def test_a_wrong_listing_is_damage(checkpoint: Path, change: Any) -> None:
     listing: Any = pickle.loads((checkpoint / LISTING).read_bytes())
     change(listing)
     (checkpoint / LISTING).write_bytes(pickle.dumps(listing))
@@ -131,7 +131,7 @@ def test_a_listing_that_lies_is_damage(checkpoint: Path, change: Any) -> None:
 
 @pytest.mark.parametrize("name", [".metadata", "state_dict.pth", "__0_0.distcp"])
 @pytest.mark.parametrize("left", [0, 0.5, None])
-def test_damaged_files(checkpoint: Path, name: str, left: float | None) -> None:
+def test_damaged_files_are_reported(checkpoint: Path, name: str, left: float | None) -> None:
     file = checkpoint / "shards" / name
     if left is None:
         file.unlink()

@@ -1,4 +1,4 @@
-"""The parts of several slots in one checkpoint; the slots are threads here."""
+"""Parts of several slots in one checkpoint. The slots are threads in these tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def average() -> torch.Tensor:
 
 
 def part(rank: int) -> dict[str, Any]:
-    """A large average that all slots have, and what differs."""
+    """Return a part with a large average that all slots have, and values that differ between slots."""
     tied = torch.full((3,), 7.0)
     return {
         "gradients": [{"weight": average().t(), **({"bias": torch.ones(2)} if rank != 1 else {})}],
@@ -64,7 +64,7 @@ def on_slots(work: Callable[[DistributedContext], Any], port: int) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def sent() -> list[int]:
-    """Bytes that each slot sent; `saved` fills it."""
+    """Return a list for the number of bytes that each slot sent. The fixture `saved` fills it."""
     return [0] * SIZE
 
 
@@ -87,8 +87,8 @@ def saved(sent: list[int], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_what_equals_the_chiefs_is_neither_sent_nor_stored_again(saved: Path, sent: list[int]) -> None:
-    """T5: an average over 20 MB took 60 MB of a checkpoint of three slots, and the chief's memory."""
+def test_tensors_that_equal_the_chiefs_are_neither_sent_nor_stored_again(saved: Path, sent: list[int]) -> None:
+    """T5: An average of 20 MB would otherwise take 60 MB of a checkpoint of three slots and of the chief's memory."""
     assert max(sent) < 20_000
     once = 2 * LARGE * 4 + LARGE * 8
     assert once < saved.stat().st_size < once + 50_000
@@ -96,7 +96,7 @@ def test_what_equals_the_chiefs_is_neither_sent_nor_stored_again(saved: Path, se
 
 @pytest.mark.parametrize("rank", range(SIZE))
 def test_every_slot_gets_its_own_part_back(saved: Path, rank: int) -> None:
-    """T5: content, memory layout, types and sharing are as they were."""
+    """T5: Content, memory layout, types and sharing are unchanged."""
     ranks: Any = type("Slot", (), {"rank": rank, "size": SIZE})
     found: Any = own_state(unpack(torch.load(saved, weights_only=True)), ranks)
     expected: Any = part(rank)
@@ -113,11 +113,11 @@ def test_every_slot_gets_its_own_part_back(saved: Path, rank: int) -> None:
     one, other = found["tied"]
     assert (one.data_ptr() == other.data_ptr()) == (rank == 1) and one.tolist() == other.tolist() == [7, 7, 7]
     one, other = found["equal"]
-    assert one.data_ptr() != other.data_ptr(), "equal, but not one"
+    assert one.data_ptr() != other.data_ptr(), "equal tensors are not merged"
 
 
-def test_another_number_of_slots_continues(saved: Path) -> None:
-    """T5: gradients become the mean of all slots' own, whichever of them the file has once."""
+def test_a_checkpoint_continues_on_another_number_of_slots(saved: Path) -> None:
+    """T5: Gradients become the mean over all slots, including those that the file has only once."""
     ranks: Any = type("Slot", (), {"rank": 1, "size": 2})
     state: Any = own_state(unpack(torch.load(saved, weights_only=True)), ranks)
     (gradients,) = state["gradients"]

@@ -1,4 +1,4 @@
-"""What a trial writes for TensorBoard is stored, and TensorBoard reads it."""
+"""TensorBoard files of a trial are stored, and TensorBoard can read them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def stored(storage: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("mode", core.TensorboardMode)
-def test_what_is_written_is_stored(mode: Any, tmp_path: Path) -> None:
+def test_written_files_are_stored(mode: Any, tmp_path: Path) -> None:
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=mode) as context:
         board = Tensorboard(context.train)
         assert board.writer is board.writer
         assert board.path == context.train.get_tensorboard_path()
         (board.path / "host.1.pt.trace.json").write_text("{}")
-        points = [(step, step / 2) for step in range(500)]  # more than its thread writes meanwhile
+        points = [(step, step / 2) for step in range(500)]  # more than the writer's thread writes before the upload
         for step, value in points:
             board.writer.add_scalar("x", value, step)
         board.upload()
@@ -59,7 +59,7 @@ def test_closing_alone_stores_nothing(tmp_path: Path) -> None:
     assert stored(tmp_path) == []
 
 
-def test_no_writer_no_event_file(tmp_path: Path) -> None:
+def test_without_a_writer_there_is_no_event_file(tmp_path: Path) -> None:
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=core.TensorboardMode.MANUAL) as context:
         board = Tensorboard(context.train)
         board.upload()
@@ -83,7 +83,7 @@ def test_traces_of_a_profiler_are_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", core.TensorboardMode)
-def test_other_ranks_store_traces_under_names_of_their_own_and_no_curves(
+def test_other_ranks_store_traces_under_their_own_names_and_no_curves(
     tmp_path: Path, mode: core.TensorboardMode
 ) -> None:
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=mode) as context:
@@ -100,7 +100,7 @@ def test_other_ranks_store_traces_under_names_of_their_own_and_no_curves(
     assert not directory.exists()
 
 
-def test_the_older_name_of_the_writer(tmp_path: Path) -> None:
+def test_the_older_name_of_the_writer_works(tmp_path: Path) -> None:
     with pytest.raises(InvalidTrial, match="in a trial that det runs"):
         TorchWriter().writer  # noqa: B018
     with core.init(checkpoint_storage=tmp_path) as context:
@@ -111,7 +111,7 @@ def test_the_older_name_of_the_writer(tmp_path: Path) -> None:
         TorchWriter().writer  # noqa: B018
 
 
-def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with core.init(checkpoint_storage=tmp_path) as context:
         board = Tensorboard(context.train)

@@ -1,4 +1,4 @@
-"""Scripts that train: by themselves and as the entrypoint of an experiment, killed, asked to leave, continued."""
+"""Training in scripts that run by themselves or as the entrypoint of an experiment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DET = Path(sys.executable).with_name("det")
 INPUTS = torch.arange(40.0).reshape(20, 2) / 40
 
 SCRIPT = '''
-"""Trains 20 batches; at the one in argv[2] it gets the signal in argv[1], but only once."""
+"""Train 20 batches. At the batch in argv[2] the script gets the signal in argv[1], but only once."""
 
 import os
 import signal
@@ -85,7 +85,7 @@ class Linear(PyTorchTrial):
 
 
 def wait_for_a_checkpoint(trial_id):
-    """They are written behind the training."""
+    """Wait for a complete checkpoint, because checkpoints are written in the background."""
     deadline = time.monotonic() + 30
     with open_store() as store:
         while not store.checkpoints(trial_id=trial_id) and time.monotonic() < deadline:
@@ -127,7 +127,7 @@ def store(home: Path) -> Iterator[TrackingStore]:
 
 
 class Linear(det_torch.PyTorchTrial):
-    """In a list, it notes how many batches each evaluation had."""
+    """Trial that records the number of trained batches at each evaluation."""
 
     def __init__(self, context: Any, evaluated: list[int] | None = None) -> None:
         super().__init__(context)
@@ -155,11 +155,11 @@ class Linear(det_torch.PyTorchTrial):
 
 class Failing(Linear):
     def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
-        raise ZeroDivisionError("as it does")
+        raise ZeroDivisionError("fails on purpose")
 
 
 class Falling(Linear):
-    """Its validation loss falls, for sure."""
+    """Trial whose validation loss falls with every batch."""
 
     def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
         return {"validation_loss": -self.context.current_train_batch()}
@@ -192,7 +192,7 @@ def steps(store: TrackingStore, group: str, trial_id: int = 1) -> list[int]:
 
 
 def checkpoints(store: TrackingStore, trial_id: int = 1) -> dict[int, Path]:
-    """After how many batches -> the directory."""
+    """Return the directories of checkpoints by their numbers of trained batches."""
     return {
         row.steps_completed: Path(row.storage["container_path"]) / row.uuid
         for row in store.checkpoints(trial_id=trial_id)
@@ -202,7 +202,7 @@ def checkpoints(store: TrackingStore, trial_id: int = 1) -> dict[int, Path]:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_a_script_killed_and_continued_from_its_latest_checkpoint(
+def test_a_killed_script_continues_from_its_latest_checkpoint(
     tmp_path: Path, store: TrackingStore, fingerprint: Callable[[Any], Any]
 ) -> None:
     assert run_script(tmp_path, SEED="7") == 0
@@ -220,7 +220,7 @@ def test_a_script_killed_and_continued_from_its_latest_checkpoint(
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_a_script_is_the_entrypoint_of_an_experiment_preempted_and_resumed(
+def test_a_script_as_an_entrypoint_is_preempted_and_resumed(
     tmp_path: Path, store: TrackingStore, fingerprint: Callable[[Any], Any]
 ) -> None:
     config: dict[str, Any] = {
@@ -248,7 +248,7 @@ def test_a_script_is_the_entrypoint_of_an_experiment_preempted_and_resumed(
     assert calm.hparams == {"lr": 0.5}
     assert list(checkpoints(store, disturbed.id))[-1] == 16, "the searcher's length, not the script's"
     saved = store.checkpoints(trial_id=disturbed.id, states=list(CheckpointState))
-    assert 8 in [checkpoint.steps_completed for checkpoint in saved], "it left in time"
+    assert 8 in [checkpoint.steps_completed for checkpoint in saved], "it stopped in time"
     assert history(store, disturbed.id) == history(store, calm.id)
     last, expected = (checkpoints(store, trial.id)[16] for trial in (disturbed, calm))
     assert fingerprint(last) == fingerprint(expected)
@@ -269,7 +269,7 @@ def test_points_are_exact_and_periods_repeat(store: TrackingStore) -> None:
     assert steps(store, "training") == [2, 4, 5, 7, 8, 11]
 
 
-def test_what_is_left_out_is_as_the_config_says(store: TrackingStore) -> None:
+def test_missing_arguments_take_the_values_of_the_config(store: TrackingStore) -> None:
     exp_conf = {
         "scheduling_unit": 3,
         "min_validation_period": {"batches": 4},
@@ -286,8 +286,10 @@ def test_what_is_left_out_is_as_the_config_says(store: TrackingStore) -> None:
     assert steps(store, "validation", 2) == [0, 1, 2]
 
 
-def test_max_length_is_needed_and_one_number(store: TrackingStore) -> None:
-    with pytest.raises(ValueError, match=r"a script by itself .*for example fit\(max_length=Epoch\(10\)\)"):
+def test_max_length_is_required_and_a_single_number(store: TrackingStore) -> None:
+    with pytest.raises(
+        ValueError, match=r"a script that runs by itself .*for example with fit\(max_length=Epoch\(10\)\)"
+    ):
         train()
     for wrong in (Batch([3, 5]), Batch(0)):
         with pytest.raises(ValueError, match="expected one number >= 1, such as Batch"):
@@ -305,7 +307,7 @@ def test_max_length_is_needed_and_one_number(store: TrackingStore) -> None:
         ({"checkpoint_policy": "every"}, "checkpoint_policy is 'every'; expected one of 'best', 'all', 'none'"),
     ],
 )
-def test_wrong_arguments_of_fit(options: dict[str, Any], expected: str) -> None:
+def test_wrong_arguments_of_fit_are_refused(options: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         train(**{"max_length": Batch(1), **options})
 
@@ -327,7 +329,7 @@ def test_a_trainer_is_used_once_in_the_block_with_its_context() -> None:
         Trainer(Linear, context)  # type: ignore[arg-type]
 
 
-def test_wrong_arguments_of_init() -> None:
+def test_wrong_arguments_of_init_are_refused() -> None:
     with pytest.raises(ValueError, match="aggregation_frequency is 0; expected an integer of at least 1"):
         det_torch.init(aggregation_frequency=0).__enter__()
     with pytest.raises(ConfigError, match="scheduling_unit"):
@@ -367,9 +369,7 @@ def test_blocks_one_after_another_leave_nothing_behind(store: TrackingStore, tmp
         time.sleep(0.05)
 
 
-def test_the_same_seed_trains_the_same_and_no_seed_something_else(
-    store: TrackingStore, fingerprint: Callable[[Any], Any]
-) -> None:
+def test_only_the_same_seed_trains_the_same(store: TrackingStore, fingerprint: Callable[[Any], Any]) -> None:
     same = {"reproducibility": {"experiment_seed": 5}}
     for exp_conf in (same, same, {"reproducibility": {"experiment_seed": 6}}):
         torch.rand(3)
@@ -402,7 +402,7 @@ def test_test_mode_does_everything_once(store: TrackingStore) -> None:
     assert list(checkpoints(store, 2)) == [2]
 
 
-def test_what_init_is_given(store: TrackingStore) -> None:
+def test_arguments_of_init_reach_the_context_and_the_store(store: TrackingStore) -> None:
     hparams = {"global_batch_size": 4, "layers": {"type": "wide", "sizes": [8, 4]}, "name": None}
     exp_conf = {
         "name": "given",
@@ -420,7 +420,7 @@ def test_what_init_is_given(store: TrackingStore) -> None:
     assert store.experiment(trial.experiment_id).config["name"] == "given"
 
 
-def test_tensorboard_files_can_be_left_out(home: Path) -> None:
+def test_tensorboard_files_can_be_switched_off(home: Path) -> None:
     train(max_length=Batch(1))
     assert len(list(home.rglob("*tfevents*"))) == 1
     with det_torch.init(hparams={"global_batch_size": 4}, enable_tensorboard_logging=False) as context:
@@ -430,7 +430,7 @@ def test_tensorboard_files_can_be_left_out(home: Path) -> None:
 
 
 class Watching(Linear):
-    """Evaluates whether the host is being sampled."""
+    """Trial that reports whether the host is being sampled."""
 
     def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
         sampled = any(thread.name == "det-profiler" for thread in threading.enumerate())
@@ -451,7 +451,7 @@ def test_the_host_is_sampled_while_it_trains(way: str, store: TrackingStore) -> 
 
 
 class OfOldReleases(Linear):
-    """As ``old/make.py`` builds it."""
+    """Trial with the model, optimizer and callback of ``old/make.py``."""
 
     def __init__(self, context: Any) -> None:
         super().__init__(context)
@@ -507,7 +507,7 @@ def test_a_checkpoint_of_an_old_release_continues(release: str, home: Path, stor
     assert state["lr_schedulers_state_dict"][0]["_last_lr"] == [pytest.approx(0.01 * 0.9**8)]
 
 
-def test_an_unknown_checkpoint(home: Path) -> None:
+def test_an_unknown_checkpoint_is_an_error(home: Path) -> None:
     with pytest.raises(CheckpointNotFound, match="nothing"):
         train(max_length=Batch(1), latest_checkpoint="nothing")
 
@@ -523,13 +523,13 @@ def test_an_unknown_checkpoint(home: Path) -> None:
         (Batch, 0, 0),
     ],
 )
-def test_units(unit: type[TrainUnit], value: Any, expected: Any) -> None:
+def test_units_normalize_their_values(unit: type[TrainUnit], value: Any, expected: Any) -> None:
     assert unit(value).value == expected
     assert unit(value) == unit(expected)
     assert unit(value) != TrainUnit(value)
 
 
 @pytest.mark.parametrize("value", [1.5, True, "3", None, [1, 2.5], -1, [0, 3], []])
-def test_wrong_units(value: Any) -> None:
+def test_wrong_values_of_units_are_refused(value: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=r"^Batch\(.*\): expected an integer such as Batch\(100\), or"):
         Batch(value)

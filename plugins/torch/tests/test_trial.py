@@ -1,4 +1,4 @@
-"""Both styles train what a hand-written loop trains, and incomplete trials are told what they lack."""
+"""Both styles train the same as a hand-written loop, and errors name what an incomplete trial lacks."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def adapter_of(trial_class: type[PyTorchTrial], context: PyTorchTrialContext) ->
 class TestTraining:
     @pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
     @pytest.mark.parametrize(("aggregation", "average"), [(1, True), (3, True), (3, False)])
-    def test_equals_a_loop_by_hand(
+    def test_training_equals_a_loop_by_hand(
         self, trial_class: type[PyTorchTrial], aggregation: int, average: bool, make_context: Any
     ) -> None:
         context = make_context(
@@ -105,7 +105,7 @@ class TestTraining:
         ("hparam", "clip"),
         [("clip_grad_l2_norm", nn.utils.clip_grad_norm_), ("clip_grad_val", nn.utils.clip_grad_value_)],
     )
-    def test_clips_gradients_by_a_hyperparameter(self, hparam: str, clip: Any, make_context: Any) -> None:
+    def test_a_hyperparameter_clips_gradients(self, hparam: str, clip: Any, make_context: Any) -> None:
         context = make_context(hparams={hparam: 0.01})
         adapter_of(FrameworkDrives, context).train(1, never)
         model = network()
@@ -114,7 +114,7 @@ class TestTraining:
         torch.optim.SGD(model.parameters(), lr=0.1).step()
         assert all(map(torch.equal, context.models[0].parameters(), model.parameters()))
 
-    def test_positions(self, make_context: Any) -> None:
+    def test_a_trial_knows_its_batch_and_epoch(self, make_context: Any) -> None:
         seen = []
 
         class Positions(UserDrives):
@@ -135,11 +135,11 @@ class TestTraining:
             (1, 5, True, False),
         ]
 
-    def test_stops_after_the_batch_at_which_it_is_told_to(self, make_context: Any) -> None:
+    def test_training_stops_after_the_batch_at_which_a_stop_is_requested(self, make_context: Any) -> None:
         answers = iter([False, False, True])
         assert len(adapter_of(UserDrives, make_context()).train(10, lambda: next(answers))) == 3
 
-    def test_leaves_a_validation_after_the_batch_at_which_it_is_told_to(self, make_context: Any) -> None:
+    def test_a_validation_stops_after_the_batch_at_which_a_stop_is_requested(self, make_context: Any) -> None:
         seen = []
 
         class Counts(UserDrives):
@@ -152,7 +152,7 @@ class TestTraining:
         assert len(seen) == 2
         assert adapter.validate(never) is not None
 
-    def test_modes(self, make_context: Any) -> None:
+    def test_models_are_in_training_or_evaluation_mode(self, make_context: Any) -> None:
         modes = []
 
         class Modes(FrameworkDrives):
@@ -168,9 +168,7 @@ class TestTraining:
         adapter.train(1, never), adapter.validate(never), adapter.train(1, never)
         assert modes == [(True, True), *[(False, False)] * 3, (True, True)]
 
-    def test_a_nan_loss_is_recorded_and_announced_once(
-        self, make_context: Any, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_nan_loss_is_recorded_and_logged_once(self, make_context: Any, caplog: pytest.LogCaptureFixture) -> None:
         class Diverges(FrameworkDrives):
             def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
                 loss = super().train_batch(batch, model, epoch_idx, batch_idx)
@@ -180,10 +178,12 @@ class TestTraining:
         rows = [*adapter.train(2, never), *adapter.train(4, never), *adapter.train(1, never)]
         assert [np.isnan(row["loss"]) for row in rows] == [False] * 3 + [True] * 4
         assert [record.message for record in caplog.records if "NaN" in record.message] == [
-            "the loss of batch 3 is NaN; training goes on, and later ones are not announced"
+            "the loss of batch 3 is NaN; training continues, and later NaN losses are not logged"
         ]
 
-    def test_an_exception_of_the_trial_goes_through(self, make_context: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def test_an_exception_of_the_trial_is_logged_and_raised(
+        self, make_context: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
         class Raises(FrameworkDrives):
             def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
                 return 1 / (7 - batch_idx) * super().train_batch(batch, model, epoch_idx, batch_idx)
@@ -192,7 +192,7 @@ class TestTraining:
             adapter_of(Raises, make_context()).train(10, never)
         assert caplog.messages == ["training failed at batch 7, in epoch 1 (both count from 0)"]
 
-    def test_unclean_state_is_refused_at_the_save_not_at_the_resume(self, make_context: Any, tmp_path: Any) -> None:
+    def test_state_that_cannot_be_loaded_is_refused_when_it_is_saved(self, make_context: Any, tmp_path: Any) -> None:
         class Odd(UserDrives):
             def __init__(self, context: PyTorchTrialContext) -> None:
                 super().__init__(context)
@@ -215,7 +215,7 @@ class TestTraining:
 
 
 class TestValidation:
-    def test_reduces_over_batches(self, make_context: Any) -> None:
+    def test_metrics_are_reduced_over_batches(self, make_context: Any) -> None:
         class Metrics(FrameworkDrives):
             def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
                 size = len(batch[0])
@@ -233,7 +233,7 @@ class TestValidation:
         assert metrics == {"mean": 20 / 3, "sum": 20, "max": [8, -4], "min": [4, -8]}
         assert [type(value) for value in metrics.values()] == [float, int, list, list]
 
-    def test_full_dataset(self, make_context: Any) -> None:
+    def test_a_trial_may_evaluate_the_full_dataset(self, make_context: Any) -> None:
         class Full(UserDrives):
             evaluate_batch = PyTorchTrial.evaluate_batch
 
@@ -260,7 +260,7 @@ class TestValidation:
             (lambda size: {"m": 1}, {"m": Reducer.SUM, "x": Reducer.SUM}, r"reducers for \['m', 'x'\], but"),
         ],
     )
-    def test_bad_metrics(self, returned: Any, reducer: Any, message: str, make_context: Any) -> None:
+    def test_bad_metrics_are_refused(self, returned: Any, reducer: Any, message: str, make_context: Any) -> None:
         class Bad(FrameworkDrives):
             def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
                 return returned(len(batch[0]))
@@ -289,7 +289,7 @@ class TestTrainingMetrics:
             (True, True),
         ],
     )
-    def test_become_plain(self, value: Any, expected: Any, make_context: Any) -> None:
+    def test_metrics_become_plain_values(self, value: Any, expected: Any, make_context: Any) -> None:
         class Metric(UserDrives):
             def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
                 return {**super().train_batch(batch, epoch_idx, batch_idx), "metric": value}
@@ -299,7 +299,7 @@ class TestTrainingMetrics:
         assert type(found) is type(expected)
 
     @pytest.mark.parametrize("value", [object(), {1: 2}, [object()], b"bytes", np.array([object()])])
-    def test_refuse_the_rest_by_name(self, value: Any, make_context: Any) -> None:
+    def test_metrics_of_other_types_are_refused_by_name(self, value: Any, make_context: Any) -> None:
         class Metric(UserDrives):
             def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
                 return {"loss": 1.0, "odd one": value}
@@ -307,22 +307,22 @@ class TestTrainingMetrics:
         with pytest.raises(InvalidTrial, match="the metric 'odd one' is"):
             adapter_of(Metric, make_context()).train(1, never)
 
-    def test_what_waits_on_an_accelerator_is_fetched_by_name(self) -> None:
+    def test_metrics_on_an_accelerator_are_fetched_by_name(self) -> None:
         rows: list[dict[str, Any]] = [{"loss": torch.tensor(float(n)), "n": n} for n in range(3)]
         rows[1]["rare"] = torch.tensor(True)
         settle(rows)
         assert rows == [{"loss": 0.0, "n": 0}, {"loss": 1.0, "n": 1, "rare": True}, {"loss": 2.0, "n": 2}]
         assert type(rows[0]["loss"]) is float
 
-    def test_what_waits_may_have_any_shape(self) -> None:
-        """T18: per class, say, and of a last batch that is smaller."""
+    def test_metrics_on_an_accelerator_may_have_any_shape(self) -> None:
+        """T18: Examples are a value per class, or a value per record and a smaller last batch."""
         tensors = [torch.tensor([1, 2]), torch.tensor([3, 4]), torch.tensor([5]), torch.tensor(0.5), torch.ones(1, 0)]
         rows: list[dict[str, Any]] = [{"metric": tensor} for tensor in tensors]
         settle(rows)
         assert [row["metric"] for row in rows] == [[1, 2], [3, 4], [5], 0.5, [[]]]
-        assert type(rows[0]["metric"][0]) is int, "not rounded to what other batches have"
+        assert type(rows[0]["metric"][0]) is int, "other batches do not change the type"
 
-    def test_are_those_of_their_own_batch(self, make_context: Any) -> None:
+    def test_metrics_are_those_of_their_own_batch(self, make_context: Any) -> None:
         class Counts(UserDrives):
             total, array = torch.zeros(()), np.zeros(1)
 
@@ -336,7 +336,7 @@ class TestTrainingMetrics:
 
 
 @pytest.mark.parametrize("returned", [None, {}, {"accuracy": 0.5}, {"loss": None}, 7, [1.0]])
-def test_no_loss(returned: Any, make_context: Any) -> None:
+def test_a_result_without_a_loss_is_refused(returned: Any, make_context: Any) -> None:
     bad = type("Bad", (FrameworkDrives,), {"train_batch": lambda self, batch, model, epoch_idx, batch_idx: returned})
     with pytest.raises(InvalidTrial) as error:
         adapter_of(bad, make_context()).train(1, never)
@@ -344,14 +344,14 @@ def test_no_loss(returned: Any, make_context: Any) -> None:
 
 
 @pytest.mark.parametrize("returned", [None, 7, [1.0]])
-def test_no_metrics(returned: Any, make_context: Any) -> None:
+def test_a_result_without_metrics_is_refused(returned: Any, make_context: Any) -> None:
     bad = type("Bad", (UserDrives,), {"train_batch": lambda self, batch, epoch_idx, batch_idx: returned})
     with pytest.raises(InvalidTrial) as error:
         adapter_of(bad, make_context()).train(1, never)
     assert f"train_batch() returned {returned!r}; expected the loss, or a dict" in str(error.value)
 
 
-def test_whoever_runs_backward_names_the_loss_as_they_like(make_context: Any) -> None:
+def test_a_trial_that_runs_backward_may_name_its_loss_freely(make_context: Any) -> None:
     class Trial(UserDrives):
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
             return {"train_loss": super().train_batch(batch, epoch_idx, batch_idx)["loss"]}
@@ -361,7 +361,7 @@ def test_whoever_runs_backward_names_the_loss_as_they_like(make_context: Any) ->
 
 
 @pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
-def test_an_evaluation_may_want_the_index_of_the_batch(trial_class: Any, make_context: Any) -> None:
+def test_evaluate_batch_may_take_the_index_of_the_batch(trial_class: Any, make_context: Any) -> None:
     class Framework(FrameworkDrives):
         def evaluate_batch(self, batch: Any, model: Any, batch_idx: int) -> Any:
             return {"index": batch_idx, **super().evaluate_batch(batch, model)}
@@ -471,12 +471,14 @@ INCOMPLETE: list[tuple[type[PyTorchTrial], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("base", "changes", "message"), INCOMPLETE)
-def test_incomplete(base: type[PyTorchTrial], changes: dict[str, Any], message: str, make_context: Any) -> None:
+def test_an_incomplete_trial_is_refused(
+    base: type[PyTorchTrial], changes: dict[str, Any], message: str, make_context: Any
+) -> None:
     with pytest.raises(InvalidTrial, match=message):
         adapter_of(type("Incomplete", (base,), changes), make_context())
 
 
-def test_what_every_trial_must_define() -> None:
+def test_every_trial_must_define_three_methods() -> None:
     assert PyTorchTrial.__abstractmethods__ == {
         "train_batch",
         "build_training_data_loader",
@@ -487,7 +489,7 @@ def test_what_every_trial_must_define() -> None:
 
 
 @pytest.mark.parametrize("sampler", [Liar(), type("Longer", (Liar,), {"__iter__": lambda self: iter([[0]] * 3)})()])
-def test_a_sampler_that_lies_about_its_length(sampler: Any, make_context: Any) -> None:
+def test_a_sampler_with_a_wrong_length_is_refused(sampler: Any, make_context: Any) -> None:
     loader = DataLoader(DATASET, batch_sampler=sampler)
     lying = type("Lying", (UserDrives,), {"build_training_data_loader": lambda self: loader})
     with pytest.raises(InvalidTrial, match=r"length of (Liar|Longer) is 2, but it yielded (1|more) in epoch 0"):
@@ -500,13 +502,13 @@ def test_clipping_twice_is_refused(make_context: Any) -> None:
         adapter_of(FrameworkDrives, context)
 
 
-def test_a_plain_torch_loader_will_do(make_context: Any) -> None:
+def test_a_plain_torch_loader_is_accepted(make_context: Any) -> None:
     loader = torch.utils.data.DataLoader(DATASET, batch_size=4)
     plain = type("Plain", (UserDrives,), {"build_training_data_loader": lambda self: loader})
     assert adapter_of(plain, make_context()).batches_per_epoch == 5
 
 
-def test_create_lr_scheduler(make_context: Any) -> None:
+def test_the_scheduler_of_create_lr_scheduler_is_stepped(make_context: Any) -> None:
     class Scheduled(FrameworkDrives):
         def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> LRScheduler:
             scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)

@@ -65,23 +65,24 @@ class Shards(TorchBackend):
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer, *, fp16_compression: bool) -> torch.optim.Optimizer:
         if fp16_compression:
             _log.warning(
-                "gradients are not compressed with `sharding: fsdp`; to exchange them as float16 set "
-                "`reduce_dtype: float16` beside it"
+                "gradients are not compressed with `sharding: fsdp`; to exchange them as float16, "
+                "set `reduce_dtype: float16` as well"
             )
         return optimizer
 
     def ready(self) -> None:
         if missing := set(self._unit_names) - self._classes:
             raise InvalidTrial(
-                f"distributed.units has {', '.join(sorted(missing))}, which is no class of a module of the trial; "
-                f"their classes are {', '.join(sorted(self._classes))}"
+                f"distributed.units has {', '.join(sorted(missing))}, which is not the class of a module of the "
+                f"trial; the modules have the classes {', '.join(sorted(self._classes))}"
             )
         known = {parameter for model in self._context._bare_models for parameter in model.parameters()}
         for optimizer in self._context.optimizers:
             if any(parameter not in known for group in optimizer.param_groups for parameter in group["params"]):
                 raise InvalidTrial(
                     f"{type(optimizer).__name__} trains parameters that no wrapped model has: wrap_model() replaces "
-                    "them with `sharding: fsdp`; make the optimizer of the parameters of what wrap_model() returned"
+                    "them with `sharding: fsdp`; construct the optimizer from the parameters of the model that "
+                    "wrap_model() returned"
                 )
 
     def restore(self, path: Path, state: Mapping[str, Any], *, continues: bool) -> None:

@@ -1,4 +1,4 @@
-"""On each of two slots: what `Shards` does, looked at from inside. As a program it says which of its checks passed."""
+"""Checks of `Shards` on two slots. As a program, this module prints which checks passed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONFIG = {
 
 
 class Tied(nn.Module):
-    """Reads and writes with one weight; the block between is compiled."""
+    """Model that reads and writes with one weight, with a compiled block in between."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Tied(nn.Module):
 
 
 class Scaled(nn.Module):
-    """Has weights of its own, which it reads before and after those of its layers."""
+    """Model with its own weights, which it uses before and after its layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def data() -> torch.Tensor:
 
 
 class Trainer:
-    """A context, and one model with its optimizer."""
+    """Context with one model and its optimizer."""
 
     def __init__(self, model: nn.Module, *, lr: float = 0.1, **options: Any) -> None:
         self.context = PyTorchTrialContext(
@@ -88,7 +88,7 @@ class Trainer:
         self.backend.ready()
 
     def whole(self) -> dict[str, torch.Tensor]:
-        """The weights."""
+        """Return the whole weights by name."""
         return {name: _whole(value) for name, value in self.model.state_dict().items()}
 
 
@@ -112,18 +112,18 @@ def weights_are_the_chiefs() -> None:
 
 
 def tensors_of_any_layout_are_broadcast() -> None:
-    """T9: gloo would overwrite the gaps, and NCCL would refuse."""
+    """T9: Gaps in memory stay as they are. gloo would overwrite them, and NCCL would refuse such tensors."""
     memory = torch.full((4, 6), float(RANK))
     images = torch.full((2, 3, 2, 2), float(RANK)).contiguous(memory_format=torch.channels_last)
     repeated = torch.full((2, 1), float(RANK)).expand(2, 5)
     empty = torch.zeros(0, 2).t()
     broadcast([memory[:2, ::2], memory[3:].t(), images, repeated, empty, torch.ones(())])
     assert not memory[:2, ::2].any() and not memory[3].any() and not images.any() and not repeated.any()
-    assert (memory[:2, 1::2] == RANK).all() and (memory[2] == RANK).all(), "what is none of it"
+    assert (memory[:2, 1::2] == RANK).all() and (memory[2] == RANK).all(), "memory outside of the tensors"
 
 
-def buffers_are_the_chiefs_if_asked_for() -> None:
-    """T15: in every pass of training; slots may make different numbers of other passes."""
+def buffers_are_the_chiefs_if_requested() -> None:
+    """T15: They are shared in every pass of training. Slots may make different numbers of other passes."""
     for shared in (True, False):
         context: Any = SimpleNamespace(device=torch.device("cpu"))
         inner = nn.BatchNorm1d(3)
@@ -138,7 +138,7 @@ def buffers_are_the_chiefs_if_asked_for() -> None:
         assert inner.running_mean[0] == RANK  # type: ignore[index]
 
 
-def tied_and_compiled_modules_stay_what_they_are() -> None:
+def tied_and_compiled_modules_stay_tied_and_compiled() -> None:
     trainer = Trainer(Tied(), units=["Linear", "Embedding"])
     trainer.model(torch.tensor([RANK, 2])).square().sum().backward()
     trainer.context.step_optimizer(trainer.optimizer)
@@ -176,19 +176,19 @@ def precision_is_that_of_the_options() -> None:
     assert {weight.dtype for weight in trainer.model.parameters()} == {torch.float32}
 
 
-def what_cannot_be_trained_is_refused() -> None:
+def parameters_that_cannot_be_trained_are_refused() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     trainer = Trainer(model)
     trainer.context.wrap_optimizer(optimizer)
-    with pytest.raises(InvalidTrial, match=r"SGD trains parameters .* make the optimizer of the parameters of what"):
+    with pytest.raises(InvalidTrial, match=r"SGD trains parameters .* construct the optimizer from the parameters"):
         trainer.backend.ready()
-    with pytest.raises(InvalidTrial, match="distributed.units has Block, .* classes are Linear, Sequential, Tanh"):
+    with pytest.raises(InvalidTrial, match="distributed.units has Block, .* have the classes Linear, Sequential, Tanh"):
         Trainer(network(), units=["Block"])
 
 
-def a_whole_checkpoint_is_taken_over_amid_aggregation() -> None:
-    """Each slot has gradients of its own in there, of which FSDP has the mean."""
+def a_whole_checkpoint_is_restored_during_aggregation() -> None:
+    """Each slot has its own gradients in the checkpoint, and FSDP gets their mean."""
     one, inputs = network(), data()
     optimizer = torch.optim.Adam(one.parameters(), 0.3)
     for _ in range(2):
@@ -219,8 +219,8 @@ def a_whole_checkpoint_is_taken_over_amid_aggregation() -> None:
     assert torch.equal(_whole(kept["exp_avg"]), expected)
 
 
-def what_was_saved_is_restored() -> None:
-    """By slots, for this trial or another, and by one process with all of it."""
+def a_saved_state_is_restored() -> None:
+    """Two slots restore the state for the same trial or for another one, and one process reads all of it."""
     trainer = Trainer(network(), units=["Linear"])
     for step in (True, False):
         trainer.model(data()).square().mean().backward()
@@ -250,12 +250,12 @@ def read(directory: Path) -> Any:
 
 
 def held(model: nn.Module) -> int:
-    """The number of weights that this slot has in memory."""
+    """Return the number of weights that this slot has in memory."""
     return sum((one.to_local() if isinstance(one, DTensor) else one).numel() for one in model.parameters())
 
 
 def a_validation_has_one_layer_whole_at_a_time() -> None:
-    """T16: each slot gathered whole models, so that one that fits only in parts could not validate."""
+    """T16: A model that fits into memory only in parts can be validated."""
     trainer, whole = Trainer(Scaled(), units=["Linear"]), Scaled()
     parts, most = held(trainer.model), []
     for layer in trainer.model.layers:  # type: ignore[union-attr]
@@ -269,7 +269,7 @@ def a_validation_has_one_layer_whole_at_a_time() -> None:
 
 
 class Casts(TorchDispatchMode):
-    """Counts them."""
+    """Counter of type casts."""
 
     count = 0
 
@@ -279,7 +279,7 @@ class Casts(TorchDispatchMode):
 
 
 def a_validation_keeps_no_layer_in_another_precision() -> None:
-    """T16: autocast keeps its casts of all weights until it ends."""
+    """T16: Autocast by itself would keep the casts of all weights until it ends."""
     trainer, casts = Trainer(Scaled(), units=["Linear"]), []
     with trainer.backend.evaluation(), torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         for _ in range(2 + RANK):
@@ -290,7 +290,7 @@ def a_validation_keeps_no_layer_in_another_precision() -> None:
 
 
 def slots_call_models_independently_in_a_validation() -> None:
-    """T16: other models, in another order, more often, other parts of them, or none; again and again."""
+    """T16: Slots may call other models or parts of them, in another order, more often, or not at all."""
     trainer, whole = Trainer(Scaled(), units=["Linear"]), Scaled()
     trainer.context.wrap_model(Scaled())
     of_slots: list[list[list[tuple[int, ...]]]] = [
@@ -306,7 +306,7 @@ def slots_call_models_independently_in_a_validation() -> None:
 
 
 def slots_may_differentiate_in_a_validation() -> None:
-    """T16: as often as they like."""
+    """T16: Slots may do so any number of times."""
     trainer, whole = Trainer(Scaled(), units=["Linear"]), Scaled()
     parts = held(trainer.model)
     with trainer.backend.evaluation(), torch.no_grad():
@@ -317,7 +317,7 @@ def slots_may_differentiate_in_a_validation() -> None:
     first, second, *_ = trainer.model.layers  # type: ignore[misc]
 
     def differentiate(*_: Any) -> None:
-        """Only now, amid a pass of the whole model."""
+        """Compute gradients on one slot, during a pass of the whole model."""
         if RANK == 0:
             slope(second)
 
@@ -331,7 +331,7 @@ def slots_may_differentiate_in_a_validation() -> None:
 
 
 def compiled_models_are_validated() -> None:
-    """T16: also with what was compiled in a pass of training."""
+    """T16: This includes modules that were compiled in a pass of training."""
     whole = Scaled().eval()
     trainer = Trainer(torch.compile(Scaled(), backend="eager"), units=["Linear"])
     for _ in range(2):
@@ -343,7 +343,7 @@ def compiled_models_are_validated() -> None:
 
 
 def an_evaluation_may_be_in_inference_mode() -> None:
-    """T16: training goes on with weights that were gathered in it for the first time."""
+    """T16: Training continues with weights that were first gathered in inference mode."""
     trainer, whole = Trainer(Scaled(), units=["Linear"]), Scaled()
     with trainer.backend.evaluation(), torch.inference_mode():
         for _ in range(2 + RANK):
@@ -354,7 +354,7 @@ def an_evaluation_may_be_in_inference_mode() -> None:
 
 
 def slope(model: nn.Module, *order: int) -> torch.Tensor:
-    """Of a sum over two passes, to the inputs."""
+    """Return the gradient of a sum over two passes with respect to the inputs."""
     with torch.enable_grad():
         inputs = BATCH.clone().requires_grad_()
         (slope,) = torch.autograd.grad(model(inputs, *order).sum() + model(inputs).sum(), inputs)
@@ -362,7 +362,7 @@ def slope(model: nn.Module, *order: int) -> torch.Tensor:
 
 
 def training_goes_on_after_a_validation() -> None:
-    """T16: to the same weights as without one; the next one has them."""
+    """T16: Training gives the same weights as without validations, and the next validation has them."""
     undisturbed, trainer = (Trainer(Scaled(), units=["Linear"]) for _ in range(2))
     whole = Scaled()
     for _ in range(3):
@@ -377,7 +377,7 @@ def training_goes_on_after_a_validation() -> None:
 
 
 def an_error_in_a_validation_ends_it_on_all_slots() -> None:
-    """T16: those that call models, and those that have finished."""
+    """T16: It ends on slots that call models and on slots that have finished."""
     trainer = Trainer(Scaled(), units=["Linear"])
     expected = pytest.raises(ArithmeticError if RANK else RankFailed, match="rank 1 failed")
     with expected, trainer.backend.evaluation(), torch.no_grad():
@@ -393,8 +393,8 @@ def an_error_in_a_validation_ends_it_on_all_slots() -> None:
         trainer.model(BATCH)
 
 
-def collectives_of_the_trial_are_not_mistaken() -> None:
-    """T16: slots may meet in a validation after equally many calls of models; elsewhere they are told."""
+def collectives_of_the_trial_are_told_apart() -> None:
+    """T16: Slots may meet in a validation after equally many calls of models. Otherwise it is an error."""
     trainer = Trainer(Scaled(), units=["Linear"])
     with trainer.backend.evaluation(), torch.no_grad():
         trainer.model(BATCH)
@@ -414,13 +414,13 @@ CHECKS: dict[str, Callable[[], None]] = {
         each_slot_has_a_part,
         weights_are_the_chiefs,
         tensors_of_any_layout_are_broadcast,
-        buffers_are_the_chiefs_if_asked_for,
-        tied_and_compiled_modules_stay_what_they_are,
+        buffers_are_the_chiefs_if_requested,
+        tied_and_compiled_modules_stay_tied_and_compiled,
         a_pass_without_gradients_leaves_no_old_weights,
         precision_is_that_of_the_options,
-        what_cannot_be_trained_is_refused,
-        a_whole_checkpoint_is_taken_over_amid_aggregation,
-        what_was_saved_is_restored,
+        parameters_that_cannot_be_trained_are_refused,
+        a_whole_checkpoint_is_restored_during_aggregation,
+        a_saved_state_is_restored,
         a_validation_has_one_layer_whole_at_a_time,
         a_validation_keeps_no_layer_in_another_precision,
         slots_call_models_independently_in_a_validation,
@@ -429,7 +429,7 @@ CHECKS: dict[str, Callable[[], None]] = {
         slots_may_differentiate_in_a_validation,
         training_goes_on_after_a_validation,
         an_error_in_a_validation_ends_it_on_all_slots,
-        collectives_of_the_trial_are_not_mistaken,
+        collectives_of_the_trial_are_told_apart,
     )
 }
 

@@ -34,7 +34,7 @@ class TestReplicas(AdapterCompliance):
 
 @pytest.fixture
 def one_slot() -> Iterator[None]:
-    """A process group of this process alone."""
+    """Create a process group of this process alone."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
@@ -51,7 +51,7 @@ def test_batch_norm_over_all_slots_needs_gpus() -> None:
 
 
 @pytest.mark.usefixtures("one_slot")
-def test_batch_norm_is_over_all_slots_if_asked_for() -> None:
+def test_batch_norm_is_over_all_slots_if_requested() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
     state = {name: value.data_ptr() for name, value in model.state_dict().items()}
     replicas("xpu").wrap_model(model)
@@ -59,7 +59,9 @@ def test_batch_norm_is_over_all_slots_if_asked_for() -> None:
     with pytest.raises(ValueError, match="SyncBatchNorm layers only work with GPU modules"):
         replicas("xpu", sync_batch_norm=True).wrap_model(model)
     assert isinstance(model[1], torch.nn.SyncBatchNorm)
-    assert {name: value.data_ptr() for name, value in model.state_dict().items()} == state, "checkpoints have the same"
+    assert {name: value.data_ptr() for name, value in model.state_dict().items()} == state, (
+        "checkpoints have the same tensors"
+    )
 
 
 def add_group(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
@@ -74,7 +76,7 @@ def unfreeze(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
 @pytest.mark.parametrize("drift", [add_group, unfreeze])
 @pytest.mark.parametrize("all_frozen", [False, True])
 def test_slots_cannot_drift_apart(drift: Any, all_frozen: bool) -> None:
-    """T2: gradients that slots do not exchange are refused where they would be used."""
+    """T2: Gradients that slots do not exchange are refused when an optimizer would use them."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     (model if all_frozen else model[0]).requires_grad_(False)
     backend = replicas("cpu")

@@ -1,4 +1,4 @@
-"""FSDP: the suite that every adapter has to pass, but for kills at random and hosts, and what it does not look at."""
+"""FSDP passes the suite for adapters, except for random kills and several hosts, and the checks of sharded.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TestShards(Training, Leaving):
 
 @pytest.fixture(scope="module")
 def passed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What two slots said that run all checks."""
+    """Return the output of two slots that run all checks."""
     done = subprocess.run(
         [sys.executable, "-m", "det_core.launch", "torch_distributed", "--slots=2", "--", PROGRAM],
         env={**os.environ, "DET_HOME": str(tmp_path_factory.mktemp("home")), "OMP_NUM_THREADS": "1"},
@@ -42,7 +42,7 @@ def passed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("check", runpy.run_path(str(PROGRAM))["CHECKS"])
-def test_on_two_slots(check: str, passed: str) -> None:
+def test_the_check_passes_on_two_slots(check: str, passed: str) -> None:
     assert all(f"[rank={rank}] {check} passed" in passed for rank in range(2)), passed
 
 
@@ -54,7 +54,7 @@ def test_units_are_large_blocks_of_lists() -> None:
     large, small = [block(1000), block(1000)], block(10)
     network = nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.ModuleList([*large, small])))
     assert units(network, []) == [*large, network]
-    assert units(large[0], []) == [*large[0].children(), large[0]], "without a list, those of sequences"
+    assert units(large[0], []) == [*large[0].children(), large[0]], "without a list, blocks of sequences"
     assert units(nn.Linear(2000, 2000), ["Linear"])[:-1] == []
 
 
@@ -80,6 +80,6 @@ def test_a_unit_shares_no_weight_with_others() -> None:
         {"sharding": "fsdp", "broadcast_buffers": True},
     ],
 )
-def test_options_that_mean_nothing_are_refused(options: dict[str, object]) -> None:
+def test_options_without_effect_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="has no meaning with `sharding: (none|fsdp)`; remove it"):
         Options.model_validate(options)

@@ -1,4 +1,4 @@
-"""What starts the workers, without starting them."""
+"""Launch arguments and environment of the workers, without starting them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_options_are_checked() -> None:
         DistributedConfig.model_validate({"backend": "torch_distributed", "find_unused": True})
 
 
-def test_the_plugin_is_light() -> None:
+def test_the_plugin_is_imported_without_torch() -> None:
     program = "import sys, det_torch_distributed.plugin, det_torch.torchrun; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
     spec = registry().find("backend", "torch_distributed")

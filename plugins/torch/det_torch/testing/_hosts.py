@@ -45,7 +45,7 @@ def _two_hosts(directory: Path) -> Iterator[list[Node]]:
     """Set up two hosts with a shared file system and a network link, and yield how to launch on each."""
     missing = [program for program in ("ip", "unshare") if not shutil.which(program)]
     if os.getuid() != 0 or missing:
-        lacking(f"two hosts are network namespaces, which need root, iproute2 and util-linux; missing: {missing}")
+        lacking(f"the network namespaces of two hosts need root, iproute2 and util-linux; missing programs: {missing}")
     names = [f"det-{uuid.uuid4().hex[:6]}" for _ in _ADDRESSES]
     addresses = {"localhost": "127.0.0.1", **dict(zip(names, _ADDRESSES, strict=True))}
     for own in names:
@@ -77,7 +77,7 @@ def _join(names: list[str]) -> None:
             for device in ("eth0", "lo"):
                 _ip("-n", name, "link", "set", device, "up")
     except subprocess.CalledProcessError as error:
-        pytest.skip(f"this kernel or container has no network namespaces with a wire: {error.stderr.strip()}")
+        pytest.skip(f"this kernel or container cannot connect network namespaces: {error.stderr.strip()}")
 
 
 def _ip(*arguments: str) -> None:

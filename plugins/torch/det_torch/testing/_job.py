@@ -27,7 +27,7 @@ class Job(_job.Job):
     """Training of a `PyTorchTrial` of `model_def` with the failures of `model_def.FAILURES`."""
 
     def train_here(self, failure: _job.Failure | None = None) -> Self:
-        """Train on one slot, in this process, from the latest checkpoint on."""
+        """Train on one slot in this process, from the latest checkpoint."""
         begin_run(self._store, self.trial_id, self._directory)
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self._environment(failure).items():

@@ -49,7 +49,7 @@ class AdapterSuite(Suite):
     @pytest.fixture(scope="class")
     @classmethod
     def jobs(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-        assert cls.backend, f"{cls.__name__} must say backend = 'the name of the backend'"
+        assert cls.backend, f"{cls.__name__} must set backend = 'name of the backend'"
         with jobs_of(cls(), tmp_path_factory.mktemp("jobs")) as jobs:
             yield jobs
 

@@ -1,21 +1,22 @@
 """Make a checkpoint with an old release of the original system: ``python make.py RELEASE DIRECTORY [onecycle]``.
 
 Run it once per release with a Python that has a torch of that time and the release's dependencies (the release itself
-is installed, without dependencies, into a temporary directory). The checkpoints beside this file were made so:
+is installed, without dependencies, into a temporary directory). The checkpoints in this directory were made with:
 
     releases          Python   torch    numpy
     0.12  to 0.13     3.7.16   1.4.0    1.21.6
     0.14  to 0.23     3.7.16   1.9.1    1.21.6
     0.24  to 0.38     3.11.7   2.13.0   2.4.6
 
-The release trains five batches and saves with its own code. What is not as on a cluster:
+The release trains five batches and saves with its own code. These are the differences from a run on a cluster:
 
-- Up to 0.20 it is the release's local test mode, with five workloads of one batch in place of the one it has.
-  From 0.21 on it is its Trainer, off-cluster, where the trial id in ``trial_state.pkl`` is 0.
-- Releases 0.17 to 0.20 write ``workload_sequencer.pkl`` only beside a master. The state of their sequencer is filled in
-  here; the class, its pickling and the file are theirs.
+- Releases up to 0.20 train in their local test mode, with five workloads of one batch instead of one workload.
+  Releases from 0.21 on train with their Trainer, off-cluster, where the trial id in ``trial_state.pkl`` is 0.
+- Releases 0.17 to 0.20 write ``workload_sequencer.pkl`` only if there is a master. This script fills in the state of
+  their sequencer, and the release pickles and writes it.
 
-Kept are the files that det reads, and ``expected.json``: what the trial held in memory as it was saved.
+The script keeps the files that det reads, and ``expected.json`` with the values that the trial held in memory when it
+was saved.
 """
 
 import inspect
@@ -55,7 +56,7 @@ def install(release, site):
 
 
 def parts():
-    """A model, its optimizer and its learning rate, the same for all releases."""
+    """Return a model, its optimizer and its learning rate scheduler, which are the same for all releases."""
     import torch
 
     torch.manual_seed(7)
@@ -142,7 +143,7 @@ def make_trial():
 
 
 def note_what_is_saved(controller_class):
-    """Write ``expected.json`` after each save, while the generators are as they were saved."""
+    """Write ``expected.json`` after each save, while the generators have the saved states."""
     import numpy as np
     import torch
 
@@ -177,7 +178,7 @@ def fill_in_sequencer(controller):
 
 
 class Kept:
-    """A temporary directory that stays until what was saved in it is copied."""
+    """Temporary directory that stays until its content is copied."""
 
     def __init__(self):
         self.name = tempfile.mkdtemp()
@@ -193,7 +194,7 @@ class Kept:
 
 
 def test_mode(trial_class, work):
-    """Local test mode: what ``create(local=True, test=True)`` calls, or in the first releases `create` itself."""
+    """Train in local test mode, which is ``create(local=True, test=True)`` or, in the first releases, `create`."""
     try:
         from determined.experimental import _native
     except ImportError:

@@ -1,4 +1,4 @@
-"""The adapters of broken_backends.py, and the suite for each. Run by test_adapter_suite.py, not by itself."""
+"""Adapters of broken_backends.py with the suite for each, which test_adapter_suite.py runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ForgetsBuffers(RingTorch):
 
 
 class ExchangesTwice(RingTorch):
-    """Amid aggregation, what was exchanged before once more."""
+    """Adapter that exchanges gradients again during aggregation."""
 
     @contextmanager
     def batch(self, *, updates: bool) -> Iterator[None]:

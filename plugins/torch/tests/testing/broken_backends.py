@@ -1,4 +1,7 @@
-"""Backends whose adapters have one defect each, and the test that catches it. Without torch, as every plugin."""
+"""Backends whose adapters have one defect each, with the test that catches it.
+
+Like every plugin, this module does not import torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite for adapters can fail, the example's adapter passes it, and docs/backends.md tells what is true."""
+"""The suite for adapters detects defects, the example's adapter passes it, and docs/backends.md is up to date."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Run = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a module where the example and the broken backends are installed."""
+    """Return a function that runs a module where the example and the broken backends are installed."""
     site = tmp_path_factory.mktemp("site")
     info = site / "det_broken-1.0.dist-info"
     info.mkdir()
@@ -54,7 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def failed(run: Run) -> set[tuple[str, str]]:
-    """Run the tests that should fail; returns those that did, as (backend, test)."""
+    """Run the tests that should fail, and return those that did, as (backend, test)."""
     chosen = [f"{HERE / 'broken_adapters.py'}::Test{name}::test_{test}" for name, test in CHOSEN]
     told = run("pytest", "-c", ROOT / "pyproject.toml", "-rf", "--tb=no", "-p", "no:cacheprovider", *chosen, limit=550)
     assert told.endswith("exit code 1"), told
@@ -76,11 +76,11 @@ def test_a_defect_is_caught(failed: set[tuple[str, str]], backend: str, test: st
 def test_the_example_passes_the_suite(run: Run) -> None:
     marks = [] if is_soak() else ["-m", "not campaign"]
     told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *marks, "test_ring_torch.py", limit=550)
-    # `compresses`; two hosts need root
+    # One test is skipped by `compresses`, another one if two hosts cannot be set up, which needs root.
     assert re.search(r"^\d+ passed, [12] skipped(, 1 deselected)? in ", told, re.MULTILINE), told
 
 
-def test_everything_that_the_class_says_is_in_the_document() -> None:
+def test_the_document_lists_all_attributes_of_the_class() -> None:
     suite = [base for base in AdapterCompliance.__mro__ if base.__module__.startswith(("det_torch", "det_core"))]
     declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
     listed = re.findall(r"^- `(\w+)`", DOCUMENT.read_text(), re.MULTILINE)
