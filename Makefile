@@ -13,7 +13,8 @@ SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples
 # One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
 	horovod core torch_distributed torch deepspeed keras estimator storage_s3 compat tensorflow storage_gcs)
-tests_of = $(if $(filter core,$(1)),tests,plugins/$(1)/tests)
+# The tests of packaging, which wait for pip, are a suite of their own in test-more.
+tests_of = $(if $(filter core,$(1)),tests,$(if $(filter packaging,$(1)),tests/packaging,plugins/$(1)/tests))
 
 # The models are small, and suites and workers share the cores: more threads only wait for each other.
 test-% more-% unit-% soak: export OMP_NUM_THREADS := 1
@@ -32,7 +33,7 @@ test: set-up
 	$(SIDE_BY_SIDE) $(SUITES:%=test-%)
 
 test-more: set-up
-	$(SIDE_BY_SIDE) $(SUITES:%=more-%)
+	$(SIDE_BY_SIDE) $(SUITES:%=more-%) more-packaging
 
 # pip and apt wait for different things.
 set-up:
@@ -44,6 +45,8 @@ test-horovod more-horovod: build = +$(MAKE) --no-print-directory $(VENV)/.horovo
 test-%:
 	$(build)
 	$(PYTEST) -m "not ($(MORE))" $(call tests_of,$*)
+
+more-core: PYTEST += --ignore=tests/packaging
 
 # pytest exits with 5 where a suite has no such test.
 more-%:

@@ -66,8 +66,11 @@ def _measure_length(document: Document) -> tuple[str, ...]:
     metric = searcher.pop("time_metric", None)
     if metric in ("batches", "records", "epochs") and type(searcher["max_length"]) is int:
         searcher["max_length"] = {metric: searcher["max_length"]}
-    searcher.setdefault("stop_once", True)
-    return ("searcher.max_time became max_length, and stop_once is true, as in release 0.38",)
+    became = "searcher.max_time became max_length"
+    if "stop_once" in searcher:
+        return (became,)
+    searcher["stop_once"] = True
+    return (f"{became}, and stop_once is true, as in release 0.38",)
 
 
 def _searcher(document: Document) -> dict[str, Any]:

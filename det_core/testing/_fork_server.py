@@ -53,7 +53,8 @@ class _Server:
     def _accept(self) -> list[str] | None:
         client, _ = self._listener.accept()
         size, streams, *_ = socket.recv_fds(client, LENGTH.size, 3)
-        request = json.loads(client.recv(*LENGTH.unpack(size), socket.MSG_WAITALL))
+        (length,) = LENGTH.unpack(size)
+        request = json.loads(client.recv(length, socket.MSG_WAITALL))
         parent = os.getpid()
         if pid := os.fork():
             for stream in streams:

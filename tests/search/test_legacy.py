@@ -65,7 +65,7 @@ OLD: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     (
         {"name": "adaptive_asha", "max_time": 8, "time_metric": "seconds", "max_trials": 4, "stop_once": False},
         {"max_length": 8, "stop_once": False},
-        ["searcher.max_time became max_length, and stop_once is true, as in release 0.38"],
+        ["searcher.max_time became max_length"],
     ),
 ]
 

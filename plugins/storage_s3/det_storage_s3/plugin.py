@@ -15,5 +15,5 @@ def det_storage() -> Iterator[StorageSpec]:
         name="s3",
         target="det_storage_s3._bucket:open_storage",
         config_model="det_storage_s3._config:S3Config",
-        install="pip install botocore",
+        install="pip install det-storage-s3",
     )
