@@ -36,14 +36,14 @@ def test_a_scratch_directory_is_private_and_empty_and_is_removed(parent: Path) -
 
 
 def test_a_scratch_directory_that_a_cleaner_removed_is_no_error(parent: Path) -> None:
-    """R8: a cleaner of temporary files removed the directory of a running agent."""
+    """A cleaner of temporary files may remove the directory of a running agent."""
     with scratch_directory("agent") as directory:
         directory.rmdir()
     assert not names(parent)
 
 
 def test_a_cleaner_that_respects_locks_leaves_it_alone(parent: Path) -> None:
-    """R8: systemd-tmpfiles skips directories that it cannot lock."""
+    """systemd-tmpfiles skips directories that it cannot lock."""
     with scratch_directory("agent") as directory:
         assert subprocess.run(["flock", "--nonblock", directory.parent, "true"]).returncode == 1
 

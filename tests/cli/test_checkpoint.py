@@ -139,7 +139,7 @@ def test_rm_rejects_the_latest_checkpoint_of_a_running_trial(det: Det, trained: 
 def test_rm_keeps_checkpoints_that_are_resumed_during_the_question(
     det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R15: an experiment that is resumed before the answer keeps its latest checkpoint."""
+    """An experiment that is resumed before the question is answered keeps its latest checkpoint."""
 
     def resumed(*arguments: object, **options: object) -> bool:
         trained.store.acquire_lease(1, "host:1:1:x", seconds=60)

@@ -132,7 +132,7 @@ def test_two_providers_of_a_command_are_named(det: Det, install: Install) -> Non
 
 
 def test_a_command_of_a_plugin_may_exit(det: Det, install: Install) -> None:
-    """C7: the text was not printed, and the exit code was 0."""
+    """The text that it passes to ``sys.exit`` is printed, and its exit code is used."""
     plugin = command_plugin("name='leave', target='det_leave:configure'")
     install(
         "det-leave", f"{plugin}\ndef configure(parser):\n    parser.set_defaults(run=lambda args: sys.exit(CODE))\n"
@@ -157,7 +157,7 @@ def test_a_command_that_exits_while_it_is_set_up_is_broken(det: Det, install: In
 @pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr"])
 @pytest.mark.parametrize("option", [[], ["--json"]])
 def test_a_closed_stream_is_no_error(det: Det, monkeypatch: pytest.MonkeyPatch, closed: str, option: list[str]) -> None:
-    """C10: commands ended with a traceback after the work, or at their question."""
+    """Otherwise commands would end with a traceback after their work, or when they ask for confirmation."""
     monkeypatch.setattr(sys, closed, None)
     try:
         assert main(["experiment", "list", *option]) == 0

@@ -335,7 +335,7 @@ print(set(received), len(received))
 @pytest.mark.integration
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a_sender_far_ahead_waits_for_the_users_limit_of_files_under_way() -> None:
-    """C2: the limit of descriptors in transit (ETOOMANYREFS) was taken for a lost peer."""
+    """Reaching the limit of descriptors in transit (ETOOMANYREFS) does not mean that a peer is lost."""
     program = "import os\n" + SENDS_AHEAD
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ran.stdout == "{40000} 200\n", ran.stderr

@@ -290,7 +290,7 @@ def test_another_key_ends_both_sides_long_before_the_timeout() -> None:
 
 
 def test_a_flood_of_strangers_costs_few_lines_and_threads(caplog: pytest.LogCaptureFixture) -> None:
-    """C13: silent connections make room for others, and a peer of the job still connects."""
+    """The oldest silent connections are dropped, so a peer of the job can still connect."""
     ranks = [Ranks(rank, 2, 0, 1, rank, 2) for rank in (0, 1)]
     me, peer = (Peer.myself(each) for each in ranks)
     transport, seat = Tcp("127.0.0.1", "127.0.0.1", carries_payloads=False), Seat("machine", 1)
@@ -310,7 +310,7 @@ def test_a_flood_of_strangers_costs_few_lines_and_threads(caplog: pytest.LogCapt
 
 
 def test_a_listener_survives_the_want_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C13: a connection for which no thread can be started is dropped."""
+    """A connection for which no thread can be started is dropped."""
     start, refused = threading.Thread.start, []
 
     def refuse_once(thread: threading.Thread) -> None:
@@ -325,7 +325,7 @@ def test_a_listener_survives_the_want_of_threads(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_greeting_that_trickles_in_has_a_time_limit() -> None:
-    """C13: each byte renewed the time limit."""
+    """The time limit is for the whole greeting. Received bytes do not renew it."""
     ours, theirs = socket.socketpair()
     stop = threading.Event()
 

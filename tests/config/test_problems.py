@@ -118,7 +118,7 @@ def test_a_problem_has_its_line_and_path(text: str, line: int, path: str, words:
     ],
 )
 def test_numbers_that_json_cannot_represent_are_rejected(text: str, path: str, number: str) -> None:
-    """S2: they became null in the recorded config."""
+    """Infinity and NaN would otherwise become null in the recorded config."""
     [problem] = problems(GOOD + text.format(number))
     assert (problem.line, problem.path) == (2, path)
     assert "finite number" in problem.message

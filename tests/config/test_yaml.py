@@ -64,7 +64,7 @@ BROKEN = [
 
 
 def test_unambiguous_numbers_are_accepted() -> None:
-    """S10: numbers that YAML 1.2 reads in the same way are accepted."""
+    """Only numbers that YAML 1.1 reads as octal or in base 60 are refused."""
     text = "[0, -1, 1_000, 0x1f, 0b11, 0.5, 00.5, 1e-3, '16:9', \"010\", 08, 1:2:z, 12:30:61]"
     expected = [0, -1, 1000, 31, 3, 0.5, 0.5, 1e-3, "16:9", "010", "08", "1:2:z", "12:30:61"]
     assert from_yaml(text, "f").value == expected
@@ -72,7 +72,7 @@ def test_unambiguous_numbers_are_accepted() -> None:
 
 @pytest.mark.parametrize(("text", "line", "words"), BROKEN, ids=[words for _, _, words in BROKEN])
 def test_broken_yaml_is_reported_with_its_line(text: str, line: int | None, words: str) -> None:
-    """S10, S19: errors have the line and say what is wrong."""
+    """Each error has the line of the problem and says what is wrong."""
     with pytest.raises(ConfigError) as caught:
         parse_config(text)
     [problem] = caught.value.problems

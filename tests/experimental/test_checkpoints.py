@@ -90,7 +90,7 @@ def test_select_checkpoint_by_latest_best_and_uuid(trained: Record, trial: Trial
     assert trial.select_checkpoint(latest=True).uuid == "last-one"
     assert trial.select_checkpoint(best=True).uuid == trial.top_checkpoint().uuid == "best-one"
     assert trial.select_checkpoint(best=True, sort_by="accuracy", smaller_is_better=True).uuid == "last-one"
-    # C19: one of them alone was refused
+    # Each of the two arguments may be given without the other.
     assert trial.top_checkpoint(sort_by="accuracy").uuid == trial.top_checkpoint().uuid
     assert trial.top_checkpoint(smaller_is_better=True).uuid == trial.top_checkpoint().uuid
     assert trial.select_checkpoint(uuid="best-one").uuid == "best-one"

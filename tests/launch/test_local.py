@@ -90,7 +90,7 @@ def test_concurrent_launches_have_different_gpus(tmp_path: Path, monkeypatch: py
 @pytest.mark.integration
 @pytest.mark.usefixtures("det_home")
 def test_a_launch_leaves_no_thread_and_no_directory(tmp_path: Path, short_tmp: Path) -> None:
-    """R4: a thread blocked in accept() was left by each launch. R8: a removed directory kept its slots for ever."""
+    """No thread stays blocked in ``accept()``, and a removed directory does not keep its slots."""
     before = threading.active_count()
     launcher = LocalLauncher(LocalConfig())
     for number in range(3):

@@ -82,7 +82,7 @@ def test_a_clash_is_an_error_that_lists_every_provider(install: Install, tmp_pat
         ("import det_core\n@det_core.hookimpl\ndef det_storage(what): pass", "incompatible", "what"),
         ("import det_core\n@det_core.hookimpl\ndef det_storage(): yield 'zap'", "incompatible", "expected StorageSpec"),
         ("import det_core\n@det_core.hookimpl\ndef det_storage(): return 1 / 0", "broken", "ZeroDivisionError"),
-        ("import sys; sys.exit('no licence')", "broken", "sys.exit('no licence')"),  # C7
+        ("import sys; sys.exit('no licence')", "broken", "sys.exit('no licence')"),
         ("import det_core\n@det_core.hookimpl\ndef det_storage(): raise SystemExit", "broken", "sys.exit()"),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_target_that_does_not_import_names_plugin_cause_and_command(install: I
 
 
 def test_a_target_that_ends_the_program_is_an_error(install: Install, tmp_path: Path) -> None:
-    """C7: ``det`` ended with exit code 0 and printed nothing."""
+    """Otherwise ``det`` would end with exit code 0 and print nothing."""
     install("zz-a", storage(target="zz_exits:Store"))
     (tmp_path / "zz_exits.py").write_text("raise SystemExit")
     registry = scan(tmp_path)
@@ -146,7 +146,7 @@ DAMAGES: dict[str, dict[str, bytes | None]] = {
 def test_a_damaged_distribution_harms_nobody(
     install: Install, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    """C8: a single one ended every command with a traceback, not only ``det plugins check``."""
+    """Otherwise a single damaged distribution would end every command with a traceback."""
     # Each distribution is read several times; two hundred others would take seconds.
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not entry.endswith("-packages")])
     install("zz-bad", storage("bad"))

@@ -303,7 +303,7 @@ def test_sigkill_of_the_runner_then_resume(store: TrackingStore, new_experiment:
 def test_a_detached_runner_imports_nothing_of_the_callers_directory(
     store: TrackingStore, new_experiment: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, det_home: Path
 ) -> None:
-    """R16: modules there took the places of det's own. R9: each store has its own logs, which are appended to."""
+    """Modules in that directory must not shadow those that det imports. Later runners append to the store's own log."""
     (tmp_path / "queue.py").write_text("raise SystemExit('the module of the caller')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DET_HOME", os.path.relpath(det_home))
@@ -318,7 +318,7 @@ def test_a_detached_runner_imports_nothing_of_the_callers_directory(
 
 
 def test_two_stores_share_no_lock(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
-    """R9: trials with the same id waited for each other."""
+    """Otherwise trials with the same id in two stores would wait for each other."""
     experiment = new_experiment()
     with open_store(f"sqlite:///{tmp_path / 'other.db'}") as other:
         names = set()

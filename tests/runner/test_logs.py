@@ -24,7 +24,7 @@ LAUNCHER = [*raised(None, "ChildFailedError: "), (None, "===="), (None, "train.p
 
 
 def test_who_prints_faster_than_it_is_stored_waits(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R2: memory without bound, and transactions of a million lines."""
+    """Otherwise the memory of the runner would grow without bound, and one transaction could write a million lines."""
     trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
     run = store.start_run(trial.id, allocation_id="")
     sizes: list[int] = []

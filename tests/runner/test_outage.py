@@ -146,7 +146,7 @@ def lease(store: TrackingStore, new_experiment: Submit, monkeypatch: pytest.Monk
 
 
 def test_the_lease_is_renewed_whatever_the_runner_waits_for(store: TrackingStore, lease: Lease) -> None:
-    """R6: a runner that waits for a custom search method does nothing else."""
+    """A separate thread renews it, because a runner that waits for a custom search method does nothing else."""
     for _ in range(3):
         time.sleep(0.6)
         assert store.lease_holder(1) == lease.holder

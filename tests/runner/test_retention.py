@@ -125,7 +125,7 @@ def left(store: TrackingStore, experiment: Experiment) -> list[str]:
 def test_an_experiment_that_starts_from_a_deleted_trial_keeps_nothing(
     saved: Callable[..., Experiment], store: TrackingStore
 ) -> None:
-    """R1: its source is gone, but the checkpoints of others are still cleaned up."""
+    """A reference to a deleted trial does not prevent the clean-up of other experiments' checkpoints."""
     experiment = saved(State.COMPLETED)
     saved(State.PAUSED, source_trial_id=12345)
     policy = parse_config(experiment.config).checkpoint_storage
@@ -138,7 +138,7 @@ def test_an_experiment_that_starts_from_a_deleted_trial_keeps_nothing(
 def test_an_experiment_that_another_one_starts_from_is_not_deleted(
     saved: Callable[..., Experiment], store: TrackingStore, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """R1: the error names the experiment that needs it."""
+    """The error names the experiment that starts from it."""
     first = saved(State.COMPLETED)
     second = saved(State.PAUSED, **{key: {"source_trial_id": 1, "source_checkpoint_uuid": "1-2"}[key]})
     assert main(["experiment", "delete", str(first.id), "--yes"]) == 1
@@ -171,7 +171,7 @@ def test_a_signal_during_clean_up_stops_only_the_clean_up(
     caplog: pytest.LogCaptureFixture,
     number: signal.Signals,
 ) -> None:
-    """R7: the experiment is COMPLETED before its checkpoints are cleaned up, and stays so."""
+    """The experiment is COMPLETED before its checkpoints are cleaned up, and a signal does not change that."""
     experiment = saved(State.ACTIVE)
     states = []
 
@@ -197,7 +197,7 @@ def test_an_experiment_resumed_while_its_deletion_is_confirmed_keeps_its_checkpo
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """R15: the deletion holds the lease, so it cannot begin while a runner has the experiment."""
+    """The deletion needs the lease, so it cannot begin while a runner holds it."""
     experiment = saved(State.PAUSED)
 
     def resumed(*arguments: Any, **options: Any) -> bool:
@@ -213,7 +213,7 @@ def test_an_experiment_resumed_while_its_deletion_is_confirmed_keeps_its_checkpo
 def test_nobody_resumes_an_experiment_while_it_is_deleted(
     saved: Callable[..., Experiment], store: TrackingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R15: a runner that starts during the deletion is refused."""
+    """A runner that starts during the deletion is refused."""
     experiment = saved(State.PAUSED)
     refused = []
 

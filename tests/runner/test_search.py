@@ -170,7 +170,7 @@ def test_a_source_is_the_latest_checkpoint_at_that_moment(
 def test_a_replacement_starts_where_the_replaced_trial_started(
     search: Any, store: TrackingStore, experiment_id: int
 ) -> None:
-    """R20: the source continues to train, and its later checkpoints belong to the next round."""
+    """The source continues to train, but its later checkpoints belong to the next round and are not used."""
     begun = search(
         [Create(0, HPARAMS), Train(0, 4)],
         [Create(1, HPARAMS, source=0), Train(1, 4), Train(0, 8)],
@@ -276,7 +276,7 @@ def test_a_search_with_a_request_to_end_a_trial_does_not_start_again(
 def test_a_search_that_begins_again_trains_what_its_method_asks_for(
     search: Any, store: TrackingStore, experiment_id: int
 ) -> None:
-    """R17: restarts are counted from zero, and a trial with other hyperparameters is another trial."""
+    """Restarts are counted from zero. A trial whose hyperparameters differ is created as a new trial."""
     begun = search(FIRST, [], [])
     same, other = begun.queue
     for trial in (same, other):

@@ -86,7 +86,7 @@ def test_max_slots_is_kept(store: TrackingStore, new_experiment: Submit, tmp_pat
 
 
 def test_each_run_has_a_directory_of_its_own(store: TrackingStore, new_experiment: Submit) -> None:
-    """R10: trials that train at once overwrote each other's files."""
+    """Otherwise trials that train at the same time would overwrite each other's files."""
     body = (
         "def on_batch(self, batch):\n"
         "    file = Path('mine')\n"
@@ -242,7 +242,7 @@ def test_a_paused_search_resumes(store: TrackingStore, new_experiment: Submit, t
 
 
 def test_a_trial_that_fails_again_and_again_can_be_killed(store: TrackingStore, new_experiment: Submit) -> None:
-    """R3: the state ACTIVE of each restart overwrote the request."""
+    """The state ACTIVE that each restart records must not overwrite the request to kill."""
     crash = "def on_batch(self, batch): raise RuntimeError(os.getpid())"
     experiment = new_experiment(crash, **{**random_search(1), "max_restarts": 1000})
 
@@ -256,7 +256,7 @@ def test_a_trial_that_fails_again_and_again_can_be_killed(store: TrackingStore, 
 
 
 def test_a_kill_that_no_runner_has_seen_is_done_by_the_next_one(store: TrackingStore, new_experiment: Submit) -> None:
-    """R3: the start of a waiting trial overwrote the request."""
+    """The start of a waiting trial must not overwrite the request to kill."""
     experiment = new_experiment(**random_search(2))
     runner = start_runner(store, experiment.id)
     wait_for(lambda: store.trials(experiment.id))

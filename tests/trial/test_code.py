@@ -16,7 +16,7 @@ from tests.trial.test_saver import Counting
 def test_code_is_stored_if_wanted(
     wanted: bool, det_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """T19: The code is stored even if training changes the working directory."""
+    """The code is stored even if training changes the working directory."""
     project = tmp_path / "project"
     (project / "package").mkdir(parents=True)
     (project / "model_def.py").write_text("import package")

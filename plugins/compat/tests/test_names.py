@@ -172,7 +172,7 @@ def test_a_module_is_an_attribute_of_its_package() -> None:
 
 @pytest.mark.parametrize("name", ["determined", "determined.common.storage", "determined.pytorch"])
 def test_tools_may_look_up_dunder_names_that_a_module_does_not_have(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C9: ``unittest`` does this. It caused an ImportError if a framework was missing, and imported it otherwise."""
+    """``unittest`` looks such names up. That must neither raise an ImportError nor import a framework."""
     module = import_module(name)
     monkeypatch.setitem(sys.modules, "det_torch", None)
     for asked in ("__warningregistry__", "__test__", "__wrapped__"):

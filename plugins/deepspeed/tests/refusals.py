@@ -40,7 +40,7 @@ def clipping(context: PyTorchTrialContext) -> None:
 
 
 def aggregating(context: PyTorchTrialContext) -> None:
-    """T19: ``init(aggregation_frequency=2)`` sets it within an experiment, whose config has 1."""
+    """Set aggregation as ``init(aggregation_frequency=2)`` does within an experiment whose config has 1."""
     context._aggregation = 2
 
 

@@ -241,7 +241,7 @@ def test_callbacks_are_called_in_order(make_context: Make, tmp_path: Path) -> No
 
 
 def test_weights_that_a_callback_exchanges_for_a_validation_are_in_no_checkpoint(make_context: Make) -> None:
-    """T1 for Keras: a stop during the validation waits for ``on_test_end``, which restores the weights."""
+    """A stop during the validation waits for ``on_test_end``, which restores the weights."""
 
     class Averages(tf.keras.callbacks.Callback):  # type: ignore[misc]
         def on_test_begin(self, logs: Any = None) -> None:

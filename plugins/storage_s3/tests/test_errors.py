@@ -164,13 +164,13 @@ THROTTLED = [*ThrottledRetryableChecker._THROTTLED_ERROR_CODES, *TransientRetrya
 
 @pytest.mark.parametrize("code", THROTTLED)
 def test_errors_that_botocore_treats_as_throttling_are_transient(code: str) -> None:
-    """S15: such errors were fatal if their status was 400."""
+    """Such errors are transient even if their HTTP status is 400."""
     assert isinstance(told(answer("PutObject", code)), Transient)
 
 
 @pytest.mark.parametrize("endpoint", [None, "http://store.example:9"])
 def test_only_a_configured_endpoint_is_probed(monkeypatch: pytest.MonkeyPatch, endpoint: str | None) -> None:
-    """S14: a subnet that reaches S3 only through a gateway endpoint cannot reach the global endpoint of AWS."""
+    """A subnet that reaches S3 only through a gateway endpoint cannot reach the global endpoint of AWS."""
     asked: list[str] = []
 
     def unreachable(address: tuple[str, int], seconds: float) -> None:

@@ -150,7 +150,7 @@ def test_aggregated_gradients_are_in_checkpoints(kind: str, tmp_path: Path) -> N
 @EACH_KIND
 @pytest.mark.parametrize("second", [[1], [1, 0], [0]], ids=["another", "another order", "fewer"])
 def test_aggregation_needs_the_same_variables_each_time(kind: str, second: list[int]) -> None:
-    """C18: sums of one group's gradients were mixed with those of another of the same shapes."""
+    """Otherwise sums of one group's gradients would be mixed with those of another group of the same shapes."""
     optimizer = KINDS[kind](0.1)
     through(optimizer, 2)
     first = [0] if second == [1] else [0, 1]

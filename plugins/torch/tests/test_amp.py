@@ -246,7 +246,7 @@ class TestScaling:
         assert context._scaler.state_dict()["_growth_tracker"] == 1
 
     def test_a_step_without_gradients_changes_nothing(self, make_context: Any) -> None:
-        """T12: The optimizer's parameters had no part in the batch, with or without another optimizer that steps."""
+        """The optimizer's parameters have no part in the batch, with or without another optimizer that steps."""
         context = make_context(optimizations=O1)
         weights = [nn.Parameter(torch.ones(1)) for _ in range(2)]
         first, second = (context.wrap_optimizer(torch.optim.SGD([weight], lr=1.0)) for weight in weights)
@@ -316,7 +316,7 @@ class TestScalersOfTheTrial:
         assert trial.scaler.state_dict()["_growth_tracker"] == len(BATCHES) // aggregation
 
     def test_a_step_without_gradients_is_possible(self, make_context: Any) -> None:
-        """T12: The scaler itself would raise AssertionError."""
+        """Torch's scaler itself would raise AssertionError."""
         context = make_context()
         scaler = context.wrap_scaler(torch.amp.GradScaler("cpu"))
         sgd = context.wrap_optimizer(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0))

@@ -136,7 +136,7 @@ class Whole(Framework):
 def test_an_evaluation_ends_before_slots_meet(
     make_context: Callable[..., PyTorchTrialContext], trial: type[PyTorchTrial]
 ) -> None:
-    """T16: Slots that have finished take part in the forward passes of the others until all have finished."""
+    """Slots that have finished take part in the forward passes of the others until all have finished."""
     context = make_context()
     context._backend = backend = Recording()
     context.wrap_reducer(lambda values: backend.calls.append("reduced"), "reduced")

@@ -363,7 +363,7 @@ def test_the_loader_has_all_of_torchs_arguments() -> None:
 
 
 def test_a_slot_uses_the_gpu_of_its_local_rank() -> None:
-    """T18: A scheduler may show each process only one GPU, which is its first for any local rank."""
+    """A scheduler may show each process a single GPU. That GPU has index 0 for any local rank."""
     assert [choose_gpu(rank, 4) for rank in range(4)] == [0, 1, 2, 3]
     assert [choose_gpu(rank, 1) for rank in range(4)] == [0] * 4
     with pytest.raises(InvalidTrial, match=r"local rank 2 has no GPU: its process sees 2; use at most 2 slots"):

@@ -17,7 +17,7 @@ several = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GP
 
 @several
 def test_every_gpu_is_waited_for() -> None:
-    """T10: If only the current GPU were waited for, the part of the other one could hold old values."""
+    """If only the current GPU were waited for, the part of the other one could hold old values."""
     tensors = [torch.zeros(1 << 24, device=f"cuda:{index}") for index in range(2)]
     for tensor in tensors:
         with torch.cuda.device(tensor.device):
@@ -29,7 +29,7 @@ def test_every_gpu_is_waited_for() -> None:
 @several
 @pytest.mark.parametrize("own", range(2))
 def test_the_generator_of_every_gpu_is_restored(own: int) -> None:
-    """T10: This holds for any GPU that the process uses as its own."""
+    """All generators are restored, whichever GPU the process uses as its own."""
     with torch.cuda.device(own):
         state = rng_state()
         drawn = [torch.rand(3, device=f"cuda:{index}").tolist() for index in range(2)]
@@ -38,7 +38,7 @@ def test_the_generator_of_every_gpu_is_restored(own: int) -> None:
 
 
 def test_a_forked_block_does_not_change_the_generator_of_the_gpu() -> None:
-    """T10: Checkpoints of one GPU keep the state under the name that older checkpoints use."""
+    """Checkpoints of one GPU keep the state under the name that older checkpoints use."""
     torch.rand(1, device="cuda")
     state = rng_state()
     drawn = torch.rand(3, device="cuda").tolist()
@@ -50,7 +50,7 @@ def test_a_forked_block_does_not_change_the_generator_of_the_gpu() -> None:
 
 
 def test_buffers_for_tensors_of_a_gpu_are_page_locked_and_reused() -> None:
-    """T14: This requires a host that allows page-locking."""
+    """This requires a host that allows page-locking."""
     staging, tensor = Staging(), torch.arange(1000, device="cuda")
     first = staging.copy([tensor])[0]
     tensor.add_(1)
@@ -60,7 +60,7 @@ def test_buffers_for_tensors_of_a_gpu_are_page_locked_and_reused() -> None:
 
 
 def test_page_locked_buffers_are_not_rounded_up() -> None:
-    """T14: Torch's allocator is not used, because it takes a power of two for each buffer."""
+    """Torch's allocator is not used, because it takes a power of two for each buffer."""
     state = {
         "large": torch.rand(3, (1 << 20) + 1, device="cuda").t(),
         "small": [torch.full((size,), size, device="cuda", dtype=torch.int16) for size in range(1, 300)],
@@ -78,7 +78,7 @@ def test_page_locked_buffers_are_not_rounded_up() -> None:
 
 
 def test_pages_are_unlocked_again() -> None:
-    """T14: Otherwise CUDA would refuse to lock them a second time."""
+    """Otherwise CUDA would refuse to lock the pages a second time."""
     with mmap.mmap(-1, 1 << 16) as pages:
         address = torch.frombuffer(pages, dtype=torch.uint8).data_ptr()
         for _ in range(2):
@@ -88,14 +88,14 @@ def test_pages_are_unlocked_again() -> None:
 
 
 def test_a_refused_lock_leaves_no_error_behind() -> None:
-    """T14: Otherwise CUDA would report the error again after the next kernel."""
+    """Otherwise CUDA would report the error again after the next kernel."""
     with pytest.raises(RuntimeError):
         _lock_for_gpus(0, 4096)
     assert torch.ones(3, device="cuda").add_(1).tolist() == [2, 2, 2]
 
 
 def test_metrics_of_any_shape_stay_on_the_gpu() -> None:
-    """T18: Otherwise every batch with metrics of several elements would wait for the GPU."""
+    """Otherwise every batch with metrics of several elements would wait for the GPU."""
     loss, classes = torch.zeros((), device="cuda"), torch.zeros(3, device="cuda")
     rows: list[dict[str, Any]] = []
     torch.cuda.set_sync_debug_mode("error")

@@ -101,7 +101,7 @@ EPOCH = ("on_training_workload_end", ["loss"], 3)
 
 
 def test_all_hooks_run_in_order() -> None:
-    """T19: The trial starts without a checkpoint, so ``on_checkpoint_load_start`` is not called."""
+    """The trial starts without a checkpoint, so ``on_checkpoint_load_start`` is not called."""
     calls = train(Trial, 4)
     uploads = [call[1] for call in calls if call[0] == "on_checkpoint_upload_end"]
     written = [call[1] for call in calls if call[0] == "on_checkpoint_write_end"]
@@ -179,7 +179,7 @@ def test_an_interrupted_validation_runs_its_hooks_once(make_context: Any) -> Non
 
 @pytest.mark.parametrize("hook", ["on_validation_start", "on_validation_epoch_start"])
 def test_weights_that_a_callback_swaps_in_for_a_validation_are_in_no_checkpoint(hook: str, make_context: Any) -> None:
-    """T1: A stop during the validation waits for the hook that restores the weights."""
+    """A stop during the validation waits for the hook that restores the weights."""
 
     class Averaged(Trial):
         def build_callbacks(self) -> dict[str, PyTorchCallback]:

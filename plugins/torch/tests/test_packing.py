@@ -155,7 +155,7 @@ def test_other_types_are_refused_with_their_place(state: Any, message: str) -> N
 
 
 def test_a_copy_shares_nothing_with_the_state() -> None:
-    """T6: Training continues and changes the state while the copy is written."""
+    """Training continues and changes the state while the copy is written."""
     state: Any = {"set": {1}, "bytes": bytearray(b"x"), "count": Counter("ab"), "list": [[1]], "tensor": torch.ones(2)}
     copied = Staging().copy(pack(state))
     state["set"].add(2)
@@ -169,7 +169,7 @@ def test_a_copy_shares_nothing_with_the_state() -> None:
 
 
 def test_views_of_one_memory_keep_their_values() -> None:
-    """T6: Torch conjugates and negates lazily."""
+    """Torch conjugates and negates lazily."""
     numbers = torch.tensor([1 + 2j])
     views = [numbers, numbers.conj(), numbers.conj().imag, numbers.imag]
     assert [view.tolist() for view in Staging().copy(views)] == [[1 + 2j], [1 - 2j], [-2], [2]]
@@ -195,7 +195,7 @@ class Locked:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_page_locked_memory_is_hardly_larger_than_the_tensors(seed: int) -> None:
-    """T14: Torch rounds every tensor up to a power of two, which would take up to twice the memory."""
+    """Torch rounds every tensor up to a power of two, which would take up to twice the memory."""
     chance = random.Random(seed)
     sizes = [int(2 ** chance.uniform(0, 23)) for _ in range(300)] + [HostMemory.LARGE - 1, HostMemory.LARGE] * 2
     chance.shuffle(sizes)
@@ -209,7 +209,7 @@ def test_page_locked_memory_is_hardly_larger_than_the_tensors(seed: int) -> None
 
 
 def test_page_locked_memory_is_released() -> None:
-    """T14: A page is unlocked when no tensor uses it any more."""
+    """A page is unlocked when no tensor uses it any more."""
     locked = Locked()
     memory = HostMemory(locked)
     small, large = (memory.like(torch.empty(size), lock=True) for size in (10, HostMemory.LARGE))
@@ -235,7 +235,7 @@ def test_page_locked_memory_is_released() -> None:
     ],
 )
 def test_page_locked_buffers_have_the_layout_of_tensors(tensor: torch.Tensor) -> None:
-    """T14: The layout equals that of torch's copies, even in memory that several tensors share."""
+    """The layout equals that of torch's copies, even in memory that several tensors share."""
     memory, expected = HostMemory(Locked()), torch.empty_like(tensor)
     memory.like(torch.ones(3, dtype=torch.uint8), lock=True)
     found = memory.like(tensor, lock=True)
@@ -245,7 +245,7 @@ def test_page_locked_buffers_have_the_layout_of_tensors(tensor: torch.Tensor) ->
 
 
 def test_buffers_use_ordinary_memory_if_locking_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    """T14: Refused memory must not end the training at its first checkpoint."""
+    """Refused memory must not end the training at its first checkpoint."""
     locked = Locked(limit=HostMemory.BLOCK)
     memory = HostMemory(locked)
     buffers = [memory.like(torch.ones(size, 3).t(), lock=True) for size in (2, HostMemory.LARGE, 4, HostMemory.LARGE)]

@@ -28,7 +28,7 @@ def leave_by_an_error(group: ProcessGroup) -> None:
 
 @pytest.mark.integration
 def test_the_group_is_closed_after_success_and_after_an_error(alone: None) -> None:
-    """T8: The next trial in the process can then create its own group."""
+    """The next trial in the process can then create its own group."""
     ProcessGroup(torch.device("cpu")).close()
     assert not dist.is_initialized()
     with pytest.raises(ZeroDivisionError):
@@ -37,7 +37,7 @@ def test_the_group_is_closed_after_success_and_after_an_error(alone: None) -> No
 
 
 def test_work_that_never_ends_is_abandoned() -> None:
-    """T8: NCCL may wait forever for slots that have ended."""
+    """NCCL may wait forever for slots that have ended."""
     never = threading.Event()
     assert not finishes_within(0.01, never.wait)
     never.set()
@@ -49,7 +49,7 @@ def test_work_that_never_ends_is_abandoned() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_after_an_error_the_group_of_a_busy_gpu_is_aborted(alone: None) -> None:
-    """T8: A single slot has no peer to wait for, so this only shows that abort() works."""
+    """A single slot has no peer to wait for, so this only shows that abort() works."""
     device = torch.device("cuda", 0)
     group = ProcessGroup(device)
     dist.all_reduce(torch.ones(3, device=device))

@@ -240,7 +240,7 @@ class UserAggregates(UserDrives):
 
 
 class Balances(UserDrives):
-    """T3: The trial learns the weights of its losses, which belong to no model."""
+    """Trial that learns the weights of its losses, which belong to no model."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         super().__init__(context)
@@ -267,7 +267,7 @@ class Averages64(torch.optim.SGD):
 
 
 class Rounded(UserDrives):
-    """T17: The state of the optimizer has a higher precision than the weights, as with bfloat16 weights."""
+    """Trial whose optimizer state has a higher precision than the weights, as with bfloat16 weights."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         super(UserDrives, self).__init__(context)
@@ -285,7 +285,7 @@ class Rounded(UserDrives):
 
 
 class Freezes(UserDrives):
-    """T4: Training changes the flags of modules and parameters temporarily, across validations."""
+    """Trial that changes the flags of modules and parameters temporarily, across validations."""
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         norm = next(module for module in self.models[0].modules() if isinstance(module, nn.BatchNorm1d))
@@ -412,7 +412,7 @@ def test_parameters_of_no_model_with_another_shape_are_an_error(make_context: An
 
 
 def test_random_numbers_that_callbacks_draw_before_training_do_not_matter(make_context: Any, tmp_path: Path) -> None:
-    """T7: A resumed run calls `on_training_start` once more."""
+    """A resumed run calls `on_training_start` once more."""
 
     class Draws(PyTorchCallback):
         def on_training_start(self) -> None:
@@ -465,7 +465,7 @@ class ThawsAgain(Thaws):
 
 
 def test_groups_added_during_training_must_be_added_again(make_context: Any, fingerprint: Any, tmp_path: Path) -> None:
-    """T11: A callback adds them again. Without it, the error says that one must."""
+    """A callback adds the groups again. Without the callback, the error says that one is needed."""
     message = r"groups of \[6, 1\] parameters for SGD, but the trial has \[6\].*on_checkpoint_load_start"
     with pytest.raises(InvalidTrial, match=message):
         Life(Thaws, make_context, tmp_path).live([3, 5], ())

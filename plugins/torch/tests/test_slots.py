@@ -88,7 +88,7 @@ def saved(sent: list[int], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tensors_that_equal_the_chiefs_are_neither_sent_nor_stored_again(saved: Path, sent: list[int]) -> None:
-    """T5: An average of 20 MB would otherwise take 60 MB of a checkpoint of three slots and of the chief's memory."""
+    """Otherwise an average of 20 MB would take 60 MB of a three-slot checkpoint and of the chief's memory."""
     assert max(sent) < 20_000
     once = 2 * LARGE * 4 + LARGE * 8
     assert once < saved.stat().st_size < once + 50_000
@@ -96,7 +96,7 @@ def test_tensors_that_equal_the_chiefs_are_neither_sent_nor_stored_again(saved: 
 
 @pytest.mark.parametrize("rank", range(SIZE))
 def test_every_slot_gets_its_own_part_back(saved: Path, rank: int) -> None:
-    """T5: Content, memory layout, types and sharing are unchanged."""
+    """Content, memory layout, types and sharing are unchanged."""
     ranks: Any = type("Slot", (), {"rank": rank, "size": SIZE})
     found: Any = own_state(unpack(torch.load(saved, weights_only=True)), ranks)
     expected: Any = part(rank)
@@ -117,7 +117,7 @@ def test_every_slot_gets_its_own_part_back(saved: Path, rank: int) -> None:
 
 
 def test_a_checkpoint_continues_on_another_number_of_slots(saved: Path) -> None:
-    """T5: Gradients become the mean over all slots, including those that the file has only once."""
+    """Gradients become the mean over all slots, including those that the file has only once."""
     ranks: Any = type("Slot", (), {"rank": 1, "size": 2})
     state: Any = own_state(unpack(torch.load(saved, weights_only=True)), ranks)
     (gradients,) = state["gradients"]

@@ -315,7 +315,7 @@ class TestTrainingMetrics:
         assert type(rows[0]["loss"]) is float
 
     def test_metrics_on_an_accelerator_may_have_any_shape(self) -> None:
-        """T18: Examples are a value per class, or a value per record and a smaller last batch."""
+        """Examples are one value per class, and one value per record with a smaller last batch."""
         tensors = [torch.tensor([1, 2]), torch.tensor([3, 4]), torch.tensor([5]), torch.tensor(0.5), torch.ones(1, 0)]
         rows: list[dict[str, Any]] = [{"metric": tensor} for tensor in tensors]
         settle(rows)

@@ -112,7 +112,7 @@ def weights_are_the_chiefs() -> None:
 
 
 def tensors_of_any_layout_are_broadcast() -> None:
-    """T9: Gaps in memory stay as they are. gloo would overwrite them, and NCCL would refuse such tensors."""
+    """Gaps in memory stay as they are. gloo would overwrite them, and NCCL would refuse such tensors."""
     memory = torch.full((4, 6), float(RANK))
     images = torch.full((2, 3, 2, 2), float(RANK)).contiguous(memory_format=torch.channels_last)
     repeated = torch.full((2, 1), float(RANK)).expand(2, 5)
@@ -123,7 +123,7 @@ def tensors_of_any_layout_are_broadcast() -> None:
 
 
 def buffers_are_the_chiefs_if_requested() -> None:
-    """T15: They are shared in every pass of training. Slots may make different numbers of other passes."""
+    """Buffers are shared in every pass of training. Slots may make different numbers of other passes."""
     for shared in (True, False):
         context: Any = SimpleNamespace(device=torch.device("cpu"))
         inner = nn.BatchNorm1d(3)
@@ -255,7 +255,7 @@ def held(model: nn.Module) -> int:
 
 
 def a_validation_has_one_layer_whole_at_a_time() -> None:
-    """T16: A model that fits into memory only in parts can be validated."""
+    """A model that fits into memory only in parts can be validated."""
     trainer, whole = Trainer(Scaled(), units=["Linear"]), Scaled()
     parts, most = held(trainer.model), []
     for layer in trainer.model.layers:  # type: ignore[union-attr]
@@ -279,7 +279,7 @@ class Casts(TorchDispatchMode):
 
 
 def a_validation_keeps_no_layer_in_another_precision() -> None:
-    """T16: Autocast by itself would keep the casts of all weights until it ends."""
+    """Autocast itself would keep the casts of all weights until its block ends."""
     trainer, casts = Trainer(Scaled(), units=["Linear"]), []
     with trainer.backend.evaluation(), torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         for _ in range(2 + RANK):
@@ -290,7 +290,7 @@ def a_validation_keeps_no_layer_in_another_precision() -> None:
 
 
 def slots_call_models_independently_in_a_validation() -> None:
-    """T16: Slots may call other models or parts of them, in another order, more often, or not at all."""
+    """Slots may call other models or parts of them, in another order, more often, or not at all."""
     trainer, whole = Trainer(Scaled(), units=["Linear"]), Scaled()
     trainer.context.wrap_model(Scaled())
     of_slots: list[list[list[tuple[int, ...]]]] = [
@@ -306,7 +306,7 @@ def slots_call_models_independently_in_a_validation() -> None:
 
 
 def slots_may_differentiate_in_a_validation() -> None:
-    """T16: Slots may do so any number of times."""
+    """Each slot may compute gradients a different number of times."""
     trainer, whole = Trainer(Scaled(), units=["Linear"]), Scaled()
     parts = held(trainer.model)
     with trainer.backend.evaluation(), torch.no_grad():
@@ -331,7 +331,7 @@ def slots_may_differentiate_in_a_validation() -> None:
 
 
 def compiled_models_are_validated() -> None:
-    """T16: This includes modules that were compiled in a pass of training."""
+    """This includes modules that were compiled in a pass of training."""
     whole = Scaled().eval()
     trainer = Trainer(torch.compile(Scaled(), backend="eager"), units=["Linear"])
     for _ in range(2):
@@ -343,7 +343,7 @@ def compiled_models_are_validated() -> None:
 
 
 def an_evaluation_may_be_in_inference_mode() -> None:
-    """T16: Training continues with weights that were first gathered in inference mode."""
+    """Training continues with weights that were first gathered in inference mode."""
     trainer, whole = Trainer(Scaled(), units=["Linear"]), Scaled()
     with trainer.backend.evaluation(), torch.inference_mode():
         for _ in range(2 + RANK):
@@ -362,7 +362,7 @@ def slope(model: nn.Module, *order: int) -> torch.Tensor:
 
 
 def training_goes_on_after_a_validation() -> None:
-    """T16: Training gives the same weights as without validations, and the next validation has them."""
+    """Training gives the same weights as without validations, and the next validation uses them."""
     undisturbed, trainer = (Trainer(Scaled(), units=["Linear"]) for _ in range(2))
     whole = Scaled()
     for _ in range(3):
@@ -377,7 +377,7 @@ def training_goes_on_after_a_validation() -> None:
 
 
 def an_error_in_a_validation_ends_it_on_all_slots() -> None:
-    """T16: It ends on slots that call models and on slots that have finished."""
+    """The validation ends on slots that call models and on slots that have finished."""
     trainer = Trainer(Scaled(), units=["Linear"])
     expected = pytest.raises(ArithmeticError if RANK else RankFailed, match="rank 1 failed")
     with expected, trainer.backend.evaluation(), torch.no_grad():
@@ -394,7 +394,7 @@ def an_error_in_a_validation_ends_it_on_all_slots() -> None:
 
 
 def collectives_of_the_trial_are_told_apart() -> None:
-    """T16: Slots may meet in a validation after equally many calls of models. Otherwise it is an error."""
+    """Slots may use collectives in a validation after equally many calls of models. Otherwise it is an error."""
     trainer = Trainer(Scaled(), units=["Linear"])
     with trainer.backend.evaluation(), torch.no_grad():
         trainer.model(BATCH)

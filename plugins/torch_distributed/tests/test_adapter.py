@@ -76,7 +76,7 @@ def unfreeze(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
 @pytest.mark.parametrize("drift", [add_group, unfreeze])
 @pytest.mark.parametrize("all_frozen", [False, True])
 def test_slots_cannot_drift_apart(drift: Any, all_frozen: bool) -> None:
-    """T2: Gradients that slots do not exchange are refused when an optimizer would use them."""
+    """Gradients that slots do not exchange are refused when an optimizer would use them."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     (model if all_frozen else model[0]).requires_grad_(False)
     backend = replicas("cpu")
