@@ -42,14 +42,14 @@ def test_a_scratch_directory_that_a_cleaner_removed_is_no_error(parent: Path) ->
     assert not names(parent)
 
 
-def test_a_cleaner_that_respects_locks_leaves_it_alone(parent: Path) -> None:
+def test_a_cleaner_that_respects_locks_keeps_the_scratch_directory(parent: Path) -> None:
     """systemd-tmpfiles skips directories that it cannot lock."""
     with scratch_directory("agent") as directory:
         assert subprocess.run(["flock", "--nonblock", directory.parent, "true"]).returncode == 1
 
 
 @pytest.mark.integration
-def test_the_next_process_removes_what_a_killed_one_left(parent: Path) -> None:
+def test_the_next_process_removes_directories_of_a_killed_one(parent: Path) -> None:
     code = """if True:
         import time
         from det_core.scratch import scratch_directory

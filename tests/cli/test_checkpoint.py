@@ -136,7 +136,7 @@ def test_rm_rejects_the_latest_checkpoint_of_a_running_trial(det: Det, trained: 
     assert det("checkpoint", "rm", "best-one", "--yes").code == 0
 
 
-def test_rm_keeps_checkpoints_that_are_resumed_during_the_question(
+def test_rm_keeps_checkpoints_of_an_experiment_resumed_before_the_answer(
     det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An experiment that is resumed before the question is answered keeps its latest checkpoint."""

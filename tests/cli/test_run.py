@@ -169,7 +169,7 @@ def test_the_summary_of_a_trial_that_could_not_start_says_what_to_do() -> None:
     ]
 
 
-def test_a_closed_terminal_pauses(code: Path) -> None:
+def test_a_closed_terminal_pauses_the_experiment(code: Path) -> None:
     write_trial(code, "time.sleep(0.03)")
     ours, theirs = pty.openpty()
     argv = ["setsid", "--ctty", *command("run", code / "const.yaml")]

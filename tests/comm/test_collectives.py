@@ -66,7 +66,7 @@ def test_own_objects_are_not_copied(machines: tuple[int, ...]) -> None:
 
 @SIZES
 @TCP
-def test_payloads_of_any_size(size: int, force_tcp: bool) -> None:
+def test_payloads_of_any_size_arrive(size: int, force_tcp: bool) -> None:
     def work(context: DistributedContext) -> None:
         mine = bytes([context.rank]) * size
         expected = [bytes([rank]) * size for rank in range(context.size)]
@@ -143,7 +143,7 @@ def test_200_megabytes_arrive() -> None:
 
 
 @LAYOUTS
-def test_channels_have_an_order_of_their_own(machines: tuple[int, ...]) -> None:
+def test_each_channel_has_its_own_order(machines: tuple[int, ...]) -> None:
     count = 200
 
     def work(context: DistributedContext) -> None:

@@ -63,7 +63,9 @@ def test_a_worker_that_disconnects_is_lost_to_all(machines: tuple[int, ...], nam
     ],
 )
 @pytest.mark.parametrize("odd", [0, 1])
-def test_different_collectives_are_an_error_in_all(machines: tuple[int, ...], one: str, others: str, odd: int) -> None:
+def test_different_collectives_are_an_error_in_all_workers(
+    machines: tuple[int, ...], one: str, others: str, odd: int
+) -> None:
     def work(context: DistributedContext) -> None:
         context.allgather(1)
         getattr(context, one if context.rank == odd else others)(1)
@@ -76,7 +78,7 @@ def test_different_collectives_are_an_error_in_all(machines: tuple[int, ...], on
         assert "rank 0 (pid" in str(error) or "rank 1 (pid" in str(error)
 
 
-def test_out_of_step_names_both_workers_and_calls() -> None:
+def test_the_error_of_different_collectives_names_both_workers_and_calls() -> None:
     def work(context: DistributedContext) -> None:
         (context.allgather_local if context.rank else context.gather)(1)
 
@@ -163,7 +165,7 @@ def test_an_object_that_cannot_be_unpickled_raises_in_the_receiver() -> None:
     assert job.threads(job.layout(2), work) == [[0, 1]] * 2
 
 
-def test_a_closed_context_says_so() -> None:
+def test_a_closed_context_refuses_calls() -> None:
     def work(context: DistributedContext) -> None:
         channel = context.channel()
         context.allgather(1)
@@ -190,7 +192,7 @@ def test_closing_wakes_a_thread_that_waits() -> None:
     job.threads(job.layout(2), work)
 
 
-def test_a_broken_channel_leaves_the_context_whole() -> None:
+def test_a_broken_channel_leaves_the_context_usable() -> None:
     def work(context: DistributedContext) -> list[Any]:
         channel = context.channel()
         with pytest.raises(OutOfStep):
@@ -334,7 +336,7 @@ print(set(received), len(received))
 
 @pytest.mark.integration
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_a_sender_far_ahead_waits_for_the_users_limit_of_files_under_way() -> None:
+def test_a_sender_waits_at_the_users_limit_of_descriptors_in_transit() -> None:
     """Reaching the limit of descriptors in transit (ETOOMANYREFS) does not mean that a peer is lost."""
     program = "import os\n" + SENDS_AHEAD
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

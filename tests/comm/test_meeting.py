@@ -152,14 +152,14 @@ def test_the_same_rank_twice_is_refused() -> None:
     assert sum("rank 2 (local 2) did not connect" in text for text in found) == 2
 
 
-def test_another_size_is_refused() -> None:
+def test_a_worker_with_another_world_size_is_refused() -> None:
     one, _ = job.layout(2)
     *_, three = job.layout(3)
     futures = job.outcomes([one, three], allgather, timeout=1.0)
     assert "says that size and cross_size are [3, 1]" in str(futures[1].exception())
 
 
-def test_sockets_of_the_dead_are_replaced() -> None:
+def test_sockets_of_dead_processes_are_replaced() -> None:
     port = job.free_port()
     place = _unix.meeting_place(port, 0)
     Path(place).parent.mkdir(mode=0o700, exist_ok=True)
@@ -216,7 +216,7 @@ def test_a_long_temporary_directory_leaves_room_for_the_name(tmp_path: Path, mon
     assert job.threads(job.layout(2), allgather) == [[0, 1]] * 2
 
 
-def test_the_directory_is_private() -> None:
+def test_the_directory_of_sockets_is_private() -> None:
     job.threads(job.layout(2), allgather)
     found = _unix._directory().stat()
     assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (os.getuid(), 0o700)
@@ -262,7 +262,7 @@ def test_one_host_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.integration
-def test_another_key_is_refused_before_any_data_is_read() -> None:
+def test_a_worker_with_another_key_is_refused_before_any_data_is_read() -> None:
     body = """
     os.environ["DET_COMM_KEY"] = ("a" if os.environ["TEST_RANKS"].startswith("{'rank': 0") else "b") * 40
     try:
@@ -277,7 +277,7 @@ def test_another_key_is_refused_before_any_data_is_read() -> None:
 
 
 @pytest.mark.integration
-def test_another_key_ends_both_sides_long_before_the_timeout() -> None:
+def test_different_keys_end_both_sides_long_before_the_timeout() -> None:
     body = """
     os.environ["DET_COMM_KEY"] = ("a" if os.environ["TEST_RANKS"].startswith("{'rank': 0") else "b") * 40
     try:
@@ -309,7 +309,7 @@ def test_a_flood_of_strangers_costs_few_lines_and_threads(caplog: pytest.LogCapt
     assert _greeting._MOST_LINES < len(lines) < 20
 
 
-def test_a_listener_survives_the_want_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_survives_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection for which no thread can be started is dropped."""
     start, refused = threading.Thread.start, []
 
@@ -346,7 +346,7 @@ def test_a_greeting_that_trickles_in_has_a_time_limit() -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_strangers_do_not_disturb(caplog: pytest.LogCaptureFixture, waits: bool) -> None:
+def test_foreign_connections_do_not_disturb_a_job(caplog: pytest.LogCaptureFixture, waits: bool) -> None:
     port = job.free_port()
     garbage = [b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", os.urandom(100_000), b"\x16\x03\x01", bytes(1000)]
     stop, strangers = threading.Event(), []

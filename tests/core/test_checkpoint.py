@@ -328,7 +328,9 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("damage", DAMAGES)
 @on_every_store
-def test_a_damaged_checkpoint_is_marked(job: Job, source: Any, tmp_path: Path, damage: str, size: int) -> None:
+def test_a_damaged_checkpoint_is_marked_as_an_error(
+    job: Job, source: Any, tmp_path: Path, damage: str, size: int
+) -> None:
     """A checkpoint that lost metadata.json and files is corrupt, too, and is marked only once."""
     one = job.context(single_process())
     older = one.upload(source("older", w="0"), {"steps_completed": 1})
@@ -344,7 +346,7 @@ def test_a_damaged_checkpoint_is_marked(job: Job, source: Any, tmp_path: Path, d
     assert job.rows(CheckpointState.ERROR) == [marked]
 
 
-def test_a_storage_that_fails_damages_no_checkpoint(
+def test_a_storage_error_marks_no_checkpoint_as_damaged(
     job: Job, one: CheckpointContext, source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: DirectoryStorage, *arguments: Any) -> None:
@@ -357,7 +359,9 @@ def test_a_storage_that_fails_damages_no_checkpoint(
     assert [row.state for row in job.rows()] == [CheckpointState.COMPLETED]
 
 
-def test_what_a_newer_release_saved_is_not_damaged(job: Job, one: CheckpointContext, source: Any) -> None:
+def test_a_checkpoint_of_a_newer_release_is_not_marked_as_damaged(
+    job: Job, one: CheckpointContext, source: Any
+) -> None:
     storage_id = one.upload(source("mine", w="1"), STEPS)
     write_over(job.base / storage_id / "metadata.json", '{"_det": {"format": 2, "files": {}}}')
     with pytest.raises(StorageError, match="upgrade det-core"):

@@ -156,7 +156,7 @@ def test_the_first_ctrl_c_is_a_request_after_any_other_request(det_home: Path) -
 
 
 @pytest.mark.integration
-def test_the_loss_of_the_runner_is_a_request_whatever_stdout_is(tmp_path: Path) -> None:
+def test_the_loss_of_the_runner_requests_a_stop_with_any_stdout(tmp_path: Path) -> None:
     """Scripts may replace `sys.stdout` by an object without a descriptor."""
     printed = run(
         f"""

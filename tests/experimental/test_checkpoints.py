@@ -38,7 +38,7 @@ def another_trial(record: Record, **validations: float) -> None:
         other.checkpoint(uuid, step)
 
 
-def test_attributes_of_a_checkpoint(experiment: ExperimentReference) -> None:
+def test_a_checkpoint_has_the_recorded_attributes(experiment: ExperimentReference) -> None:
     best = experiment.top_checkpoint()
     assert (best.uuid, best.trial_id, best.experiment_id, best.batch_number) == ("best-one", 1, 1, 200)
     assert (best.hparams["nested"], best.experiment_config["name"]) == ({"depth": 2}, "digits")
@@ -85,7 +85,7 @@ def test_no_matching_checkpoint_is_an_error(trained: Record, experiment: Experim
         experiment.top_n_checkpoints(0)
 
 
-def test_select_checkpoint_by_latest_best_and_uuid(trained: Record, trial: TrialReference) -> None:
+def test_checkpoints_are_selected_by_latest_best_and_uuid(trained: Record, trial: TrialReference) -> None:
     another_trial(trained, a=0.9)
     assert trial.select_checkpoint(latest=True).uuid == "last-one"
     assert trial.select_checkpoint(best=True).uuid == trial.top_checkpoint().uuid == "best-one"

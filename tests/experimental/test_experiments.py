@@ -30,7 +30,7 @@ class T(ToyTrial):
 """
 
 
-def test_attributes_of_an_experiment(trained: Record) -> None:
+def test_an_experiment_has_the_recorded_attributes(trained: Record) -> None:
     experiment = client.get_experiment(1)
     assert (experiment.id, experiment.name, experiment.state) == (1, "digits", State.COMPLETED)
     assert (experiment.config["searcher"]["metric"], repr(experiment)) == ("accuracy", "ExperimentReference(id=1)")
@@ -82,7 +82,7 @@ def test_an_experiment_without_a_runner_cannot_be_stopped(trained: Record) -> No
         experiment.activate()
 
 
-def test_a_trial_is_asked_to_end(record: Record) -> None:
+def test_kill_requests_the_end_of_a_trial(record: Record) -> None:
     trial = client.get_trial(1)
     with pytest.raises(TrackingError, match="nothing is running trial 1.*det experiment resume 1"):
         trial.kill()

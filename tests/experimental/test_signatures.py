@@ -54,7 +54,7 @@ def plain(function: Any) -> str:
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
-def test_every_documented_signature(name: str) -> None:
+def test_every_documented_signature_is_kept(name: str) -> None:
     found: Any = experimental
     for part in name.split("."):
         found = getattr(found, part)
@@ -65,7 +65,7 @@ def test_the_enums_have_the_documented_numbers() -> None:
     assert (ModelSortBy.NAME.value, ModelOrderBy.ASCENDING.value, ModelOrderBy.DESCENDING.value) == (1, 1, 2)
 
 
-def test_the_package_is_public() -> None:
+def test_the_package_exports_documented_names_only() -> None:
     assert det_core.experimental is experimental
     assert {name for name in vars(experimental) if name[0] != "_"} - set(experimental.__all__) == {"annotations"}
     assert all(getattr(experimental, name).__doc__ for name in experimental.__all__)

@@ -124,7 +124,7 @@ def plan(seed: int) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_faults_change_nothing(
+def test_faults_do_not_change_results(
     seed: int,
     det_home: Path,
     disk: Path,

@@ -120,7 +120,7 @@ def test_the_guard_survives_a_command_that_signals_its_group(guarded: Callable[.
 
 
 @pytest.mark.slow
-def test_the_command_has_a_little_time_when_the_agent_is_gone(guarded: Callable[..., Guarded]) -> None:
+def test_the_command_may_finish_within_the_grace_period_when_the_agent_is_gone(guarded: Callable[..., Guarded]) -> None:
     one = guarded("/bin/sh", "-c", f"{STRAY} sleep 1000")
     stray = int(one.first_line())
     began = time.monotonic()
@@ -145,7 +145,7 @@ def test_orphans_are_reaped_while_the_command_runs(guarded: Callable[..., Guarde
 
 
 @pytest.mark.parametrize("victim", ["outer", "inner"])
-def test_the_guard_that_is_left_ends_everything(guarded: Callable[..., Guarded], victim: str) -> None:
+def test_the_remaining_guard_ends_all_processes(guarded: Callable[..., Guarded], victim: str) -> None:
     one = guarded("/bin/sh", "-c", f"{STRAY} sleep 1000; true")
     stray, inner = int(one.first_line()), one.inner()
     tree = [stray, inner.pid, *(process.pid for process in inner.children())]
@@ -172,7 +172,7 @@ def test_the_group_is_killed_where_processes_cannot_be_listed() -> None:
     wait_for(lambda: not is_alive(command))
 
 
-def test_a_stopped_guard_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_takes_effect_while_a_guard_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("det_core.launch._guarded._PATIENCE", 0.5)
     command = guarded_command.Guarded(
         ["/bin/sh", "-c", f"{STRAY} sleep 1000; true"], os.environ, output=subprocess.PIPE

@@ -180,7 +180,7 @@ def test_more_slots_than_exist_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_what_is_left_of_an_earlier_run_is_ended(
+def test_processes_left_by_an_earlier_run_are_ended(
     tmp_path: Path, det_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "_GRACE", 0.0)

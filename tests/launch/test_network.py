@@ -54,7 +54,7 @@ def test_a_host_without_a_route_is_named() -> None:
         network.listening_address(place("no.such.host.invalid", "127.0.0.1", node=1))
 
 
-def test_the_interface_has_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_name_the_interface_that_has_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHOSEN", "ib0")
     monkeypatch.delenv("FREE", raising=False)
     assert network.interface_variables(["CHOSEN", "FREE"], "127.0.1.1") == {"CHOSEN": "ib0", "FREE": "lo"}

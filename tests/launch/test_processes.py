@@ -33,7 +33,7 @@ def test_a_later_process_with_the_same_id_is_another_one() -> None:
     assert has_ended(os.getpid(), "1")
 
 
-def test_nobody_counts_as_dead_where_proc_cannot_be_read() -> None:
+def test_all_processes_count_as_alive_where_proc_cannot_be_read() -> None:
     hidden = ["unshare", "--mount", "/bin/sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
     if subprocess.run([*hidden, "true"], capture_output=True).returncode:
         pytest.skip("hiding /proc needs root")

@@ -102,7 +102,7 @@ def test_a_bad_plugin_is_one_warning_and_harms_nobody(
         registry.find("storage", "zap")
 
 
-def test_asking_for_what_a_broken_plugin_offers_names_the_cause(install: Install, tmp_path: Path) -> None:
+def test_the_error_of_a_name_from_a_broken_plugin_names_the_cause(install: Install, tmp_path: Path) -> None:
     install("det-storage-s3", "import no_such_module", module="zz_s3")
     with pytest.raises(PluginNotFound, match=r"det-storage-s3 1.2.*broken.*no_such_module"):
         scan(tmp_path).find("storage", "s3")
@@ -200,7 +200,7 @@ number = 42
         ("nothing", "it returned None; expected a subclass of .*StorageManager"),
     ],
 )
-def test_something_else_behind_a_target_is_told(install: Install, tmp_path: Path, target: str, problem: str) -> None:
+def test_a_target_of_the_wrong_kind_is_an_error(install: Install, tmp_path: Path, target: str, problem: str) -> None:
     install("zz-a", storage(target=f"zz_a:{target}") + MISFITS)
     registry = scan(tmp_path)
     with pytest.raises(PluginError, match=rf"plugin zz-a 1.2 \(zz_a\) names 'zz_a:{target}' for 'zap', but {problem}"):
@@ -249,7 +249,7 @@ def test_a_spec_with_fields_of_wrong_types_does_not_affect_other_plugins(
     assert "expected strings for name and target" in report.problem
 
 
-def test_choices_that_differ_are_an_error(install: Install, tmp_path: Path) -> None:
+def test_plugins_that_choose_differently_are_an_error(install: Install, tmp_path: Path) -> None:
     install("zz-a", CHOICE.format(answer="one", base="x.Base"))
     install("zz-b", CHOICE.format(answer="two", base="x.Mixin"))
     registry = scan(tmp_path)

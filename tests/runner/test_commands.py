@@ -190,7 +190,7 @@ def test_a_config_too_long_for_the_environment_is_omitted(store: TrackingStore, 
     [("nothing --x", 127), (["nothing", "--x"], 127), ("./train.py", 126), (["./train.py"], 126)],
     ids=str,
 )
-def test_a_program_that_does_not_start_is_told_and_not_tried_again(
+def test_a_program_that_does_not_start_is_reported_and_not_retried(
     store: TrackingStore, command: Command, entrypoint: Any, code: int
 ) -> None:
     experiment = command("", entrypoint)
@@ -349,7 +349,7 @@ sys.stdout.buffer.write(b"caf\xc3\xa9 \xff\n" + b"x" * 100_000 + b"\n[rank=3] he
     assert (ranked, last) == ((3, "hello"), (0, "last"))
 
 
-def test_slots_are_the_launchers_business(store: TrackingStore, command: Command) -> None:
+def test_a_launcher_with_too_few_slots_fails_the_experiment(store: TrackingStore, command: Command) -> None:
     experiment = command("", resources={"slots_per_trial": 3})
     assert run(store, experiment) is State.ERROR
     error = str(store.experiment(experiment.id).error)

@@ -75,7 +75,7 @@ def test_links_to_directories_become_directories(code: Path, tmp_path: Path) -> 
     assert unpacked(code, tmp_path) == {"train.py": "train", "library/part/a.py": "a", "part/a.py": "a"}
 
 
-def test_links_in_circles_end(code: Path, tmp_path: Path) -> None:
+def test_circular_links_are_not_followed_forever(code: Path, tmp_path: Path) -> None:
     write(tmp_path / "library" / "a.py", "a")
     link(code / "here", ".")
     link(code / "up", "..")
@@ -88,7 +88,7 @@ def test_links_in_circles_end(code: Path, tmp_path: Path) -> None:
     assert unpacked(tmp_path / "entrance", tmp_path) == expected
 
 
-def test_hard_links_are_files_of_their_own(code: Path, tmp_path: Path) -> None:
+def test_hard_links_become_separate_files(code: Path, tmp_path: Path) -> None:
     os.link(code / "train.py", code / "again.py")
     assert unpacked(code, tmp_path) == {"train.py": "train", "again.py": "train"}
 
@@ -197,7 +197,7 @@ SPARSE = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 50)}
         (archive(member("evil", **SPARSE)), "'evil' is neither a file nor"),
     ],
 )
-def test_archives_by_others_write_nothing_elsewhere(content: bytes, message: str | None, tmp_path: Path) -> None:
+def test_foreign_archives_write_nothing_outside_the_target(content: bytes, message: str | None, tmp_path: Path) -> None:
     (tmp_path / "a" / "copy").mkdir(parents=True)
     if message is None:
         unpack(content, tmp_path / "a" / "copy")

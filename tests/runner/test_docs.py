@@ -20,21 +20,21 @@ CONFIG, BLOCK = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 (METHOD,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_first_config_is_valid() -> None:
+def test_the_first_config_of_the_document_is_valid() -> None:
     config = parse_config(yaml.safe_load(CONFIG))
     with open_method(config, Path()) as method:
         assert method.outline()
 
 
 @pytest.mark.parametrize("name", re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
-def test_the_methods_exist(name: str) -> None:
+def test_the_search_methods_of_the_document_exist(name: str) -> None:
     from det_core.plugins import registry
 
     assert registry().find("search_method", name).name == name
 
 
 @pytest.mark.integration
-def test_the_custom_method_searches(
+def test_the_custom_method_of_the_document_searches(
     store: TrackingStore, new_experiment: Callable[..., Experiment], context_dir: Path
 ) -> None:
     (context_dir / "until_good.py").write_text(METHOD)

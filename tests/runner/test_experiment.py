@@ -206,7 +206,7 @@ def test_a_broken_trial_is_reported_in_one_line_and_not_restarted(
         pytest.param("def on_batch(self, batch): os.kill(os.getpid(), signal.SIGKILL)", 4, marks=pytest.mark.slow),
     ],
 )
-def test_runs_that_fail_alike_before_the_first_batch_end_at_the_second(
+def test_a_trial_ends_at_the_second_identical_failure_before_the_first_batch(
     store: TrackingStore, new_experiment: Submit, body: str, runs: int
 ) -> None:
     experiment = new_experiment(body, max_restarts=3)
@@ -283,7 +283,7 @@ def test_a_worker_that_ignores_the_request_is_killed_in_time(store: TrackingStor
     assert run(store, experiment) is State.PAUSED
 
 
-def test_sigkill_of_the_runner_then_resume(store: TrackingStore, new_experiment: Submit) -> None:
+def test_an_experiment_can_be_resumed_after_sigkill_of_its_runner(store: TrackingStore, new_experiment: Submit) -> None:
     calm = new_experiment(min_checkpoint_period={"batches": 5})
     assert run(store, calm) is State.COMPLETED
     experiment = new_experiment(SLOW, min_checkpoint_period={"batches": 5})
@@ -501,7 +501,7 @@ def test_a_trial_that_waits_for_orphans_can_be_stopped(
     assert store.experiment(experiment.id).error is None
 
 
-def test_a_long_temporary_directory_is_no_obstacle(
+def test_a_trial_trains_with_a_long_temporary_directory(
     store: TrackingStore, new_experiment: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = tmp_path / ("x" * 100)

@@ -65,7 +65,7 @@ def flip(checkpoint: Checkpoint, name: str) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_newest_checkpoint_costs_the_batches_since_the_one_before(
+def test_a_trial_resumes_from_the_checkpoint_before_a_damaged_one(
     store: TrackingStore, new_experiment: Submit, tmp_path: Path, damage: str
 ) -> None:
     calm = new_experiment(**PERIODS)
@@ -136,7 +136,7 @@ def test_deleted_checkpoints_do_not_make_a_trial_start_again(
 
 
 @pytest.mark.integration
-def test_a_storage_that_is_not_mounted_damages_nothing(store: TrackingStore, stopped: Experiment) -> None:
+def test_an_unmounted_storage_marks_no_checkpoint_as_damaged(store: TrackingStore, stopped: Experiment) -> None:
     trial = the_trial(store, stopped)
     first, *_ = store.checkpoints(trial_id=trial.id)
     base = place_of(first).parent
@@ -152,7 +152,7 @@ def test_a_storage_that_is_not_mounted_damages_nothing(store: TrackingStore, sto
 
 
 @pytest.mark.integration
-def test_a_storage_that_does_not_answer_damages_nothing(
+def test_a_storage_that_does_not_respond_marks_no_checkpoint_as_damaged(
     store: TrackingStore, stopped: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: DirectoryStorage, storage_id: str) -> dict[str, int]:
@@ -189,7 +189,7 @@ def test_a_warm_start_from_a_damaged_checkpoint_is_an_error_that_names_it(
     assert a_start(store, source, source_checkpoint_uuid="1-1").checkpoint.uuid == "1-1"
 
 
-def test_what_a_search_starts_from_falls_back_as_its_trial_would(
+def test_a_damaged_starting_point_of_a_search_falls_back_to_an_older_checkpoint(
     store: TrackingStore, saved: Callable[..., Experiment]
 ) -> None:
     source = saved(State.PAUSED)
@@ -202,7 +202,7 @@ def test_what_a_search_starts_from_falls_back_as_its_trial_would(
         a_start(store, source, source_checkpoint="1-2")
 
 
-def test_a_missing_checkpoint_is_marked_if_another_one_is_there(
+def test_a_missing_checkpoint_is_marked_as_damaged_if_another_one_exists(
     store: TrackingStore, saved: Callable[..., Experiment]
 ) -> None:
     saved(State.PAUSED)
@@ -246,7 +246,7 @@ RESTORES = {
 
 @pytest.mark.integration
 @pytest.mark.parametrize("restore", RESTORES)
-def test_a_script_on_the_core_api_falls_back_too(
+def test_a_script_on_the_core_api_falls_back_to_an_intact_checkpoint(
     store: TrackingStore, context_dir: Path, tmp_path: Path, restore: str
 ) -> None:
     (context_dir / "train.py").write_text(SCRIPT.format(restore=RESTORES[restore]))

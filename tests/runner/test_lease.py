@@ -36,7 +36,9 @@ def test_a_runner_that_ended_or_whose_process_id_is_reused_is_dead(holder: str) 
 
 
 @pytest.mark.integration
-def test_one_in_a_container_with_the_same_host_name_is_not_judged(holder: str, store: TrackingStore) -> None:
+def test_a_runner_in_a_container_with_the_same_host_name_is_not_considered_dead(
+    holder: str, store: TrackingStore
+) -> None:
     """The process id of a runner in another container means nothing here, so the runner must not be considered dead."""
     elsewhere = ["unshare", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*elsewhere, "true"], capture_output=True).returncode:

@@ -23,7 +23,9 @@ def raised(rank: int | None, error: str) -> list[tuple[int | None, str]]:
 LAUNCHER = [*raised(None, "ChildFailedError: "), (None, "===="), (None, "train.py FAILED"), (None, "====")]
 
 
-def test_who_prints_faster_than_it_is_stored_waits(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_prints_faster_than_its_lines_are_stored_waits(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise the memory of the runner would grow without bound, and one transaction could write a million lines."""
     trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
     run = store.start_run(trial.id, allocation_id="")

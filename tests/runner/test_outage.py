@@ -106,7 +106,9 @@ def assert_whole(store: TrackingStore, experiment: Experiment) -> None:
 
 
 @pytest.mark.slow
-def test_a_short_outage_disturbs_nobody(store: TrackingStore, new_experiment: Submit, outage: Outage) -> None:
+def test_an_experiment_continues_after_a_short_outage(
+    store: TrackingStore, new_experiment: Submit, outage: Outage
+) -> None:
     experiment = new_experiment(SLOW, **CONFIG)
     thread, results = started(ExperimentRunner(store, experiment.id).run)
     wait_for(lambda: has_reported(store, experiment))
@@ -120,7 +122,9 @@ def test_a_short_outage_disturbs_nobody(store: TrackingStore, new_experiment: Su
 
 
 @pytest.mark.slow
-def test_a_long_outage_ends_resumable(store: TrackingStore, new_experiment: Submit, outage: Outage) -> None:
+def test_an_experiment_can_be_resumed_after_a_long_outage(
+    store: TrackingStore, new_experiment: Submit, outage: Outage
+) -> None:
     experiment = new_experiment(SLOW, **CONFIG)
     with open_store(store.url, wait=0.5) as hasty:
         thread, results = started(ExperimentRunner(hasty, experiment.id).run)
@@ -145,7 +149,7 @@ def lease(store: TrackingStore, new_experiment: Submit, monkeypatch: pytest.Monk
     lease.release()
 
 
-def test_the_lease_is_renewed_whatever_the_runner_waits_for(store: TrackingStore, lease: Lease) -> None:
+def test_the_lease_is_renewed_while_the_runner_waits(store: TrackingStore, lease: Lease) -> None:
     """A separate thread renews it, because a runner that waits for a custom search method does nothing else."""
     for _ in range(3):
         time.sleep(0.6)

@@ -30,7 +30,7 @@ def store(det_home: Path) -> Iterator[TrackingStore]:
             yield store
 
 
-def test_the_password_is_no_argument_and_in_no_environment(store: TrackingStore, new_experiment: Submit) -> None:
+def test_the_password_is_in_no_arguments_and_no_environment(store: TrackingStore, new_experiment: Submit) -> None:
     experiment = new_experiment("def on_batch(self, batch): time.sleep(0.1)", scheduling_unit=1)
     start_detached(store, experiment.id)
     runner = psutil.Process(int(str(store.lease_holder(experiment.id)).rsplit(":", 3)[1]))

@@ -97,7 +97,9 @@ def steps(store: TrackingStore, experiment: Experiment, state: CheckpointState) 
 
 
 @pytest.mark.integration
-def test_files_and_store_agree(trained: Callable[..., Experiment], store: TrackingStore, tmp_path: Path) -> None:
+def test_files_and_store_agree_on_deleted_checkpoints(
+    trained: Callable[..., Experiment], store: TrackingStore, tmp_path: Path
+) -> None:
     experiment = trained(RISING)
     assert steps(store, experiment, CheckpointState.COMPLETED) == [10, 40]
     assert steps(store, experiment, CheckpointState.DELETED) == [20, 30]
@@ -106,7 +108,7 @@ def test_files_and_store_agree(trained: Callable[..., Experiment], store: Tracki
 
 
 @pytest.mark.integration
-def test_a_failed_experiment_keeps_all_until_it_is_told_not_to(
+def test_a_failed_experiment_keeps_all_checkpoints_until_gc(
     trained: Callable[..., Experiment], store: TrackingStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     body = "def on_batch(self, batch):\n    if batch == 25: raise RuntimeError('broken')"
@@ -122,7 +124,7 @@ def left(store: TrackingStore, experiment: Experiment) -> list[str]:
     return [one.uuid for one in store.checkpoints(experiment_id=experiment.id)]
 
 
-def test_an_experiment_that_starts_from_a_deleted_trial_keeps_nothing(
+def test_an_experiment_that_starts_from_a_deleted_trial_does_not_prevent_clean_up(
     saved: Callable[..., Experiment], store: TrackingStore
 ) -> None:
     """A reference to a deleted trial does not prevent the clean-up of other experiments' checkpoints."""
@@ -147,7 +149,7 @@ def test_an_experiment_that_another_one_starts_from_is_not_deleted(
     assert main(["experiment", "delete", str(first.id), "--yes"]) == 0
 
 
-def test_gc_of_an_experiment(
+def test_gc_keeps_the_checkpoints_that_the_policy_selects(
     saved: Callable[..., Experiment], store: TrackingStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     experiment = saved(State.CANCELED)

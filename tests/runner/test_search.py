@@ -89,7 +89,7 @@ def test_actions_are_recorded_with_their_event(search: Any, store: TrackingStore
     assert states(store, experiment_id) == ["QUEUED", "COMPLETED", "PAUSED"]
 
 
-def test_several_events_are_one_step(search: Any, store: TrackingStore, experiment_id: int) -> None:
+def test_several_events_are_recorded_in_one_step(search: Any, store: TrackingStore, experiment_id: int) -> None:
     begun = search(FIRST, [], [Train(0, 8), Close(1)])
     begun.tell([validated(trial) for trial in begun.queue])
     assert states(store, experiment_id) == ["QUEUED", "COMPLETED"]
@@ -109,7 +109,7 @@ def test_another_runner_continues_the_search(search: Any, store: TrackingStore, 
     assert len(store.trials(experiment_id)) == 2
 
 
-def test_another_method_is_not_resumed(search: Any, store: TrackingStore, experiment_id: int) -> None:
+def test_a_search_is_not_resumed_with_another_method(search: Any, store: TrackingStore, experiment_id: int) -> None:
     search(FIRST)
     with pytest.raises(DetError, match=r"start\(\) with .*'Train', 0, 5.*event 0 .*'Train', 0, 4.*; resume it"):
         search([Create(0, HPARAMS), Train(0, 5)])
@@ -240,7 +240,7 @@ def test_the_outcome_of_a_search_follows_from_its_trials(
     assert State.PAUSED not in {trial.state for trial in begun._trials.values()}
 
 
-def test_a_search_of_failures_starts_again(search: Any, store: TrackingStore, experiment_id: int) -> None:
+def test_a_search_whose_trials_all_failed_starts_again(search: Any, store: TrackingStore, experiment_id: int) -> None:
     begun = search(FIRST, [], [])
     trials = list(begun.queue)
     begun.tell([exited(trial) for trial in trials])

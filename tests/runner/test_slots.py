@@ -98,13 +98,13 @@ def test_the_first_failure_is_the_reason_and_names_its_rank(
     assert logs(store, experiment).count((guilty, "RuntimeError: a defect")) == 1
 
 
-def test_a_worker_that_exits_is_the_reason(store: TrackingStore, on_two_slots: Submit) -> None:
+def test_a_worker_that_exits_is_reported_as_the_reason(store: TrackingStore, on_two_slots: Submit) -> None:
     experiment = on_two_slots(AVERAGED + "    if workers.rank == 1: raise SystemExit(3)", max_restarts=0)
     assert run(store, experiment) is State.ERROR
     assert store.experiment(experiment.id).error == "rank 1: it exited with 3"
 
 
-def test_a_killed_worker_is_the_reason(store: TrackingStore, on_two_slots: Submit) -> None:
+def test_a_killed_worker_is_reported_as_the_reason(store: TrackingStore, on_two_slots: Submit) -> None:
     killed = "    if batch == 7 and workers.rank == 1: os.kill(os.getpid(), signal.SIGKILL)"
     experiment = on_two_slots(AVERAGED + killed, max_restarts=0)
     assert run(store, experiment) is State.ERROR

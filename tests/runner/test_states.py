@@ -413,11 +413,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield server.create_database()
 
 
-def test_states_in_any_order(url: str) -> None:
+def test_the_state_machine_holds_for_events_in_any_order(url: str) -> None:
     play(url, 1, examples=10)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
-def test_states_in_any_order_at_length(url: str, seed: int) -> None:
+def test_the_state_machine_holds_for_long_games(url: str, seed: int) -> None:
     play(url, seed, examples=60)

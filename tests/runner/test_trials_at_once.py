@@ -76,7 +76,7 @@ def test_as_many_trials_train_as_there_are_slots(store: TrackingStore, new_exper
     assert store.experiment(experiment.id).progress == 1
 
 
-def test_max_slots_is_kept(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+def test_max_slots_is_respected(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
     place = tmp_path / "training"
     place.mkdir()
     body = WITH_NEIGHBOURS.format(place=str(place), first="False").replace("<= 1", "== 0")
@@ -99,7 +99,7 @@ def test_each_run_has_a_directory_of_its_own(store: TrackingStore, new_experimen
     assert {trial.run_id for trial in store.trials(experiment.id)} == {1}
 
 
-def test_a_cleaner_of_temporary_files_takes_no_code_away(
+def test_a_cleaner_of_temporary_files_does_not_remove_the_code(
     store: TrackingStore, new_experiment: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path / "tmp"
@@ -174,7 +174,7 @@ def test_a_search_that_stopped_before_training_starts_again_when_resumed(
     assert [trial.state for trial in store.trials(experiment.id)].count(State.ERROR) == 2
 
 
-def test_trials_that_fail_alike_beside_one_that_trains_end_nothing(
+def test_identical_failures_do_not_end_a_search_in_which_a_trial_trains(
     store: TrackingStore, new_experiment: Submit
 ) -> None:
     body = (

@@ -80,7 +80,7 @@ def rows(name: str, **options: Any) -> Rows:
 
 
 @pytest.mark.parametrize(("max_length", "max_trials", "options", "expected"), ADAPTIVE)
-def test_the_brackets_of_an_adaptive_search(
+def test_an_adaptive_search_has_the_expected_brackets(
     max_length: int, max_trials: int, options: dict[str, Any], expected: Rows
 ) -> None:
     assert rows("adaptive_asha", max_length=max_length, max_trials=max_trials, **options) == expected
@@ -88,7 +88,7 @@ def test_the_brackets_of_an_adaptive_search(
 
 
 @pytest.mark.parametrize(("num_rungs", "max_length", "divisor", "expected"), HALVING)
-def test_the_rungs_of_a_bracket(num_rungs: int, max_length: int, divisor: float, expected: list[int]) -> None:
+def test_a_bracket_has_the_expected_rungs(num_rungs: int, max_length: int, divisor: float, expected: list[int]) -> None:
     options = {"num_rungs": num_rungs, "max_length": max_length, "divisor": divisor, "max_trials": 9}
     assert rows("async_halving", **options) == [(expected, 9)]
 

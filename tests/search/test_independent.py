@@ -86,7 +86,7 @@ POINTS: list[tuple[Any, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("hyperparameter", "points"), POINTS, ids=str)
-def test_the_points_of_a_grid(hyperparameter: Any, points: list[Any]) -> None:
+def test_a_grid_has_the_expected_points(hyperparameter: Any, points: list[Any]) -> None:
     found = [point["x"] for point in grid_points({"x": hyperparameter})]
     assert list(map(type, found)) == list(map(type, points))
     assert found == (pytest.approx(points) if isinstance(points[0], float) else points)

@@ -35,7 +35,7 @@ def tree(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("below", [".", "sub", "new/deep"])
 @pytest.mark.parametrize("which", ["itself", "another"])
-def test_the_directories_of_the_store_are_refused(
+def test_a_download_into_a_directory_of_the_store_is_refused(
     store: DirectoryStorage, base: Path, tmp_path: Path, below: str, which: str
 ) -> None:
     """A download into a stored checkpoint would destroy it."""

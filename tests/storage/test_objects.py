@@ -353,7 +353,7 @@ def test_the_parts_of_a_file_are_counted_once(
     assert len(calls) == 1
 
 
-def test_the_total_decides_how_long_errors_that_come_at_once_are_retried(bucket: MemoryBucket, source: Path) -> None:
+def test_immediate_errors_are_retried_until_the_total_time_has_passed(bucket: MemoryBucket, source: Path) -> None:
     """The number of attempts must not end the retries before the documented 120 s."""
     asked: list[str] = []
 

@@ -90,7 +90,7 @@ def test_the_first_error_stops_the_others(threads: int) -> None:
 
 
 @pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt, StorageError])
-def test_what_a_signal_raises_waits_for_the_threads(stop: type[BaseException]) -> None:
+def test_the_exception_of_a_signal_is_raised_after_all_threads_have_ended(stop: type[BaseException]) -> None:
     """Threads that continue after the error would store files again that were removed because of it."""
     main, both, told = threading.main_thread(), threading.Barrier(2), threading.Semaphore(0)
     done: list[int] = []

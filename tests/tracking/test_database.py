@@ -263,7 +263,7 @@ def test_a_locked_row_in_postgresql_raises_an_error(server: PostgreSQL) -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "renamed", "replaced"])
-def test_a_home_that_goes_away_under_an_open_record_is_noticed(tmp_path: Path, how: str) -> None:
+def test_a_home_that_disappears_under_an_open_store_is_an_error(tmp_path: Path, how: str) -> None:
     home = tmp_path / "home"
     home.mkdir()
     with opened(home / "det.db") as store:
@@ -286,7 +286,7 @@ def test_a_home_that_goes_away_under_an_open_record_is_noticed(tmp_path: Path, h
             assert store.experiment(number).progress == 0.5
 
 
-def test_a_home_that_goes_away_during_a_write_is_noticed(file: Path) -> None:
+def test_a_home_that_disappears_during_a_write_is_an_error(file: Path) -> None:
     with opened(file) as store:
         database = store._database  # type: ignore[attr-defined]
         sa.event.listen(database._writers, "commit", lambda _: file.rename(f"{file}.old"))

@@ -152,9 +152,7 @@ class Cutting:
 
 
 @pytest.mark.integration
-def test_what_was_committed_before_the_answer_was_lost_is_not_written_twice(
-    unsteady: PostgreSQL, tmp_path: Path
-) -> None:
+def test_a_commit_whose_response_is_lost_is_not_written_twice(unsteady: PostgreSQL, tmp_path: Path) -> None:
     url = unsteady.create_database().replace(unsteady.directory, str(tmp_path))
     between = Cutting(tmp_path, unsteady)
     try:

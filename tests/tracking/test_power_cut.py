@@ -184,7 +184,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def test_every_moment_of_a_power_cut(recorder: Path, tmp_path: Path) -> None:
+def test_the_store_is_consistent_after_a_power_cut_at_any_moment(recorder: Path, tmp_path: Path) -> None:
     root, record, place = tmp_path / "root", tmp_path / "record", tmp_path / "found"
     (root / "checkpoints").mkdir(parents=True)  # det need not sync the name of its own directory
     environment = {"LD_PRELOAD": recorder, "DET_RECORD": record, "DET_RECORD_ROOT": root, "DET_HOME": root}

@@ -44,7 +44,7 @@ def test_states_set_the_end_time_and_restarts_are_counted(store: TrackingStore, 
 
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.ACTIVE, State.PAUSED])
-def test_a_request_to_end_stays_until_the_end(store: TrackingStore, trial: Trial, state: State) -> None:
+def test_a_request_to_end_stays_until_a_final_state(store: TrackingStore, trial: Trial, state: State) -> None:
     """The next start must not overwrite a kill."""
     store.set_trial_state(trial.id, State.STOPPING_KILLED)
     store.set_trial_state(trial.id, state)

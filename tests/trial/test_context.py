@@ -42,7 +42,7 @@ def test_the_error_of_an_unknown_hyperparameter_lists_the_existing_ones() -> Non
         context(hyperparameters={"width": 1, "depth": 2}).get_hparam("lr")
 
 
-def test_global_and_per_slot_batch_sizes() -> None:
+def test_one_slot_has_equal_global_and_per_slot_batch_sizes() -> None:
     made = context(hyperparameters={"global_batch_size": 32})
     assert (made.get_global_batch_size(), made.get_per_slot_batch_size()) == (32, 32)
     with pytest.warns(UserWarning, match="get_per_slot_batch_size"):

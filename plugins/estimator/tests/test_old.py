@@ -41,7 +41,7 @@ def test_variables_continue_in_todays_graph(release: str) -> None:
 
 
 @pytest.mark.integration
-def test_served_model_of_an_old_checkpoint() -> None:
+def test_the_served_model_of_an_old_checkpoint_is_loaded() -> None:
     """This runs in its own process, because trials of Estimators switch eager execution off for good."""
     program = f"""
 import tensorflow as tf
