@@ -138,7 +138,7 @@ def test_a_folder_can_show_one_trial_only(folder: Folder, tmp_path: Path) -> Non
     assert [path.name for path in (folder.target / "trial_4").iterdir()] == ["events"]
 
 
-def test_nothing_is_copied_out_of_the_directory(tmp_path: Path) -> None:
+def test_objects_are_not_copied_outside_the_directory(tmp_path: Path) -> None:
     """Names of objects come from anyone with write access to the bucket."""
     bucket = MemoryBucket()
     prefix = "tensorboard/experiment/1/trial/"

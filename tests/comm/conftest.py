@@ -1,4 +1,4 @@
-"""Isolation of tests, each of which is a job of its own."""
+"""Isolation of tests. Each test is a separate job."""
 
 from __future__ import annotations
 

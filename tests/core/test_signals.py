@@ -127,7 +127,7 @@ def test_forked_children_survive_the_first_ctrl_c(det_home: Path) -> None:
     assert printed == "None\n7\n"
 
 
-def test_a_signal_during_the_final_flush_loses_nothing(det_home: Path, outside: list[int]) -> None:
+def test_a_signal_during_the_final_flush_loses_no_report(det_home: Path, outside: list[int]) -> None:
     """A signal must not interrupt the flush, because the last reports would be lost."""
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 1.0})

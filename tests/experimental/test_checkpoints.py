@@ -57,7 +57,7 @@ def test_top_n_checkpoints_are_the_best_of_distinct_trials(trained: Record, expe
     assert [one.uuid for one in experiment.top_n_checkpoints(2)] == ["b", "best-one"]
     worst = experiment.top_n_checkpoints(2, sort_by="accuracy", smaller_is_better=True)
     assert [one.uuid for one in worst] == ["e", "last-one"]
-    assert experiment.top_checkpoint(smaller_is_better=True).uuid == "b"  # which is ignored without sort_by
+    assert experiment.top_checkpoint(smaller_is_better=True).uuid == "b"  # smaller_is_better is ignored without sort_by
     assert experiment.top_checkpoint(sort_by="accuracy").uuid == "b"
     assert experiment.top_checkpoint(sort_by="loss", smaller_is_better=True).uuid == "a"
     with pytest.warns(UserWarning, match="larger values of 'loss' are assumed to be better.*'accuracy'") as caught:

@@ -120,7 +120,7 @@ def run_script(directory: Path, script: str, *arguments: str) -> str:
     ],
 )
 def test_a_script_runs_again_in_its_workers(context_dir: Path, guard: str, script: str, name: str) -> None:
-    """It has its arguments, can import its neighbours, and runs up to the call."""
+    """The script gets its arguments, can import modules next to it, and runs up to the call of `create`."""
     (context_dir / "sub").mkdir()
     place = context_dir / "sub" if "sub" in script else context_dir
     (context_dir / "helper.py" if "-m" in script else place / "helper.py").write_text("NAME = 'helped'")
@@ -211,7 +211,7 @@ def test_errors_of_a_local_test_propagate_unchanged(define: Define, context_dir:
 def test_a_class_of_a_notebook_trains_in_its_process(
     in_session: type[Trial], context_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DET_MASTER", "http://master:8080")  # where nothing is that trains here
+    monkeypatch.setenv("DET_MASTER", "http://master:8080")  # local training does not contact it
     experiment = create(in_session, SHORT, local=True, context_dir=str(context_dir))
     assert (experiment.state, experiment.top_checkpoint().batch_number) == (State.COMPLETED, 4)
     assert "batch 4 validation" in capsys.readouterr().out

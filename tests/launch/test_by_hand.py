@@ -100,7 +100,7 @@ def test_a_launcher_that_does_not_end_is_killed_in_time(start: Start) -> None:
 
 
 def test_nodes_with_different_keys_end_with_one_line_each(start: Start) -> None:
-    """They end in seconds, although workers wait for each other for ten minutes."""
+    """The nodes end in seconds, although workers wait for each other for ten minutes."""
     script = "import sys; from det_core.launch import worker; sys.exit(worker.main('m:T'))"
     node = partial(start, "ring", *NODES, f"--port={free_neighbors()}", script=script)
     with ThreadPoolExecutor(2) as pool:

@@ -20,7 +20,7 @@ from ..waiting import is_alive, wait_for
 
 pytestmark = pytest.mark.integration
 
-# A command that leaves a process in a session of its own behind it, and says which one.
+# Shell text that starts a process in its own session and prints its id.
 STRAY = "setsid sleep 1000 & echo $!; "
 
 

@@ -107,7 +107,7 @@ def test_a_launch_leaves_no_thread_and_no_directory(tmp_path: Path, short_tmp: P
 @pytest.mark.timeout(7200)
 @pytest.mark.usefixtures("det_home")
 def test_many_launches_leave_nothing_behind(tmp_path: Path, short_tmp: Path) -> None:
-    """Threads, descriptors, processes and memory of the launching process stay as they were after the first few."""
+    """After the first few launches, the launching process gains no threads, descriptors, processes or memory."""
     launcher = LocalLauncher(LocalConfig())
     process = psutil.Process()
 

@@ -86,7 +86,7 @@ def test_a_clash_is_an_error_that_lists_every_provider(install: Install, tmp_pat
         ("import det_core\n@det_core.hookimpl\ndef det_storage(): raise SystemExit", "broken", "sys.exit()"),
     ],
 )
-def test_a_bad_plugin_is_one_warning_and_harms_nobody(
+def test_a_bad_plugin_causes_one_warning_and_does_not_affect_others(
     install: Install, tmp_path: Path, caplog: pytest.LogCaptureFixture, source: str, status: str, problem: str
 ) -> None:
     install("zz-bad", source)
@@ -143,11 +143,11 @@ DAMAGES: dict[str, dict[str, bytes | None]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_distribution_harms_nobody(
+def test_a_damaged_distribution_does_not_affect_others(
     install: Install, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     """Otherwise a single damaged distribution would end every command with a traceback."""
-    # Each distribution is read several times; two hundred others would take seconds.
+    # Each distribution is read several times. Two hundred others would take seconds.
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not entry.endswith("-packages")])
     install("zz-bad", storage("bad"))
     install("zz-good", storage("fine"))

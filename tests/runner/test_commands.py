@@ -357,7 +357,7 @@ def test_a_launcher_with_too_few_slots_fails_the_experiment(store: TrackingStore
     assert logs(store, experiment, "det")[1:] == [(0, f"run 1 of trial 1 could not be started: {error}")]
 
 
-# One process that never hears of det, in a session of its own, as torchrun starts its workers.
+# The stray process has its own session, like the workers of torchrun, and knows nothing of det.
 TREE = """
 import subprocess
 stray = subprocess.Popen(["sleep", "1000"], start_new_session=True)

@@ -72,7 +72,7 @@ def test_a_trial_resumes_from_the_checkpoint_before_a_damaged_one(
     hurt = new_experiment(
         DAMAGED_ONCE.format(damage=DAMAGES[damage]),
         **PERIODS,
-        max_restarts=1,  # the kill's
+        max_restarts=1,  # for the kill
         environment={"environment_variables": [f"MARK={tmp_path / 'mark'}"]},
     )
     assert run(store, calm) is run(store, hurt) is State.COMPLETED
@@ -195,7 +195,7 @@ def test_a_damaged_starting_point_of_a_search_falls_back_to_an_older_checkpoint(
     source = saved(State.PAUSED)
     store.fail_checkpoint("1-2", "w is missing")
     start = a_start(store, source, source_checkpoint="1-2")
-    assert start.checkpoint.uuid == "1-1"  # 1-3 is of a later round
+    assert start.checkpoint.uuid == "1-1"  # 1-3 is newer than 1-2
     assert ["1-2" in line and "w is missing" in line for line in start.warnings()] == [True]
     store.fail_checkpoint("1-1", "w is missing, too")
     with pytest.raises(InvalidExperimentException, match=r"checkpoint 1-2 of trial 1.*nor an older one"):
@@ -211,7 +211,7 @@ def test_a_missing_checkpoint_is_marked_as_damaged_if_another_one_exists(
     assert start.checkpoint.uuid == "1-2"
     assert [one.uuid for one in start.damaged] == ["1-3"]
     assert store.checkpoint("1-3").state is CheckpointState.ERROR
-    assert find_start(store, store.trial(1)) == start  # as another runner finds it
+    assert find_start(store, store.trial(1)) == start  # another runner gets the same result
 
 
 SCRIPT = """

@@ -50,7 +50,7 @@ def test_a_worker_that_prints_faster_than_its_lines_are_stored_waits(
         worker = threading.Thread(target=print_without_end, args=(logs,))
         worker.start()
         wait_for(lambda: printed == 2001)  # a thousand are being stored, a thousand wait, and one cannot be added
-        logs.check()  # which does not block
+        logs.check()  # does not block
         worker.join(0.1)
         assert (worker.is_alive(), printed) == (True, 2001)
         stored.set()

@@ -117,7 +117,7 @@ def test_a_failed_experiment_keeps_all_checkpoints_until_gc(
     assert steps(store, experiment, CheckpointState.COMPLETED) == [10, 20]
     assert main(["checkpoint", "gc", str(experiment.id)]) == 0
     assert "Removed 1 checkpoint" in capsys.readouterr().out
-    assert steps(store, experiment, CheckpointState.COMPLETED) == [20]  # which it can go on from
+    assert steps(store, experiment, CheckpointState.COMPLETED) == [20]  # the experiment can be resumed from it
 
 
 def left(store: TrackingStore, experiment: Experiment) -> list[str]:
@@ -156,7 +156,7 @@ def test_gc_keeps_the_checkpoints_that_the_policy_selects(
     assert main(["checkpoint", "gc", "1", "--dry-run", "--json"]) == 0
     assert [one["uuid"] for one in json.loads(capsys.readouterr().out)["checkpoints"]] == ["1-1", "1-2"]
     assert left(store, experiment) == ["1-1", "1-2", "1-3"]
-    store.fail_checkpoint("1-3", "damaged")  # which then is neither the latest nor in the way of the others
+    store.fail_checkpoint("1-3", "damaged")  # a damaged checkpoint does not count as the latest
     assert main(["checkpoint", "gc", "1"]) == 0
     assert left(store, experiment) == ["1-2"]
     store.acquire_lease(experiment.id, "host:1:1:x", seconds=60)

@@ -189,7 +189,7 @@ def test_a_replacement_starts_where_the_replaced_trial_started(
     save("round 2")
     store.start_run(clone.id, allocation_id="a")
     save("of invalid hyperparameters", clone)
-    begun.tell([Happened(clone, ("on_exit", INVALID_HP), State.COMPLETED)])  # whose own checkpoints count as little
+    begun.tell([Happened(clone, ("on_exit", INVALID_HP), State.COMPLETED)])  # its own checkpoint is not used
     assert begun.queue[-1].source_checkpoint == "round 1"
 
 
@@ -253,7 +253,7 @@ def test_a_search_whose_trials_all_failed_starts_again(search: Any, store: Track
 def test_a_search_that_starts_again_leaves_no_order_behind(
     search: Any, store: TrackingStore, experiment_id: int
 ) -> None:
-    """After a failure, a trial that waited for its turn ended the resumed experiment with a KeyError."""
+    """Otherwise a trial that waited for its turn would end the resumed experiment with a KeyError."""
     begun = search([Create(0, HPARAMS), Train(0, 4)], [Create(1, HPARAMS), Train(1, 4)])
     begun.tell([exited(begun.queue.popleft())])
     again = search([Create(0, HPARAMS), Train(0, 4)], [Create(1, HPARAMS), Train(1, 4)])

@@ -330,7 +330,7 @@ def test_a_script_records_references_and_its_checkpoints_are_found_again(
         ("checkpoint", "gc", "--orphans", "--dry-run"),
     ],
 )
-def test_no_screen_shows_a_secret_or_where_it_is(
+def test_no_command_shows_a_secret_or_its_location(
     experiment: Experiment, store: TrackingStore, argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     trial = store.create_trial(experiment.id, hparams={}, seed=1)

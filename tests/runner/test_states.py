@@ -275,7 +275,7 @@ class States(RuleBasedStateMachine):
         self.holder, self.valid, self.asked, self.resumed = None, False, None, False
         self.create()
 
-    # What becomes of runners
+    # Ends and restarts of runners
 
     @precondition(lambda self: self.before[0].state is not State.COMPLETED)
     @rule()
@@ -360,7 +360,7 @@ class States(RuleBasedStateMachine):
         living = [runner for runner in self.runners if runner.alive]
         return living[index % len(living)]
 
-    # What holds after each step
+    # Promises that hold after each step
 
     @invariant()
     def promises(self) -> None:
@@ -375,9 +375,9 @@ class States(RuleBasedStateMachine):
         for trial in trials:
             assert (trial.end_time is not None) is trial.state.final
         for old, new in zip(trials_before, trials, strict=False):
-            if old.id != new.id:  # of an experiment that was deleted
+            if old.id != new.id:  # the experiment was deleted
                 break
-            waits = old.ordered is not None and self.holder is not None  # canceled, and since resumed
+            waits = old.ordered is not None and self.holder is not None  # canceled, then resumed
             if old.state is State.COMPLETED or (old.state.final and not (waits or self.resumed)):
                 assert new.state is old.state, "the end of a trial was undone"
             if old.state in ENDINGS:

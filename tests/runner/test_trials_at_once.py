@@ -66,7 +66,7 @@ def on_batch(self, batch):
 def test_as_many_trials_train_as_there_are_slots(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
     place = tmp_path / "training"
     place.mkdir()
-    first = "self.context.get_trial_seed() == 7"  # it waits until it has company
+    first = "self.context.get_trial_seed() == 7"  # this trial waits until another one trains, too
     experiment = new_experiment(WITH_NEIGHBOURS.format(place=str(place), first=first), **random_search(5))
     assert run(store, experiment) is State.COMPLETED
     trials = store.trials(experiment.id)
@@ -151,7 +151,7 @@ ONE_BY_ONE = {**random_search(6), "launcher": {"type": "local", "slots": 1}}
         ("pass", "model_def:Nothing", "has no 'Nothing'"),
     ],
 )
-def test_a_search_whose_trials_fail_alike_before_training_stops_at_the_second(
+def test_a_search_stops_at_the_second_identical_failure_before_training(
     store: TrackingStore, new_experiment: Submit, body: str, entrypoint: str, message: str
 ) -> None:
     experiment = new_experiment(body, **ONE_BY_ONE, entrypoint=entrypoint)

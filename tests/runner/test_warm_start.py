@@ -22,7 +22,7 @@ from .conftest import Submit, keep_all
 
 pytestmark = pytest.mark.integration
 
-# Each run loads what it is to start from, tells so, and saves what it loaded plus one, as often as asked.
+# Each run loads the number in its starting point, prints it, and saves as many checkpoints as requested, counting up.
 SCRIPT = """
 import json, sys
 import det_core as det

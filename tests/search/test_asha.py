@@ -12,7 +12,7 @@ from .playing import brief, make
 
 HALVING: dict[str, Any] = {"num_rungs": 3, "max_length": 4, "divisor": 2, "max_trials": 6, "max_concurrent_trials": 2}
 
-# trial, length and metric (or the reason of its exit); the actions that follow
+# trial, length, metric or reason of its exit, and the actions that follow
 Story = list[tuple[int, int, float | str, str]]
 
 PROMOTIONS: Story = [
@@ -30,7 +30,7 @@ PROMOTIONS: Story = [
 DISPLACED: Story = [
     (0, 1, 0.5, "+2 2:1"),
     (1, 1, 0.4, "1:2"),
-    (2, 1, 0.3, "2:2"),  # 1 of 3 goes on, and it is this one now
+    (2, 1, 0.3, "2:2"),  # the best 1 of 3, which was trial 1 before
     (1, 2, 0.1, "+3 3:1"),
     (2, 2, 0.2, "1:4"),
 ]
@@ -40,18 +40,18 @@ FAILURES: Story = [
     (2, 1, 0.5, "2:2"),
     (3, 1, 0.6, "3:2"),
     (2, 2, 0.5, "2:4"),
-    (3, 2, 0.4, "3:4"),  # of 3 results, one of which is the failure's, the best goes on
+    (3, 2, 0.4, "3:4"),  # the best of 3 results, one of which is a failure
 ]
 INVALID: Story = [
     (0, 1, 0.5, "+2 2:1"),
     (1, 1, 0.4, "1:2"),
-    (1, 2, "invalid_hp", "+3 3:1"),  # forgotten on the first rung as well, and replaced
+    (1, 2, "invalid_hp", "+3 3:1"),  # also removed from the first rung, and replaced
     (2, 1, 0.6, "0:2"),  # so trial 0 is the best of 2
     (3, 1, "invalid_hp", "+4 4:1"),
 ]
 # max_trials 4, one at a time
 STOPPED: Story = [
-    (0, 1, 0.5, "0:2"),  # the first always goes on
+    (0, 1, 0.5, "0:2"),  # the first result is always promoted
     (0, 2, 0.5, "0:4"),
     (0, 4, 0.5, "+1 1:1 -0"),
     (1, 1, 0.6, "+2 2:1 -1"),  # not the best 1 of 2

@@ -13,7 +13,8 @@ from .playing import make
 
 Rows = list[tuple[list[int], int]]
 
-# max_length, max_trials, what else the config says; the lengths and trials of each bracket.
+# max_length, max_trials, other options, and the lengths and trials of each bracket.
+# "2 over" are 2 trials that rounding down leaves. They go to the first bracket.
 ADAPTIVE: list[tuple[int, int, dict[str, Any], Rows]] = [
     # log4(1000) + 1 = 5.98, log4(64) + 1 = 4 rungs; weights 64/4, 16/3, 4/2 of 23.33: 43.9, 14.6, 5.5 and 2 over
     (1000, 64, {}, [([15, 62, 250, 1000], 45), ([62, 250, 1000], 14), ([250, 1000], 5)]),
@@ -31,7 +32,7 @@ ADAPTIVE: list[tuple[int, int, dict[str, Any], Rows]] = [
     (1000, 1, {}, [([1000], 1)]),
     # weights 9/3, 3/2: 6, 3
     (9, 9, {"divisor": 3}, [([1, 3, 9], 6), ([3, 9], 3)]),
-    # exactly 3 divisions of 1000 by 10, which logarithms of floats take for 2.9999999999999996
+    # log10(1000) is 3, but 2.9999999999999996 with logarithms of floats
     (1000, 1000, {"divisor": 10, "mode": "aggressive"}, [([1, 10, 100, 1000], 1000)]),
     (243, 243, {"divisor": 3, "mode": "aggressive", "max_rungs": 6}, [([1, 3, 9, 27, 81, 243], 243)]),
     # weights 81/5, 27/4, 9/3 of 25.95: 151.7, 63.2, 28.1 and 1 over

@@ -95,10 +95,10 @@ def test_events_and_actions_pass_and_the_state_is_the_events(new_method: Open, c
     following = method.on_validation(1, 6, 0.3)
     assert again.on_validation(1, 6, 0.3) == following and brief(following) == "-1 +2 2:12"
     assert again.state() == method.state()
-    assert capfd.readouterr().out == ""  # its output is not that of a command
+    assert capfd.readouterr().out == ""  # output of the method does not mix with that of a command
 
 
-# what on_exit returns; words of the error
+# body of on_exit, and words of the error
 BROKEN = [
     ("1 / 0", "failed in on_exit:\nTraceback"),
     ("[3]", "on_exit returned 3; expected a list of Create, Train and Close"),
@@ -131,7 +131,7 @@ def test_every_misbehaviour_is_one_error(new_method: Open, capfd: Any) -> None:
         with pytest.raises(DetError, match="the search method mine:Doubling") as caught:
             method.on_exit(0, body)
         assert words in str(caught.value)
-    assert "Traceback" not in capfd.readouterr().err  # it is in the error, and shown with it
+    assert "Traceback" not in capfd.readouterr().err  # the traceback is part of the error
 
 
 def test_a_class_that_is_no_search_method_is_refused(new_method: Open) -> None:
@@ -168,7 +168,7 @@ def test_a_busy_method_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout
         pid = int(owner.stdout.readline())
-        time.sleep(0.1)  # the method has begun to sleep, or will not
+        time.sleep(0.1)  # gives the method time to start its sleep
         owner.kill()
         wait_for(lambda: not is_alive(pid))
 

@@ -32,7 +32,7 @@ def test_a_random_search_fills_its_slots_and_replaces_invalid_trials() -> None:
     assert brief(method.start()) == "+0 0:10 +1 1:10"
     assert brief(method.on_validation(1, 10, 0.1)) == "-1 +2 2:10"
     assert brief(method.on_exit(0, "invalid_hp")) == "+3 3:10"
-    assert brief(method.on_exit(2, "error")) == "+4 4:10"  # the fourth that counts
+    assert brief(method.on_exit(2, "error")) == "+4 4:10"  # the fourth valid trial
     assert brief(method.on_validation(3, 10, 0.1)) == "-3"
     assert brief(method.on_validation(4, 10, 0.1)) == "-4"
 
@@ -64,14 +64,14 @@ def test_a_command_needs_no_max_length() -> None:
         parse_config({"entrypoint": "model:Trial", "searcher": searcher})
 
 
-# hyperparameter; its points in a grid
+# hyperparameter, and its points in a grid
 POINTS: list[tuple[Any, list[Any]]] = [
     (5, [5]),
     ({"type": "const", "val": "x"}, ["x"]),
     ({"type": "categorical", "vals": ["a", 1, True, "a"]}, ["a", 1, True]),
     ({"type": "int", "minval": 0, "maxval": 10, "count": 3}, [0, 5, 10]),
     ({"type": "int", "minval": 0, "maxval": 10, "count": 4}, [0, 3, 7, 10]),
-    ({"type": "int", "minval": 0, "maxval": 5, "count": 3}, [0, 3, 5]),  # 2.5 away from zero
+    ({"type": "int", "minval": 0, "maxval": 5, "count": 3}, [0, 3, 5]),  # 2.5 is rounded away from zero
     ({"type": "int", "minval": -5, "maxval": 0, "count": 3}, [-5, -3, 0]),
     ({"type": "int", "minval": 1, "maxval": 3, "count": 9}, [1, 2, 3]),
     ({"type": "int", "minval": 1, "maxval": 4, "count": 1}, [3]),
@@ -98,13 +98,13 @@ def test_a_grid_search_starts_with_the_last_point() -> None:
         "a": {"type": "int", "minval": 1, "maxval": 2, "count": 2},
     }
     method = make("grid", hyperparameters=space, max_length=10, max_concurrent_trials=3)
-    actions = [*method.start(), *method.on_exit(0, "invalid_hp")]  # which is not replaced by another point
+    actions = [*method.start(), *method.on_exit(0, "invalid_hp")]  # the invalid point is not replaced
     created = [(action.hparams["a"], action.hparams["b"]["x"]) for action in actions if isinstance(action, Create)]
     assert created == [(2, "q"), (2, "p"), (1, "q"), (1, "p")]
     assert [brief(method.on_validation(trial, 10, 0.1)) for trial in (1, 2, 3)] == ["-1", "-2", "-3"]
 
 
-# hyperparameters; words of the problem
+# hyperparameters, and words of the problem
 NO_GRID = [
     ({"a": {"b": {"type": "double", "minval": 0, "maxval": 1}}}, "hyperparameters.a.b: expected a `count`"),
     (

@@ -11,7 +11,7 @@ from det_core.config import parse_config
 STEPS = "this config counts in steps, as in release 0.12: read as 100 batches per step"
 GONE = "the search method {} no longer exists: read as {}, where no trial waits for the others"
 
-# searcher as it was; what it means; the notices
+# old searcher, translated searcher, notices
 OLD: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     (
         {"name": "adaptive_simple", "max_steps": 5, "max_trials": 16, "mode": "aggressive", "max_rungs": 3},

@@ -78,11 +78,11 @@ def test_variations_are_near_their_origin_and_in_range() -> None:
     assert math.isclose(ratio, 0.8) or math.isclose(ratio, 1.2) or new.hparams["lr"] == 1
 
 
-# hyperparameter, value; what it may become with a factor of 0.5
+# hyperparameter, value, and the values it may be changed to with a factor of 0.5
 SCALED: list[tuple[Any, Any, set[Any]]] = [
     ({"type": "double", "minval": 0, "maxval": 10}, 4.0, {2.0, 6.0}),
     ({"type": "double", "minval": 3, "maxval": 5}, 4.0, {3.0, 5.0}),
-    ({"type": "int", "minval": 0, "maxval": 10}, 3, {1, 5}),  # away from the value, so that small ones move
+    ({"type": "int", "minval": 0, "maxval": 10}, 3, {1, 5}),  # rounded away from the value, so that small values change
     ({"type": "int", "minval": 2, "maxval": 4}, 3, {2, 4}),
     ({"type": "log", "base": 10, "minval": -2, "maxval": 0}, 0.1, {0.05, 0.15000000000000002}),
     ({"type": "log", "base": 10, "minval": -2, "maxval": 0}, 0.8, {0.4, 1.0}),

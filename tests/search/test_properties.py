@@ -82,7 +82,7 @@ def check(game: Game, searcher: dict[str, Any]) -> None:
         assert max(lengths, default=0) <= searcher["max_length"]
 
 
-# Every built-in method, restored after every event, continues as if it had not been.
+# Every built-in method continues alike whether or not it is restored after each event.
 EVERY: list[dict[str, Any]] = [
     {"name": "single", "max_length": 5},
     {"name": "random", "max_length": 5, "max_trials": 9, "max_concurrent_trials": 3},

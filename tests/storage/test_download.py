@@ -183,7 +183,7 @@ def test_links_to_directories_out_of_a_checkpoint_are_not_followed(
 
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "a\0b", "a//b", "./a", "", "/", "..", "a\ud800"])
-def test_names_in_a_bucket_stay_below_the_directory(name: str, tmp_path: Path) -> None:
+def test_names_in_a_bucket_cannot_leave_the_checkpoint(name: str, tmp_path: Path) -> None:
     bucket = MemoryBucket()
     for key in ("one/metadata.json", f"one/{name}"):
         bucket.put(key, b"{}", google_crc32c.value(b"{}"))

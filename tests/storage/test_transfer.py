@@ -234,7 +234,9 @@ def test_stored_returns_the_time_of_the_latest_write(store: DirectoryStorage, ba
     ("release", "tells"),
     [("4.18.0-553.el8", False), ("5.4.0-204-generic", False), ("5.8.0", True), ("6.1-rc2", True), ("10.0", True)],
 )
-def test_old_kernels_sync_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, tells: bool) -> None:
+def test_each_file_is_synced_on_old_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, tells: bool
+) -> None:
     """Before Linux 5.8, syncfs(2) succeeds although a write has failed."""
     called: list[int] = []
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=release))

@@ -102,7 +102,7 @@ class ValidatesWithItsGenerator(Sound):
 
 
 class ValidatesWithAverages(Sound):
-    """It restores the weights only if the validation is completed."""
+    """Framework that restores the weights only if the validation is completed."""
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
         kept, self.weights = self.weights, [weight / 2 for weight in self.weights]

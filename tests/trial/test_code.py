@@ -13,7 +13,7 @@ from tests.trial.test_saver import Counting
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_code_is_stored_if_wanted(
+def test_code_is_stored_if_checkpoint_code_is_set(
     wanted: bool, det_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The code is stored even if training changes the working directory."""

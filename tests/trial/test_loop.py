@@ -19,7 +19,7 @@ from .test_slots import Share
 
 
 class Asked(Share):
-    """Adapter whose process is asked to stop after a batch. It finishes its validation all the same."""
+    """Adapter whose process receives a stop request after a batch. It still finishes its validation."""
 
     asked_after: int
 

@@ -14,7 +14,7 @@ class TestDeepSpeed(Plugin, Launches):
     plugin = "det_deepspeed.plugin"
     joins = """
 import deepspeed
-deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # it would be compiled first
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # otherwise it would be compiled first
 deepspeed.init_distributed("gloo")
 deepspeed.comm.barrier()
 """
