@@ -1,4 +1,4 @@
-"""Fixtures for the SDK: a tracking store with a trained experiment, and the toy framework."""
+"""Fixtures of the SDK tests. They provide a tracking store with a trained experiment, and the toy framework."""
 
 from __future__ import annotations
 

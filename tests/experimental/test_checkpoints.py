@@ -1,4 +1,4 @@
-"""Checkpoints of experiments and trials: ranking, selection, download, metadata and loading."""
+"""Checkpoints of experiments and trials, with ranking, selection, download, metadata and loading."""
 
 from __future__ import annotations
 

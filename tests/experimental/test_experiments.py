@@ -1,4 +1,4 @@
-"""Experiments and trials as objects of the SDK: their attributes, metrics and logs, and stopping them."""
+"""Experiments and trials as objects of the SDK, with their attributes, metrics, logs and stop requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function `create` in a real notebook: a class of a cell trains in it, and the cell shows the progress."""
+"""The function `create` in a real notebook. A class of a cell trains in it, and the cell shows the progress."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_trial_resumes_from_the_checkpoint_before_a_damaged_one(
 
 @pytest.fixture
 def stopped(store: TrackingStore, new_experiment: Submit) -> Experiment:
-    """Train 30 batches with a checkpoint after every 10; then the trial fails."""
+    """Train 30 batches with a checkpoint after every 10, until the trial fails."""
     experiment = new_experiment(
         "def on_batch(self, batch):\n    if batch == 35 and not os.environ.get('GO'): raise RuntimeError('no')",
         **PERIODS,

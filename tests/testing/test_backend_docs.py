@@ -1,4 +1,4 @@
-"""The example in docs/backends.md works: the backend is installed, starts workers, and passes the suite."""
+"""The example in docs/backends.md works. The backend is installed, starts workers, and passes the suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example in docs/frameworks.md works: the framework is installed, trains an experiment, and passes the suite."""
+"""The example in docs/frameworks.md works. The framework is installed, trains an experiment, and passes the suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples in docs/storage.md work: the store is installed, selected by a config, and passes the suite."""
+"""The examples in docs/storage.md work. The store is installed, selected by a config, and passes the suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compliance suite for backends, apart from the ends of workers: the launcher is that of det-torch-distributed."""
+"""Compliance suite for backends, apart from the ends of workers. The launcher is that of det-torch-distributed."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def assert_close(one: Any, other: Any) -> None:
 
 @EACH_KIND
 def test_an_optimizer_on_one_slot_trains_as_without_exchange(kind: str) -> None:
-    """Sparse gradients stay sparse: rows without a gradient are handled as the optimizer does by itself."""
+    """Sparse gradients stay sparse. Rows without a gradient are handled as by the optimizer itself."""
     optimizer = KINDS[kind](0.1)
     through(optimizer)
     for mine, theirs in zip(train(optimizer, 6), train(KINDS[kind](0.1), 6), strict=True):
