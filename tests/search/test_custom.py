@@ -6,7 +6,6 @@ import inspect
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -159,7 +158,7 @@ from det_core.search.custom import CustomConfig, CustomSearch
 method = CustomSearch(CustomConfig(method="mine:Doubling", options={"first": 1}), {}, 0)
 method.open(Path.cwd())
 print(method.outline()[1], flush=True)
-method.on_exit(0, "time.sleep(600)")
+method.on_exit(0, "open('busy', 'w').close() or time.sleep(600)")
 """
 
 
@@ -168,7 +167,7 @@ def test_a_busy_method_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout
         pid = int(owner.stdout.readline())
-        time.sleep(0.1)  # gives the method time to start its sleep
+        wait_for((tmp_path / "busy").exists)
         owner.kill()
         wait_for(lambda: not is_alive(pid))
 

@@ -28,7 +28,7 @@ def test_ranks_are_those_that_torchrun_sets(monkeypatch: pytest.MonkeyPatch) -> 
     expected = Ranks(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2)
     assert Torchrun(Options()).ranks() == expected
     monkeypatch.delenv("GROUP_RANK")
-    with pytest.raises(LaunchError, match=r"GROUP_RANK.*python -m det_core.launch BACKEND"):
+    with pytest.raises(LaunchError, match=r"'GROUP_RANK'.*python -m det_core.launch BACKEND"):
         Torchrun(Options()).ranks()
 
 
