@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start thousands of processes, and each would compile det's modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
@@ -76,6 +78,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/worker_start.py
 	$(BIN)/python benchmarks/tracking.py
 	$(BIN)/python benchmarks/reports.py
 	$(BIN)/python benchmarks/checkpoint.py

@@ -111,6 +111,7 @@ def one_round(directory: Path) -> dict[str, float]:
 
 
 def main(rounds: int) -> None:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, each process would compile det's modules again
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         for file, text in FILES.items():
