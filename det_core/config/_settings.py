@@ -86,16 +86,17 @@ class OptimizationsConfig(Block):
     tensor_fusion_cycle_time: Count = 1
     """Milliseconds between two exchanges of Horovod."""
     auto_tune_tensor_fusion: Flag = False
-    grad_updates_size_file: str | None = None
+    grad_updates_size_file: Ignored[str | None] = None
 
 
 class ProfilingConfig(Block):
-    """Profiling of trials between two batches."""
+    """Profiling of the hosts of a trial."""
 
     enabled: Flag = False
-    begin_on_batch: Count = 0
-    end_after_batch: Count | None = None
-    sync_timings: Flag = True
+    """Whether the load of each host is recorded while the trial trains."""
+    begin_on_batch: Ignored[Count] = 0
+    end_after_batch: Ignored[Count | None] = None
+    sync_timings: Ignored[Flag] = True
 
     @field_validator("end_after_batch")
     @classmethod

@@ -83,6 +83,18 @@ def test_initial_validation_and_checkpoint_policy_all_are_applied(store: Trackin
     assert [c.steps_completed for c in store.checkpoints(trial_id=trial.id)] == [20, 40, 50]
 
 
+def test_the_load_of_the_host_is_recorded_if_the_config_enables_it(
+    store: TrackingStore, new_experiment: Submit
+) -> None:
+    body = """
+def on_batch(self, batch):
+    import threading
+    assert "det-profiler" in [thread.name for thread in threading.enumerate()]
+"""
+    experiment = new_experiment(body, profiling={"enabled": True})
+    assert run(store, experiment) is State.COMPLETED
+
+
 KILLED_ONCE = """
 def on_batch(self, batch):
     marks = Path(os.environ["MARKS"])
