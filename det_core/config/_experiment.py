@@ -71,6 +71,7 @@ class ExperimentConfig(Block):
     data: dict[str, Any] = Field(default_factory=dict)
     """Free values for the trial's code."""
     debug: Flag = False
+    """Whether trial classes log at the level DEBUG instead of INFO."""
     internal: dict[str, Any] | None = None
     """Data of other systems. Only ``native.command`` is used, by `script`."""
     bind_mounts: Ignored[tuple[BindMount, ...]] = ()

@@ -35,6 +35,8 @@ def main(entrypoint: str | None = None) -> int:
         if rank:
             logging.getLogger("det").setLevel(logging.WARNING)  # the chief logs for all workers
         with _verdict.present(rank or 0), core.init(distributed=distributed) as context:
+            if context.config.debug:
+                logging.getLogger().setLevel(logging.DEBUG)
             if context.config.profiling.enabled:
                 context.profiler.on()
             timeout = backends.block().get("timeout") if distributed else None

@@ -83,6 +83,17 @@ def test_initial_validation_and_checkpoint_policy_all_are_applied(store: Trackin
     assert [c.steps_completed for c in store.checkpoints(trial_id=trial.id)] == [20, 40, 50]
 
 
+def test_trials_log_at_the_debug_level_if_the_config_enables_it(store: TrackingStore, new_experiment: Submit) -> None:
+    body = """
+def on_batch(self, batch):
+    import logging
+    logging.debug(f"batch {batch}")
+"""
+    experiment = new_experiment(body, debug=True)
+    assert run(store, experiment) is State.COMPLETED
+    assert "batch 3" in log_of(store, experiment)
+
+
 def test_the_load_of_the_host_is_recorded_if_the_config_enables_it(
     store: TrackingStore, new_experiment: Submit
 ) -> None:
