@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from det_core.config import parse_config
-from det_core.interfaces.tracking import State, Trial
+from det_core.interfaces.tracking import State, TrialRecord
 from det_core.runner._loop import Loop
 from det_core.runner._requests import Requests
 from det_core.runner._search import Search
@@ -26,7 +26,7 @@ from det_core.tracking import open_store
 AT_ONCE = 64
 
 
-def train(trial: Trial, requested: Callable[[], State | None]) -> Ended:
+def train(trial: TrialRecord, requested: Callable[[], State | None]) -> Ended:
     return Ended(Outcome.COMPLETED, metric=random.Random(trial.seed).random())
 
 

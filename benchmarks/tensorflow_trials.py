@@ -159,7 +159,7 @@ def run(trial_class: Any) -> None:
     """Train a trial in this process, as a worker of a runner would."""
     from det_core import core
     from det_core.config import parse_config
-    from det_core.plugins import registry, resolve
+    from det_core.plugins import import_target, plugin_registry
     from det_core.testing._run import begin_run
     from det_core.tracking import open_store
 
@@ -173,9 +173,9 @@ def run(trial_class: Any) -> None:
         begin_run(store, trial.id, Path.cwd())
     os.environ["DET_INFO_DIR"] = str(Path.cwd())
     mro = [f"{base.__module__}.{base.__qualname__}" for base in trial_class.__mro__]
-    target = registry().find("framework", registry().choose("det_choose_framework", mro=mro) or "").target
+    target = plugin_registry().find("framework", plugin_registry().choose("det_choose_framework", mro=mro) or "").target
     with core.init() as context:
-        resolve(target)(trial_class, context)
+        import_target(target)(trial_class, context)
 
 
 CASES: dict[str, dict[str, Callable[[Turn], None]]] = {

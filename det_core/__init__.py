@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from det_core.lazy import exports
+from det_core.lazy import lazy_exports
 
 __version__ = "0.1.0"
 
@@ -16,10 +16,10 @@ TYPE_CHECKING = False  # importing typing would be most of this module's cost
 if TYPE_CHECKING:
     from det_core import core as core
     from det_core import experimental as experimental
-    from det_core.core._info import ClusterInfo as ClusterInfo
-    from det_core.core._info import RendezvousInfo as RendezvousInfo
-    from det_core.core._info import TrialInfo as TrialInfo
-    from det_core.core._info import get_cluster_info as get_cluster_info
+    from det_core.core._cluster_info import ClusterInfo as ClusterInfo
+    from det_core.core._cluster_info import RendezvousInfo as RendezvousInfo
+    from det_core.core._cluster_info import TrialInfo as TrialInfo
+    from det_core.core._cluster_info import get_cluster_info as get_cluster_info
     from det_core.errors import InvalidHP as InvalidHP
     from det_core.plugins import hookimpl as hookimpl
     from det_core.trial import Trial as Trial
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "core": "det_core.core",
     "experimental": "det_core.experimental",
-    "ClusterInfo": "det_core.core._info",
+    "ClusterInfo": "det_core.core._cluster_info",
     "InvalidHP": "det_core.errors",
-    "RendezvousInfo": "det_core.core._info",
+    "RendezvousInfo": "det_core.core._cluster_info",
     "Trial": "det_core.trial",
     "TrialContext": "det_core.trial",
-    "TrialInfo": "det_core.core._info",
-    "get_cluster_info": "det_core.core._info",
+    "TrialInfo": "det_core.core._cluster_info",
+    "get_cluster_info": "det_core.core._cluster_info",
     "hookimpl": "det_core.plugins",
     "import_from_path": "det_core.trial.origin",
 }
 
 __all__ = ["LOG_FORMAT", "__version__", *sorted(_EXPORTS)]
 
-__getattr__, __dir__ = exports(globals(), _EXPORTS)
+__getattr__, __dir__ = lazy_exports(globals(), _EXPORTS)

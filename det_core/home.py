@@ -9,7 +9,7 @@ from typing import Any
 from det_core.errors import TrackingError
 
 
-def home() -> Path:
+def home_directory() -> Path:
     """Return the directory of det's own data, created with mode 0700 if necessary.
 
     It is ``DET_HOME``, or else the platform's directory for user data.
@@ -37,12 +37,12 @@ def user_name() -> str:
 
 
 def private_directory(name: str) -> Path:
-    """Return a subdirectory of `home`, created with mode 0700 because others may be able to read ``DET_HOME``.
+    """Return a subdirectory of `home_directory`, created with mode 0700, because others may read ``DET_HOME``.
 
     Raises:
         TrackingError: the directory cannot be created.
     """
-    return _create(home() / name)
+    return _create(home_directory() / name)
 
 
 def default_storage() -> dict[str, Any]:

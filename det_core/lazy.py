@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def exports(
+def lazy_exports(
     namespace: dict[str, Any], modules: dict[str, str], *, first: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` for a package.

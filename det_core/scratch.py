@@ -29,7 +29,7 @@ def scratch_directory(kind: str, parent: Path | None = None) -> Iterator[Path]:
         parent: directory to make it in. By default the directory for temporary files.
     """
     parent = parent or Path(tempfile.gettempdir())
-    _sweep(parent)
+    _sweep_abandoned(parent)
     outer = Path(tempfile.mkdtemp(prefix=f"det-{kind}-", dir=parent))
     with ExitStack() as ending:
         ending.callback(_remove_unless_kept, outer)
@@ -60,7 +60,7 @@ def _remove_unless_kept(directory: Path) -> None:
 
 
 @cache
-def _sweep(parent: Path) -> None:
+def _sweep_abandoned(parent: Path) -> None:
     """Remove scratch directories of this user's killed processes. Runs once per process, because it lists all names."""
     for directory in parent.glob("det-*-*"):
         with suppress(OSError):  # another user's, or gone

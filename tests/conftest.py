@@ -14,8 +14,8 @@ from pathlib import Path
 import importlib_metadata
 import pytest
 
-from det_core.core._info import get_cluster_info
-from det_core.plugins import registry
+from det_core.core._cluster_info import get_cluster_info
+from det_core.plugins import plugin_registry
 from det_core.tracking import _sqlite, open_store
 
 # Background jobs of shells and of nohup ignore these signals, and their children would inherit this.
@@ -30,7 +30,7 @@ def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DET_HOME", str(home))
     for name in ("DET_INFO_DIR", "DET_AGENT_SOCKET", "DET_DISABLE_PLUGINS", "DET_DEBUG"):
         monkeypatch.delenv(name, raising=False)
-    for cached in (get_cluster_info, registry):
+    for cached in (get_cluster_info, plugin_registry):
         cached.cache_clear()
     return home
 
@@ -64,7 +64,7 @@ def _quick_records(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """Let unit tests copy an empty tracking store and write without sync. Other tests create and sync their own."""
     if any(map(request.node.get_closest_marker, ("integration", "slow", "campaign"))):
         return
-    create = _sqlite._create
+    create = _sqlite._create_file
 
     def copy(path: Path) -> None:
         is_new = not path.exists()
@@ -75,7 +75,7 @@ def _quick_records(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.execute("UPDATE det_schema SET cluster_id = ?", [uuid.uuid4().hex])
 
-    monkeypatch.setattr(_sqlite, "_create", copy)
+    monkeypatch.setattr(_sqlite, "_create_file", copy)
     monkeypatch.setattr(_sqlite, "_SYNCHRONOUS", {True: "OFF", False: "OFF"})
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
@@ -85,6 +85,6 @@ def only_det_core(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hide all installed plugins except those of det-core."""
     ours = importlib_metadata.distribution("det-core").entry_points.select(group="det")
     monkeypatch.setattr("importlib_metadata.entry_points", lambda group: ours)
-    registry.cache_clear()
+    plugin_registry.cache_clear()
     yield
-    registry.cache_clear()
+    plugin_registry.cache_clear()

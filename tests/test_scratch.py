@@ -78,7 +78,7 @@ def test_the_next_process_removes_directories_of_a_killed_one(parent: Path) -> N
         for process in processes:
             process.kill()
             process.wait(20)
-    scratch._sweep.cache_clear()
+    scratch._sweep_abandoned.cache_clear()
     with scratch_directory("other"):
         pass
     assert len(before - names(parent)) == 2
@@ -89,7 +89,7 @@ def test_a_kept_directory_is_not_removed_later(parent: Path) -> None:
     with scratch_directory("tensorboard") as directory:
         (directory / "events").touch()
         keep_directory(directory)
-    scratch._sweep.cache_clear()
+    scratch._sweep_abandoned.cache_clear()
     with scratch_directory("other"):
         pass
     assert [path.name for path in directory.iterdir()] == ["events"]

@@ -21,6 +21,6 @@ def main(argv: list[str] | None = None) -> int:
     if arguments[:1] == ["--version"]:  # needs no imports, because shells and scripts ask for it often
         print(f"det {__version__}")
         return 0
-    from det_core.cli._program import run
+    from det_core.cli._program import run_program
 
-    return run(arguments)
+    return run_program(arguments)

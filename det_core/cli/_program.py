@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 from det_core import __version__
-from det_core.cli._command import INTERRUPTED, TERMINATED, Parser, UsageError, ask_for_command
-from det_core.cli._screen import shielded
+from det_core.cli._command_table import INTERRUPTED, TERMINATED, Parser, UsageError, refuse_missing_command
+from det_core.cli.render.sanitized_streams import sanitize_streams
 from det_core.errors import ConfigError, DetError, PluginError
-from det_core.plugins import no_exit, registry
+from det_core.plugins import no_exit, plugin_registry
 from det_core.specs import CommandSpec
 
 _BROKEN_PIPE = 141
@@ -28,14 +28,14 @@ _STREAMS = {"stdin": "r", "stdout": "w", "stderr": "w"}
 _ALIASES = {"experiment": ["e"], "trial": ["t"], "checkpoint": ["c"], "model": ["m"]}
 
 
-class Terminated(BaseException):
+class TerminationSignal(BaseException):
     """Exception for SIGTERM. It is not `SystemExit`, which a plugin may raise."""
 
 
-def run(argv: Sequence[str]) -> int:
+def run_program(argv: Sequence[str]) -> int:
     """Run the command and return the exit code. Errors that a user can act on are reported in one message."""
     _open_streams()
-    with shielded():
+    with sanitize_streams():
         return _run(argv)
 
 
@@ -54,7 +54,7 @@ def _run(argv: Sequence[str]) -> int:
         return _report(error, as_json="--json" in argv)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Terminated:
+    except TerminationSignal:
         return TERMINATED
     except SystemExit as stop:  # --help, and commands of plugins
         if isinstance(stop.code, int | None):
@@ -71,9 +71,9 @@ def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
     """
     parser = Parser(prog="det", description="Train models. Every framework, backend and store is a plugin.")
     parser.add_argument("--version", action="version", version=f"det {__version__}")
-    parser.set_defaults(run=lambda _: ask_for_command(parser))
+    parser.set_defaults(run=lambda _: refuse_missing_command(parser))
     group = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    specs = {spec.name: cast(CommandSpec, spec) for spec in registry().specs("command")}
+    specs = {spec.name: cast(CommandSpec, spec) for spec in plugin_registry().specs("command")}
     asked = next((argument for argument in argv if not argument.startswith("-")), None)
     for name, spec in specs.items():
         aliases = [alias for alias in _ALIASES.get(name, ()) if alias not in specs]
@@ -86,7 +86,7 @@ def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _configure(spec: CommandSpec, parser: argparse.ArgumentParser) -> None:
-    configure = registry().load(spec)
+    configure = plugin_registry().load(spec)
     try:
         with no_exit():
             configure(parser)
@@ -97,7 +97,7 @@ def _configure(spec: CommandSpec, parser: argparse.ArgumentParser) -> None:
 def _refuse(command: str) -> NoReturn:
     """Raise a UsageError for a command that no plugin or more than one plugin offers."""
     try:
-        registry().find("command", command)
+        plugin_registry().find("command", command)
     except PluginError as error:
         raise UsageError(str(error)) from None
     raise AssertionError(command)
@@ -133,7 +133,7 @@ def _terminable() -> Iterator[None]:
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
-    raise Terminated
+    raise TerminationSignal
 
 
 def _open_streams() -> None:

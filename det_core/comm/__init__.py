@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from det_core.lazy import exports
+from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from det_core.comm._mesh import Mesh as Mesh
@@ -23,4 +23,4 @@ _EXPORTS = {
 
 __all__ = [*_EXPORTS]
 
-__getattr__, __dir__ = exports(globals(), _EXPORTS)  # a worker that is alone needs no connections
+__getattr__, __dir__ = lazy_exports(globals(), _EXPORTS)  # a worker that is alone needs no connections

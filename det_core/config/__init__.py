@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from det_core.config._assignments import parse_assignments as parse_assignments
 from det_core.config._block import Block as Block
 from det_core.config._block import Count as Count
 from det_core.config._block import Flag as Flag
 from det_core.config._block import Number as Number
 from det_core.config._block import Positive as Positive
-from det_core.config._changes import assigned as assigned
 from det_core.config._entrypoint import is_command as is_command
 from det_core.config._experiment import ExperimentConfig as ExperimentConfig
 from det_core.config._grid import grid_axes as grid_axes
@@ -15,6 +15,7 @@ from det_core.config._grid import grid_points as grid_points
 from det_core.config._hyperparameters import Hyperparameter as Hyperparameter
 from det_core.config._hyperparameters import explore_hyperparameters as explore_hyperparameters
 from det_core.config._hyperparameters import sample_hyperparameters as sample_hyperparameters
+from det_core.config._json_schema import config_schema as config_schema
 from det_core.config._length import Length as Length
 from det_core.config._length import PositiveLength as PositiveLength
 from det_core.config._length import Unit as Unit
@@ -24,13 +25,12 @@ from det_core.config._plugin_blocks import CheckpointStorageConfig as Checkpoint
 from det_core.config._plugin_blocks import DistributedConfig as DistributedConfig
 from det_core.config._plugin_blocks import LauncherConfig as LauncherConfig
 from det_core.config._plugin_blocks import SearcherConfig as SearcherConfig
-from det_core.config._problems import explain_block as explain_block
-from det_core.config._schema import config_schema as config_schema
 from det_core.config._secrets import replace_texts as replace_texts
+from det_core.config._validation_errors import explain_block as explain_block
 from det_core.interfaces.secrets import MASK as MASK
 from det_core.interfaces.secrets import Secret as Secret
+from det_core.interfaces.secrets import iter_texts as iter_texts
 from det_core.interfaces.secrets import map_text as map_text
-from det_core.interfaces.secrets import texts as texts
 
 __all__ = [
     "Block",
@@ -49,7 +49,7 @@ __all__ = [
     "SearcherConfig",
     "Secret",
     "Unit",
-    "assigned",
+    "parse_assignments",
     "config_schema",
     "explain_block",
     "explore_hyperparameters",
@@ -61,5 +61,5 @@ __all__ = [
     "parse_config",
     "replace_texts",
     "sample_hyperparameters",
-    "texts",
+    "iter_texts",
 ]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 
-from det_core.config._secrets import shown
+from det_core.config._secrets import mask_secrets
 
 T = TypeVar("T")
 
@@ -45,14 +45,14 @@ class Block(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _prepare(cls, data: Any) -> Any:
-        return prepare(cls, data) if isinstance(data, Mapping) else data
+        return prepare_block_input(cls, data) if isinstance(data, Mapping) else data
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
-            yield name, value if name is None or isinstance(value, Block) else shown(value, (name,))
+            yield name, value if name is None or isinstance(value, Block) else mask_secrets(value, (name,))
 
 
-def prepare(model: type[BaseModel], data: Mapping[str, Any], beside: Iterable[str] = ()) -> dict[str, Any]:
+def prepare_block_input(model: type[BaseModel], data: Mapping[str, Any], beside: Iterable[str] = ()) -> dict[str, Any]:
     """Remove nulls from the input of a model, and replace the values of unknown keys by `UnknownKey`.
 
     Determined AI also treats null as missing. A model that allows extra keys, or has complex aliases, has

@@ -66,21 +66,23 @@ def read_text(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise refusal(path, "no such file; expected an experiment config; check the path") from None
+        raise config_error(path, "no such file; expected an experiment config; check the path") from None
     except IsADirectoryError:
-        raise refusal(path, "this is a directory; expected a YAML file; name the file in it") from None
+        raise config_error(path, "this is a directory; expected a YAML file; name the file in it") from None
     except OSError as error:
-        raise refusal(path, f"cannot read the file ({error.strerror}); check its permissions") from None
+        raise config_error(path, f"cannot read the file ({error.strerror}); check its permissions") from None
     if len(content) > MAX_BYTES:
-        raise refusal(path, f"the file has more than {MAX_BYTES} bytes; expected an experiment config; check the path")
+        raise config_error(
+            path, f"the file has more than {MAX_BYTES} bytes; expected an experiment config; check the path"
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise refusal(path, "the file is not UTF-8 text; expected YAML; save it as UTF-8", line) from None
+        raise config_error(path, "the file is not UTF-8 text; expected YAML; save it as UTF-8", line) from None
 
 
-def from_mapping(source: Mapping[str, Any], file: str) -> Document:
+def document_from_mapping(source: Mapping[str, Any], file: str) -> Document:
     """Return a document with a JSON-compatible copy of a mapping. It has no line numbers.
 
     Args:
@@ -93,9 +95,9 @@ def from_mapping(source: Mapping[str, Any], file: str) -> Document:
     try:
         return Document(file, to_jsonable_python(source))
     except (PydanticSerializationError, ValueError) as error:
-        raise refusal(file, f"{error}; expected plain values: text, numbers, lists and mappings") from None
+        raise config_error(file, f"{error}; expected plain values: text, numbers, lists and mappings") from None
 
 
-def refusal(file: Path | str, message: str, line: int | None = None) -> ConfigError:
+def config_error(file: Path | str, message: str, line: int | None = None) -> ConfigError:
     """Return an error about a file as a whole, or about one of its lines."""
     return ConfigError(Problem(str(file), line, "", message))

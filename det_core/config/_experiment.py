@@ -16,12 +16,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from det_core.config._block import IGNORED, Block, Count, Flag, Ignored, Positive
-from det_core.config._entrypoint import Entrypoint, is_command
-from det_core.config._hyperparameters import Hyperparameter, HyperparameterName
-from det_core.config._length import Length, Unit
-from det_core.config._plugin_blocks import CheckpointStorageConfig, DistributedConfig, LauncherConfig, SearcherConfig
-from det_core.config._secrets import mark
-from det_core.config._settings import (
+from det_core.config._core_blocks import (
     BindMount,
     EnvironmentConfig,
     OptimizationsConfig,
@@ -30,6 +25,11 @@ from det_core.config._settings import (
     ResourcesConfig,
     RetentionPolicy,
 )
+from det_core.config._entrypoint import Entrypoint, is_command
+from det_core.config._hyperparameters import Hyperparameter, HyperparameterName
+from det_core.config._length import Length, Unit
+from det_core.config._plugin_blocks import CheckpointStorageConfig, DistributedConfig, LauncherConfig, SearcherConfig
+from det_core.config._secrets import mark_secrets
 
 
 class ExperimentConfig(Block):
@@ -110,7 +110,7 @@ class ExperimentConfig(Block):
 
         Secrets are included as text that ``repr`` masks. JSON and YAML dumps show the real values.
         """
-        whole: dict[str, Any] = mark(self.model_dump(mode="json"), self.model_dump())
+        whole: dict[str, Any] = mark_secrets(self.model_dump(mode="json"), self.model_dump())
         return whole
 
     def __eq__(self, other: object) -> bool:

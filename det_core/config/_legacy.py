@@ -23,7 +23,7 @@ _PERIODS = ("min_validation_period", "min_checkpoint_period")
 _DEFAULT_BATCHES_PER_STEP = 100
 
 
-def modernize(document: Document) -> tuple[str, ...]:
+def convert_legacy_config(document: Document) -> tuple[str, ...]:
     """Rewrite an old config in place.
 
     Returns:

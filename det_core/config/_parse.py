@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from det_core.config._changes import change
-from det_core.config._document import Document, Location, from_mapping, read_text, refusal
+from det_core.config._assignments import apply_assignment
+from det_core.config._document import Document, Location, config_error, document_from_mapping, read_text
 from det_core.config._experiment import ExperimentConfig
-from det_core.config._legacy import modernize
-from det_core.config._problems import explain
-from det_core.config._yaml import from_yaml
+from det_core.config._legacy import convert_legacy_config
+from det_core.config._validation_errors import explain_errors
+from det_core.config._yaml import parse_yaml
 from det_core.errors import ConfigError, Problem
 
 
@@ -44,13 +44,15 @@ def parse_config(
     Raises:
         ConfigError: the config is wrong. The error lists every problem, with line numbers if ``source`` is text.
     """
-    document = from_yaml(source, filename) if isinstance(source, str) else from_mapping(source, filename)
+    document = parse_yaml(source, filename) if isinstance(source, str) else document_from_mapping(source, filename)
     if not isinstance(document.value, dict):
         found = "it is empty" if document.value is None else f"it is a {type(document.value).__name__}"
-        raise refusal(filename, f"{found}; expected a mapping such as `searcher: ...`; add the experiment's keys", 1)
+        raise config_error(
+            filename, f"{found}; expected a mapping such as `searcher: ...`; add the experiment's keys", 1
+        )
     for each in changes:
-        change(document, each, "--config")
-    rewrites = modernize(document)
+        apply_assignment(document, each, "--config")
+    rewrites = convert_legacy_config(document)
     config = _validate(document)
     config._rewrites = rewrites
     return config
@@ -61,7 +63,7 @@ def _validate(document: Document) -> ExperimentConfig:
     try:
         config = ExperimentConfig.model_validate(document.value)
     except ValidationError as error:
-        problems += explain(error, document)
+        problems += explain_errors(error, document)
     told = {problem.path for problem in problems}
     problems += [problem for problem in _unrecordable(document, document.value) if problem.path not in told]
     if problems:

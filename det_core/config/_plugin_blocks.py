@@ -18,18 +18,18 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from det_core.config._block import Block, Count, Flag, Number, Whole, prepare
+from det_core.config._block import Block, Count, Flag, Number, Whole, prepare_block_input
 from det_core.config._length import Length, Unit
 from det_core.errors import PluginError
-from det_core.interfaces.secrets import SECRET_REFERENCE, texts
-from det_core.plugins import registry
+from det_core.interfaces.secrets import SECRET_REFERENCE, iter_texts
+from det_core.plugins import plugin_registry
 
 
 class NoOptions(Block):
     """Options of a plugin that takes no options."""
 
 
-class Referring(BaseModel):
+class UnresolvedOptions(BaseModel):
     """Recorded options in which references replace the secrets.
 
     They were valid when they were recorded, and are not validated again. The plugin does not receive them.
@@ -68,7 +68,7 @@ class PluginBlock(Block):
         Raises:
             PluginError: there is no such plugin, or it cannot be imported.
         """
-        plugins = registry()
+        plugins = plugin_registry()
         return NoOptions if name is None else plugins.config_model(plugins.find(cls.kind, name)) or NoOptions
 
     @field_validator("type", "name", "backend", check_fields=False)
@@ -85,13 +85,13 @@ class PluginBlock(Block):
     def _validate_options(cls, options: dict[str, Any], info: ValidationInfo) -> BaseModel:
         if cls.tag not in info.data:
             return NoOptions()
-        if any(SECRET_REFERENCE.search(text) for _, text in texts(options)):
-            return Referring.model_validate(options)
+        if any(SECRET_REFERENCE.search(text) for _, text in iter_texts(options)):
+            return UnresolvedOptions.model_validate(options)
         model = cls.options_model(info.data[cls.tag])
         # A model that does not configure extra keys refuses them too, because most unknown keys are typing errors.
         extra: Literal["forbid"] | None = None if "extra" in model.model_config else "forbid"
         common = cls.model_fields.keys() - {"options"}
-        return model.model_validate(prepare(model, options, beside=common), extra=extra)
+        return model.model_validate(prepare_block_input(model, options, beside=common), extra=extra)
 
     @model_serializer(mode="wrap")
     def _flatten(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from det_core.config._yaml import from_yaml
+from det_core.config._yaml import parse_yaml
 from det_core.errors import ConfigError
 from det_core.interfaces.secrets import SECRET_REFERENCE, Location, Secret, map_text
 
@@ -38,7 +38,7 @@ def _named(location: Location) -> bool:
     return any(isinstance(part, str) and _NAME.search(part) for part in location)
 
 
-def mark(plain: Any, typed: Any, location: Location = ()) -> Any:
+def mark_secrets(plain: Any, typed: Any, location: Location = ()) -> Any:
     """Return a copy in which every secret is a `Secret`.
 
     Args:
@@ -54,11 +54,11 @@ def mark(plain: Any, typed: Any, location: Location = ()) -> Any:
         return Secret(text) if text and not SECRET_REFERENCE.search(text) else text
     if isinstance(plain, dict):
         beside = typed if isinstance(typed, Mapping) else {}
-        return {key: mark(value, beside.get(key), (*location, key)) for key, value in plain.items()}
+        return {key: mark_secrets(value, beside.get(key), (*location, key)) for key, value in plain.items()}
     if isinstance(plain, list):
         items = typed if isinstance(typed, (list, tuple)) else ()
         pairs = enumerate(itertools.zip_longest(plain, items))
-        return [mark(value, item, (*location, place)) for place, (value, item) in pairs]
+        return [mark_secrets(value, item, (*location, place)) for place, (value, item) in pairs]
     return _mark_text(plain, location) if isinstance(plain, str) else plain
 
 
@@ -81,7 +81,7 @@ def replace_texts(source: str, known: Mapping[str, str]) -> str:
         known: replacements by text. Only whole scalar values are replaced.
     """
     try:
-        value = from_yaml(source, "").value if known else None
+        value = parse_yaml(source, "").value if known else None
     except ConfigError:
         return source
     changed = map_text(value, lambda text: known.get(text, text))
@@ -91,14 +91,14 @@ def replace_texts(source: str, known: Mapping[str, str]) -> str:
     return json.dumps(changed, indent=2) if is_json else yaml.safe_dump(changed, sort_keys=False, allow_unicode=True)
 
 
-def shown(value: Any, location: Location) -> Any:
+def mask_secrets(value: Any, location: Location) -> Any:
     """Return a copy of a value for ``repr``, in which text under keys that suggest a secret is masked."""
     if location[:1] and location[0] in _OPEN:
         return value
     if isinstance(value, str):
         return _mark_text(value, location)
     if isinstance(value, (BaseModel, dict)):
-        return {key: shown(item, (*location, key)) for key, item in dict(value).items()}
+        return {key: mask_secrets(item, (*location, key)) for key, item in dict(value).items()}
     if type(value) in (list, tuple):
-        return [shown(item, (*location, place)) for place, item in enumerate(value)]
+        return [mask_secrets(item, (*location, place)) for place, item in enumerate(value)]
     return value

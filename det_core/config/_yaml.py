@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from det_core.config._document import MAX_BYTES, Document, Location, format_location, refusal
+from det_core.config._document import MAX_BYTES, Document, Location, config_error, format_location
 from det_core.errors import ConfigError, Problem
 
 MAX_VALUES = 100_000
@@ -39,7 +39,7 @@ _Loader.add_implicit_resolver(
 )
 
 
-def from_yaml(text: str, file: str) -> Document:
+def parse_yaml(text: str, file: str) -> Document:
     """Parse one YAML document.
 
     Args:
@@ -50,7 +50,7 @@ def from_yaml(text: str, file: str) -> Document:
         ConfigError: the document has a syntax error or a tag, or exceeds `MAX_BYTES`, `MAX_VALUES` or `MAX_DEPTH`.
     """
     if len(text) > MAX_BYTES:
-        raise refusal(file, f"the text has more than {MAX_BYTES} characters; expected an experiment config")
+        raise config_error(file, f"the text has more than {MAX_BYTES} characters; expected an experiment config")
     document = Document(file)
     try:
         loader = _Loader(text)
@@ -61,12 +61,12 @@ def from_yaml(text: str, file: str) -> Document:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         begin = f" {error.context} from line {error.context_mark.line + 1}" if error.context_mark else ""
         message = f"not valid YAML: {error.problem}{begin}; check indentation, colons and quotes"
-        raise refusal(file, message, line) from None
+        raise config_error(file, message, line) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise refusal(file, f"not valid YAML: {error.reason}; remove the character", line) from None
+        raise config_error(file, f"not valid YAML: {error.reason}; remove the character", line) from None
     except RecursionError:
-        raise refusal(file, "the YAML is nested too deeply, or within itself; expected a few levels") from None
+        raise config_error(file, "the YAML is nested too deeply, or within itself; expected a few levels") from None
     return document
 
 
@@ -143,7 +143,7 @@ class _Builder:
         return mapping
 
     def _refusal(self, node: yaml.Node, message: str) -> ConfigError:
-        return refusal(self._document.file, message, _line(node))
+        return config_error(self._document.file, message, _line(node))
 
 
 def _line(node: yaml.Node) -> int:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from det_core.core._checkpoint import CheckpointContext, DownloadMode
+from det_core.core._checkpoints._context import CheckpointContext, DownloadMode
 from det_core.core._context import Context, init
 from det_core.core._distributed import DistributedContext
 from det_core.core._experimental import ExperimentalCoreContext
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
-from det_core.core._searcher import SearcherContext, SearcherMode, SearcherOperation
-from det_core.core._storage import open_block
+from det_core.core._searcher_operations import SearcherContext, SearcherMode, SearcherOperation
+from det_core.core._storage_block import open_storage_block
 from det_core.core._tensorboard import TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
-from det_core.lazy import exports
+from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from det_core.config import Unit
@@ -36,7 +36,9 @@ __all__ = [
     "TrainContext",
     "Unit",
     "init",
-    "open_block",
+    "open_storage_block",
 ]
 
-__getattr__, __dir__ = exports(globals(), {"Unit": "det_core.config"})  # imported lazily, because few scripts need it
+__getattr__, __dir__ = lazy_exports(
+    globals(), {"Unit": "det_core.config"}
+)  # imported lazily, because few scripts need it

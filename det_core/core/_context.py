@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from det_core.core import _script
-from det_core.core._checkpoint import CheckpointContext
+from det_core.core import _unmanaged_experiment
+from det_core.core._checkpoints._context import CheckpointContext
+from det_core.core._cluster_info import ClusterInfo, TrialInfo, get_cluster_info
 from det_core.core._distributed import DistributedContext, single_process
+from det_core.core._experiment_settings import ExperimentSettings, default_settings, parse_settings
 from det_core.core._experimental import ExperimentalCoreContext
-from det_core.core._info import ClusterInfo, TrialInfo, get_cluster_info
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
-from det_core.core._searcher import SearcherContext
-from det_core.core._settings import Settings, default_settings, parse_settings
-from det_core.core._storage import open_block, open_directory, storage_block
-from det_core.core._tensorboard import Tensorboard, TensorboardMode
+from det_core.core._searcher_operations import SearcherContext
+from det_core.core._storage_block import make_storage_block, open_default_storage, open_storage_block
+from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
 from det_core.errors import InvalidHP
 from det_core.interfaces.tracking import Run, TrackingStore
-from det_core.tracking import open_later, open_store
-from det_core.tracking.secret_files import fill, keep
+from det_core.tracking import open_lazy_store, open_store
+from det_core.tracking.secret_files import extract_secrets, resolve_secrets
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -63,7 +63,7 @@ class Context:
     """Profiler of this host, which is off by default."""
     experimental: ExperimentalCoreContext
     """Parts of the Core API that may still change."""
-    _settings: Settings
+    _settings: ExperimentSettings
     _store: TrackingStore
 
     @property
@@ -85,7 +85,9 @@ class Context:
     ) -> None:
         def end(_: object, failure: BaseException | None, __: object) -> None:
             if self.info is None and self.distributed.rank == 0:
-                _script.end(self._store, self.trial, failure or error, left_early=self.preempt._acknowledged)
+                _unmanaged_experiment.end_unmanaged_experiment(
+                    self._store, self.trial, failure or error, left_early=self.preempt._acknowledged
+                )
 
         with ExitStack() as parts:  # closed in reverse order, each even if others raise
             parts.callback(self.preempt._signals.restore)  # a second signal must not interrupt these steps
@@ -131,23 +133,23 @@ def init(
     info = get_cluster_info()
     managed = info.trial if info else None
     if managed or config or checkpoint_storage is not None:
-        settings = parse_settings(_filled(managed.config) if managed else _script.config(config))
+        settings = parse_settings(_filled(managed.config) if managed else _unmanaged_experiment.complete_config(config))
         if checkpoint_storage is not None or settings.dumped["checkpoint_storage"] is None:
-            settings = parse_settings({**settings.dumped, "checkpoint_storage": storage_block(checkpoint_storage)})
-        storage_manager = open_block(settings.dumped["checkpoint_storage"])
+            settings = parse_settings({**settings.dumped, "checkpoint_storage": make_storage_block(checkpoint_storage)})
+        storage_manager = open_storage_block(settings.dumped["checkpoint_storage"])
     else:
-        settings = default_settings(_script.config(None))
-        storage_manager = open_directory(settings.dumped["checkpoint_storage"])
+        settings = default_settings(_unmanaged_experiment.complete_config(None))
+        storage_manager = open_default_storage(settings.dumped["checkpoint_storage"])
     searcher = settings.dumped["searcher"]
     distributed = distributed or _only_worker(settings)
     if info and managed:
         trial, cluster_id = managed, info.cluster_id
-        store = open_store(info.master_url) if distributed.rank == 0 else open_later(info.master_url)
+        store = open_store(info.master_url) if distributed.rank == 0 else open_lazy_store(info.master_url)
     else:
-        store, trial, cluster_id = _script.join(settings, distributed)
+        store, trial, cluster_id = _unmanaged_experiment.start_unmanaged_experiment(settings, distributed)
     run = Run(trial_id=trial.trial_id, run_id=trial.trial_run_id, allocation_id=info.allocation_id if info else "")
     folder = f"tensorboard/experiment/{trial.experiment_id}/trial/{trial.trial_id}"
-    tensorboard = Tensorboard(tensorboard_mode, storage_manager, cluster_id, folder, rank=distributed.rank)
+    tensorboard = TensorboardDirectory(tensorboard_mode, storage_manager, cluster_id, folder, rank=distributed.rank)
     train = TrainContext(
         store,
         run,
@@ -165,14 +167,14 @@ def init(
             preempt_mode,
             trial_id=run.trial_id,
             acknowledge=lambda: store.acknowledge_preemption(run.trial_id, run.run_id),
-            look=None if managed else _script.request(store, trial),
+            look=None if managed else _unmanaged_experiment.make_request_poll(store, trial),
         ),
         train=train,
         checkpoint=CheckpointContext(
             store,
             storage_manager,
             run,
-            keep(settings.dumped["checkpoint_storage"]) if distributed.rank == 0 else {},
+            extract_secrets(settings.dumped["checkpoint_storage"]) if distributed.rank == 0 else {},
             distributed=distributed,
             require_steps=managed is not None,
             flush=train.flush,
@@ -193,10 +195,10 @@ def _filled(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Other secrets remain references.
     """
-    return {**config, **fill({"data": config.get("data")})}
+    return {**config, **resolve_secrets({"data": config.get("data")})}
 
 
-def _only_worker(settings: Settings) -> DistributedContext:
+def _only_worker(settings: ExperimentSettings) -> DistributedContext:
     slots = settings.dumped["resources"]["slots_per_trial"]
     if slots > 1:
         raise ValueError(

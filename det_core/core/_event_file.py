@@ -42,7 +42,7 @@ class EventFile:
         self.write(_record(_WALL_TIME + _double(time.time()) + _FILE_VERSION + _sized(b"brain.Event:2")))
 
     def write(self, events: bytes) -> None:
-        """Append events that `scalars` encoded. Readers see them at once."""
+        """Append events that `encode_scalars` encoded. Readers see them at once."""
         self._file.write(events)
         self._file.flush()
 
@@ -51,7 +51,7 @@ class EventFile:
         self._file.close()
 
 
-def scalars(wall_time: float, points: Iterable[tuple[int, Mapping[str, float]]]) -> bytes:
+def encode_scalars(wall_time: float, points: Iterable[tuple[int, Mapping[str, float]]]) -> bytes:
     """Return encoded events, one for each step.
 
     Args:

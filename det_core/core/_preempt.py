@@ -16,7 +16,7 @@ from det_core.core.agent_channel import SOCKET, AgentChannel
 from det_core.errors import CommError, TrackingError
 
 _log = logging.getLogger("det.core")
-_LOOK_EVERY = 2.0
+_POLL_INTERVAL = 2.0
 """Seconds between two polls of the tracking store, if no runner forwards its requests."""
 
 
@@ -121,7 +121,7 @@ class PreemptContext:
         self._announced = True
         _log.info("asked to stop (%s): finishing the batch, then saving a checkpoint", reason)
         if self._is_chief:
-            plugins.emit(events.PreemptionRequested(trial_id=self._trial_id, reason=reason))
+            plugins.emit_event(events.PreemptionRequested(trial_id=self._trial_id, reason=reason))
 
     def _start(self) -> None:
         self._started = True
@@ -141,7 +141,7 @@ class PreemptContext:
         self._closing.set()
         self._to_chief.put(None)
         if self._messenger:
-            self._messenger.join(_LOOK_EVERY)
+            self._messenger.join(_POLL_INTERVAL)
         if self._channel:
             self._channel.close()
 
@@ -161,7 +161,7 @@ class PreemptContext:
 
     def _keep_looking(self) -> None:
         assert self._look
-        while self._reason is None and not self._closing.wait(_LOOK_EVERY):
+        while self._reason is None and not self._closing.wait(_POLL_INTERVAL):
             try:
                 if reason := self._look():
                     self._request(reason)

@@ -13,8 +13,8 @@ from det_core.interfaces.tracking import Run, SystemMetrics, TrackingStore
 
 _log = logging.getLogger("det.core")
 
-_SHORTEST = 0.1
-_PATIENCE = 5.0
+_MIN_INTERVAL = 0.1
+_STOP_TIMEOUT = 5.0
 """Seconds to wait for a sample or a report in progress."""
 
 
@@ -44,8 +44,8 @@ class ProfilerContext:
         Raises:
             ValueError: an argument is not as described.
         """
-        if not _is(Real, sampling_interval) or not sampling_interval >= _SHORTEST:
-            raise ValueError(f"sampling_interval is {sampling_interval!r}; expected seconds, at least {_SHORTEST}")
+        if not _is(Real, sampling_interval) or not sampling_interval >= _MIN_INTERVAL:
+            raise ValueError(f"sampling_interval is {sampling_interval!r}; expected seconds, at least {_MIN_INTERVAL}")
         if not _is(int, samples_per_report) or samples_per_report < 1:
             raise ValueError(f"samples_per_report is {samples_per_report!r}; expected an integer of at least 1")
         if not self._is_sampler or (self._thread and self._thread.is_alive()):
@@ -59,22 +59,22 @@ class ProfilerContext:
         """Record the remaining samples and stop sampling. Do nothing if the profiler is off."""
         self._stop.set()
         if self._thread:
-            self._thread.join(_PATIENCE)
+            self._thread.join(_STOP_TIMEOUT)
             if self._thread.is_alive():
-                _log.warning("the profiler did not stop within %g s; its last samples may be missing", _PATIENCE)
+                _log.warning("the profiler did not stop within %g s; its last samples may be missing", _STOP_TIMEOUT)
             self._thread = None
 
     def _run_until(self, stop: threading.Event, interval: float, samples_per_report: int) -> None:
-        from det_core.core._system import Sampler, mean  # imported only if the profiler is used
+        from det_core.core._host_sampler import HostSampler, mean_sample  # imported only if the profiler is used
 
         try:
-            sampler = Sampler()
+            sampler = HostSampler()
             while not stop.is_set():
                 samples: list[Mapping[str, Any]] = []
                 while len(samples) < samples_per_report and not stop.wait(interval):
                     samples.append(sampler.sample())
                 if samples:
-                    self._record(mean(samples))
+                    self._record(mean_sample(samples))
         except Exception as error:  # noqa: BLE001  (logged for the user, because training continues without a profile)
             _log.warning("the profiler stopped: %s: %s", type(error).__name__, error)
 

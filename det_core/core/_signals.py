@@ -12,12 +12,12 @@ from types import FrameType
 from typing import Final
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-_PATIENCE: Final = 5.0
+_TERMINATION_DELAY: Final = 5.0
 """Seconds from the first SIGTERM until another one ends a script that never polls for requests."""
 _installed: weakref.WeakSet[SignalHandlers] = weakref.WeakSet()
 
 
-class Terminated(SystemExit):
+class ScriptTerminated(SystemExit):
     """Exit of a script that never polls for requests and received SIGTERM again."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class SignalHandlers:
     Args:
         request: called in the handler.
         is_deaf: returns whether the script never polls for requests. In such a script a second SIGTERM, seconds
-            later, raises `Terminated`.
+            later, raises `ScriptTerminated`.
     """
 
     def __init__(self, request: Callable[[], None], is_deaf: Callable[[], bool]) -> None:
@@ -74,8 +74,8 @@ class SignalHandlers:
         else:
             now = time.monotonic()
             self._terminated_at = now if self._terminated_at is None else self._terminated_at
-            if now - self._terminated_at >= _PATIENCE and self._is_deaf():
-                raise Terminated
+            if now - self._terminated_at >= _TERMINATION_DELAY and self._is_deaf():
+                raise ScriptTerminated
         self._request()
 
 

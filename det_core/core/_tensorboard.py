@@ -20,16 +20,16 @@ from det_core.scratch import keep_directory, scratch_directory
 if TYPE_CHECKING:
     from det_core.core._event_file import EventFile
 
-Selector = Callable[[Path], bool]
-Mangler = Callable[[Path, int], PurePath]
+PathSelector = Callable[[Path], bool]
+PathMangler = Callable[[Path, int], PurePath]
 
 _log = logging.getLogger("det.core")
 
-_EVERY = 10.0
+_SYNC_INTERVAL = 10.0
 """Seconds between two searches for changed files."""
-_SHARE = 0.1
+_MAX_SYNC_SHARE = 0.1
 """Maximum share of the time that is spent on copying. Event files grow, and are always copied as a whole."""
-_PATIENCE = 180.0
+_CLOSE_TIMEOUT = 180.0
 """Seconds to wait for a copy in progress when the context exits."""
 
 
@@ -42,7 +42,7 @@ class TensorboardMode(str, Enum):
     """Nothing is automatic. Your code writes files and calls `TrainContext.upload_tensorboard_files`."""
 
 
-class Tensorboard:
+class TensorboardDirectory:
     """TensorBoard directory of one worker and its copy in checkpoint storage.
 
     Args:
@@ -71,7 +71,7 @@ class Tensorboard:
         self._wake = threading.Event()
         self._closing = False
         self._thread: threading.Thread | None = None
-        self.dispensable: Selector = lambda _: False
+        self.dispensable: PathSelector = lambda _: False
         """Function that takes a file's path and returns whether the file may be removed without being stored."""
 
     def path(self) -> Path:
@@ -88,10 +88,11 @@ class Tensorboard:
         """Write the scalars of reports to an event file. Do nothing if this worker writes no files automatically."""
         if not self._by_itself:
             return
-        from det_core.core._event_file import EventFile, scalars  # imported only if something is reported
+        from det_core.core._event_file import EventFile, encode_scalars  # imported only if something is reported
 
         events = [
-            scalars(report.time.timestamp() if report.time else time.time(), points(report)) for report in reports
+            encode_scalars(report.time.timestamp() if report.time else time.time(), scalars_by_step(report))
+            for report in reports
         ]
         try:
             self._file = self._file or EventFile(self.path())
@@ -100,7 +101,7 @@ class Tensorboard:
             self._by_itself = False  # readers cannot continue after an incomplete event
             _log.warning("stopped writing TensorBoard files to %s: %s", self._directory, error)
 
-    def upload(self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path) -> None:
+    def upload(self, selector: PathSelector = lambda _: True, mangler: PathMangler = lambda path, _: path) -> None:
         """Store the files that are new or have changed since they were last stored.
 
         Args:
@@ -131,7 +132,9 @@ class Tensorboard:
         if errors:
             raise errors[0]
 
-    def try_to_upload(self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path) -> None:
+    def try_to_upload(
+        self, selector: PathSelector = lambda _: True, mangler: PathMangler = lambda path, _: path
+    ) -> None:
         """Store changed files like `upload`, but log a warning instead of raising errors."""
         try:
             self.upload(selector, mangler)
@@ -151,7 +154,7 @@ class Tensorboard:
             self._file.close()
         if self._thread:
             self._wake.set()
-            self._thread.join(_PATIENCE)
+            self._thread.join(_CLOSE_TIMEOUT)
             if not self._thread.is_alive():
                 self.try_to_upload()
         left = self._not_stored()
@@ -173,17 +176,17 @@ class Tensorboard:
         ]
 
     def _sync_until_closed(self) -> None:
-        pause = _EVERY
+        pause = _SYNC_INTERVAL
         while not self._closing:
             self._wake.wait(pause)
             self._wake.clear()
             start = time.monotonic()
             if not self._closing:
                 self.try_to_upload()
-            pause = max(_EVERY, (time.monotonic() - start) / _SHARE)
+            pause = max(_SYNC_INTERVAL, (time.monotonic() - start) / _MAX_SYNC_SHARE)
 
 
-def points(report: MetricsReport) -> Iterator[tuple[int, dict[str, float]]]:
+def scalars_by_step(report: MetricsReport) -> Iterator[tuple[int, dict[str, float]]]:
     """Yield the steps of a report, each with its scalars by tag.
 
     The steps of the batches come first. The last step contains the metrics that no batch contains.

@@ -11,10 +11,10 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from det_core import events, plugins
-from det_core.core._shipper import Shipper
-from det_core.core._tensorboard import Tensorboard, TensorboardMode
-from det_core.core._values import Values
-from det_core.interfaces.tracking import MOST_STEPS, MetricsReport, Run, TrackingStore
+from det_core.core._metric_values import MetricConverter
+from det_core.core._report_writer import ReportWriter
+from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
+from det_core.interfaces.tracking import MAX_STEPS, MetricsReport, Run, TrackingStore
 
 TRAINING = "training"
 VALIDATION = "validation"
@@ -44,7 +44,7 @@ class TrainContext:
         searcher_metric: str,
         *,
         smaller_is_better: bool,
-        tensorboard: Tensorboard,
+        tensorboard: TensorboardDirectory,
     ) -> None:
         self._store = store
         self._run = run
@@ -52,9 +52,9 @@ class TrainContext:
         self._searcher_metric = searcher_metric
         self._smaller_is_better = smaller_is_better
         self._tensorboard = tensorboard
-        self._values = Values()
+        self._values = MetricConverter()
         # A lambda, because access to the attribute store.report_metrics would open a store that opens at first use.
-        self._shipper = Shipper(lambda reports: store.report_metrics(reports), self._written)
+        self._shipper = ReportWriter(lambda reports: store.report_metrics(reports), self._written)
 
     def set_status(self, status: str) -> None:
         """Report the present activity of the trial.
@@ -243,7 +243,7 @@ class TrainContext:
     def _written(self, reports: Sequence[MetricsReport]) -> None:
         self._tensorboard.write(reports)
         for report in reports:
-            plugins.emit(
+            plugins.emit_event(
                 events.MetricsReported(
                     trial_id=report.trial_id,
                     run_id=report.run_id,
@@ -268,8 +268,6 @@ def _steps(value: int) -> int:
         steps = index(value)
     except TypeError:
         raise TypeError(f"steps_completed is {value!r}; expected an integer such as 100") from None
-    if not 0 <= steps <= MOST_STEPS:
-        raise ValueError(
-            f"steps_completed is {steps}; expected the number of batches trained so far, 0 to {MOST_STEPS}"
-        )
+    if not 0 <= steps <= MAX_STEPS:
+        raise ValueError(f"steps_completed is {steps}; expected the number of batches trained so far, 0 to {MAX_STEPS}")
     return steps

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from det_core.errors import DetError
-from det_core.home import home
+from det_core.home import home_directory
 
 IGNORE_FILE = ".detignore"
 _ALWAYS_IGNORED = ("__pycache__/", ".git/", ".venv/", ".ipynb_checkpoints/")
@@ -28,7 +28,7 @@ def context_files(directory: Path) -> Iterator[str]:
     """
     from pathspec import GitIgnoreSpec  # imported here, because most workers do not need it
 
-    directory, own = Path(os.path.realpath(directory)), Path(os.path.realpath(home()))
+    directory, own = Path(os.path.realpath(directory)), Path(os.path.realpath(home_directory()))
     if directory == own:
         raise DetError(
             f"{str(directory)!r} is DET_HOME, where det keeps its own data; "

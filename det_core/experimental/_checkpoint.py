@@ -9,16 +9,16 @@ from typing import Any
 
 from det_core import storage
 from det_core.errors import CheckpointNotFound, DetError, InvalidTrial
-from det_core.experimental._files import download
-from det_core.experimental._record import Recorded
+from det_core.experimental._downloads import download_checkpoint
+from det_core.experimental._shared_store import StoredObject
 from det_core.interfaces import tracking
 from det_core.interfaces.tracking import TrackingStore
-from det_core.plugins import registry
+from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
 from det_core.trial.origin import recorded
 
 
-class Checkpoint(Recorded):
+class Checkpoint(StoredObject):
     """A checkpoint of a trial. Returned by methods such as `ExperimentReference.top_checkpoint`.
 
     Example:
@@ -119,7 +119,7 @@ class Checkpoint(Recorded):
         elif held:
             raise DetError(f"{target} holds checkpoint {held}, not {self.uuid}; remove it, or pass another path")
         else:
-            download(record, target)
+            download_checkpoint(record, target)
         return str(target)
 
     def load(self, path: str | None = None, tags: list[str] | None = None, **kwargs: Any) -> Any:
@@ -134,7 +134,7 @@ class Checkpoint(Recorded):
             As in `load_from_path`.
 
         Raises:
-            DetError: `download` or `load_from_path` failed. See there.
+            DetError: `download_checkpoint` or `load_from_path` failed. See there.
         """
         directory = self.download(path)
         with recorded(self.experiment_config.get("entrypoint")):
@@ -185,10 +185,10 @@ class Checkpoint(Recorded):
             UntrustedCheckpoint: loading would run code that the checkpoint contains.
         """
         spec = _framework_of(Path(path))
-        return registry().loader(spec)(path, tags=tags, **kwargs)
+        return plugin_registry().loader(spec)(path, tags=tags, **kwargs)
 
     @classmethod
-    def _of(cls, store: TrackingStore, records: Iterable[tracking.Checkpoint]) -> list[Checkpoint]:
+    def _of(cls, store: TrackingStore, records: Iterable[tracking.CheckpointRecord]) -> list[Checkpoint]:
         """Create the objects for recorded checkpoints."""
         trial, experiment = cache(store.trial), cache(store.experiment)
         validations = cache(lambda trial_id: store.checkpoint_validations(trial_id=trial_id))
@@ -206,9 +206,9 @@ class Checkpoint(Recorded):
     @classmethod
     def _from_record(
         cls,
-        record: tracking.Checkpoint,
-        trial: tracking.Trial,
-        experiment: tracking.Experiment,
+        record: tracking.CheckpointRecord,
+        trial: tracking.TrialRecord,
+        experiment: tracking.ExperimentRecord,
         validation: Mapping[str, Any] | None,
         master: str,
     ) -> Checkpoint:
@@ -243,7 +243,9 @@ def _framework_of(path: Path) -> FrameworkSpec:
             f"{path} is not the directory of a checkpoint: it has no {file.name}; to get one: det checkpoint download "
             "UUID"
         )
-    frameworks = [spec for spec in registry().specs("framework") if isinstance(spec, FrameworkSpec) and spec.load]
+    frameworks = [
+        spec for spec in plugin_registry().specs("framework") if isinstance(spec, FrameworkSpec) and spec.load
+    ]
     metadata = storage.read_object(file)
     names = [metadata["trial_framework"]] if "trial_framework" in metadata else _old_names(path, metadata)
     for name in names:

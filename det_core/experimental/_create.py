@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from det_core.config import parse_config
-from det_core.core._info import get_cluster_info
+from det_core.core._cluster_info import get_cluster_info
 from det_core.errors import ExperimentFailed, InvalidExperimentException, InvalidTrial
-from det_core.experimental import _here
-from det_core.experimental._code import Code, locate
-from det_core.experimental._display import say, shown
+from det_core.experimental import _in_process
 from det_core.experimental._experiment import ExperimentReference
-from det_core.experimental._one_batch import one_batch
-from det_core.experimental._record import as_yaml, open_embedded, open_record
+from det_core.experimental._one_batch import one_batch_config
+from det_core.experimental._progress_display import display_progress, print_line
+from det_core.experimental._shared_store import config_to_yaml, open_embedded_store, open_shared_store
+from det_core.experimental._trial_source import TrialSource, find_trial_source
 from det_core.interfaces.tracking import State, TrackingStore
 from det_core.trial import DEFAULT_SEARCHER, Trial, TrialContext, _script
 
@@ -71,15 +71,15 @@ def create(
     _check_arguments(config, command)
     directory = _directory(context_dir, local=local)
     whole = _with_defaults(config or {})
-    code = None if local and test else locate(trial_def, directory, command)
+    code = None if local and test else find_trial_source(trial_def, directory, command)
     if code:
-        store = open_embedded() if local else open_record(master_url)
+        store = open_embedded_store() if local else open_shared_store(master_url)
         return _submit(store, code.config(whole), directory, local=local, test=test)
-    here = Code(f"session:{trial_def.__name__}").config(whole)
+    here = TrialSource(f"session:{trial_def.__name__}").config(whole)
     if local and test:
-        return _here.try_out(trial_def, here, directory)
+        return _in_process.train_one_batch(trial_def, here, directory)
     if local:
-        return ExperimentReference(*_here.train(trial_def, here, directory))
+        return ExperimentReference(*_in_process.train_in_process(trial_def, here, directory))
     raise InvalidExperimentException(
         f"{trial_def.__name__} is defined in this interactive session, and command does not name a script that defines "
         "it; write it to a script in context_dir and pass for example command=['train.py'], import it from a module, "
@@ -128,9 +128,9 @@ def _submit(
 
     parsed = parse_config(config, filename="the config")
     if test:
-        parsed = parse_config(one_batch(parsed.dump()))
-    experiment = submit(store, parsed, directory, original_config=as_yaml(parsed))
-    say(f"Created experiment {experiment.id}")
+        parsed = parse_config(one_batch_config(parsed.dump()))
+    experiment = submit(store, parsed, directory, original_config=config_to_yaml(parsed))
+    print_line(f"Created experiment {experiment.id}")
     if local:
         _run(store, experiment.id)
     else:
@@ -146,7 +146,7 @@ def _run(store: TrackingStore, experiment_id: int) -> None:
     from det_core.runner import ExperimentRunner
 
     runner = ExperimentRunner(store, experiment_id)
-    with shown(experiment_id, store.url):
+    with display_progress(experiment_id, store.url):
         state = runner.run()
     if state is State.ERROR:
         error = store.experiment(experiment_id).error
@@ -154,7 +154,7 @@ def _run(store: TrackingStore, experiment_id: int) -> None:
             f"experiment {experiment_id} failed: {error}; for all output: det experiment logs {experiment_id}"
         )
     if runner.signals and state is not State.COMPLETED:
-        say(f"Experiment {experiment_id} stopped; to continue: det experiment resume {experiment_id}")
+        print_line(f"Experiment {experiment_id} stopped; to continue: det experiment resume {experiment_id}")
         signal.raise_signal(runner.signals[0])  # the caller expects the signal that the runner caught
 
 

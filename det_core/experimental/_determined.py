@@ -10,14 +10,14 @@ from typing import Any
 from det_core.config import load_config, parse_config
 from det_core.experimental._checkpoint import Checkpoint
 from det_core.experimental._experiment import ExperimentReference
-from det_core.experimental._model import Model, ModelOrderBy, ModelSortBy, sort_of
-from det_core.experimental._record import Recorded, as_yaml, open_record
+from det_core.experimental._model import Model, ModelOrderBy, ModelSortBy, to_model_sort
+from det_core.experimental._shared_store import StoredObject, config_to_yaml, open_shared_store
 from det_core.experimental._trial import TrialMetrics, TrialReference
 from det_core.home import user_name
 from det_core.scratch import scratch_directory
 
 
-class Determined(Recorded):
+class Determined(StoredObject):
     """Client for the experiments, trials, checkpoints and models of one tracking store.
 
     Example:
@@ -36,7 +36,7 @@ class Determined(Recorded):
     """
 
     def __init__(self, master: str | None = None, user: str | None = None) -> None:
-        self._master = open_record(master).url
+        self._master = open_shared_store(master).url
         self._user = user or user_name()
 
     def create_experiment(
@@ -60,7 +60,7 @@ class Determined(Recorded):
 
         if isinstance(config, Mapping):
             parsed = parse_config(config)
-            text = as_yaml(parsed)
+            text = config_to_yaml(parsed)
         else:
             parsed, text = load_config(config), Path(config).read_text()
         with ExitStack() as ending:
@@ -153,7 +153,7 @@ class Determined(Recorded):
             description: include only descriptions that contain this text, ignoring case.
         """
         found = self._store.models(
-            sort_by=sort_of(sort_by),
+            sort_by=to_model_sort(sort_by),
             descending=order_by is ModelOrderBy.DESCENDING,
             name=name,
             description=description,

@@ -8,14 +8,14 @@ from typing import Any
 
 from det_core.errors import DetError
 from det_core.experimental._checkpoint import Checkpoint
-from det_core.experimental._ranking import ranked
-from det_core.experimental._record import Recorded, open_record
+from det_core.experimental._checkpoint_ranking import rank_checkpoints
+from det_core.experimental._shared_store import StoredObject, open_shared_store
 from det_core.experimental._trial import TrialReference
-from det_core.interfaces.tracking import Experiment, State
-from det_core.tracking.control import ask, log_lines, settled
+from det_core.interfaces.tracking import ExperimentRecord, State
+from det_core.tracking.control import log_lines, request_experiment_stop, settled_experiment
 
 
-class ExperimentReference(Recorded):
+class ExperimentReference(StoredObject):
     """An experiment in the tracking store. Returned by `Determined.get_experiment`, `create` and similar functions.
 
     Example:
@@ -33,7 +33,7 @@ class ExperimentReference(Recorded):
 
     def __init__(self, experiment_id: int, master: str) -> None:
         self.id = experiment_id
-        self._master = open_record(master).url
+        self._master = open_shared_store(master).url
 
     def __repr__(self) -> str:
         return f"ExperimentReference(id={self.id})"
@@ -102,7 +102,7 @@ class ExperimentReference(Recorded):
         """
         if limit < 1:
             raise ValueError(f"limit is {limit!r}; expected the maximum number of checkpoints, at least 1")
-        best_first = ranked(self._store, self._record, sort_by, smaller_is_better)
+        best_first = rank_checkpoints(self._store, self._record, sort_by, smaller_is_better)
         by_trial = {one.trial_id: one for one in reversed(best_first)}
         distinct = [one for one in best_first if by_trial[one.trial_id] is one]
         return Checkpoint._of(self._store, distinct[:limit])
@@ -130,7 +130,7 @@ class ExperimentReference(Recorded):
         """
         deadline = time.monotonic() + timeout
         while not (trials := self.list_trials()):
-            if settled(self._store, self.id):
+            if settled_experiment(self._store, self.id):
                 raise DetError(f"experiment {self.id} is {self.state.value} without a trial: {self._record.error}")
             _wait(interval, deadline, f"experiment {self.id} has no trial")
         return trials[0]
@@ -153,7 +153,7 @@ class ExperimentReference(Recorded):
             TimeoutError: the experiment is still running after ``timeout`` seconds.
         """
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
-        while (experiment := settled(self._store, self.id)) is None:
+        while (experiment := settled_experiment(self._store, self.id)) is None:
             _wait(interval, deadline, f"experiment {self.id} is still running")
         return experiment.state
 
@@ -180,7 +180,7 @@ class ExperimentReference(Recorded):
         Raises:
             TrackingError: the experiment has no runner.
         """
-        ask(self._store, self.id, State.PAUSED)
+        request_experiment_stop(self._store, self.id, State.PAUSED)
 
     def cancel(self) -> None:
         """Ask the runner to save checkpoints and end the experiment, without waiting for it.
@@ -188,7 +188,7 @@ class ExperimentReference(Recorded):
         Raises:
             TrackingError: the experiment has no runner.
         """
-        ask(self._store, self.id, State.STOPPING_CANCELED)
+        request_experiment_stop(self._store, self.id, State.STOPPING_CANCELED)
 
     def kill(self) -> None:
         """Ask the runner to end the experiment at once, without waiting for it.
@@ -196,7 +196,7 @@ class ExperimentReference(Recorded):
         Raises:
             TrackingError: the experiment has no runner.
         """
-        ask(self._store, self.id, State.STOPPING_KILLED)
+        request_experiment_stop(self._store, self.id, State.STOPPING_KILLED)
 
     def archive(self) -> None:
         """Hide the experiment from listings."""
@@ -216,7 +216,7 @@ class ExperimentReference(Recorded):
             yield f"{line.log}\n"
 
     @property
-    def _record(self) -> Experiment:
+    def _record(self) -> ExperimentRecord:
         return self._store.experiment(self.id)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from det_core.errors import RecordNotFound
 from det_core.experimental._checkpoint import Checkpoint
-from det_core.experimental._record import Recorded, open_record
-from det_core.interfaces import models
-from det_core.interfaces.models import ModelSort
+from det_core.experimental._shared_store import StoredObject, open_shared_store
+from det_core.interfaces import model_registry
+from det_core.interfaces.model_registry import ModelSort
 
 _LATEST = (0, -1)
 """Arguments of `Model.get_version` that stand for the latest version."""
@@ -33,7 +33,7 @@ class ModelOrderBy(Enum):
     DESCENDING = 2
 
 
-class Model(Recorded):
+class Model(StoredObject):
     """A registered model, whose versions are checkpoints.
 
     Returned by `Determined.create_model`, `get_model` and `get_models`.
@@ -69,7 +69,7 @@ class Model(Recorded):
         self.creation_time = creation_time
         self.last_updated_time = last_updated_time
         self.metadata = metadata or {}
-        self._master = open_record(master).url
+        self._master = open_shared_store(master).url
 
     def __repr__(self) -> str:
         return f"Model(name={self.name!r})"
@@ -176,7 +176,7 @@ class Model(Recorded):
         self._store.delete_model(self.name)
 
     @classmethod
-    def _from_record(cls, record: models.Model, master: str) -> Model:
+    def _from_record(cls, record: model_registry.ModelRecord, master: str) -> Model:
         return cls(
             name=record.name,
             description=record.description,
@@ -187,10 +187,10 @@ class Model(Recorded):
         )
 
     @property
-    def _record(self) -> models.Model:
+    def _record(self) -> model_registry.ModelRecord:
         return self._store.model(self.name)
 
-    def _versions(self, records: list[models.ModelVersion]) -> list[ModelVersion]:
+    def _versions(self, records: list[model_registry.ModelVersionRecord]) -> list[ModelVersion]:
         checkpoints = Checkpoint._of(self._store, [self._store.checkpoint(one.checkpoint_uuid) for one in records])
         return [ModelVersion(self, *pair) for pair in zip(records, checkpoints, strict=True)]
 
@@ -206,7 +206,7 @@ class ModelVersion(Checkpoint):
         notes: notes on the version.
     """
 
-    def __init__(self, model: Model, record: models.ModelVersion, checkpoint: Checkpoint) -> None:
+    def __init__(self, model: Model, record: model_registry.ModelVersionRecord, checkpoint: Checkpoint) -> None:
         vars(self).update(vars(checkpoint))
         self.checkpoint = checkpoint
         self.model_id = record.model_id
@@ -229,6 +229,6 @@ class ModelVersion(Checkpoint):
         self._store.delete_model_version(self.model_id, self.model_version)
 
 
-def sort_of(sort_by: ModelSortBy) -> ModelSort:
+def to_model_sort(sort_by: ModelSortBy) -> ModelSort:
     """Return the store's name of a sort key. Unspecified sorts by name."""
     return ModelSort.NAME if sort_by is ModelSortBy.UNSPECIFIED else ModelSort[sort_by.name]

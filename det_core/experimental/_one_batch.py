@@ -11,7 +11,7 @@ from det_core.config import is_command
 from det_core.scratch import scratch_directory
 
 
-def one_batch(config: dict[str, Any]) -> dict[str, Any]:
+def one_batch_config(config: dict[str, Any]) -> dict[str, Any]:
     """Change the config so that one trial trains one batch and then validates and saves once.
 
     A command trains for a length of 1 in the unit of its config.

@@ -11,10 +11,10 @@ from typing import Any
 
 from det_core.errors import NoCheckpoint, RecordNotFound
 from det_core.experimental._checkpoint import Checkpoint
-from det_core.experimental._ranking import ranked
-from det_core.experimental._record import Recorded, open_record
-from det_core.interfaces.tracking import State, Trial
-from det_core.tracking.control import ask_to_kill_trial, log_lines
+from det_core.experimental._checkpoint_ranking import rank_checkpoints
+from det_core.experimental._shared_store import StoredObject, open_shared_store
+from det_core.interfaces.tracking import State, TrialRecord
+from det_core.tracking.control import log_lines, request_trial_kill
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class TrialMetrics:
     group: str | None = None
 
 
-class TrialReference(Recorded):
+class TrialReference(StoredObject):
     """A trial in the tracking store. Returned by `Determined.get_trial` and `ExperimentReference.list_trials`.
 
     Example:
@@ -58,7 +58,7 @@ class TrialReference(Recorded):
 
     def __init__(self, trial_id: int, master: str) -> None:
         self.id = trial_id
-        self._master = open_record(master).url
+        self._master = open_shared_store(master).url
 
     def __repr__(self) -> str:
         return f"TrialReference(id={self.id})"
@@ -122,7 +122,7 @@ class TrialReference(Recorded):
             chosen = self._checkpoint(uuid)
         elif best:
             experiment = self._store.experiment(self.experiment_id)
-            chosen = ranked(self._store, experiment, sort_by, smaller_is_better, trial_id=self.id)[0]
+            chosen = rank_checkpoints(self._store, experiment, sort_by, smaller_is_better, trial_id=self.id)[0]
         else:
             completed = self._store.checkpoints(trial_id=self.id)
             if not completed:
@@ -183,10 +183,10 @@ class TrialReference(Recorded):
         Raises:
             TrackingError: the experiment has no runner.
         """
-        ask_to_kill_trial(self._store, self.id)
+        request_trial_kill(self._store, self.id)
 
     @property
-    def _record(self) -> Trial:
+    def _record(self) -> TrialRecord:
         return self._store.trial(self.id)
 
     def _checkpoint(self, uuid: str) -> Any:

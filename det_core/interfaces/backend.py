@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class NodePlacement:
     """One node of a trial, as its agent sees it.
 
     Args:
@@ -33,7 +33,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class WorkerCommand:
     """Command that starts all workers of one node, with additional environment variables.
 
     The command ends when all workers have ended, or, with a nonzero exit code, soon after one of them failed. It passes
@@ -49,7 +49,7 @@ class Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranks:
+class WorkerRanks:
     """Rank of a worker process, as the arguments of `det_core.core.DistributedContext` with the same names."""
 
     rank: int
@@ -67,7 +67,7 @@ class Backend(ABC):
     """
 
     @abstractmethod
-    def start(self, place: Place, worker: Sequence[str]) -> Start:
+    def start(self, place: NodePlacement, worker: Sequence[str]) -> WorkerCommand:
         """Return the command that starts the workers of a node.
 
         Args:
@@ -79,7 +79,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def ranks(self) -> Ranks:
+    def ranks(self) -> WorkerRanks:
         """Return the rank of this process. Called in a process that the command of `start` started.
 
         Raises:

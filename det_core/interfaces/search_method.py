@@ -63,7 +63,7 @@ Action = Create | Train | Close
 """Any action of a search method."""
 
 
-def plain(action: Action) -> list[Any]:
+def action_to_json(action: Action) -> list[Any]:
     """Return the action's name and fields, JSON-compatible if the hyperparameters are."""
     return [type(action).__name__, *vars(action).values()]
 

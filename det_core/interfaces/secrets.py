@@ -45,10 +45,10 @@ def map_text(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def texts(value: Any, location: Location = ()) -> Iterator[tuple[Location, str]]:
+def iter_texts(value: Any, location: Location = ()) -> Iterator[tuple[Location, str]]:
     """Yield every text in JSON values, except keys, with its location."""
     if isinstance(value, str):
         yield location, value
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        yield from texts(item, (*location, key))
+        yield from iter_texts(item, (*location, key))

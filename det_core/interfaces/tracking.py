@@ -13,9 +13,9 @@ from enum import Enum
 from typing import Any
 
 from det_core.errors import UnwritableText
-from det_core.interfaces.models import ModelRegistry
+from det_core.interfaces.model_registry import ModelRegistry
 
-MOST_STEPS = 2**63 - 1
+MAX_STEPS = 2**63 - 1
 """Maximum number of batches, or of the searcher's units, that can be recorded."""
 
 
@@ -65,7 +65,7 @@ TRAINING_STATE = "training"
 """`Trial.runner_state` once a trial class has trained a batch in its current run."""
 
 
-def stronger(one: State | None, other: State | None) -> State | None:
+def stronger_request(one: State | None, other: State | None) -> State | None:
     """Return the stronger of two requests. States that are not requests are the weakest."""
     severity = list(REQUESTS)
     return max((one, other), key=lambda state: severity.index(state) if state in severity else -1)
@@ -87,7 +87,7 @@ class CheckpointState(str, Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
+class ExperimentRecord:
     """An experiment as recorded in the tracking store."""
 
     id: int
@@ -125,7 +125,7 @@ class Experiment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class TrialRecord:
     """A trial as recorded in the tracking store."""
 
     id: int
@@ -195,7 +195,7 @@ class Validation:
 class TrialResult:
     """A trial with its best and its latest validation."""
 
-    trial: Trial
+    trial: TrialRecord
     """The trial."""
     best: Validation | None
     """Best validation, or None if there is none with a finite value."""
@@ -311,7 +311,7 @@ class SystemMetrics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class CheckpointRecord:
     """A checkpoint as recorded in the tracking store."""
 
     uuid: str
@@ -340,7 +340,7 @@ class Checkpoint:
 class ScoredCheckpoint:
     """A checkpoint with the value by which checkpoints are ranked."""
 
-    checkpoint: Checkpoint
+    checkpoint: CheckpointRecord
     """The checkpoint."""
     value: float | None
     """Value of the searcher's metric at the checkpoint's batch, or None if it was not validated there."""
@@ -412,7 +412,7 @@ class TrackingStore(ModelRegistry, ABC):
         owner: str = "",
         unmanaged: bool = False,
         external_id: str | None = None,
-    ) -> Experiment:
+    ) -> ExperimentRecord:
         """Record a new experiment with the name, description and labels from its config.
 
         Args:
@@ -428,7 +428,7 @@ class TrackingStore(ModelRegistry, ABC):
         """
 
     @abstractmethod
-    def experiment(self, experiment_id: int) -> Experiment:
+    def experiment(self, experiment_id: int) -> ExperimentRecord:
         """Return one experiment."""
 
     @abstractmethod
@@ -443,7 +443,7 @@ class TrackingStore(ModelRegistry, ABC):
         reverse: bool = False,
         limit: int | None = None,
         offset: int = 0,
-    ) -> list[Experiment]:
+    ) -> list[ExperimentRecord]:
         """Return experiments, newest first by default.
 
         Args:
@@ -472,7 +472,7 @@ class TrackingStore(ModelRegistry, ABC):
         add_labels: Sequence[str] = (),
         remove_labels: Sequence[str] = (),
         archived: bool | None = None,
-    ) -> Experiment:
+    ) -> ExperimentRecord:
         """Change texts and labels that users maintain. None leaves a value unchanged.
 
         Args:
@@ -538,7 +538,7 @@ class TrackingStore(ModelRegistry, ABC):
         *,
         snapshot: Any = None,
         lease: str = "",
-    ) -> list[Trial]:
+    ) -> list[TrialRecord]:
         """Append search events and apply everything that follows from them, in one transaction.
 
         Requests to end a trial stay in place, as in `set_trial_state`.
@@ -621,7 +621,7 @@ class TrackingStore(ModelRegistry, ABC):
         request_id: int = 0,
         external_id: str | None = None,
         lease: str = "",
-    ) -> Trial:
+    ) -> TrialRecord:
         """Record a new QUEUED trial without runs.
 
         Args:
@@ -635,11 +635,11 @@ class TrackingStore(ModelRegistry, ABC):
         """
 
     @abstractmethod
-    def trial(self, trial_id: int) -> Trial:
+    def trial(self, trial_id: int) -> TrialRecord:
         """Return one trial."""
 
     @abstractmethod
-    def trials(self, experiment_id: int, *, ordered: bool = False, states: Sequence[State] = ()) -> list[Trial]:
+    def trials(self, experiment_id: int, *, ordered: bool = False, states: Sequence[State] = ()) -> list[TrialRecord]:
         """Return the trials of an experiment in the order of their creation.
 
         Args:
@@ -896,7 +896,7 @@ class TrackingStore(ModelRegistry, ABC):
     @abstractmethod
     def edit_checkpoint_metadata(
         self, uuid: str, *, add: Mapping[str, Any] | None = None, remove: Collection[str] = ()
-    ) -> Checkpoint:
+    ) -> CheckpointRecord:
         """Remove top-level keys of the metadata, then add or replace others.
 
         The stored files do not change. Their ``metadata.json`` keeps the metadata that the checkpoint was saved with.
@@ -906,7 +906,7 @@ class TrackingStore(ModelRegistry, ABC):
         """
 
     @abstractmethod
-    def checkpoint(self, uuid: str) -> Checkpoint:
+    def checkpoint(self, uuid: str) -> CheckpointRecord:
         """Return one checkpoint."""
 
     @abstractmethod
@@ -916,7 +916,7 @@ class TrackingStore(ModelRegistry, ABC):
         experiment_id: int | None = None,
         trial_id: int | None = None,
         states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
-    ) -> list[Checkpoint]:
+    ) -> list[CheckpointRecord]:
         """Return the checkpoints of one trial, of one experiment, or all, in the order in which they were begun.
 
         The order does not depend on clocks, so the last one of a trial is its latest even if a clock was set back.

@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from det_core.config import assigned
+from det_core.config import parse_assignments
 from det_core.errors import ConfigError
 from det_core.launch.by_hand import start
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     parser = _parser()
     args = parser.parse_args(argv)
     try:
-        options = assigned(args.option, "--option")
+        options = parse_assignments(args.option, "--option")
     except ConfigError as error:
         parser.error(str(error))
     place = {"hosts": args.hosts, "node": args.node, "slots": args.slots, "port": args.port}

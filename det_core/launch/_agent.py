@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from det_core.core import agent_channel
-from det_core.core._info import INFO_DIR
+from det_core.core._cluster_info import INFO_DIR
 from det_core.interfaces.launcher import Allocation, LaunchRequest
 from det_core.launch._environment import too_long, variables
 from det_core.launch._guarded import Guarded

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from det_core.errors import LaunchError
-from det_core.interfaces.backend import Backend, Place
+from det_core.interfaces.backend import Backend, NodePlacement
 from det_core.launch import _verdict, backends
 from det_core.launch._guarded import Guarded
 from det_core.launch._lines import RANK_TEMPLATE
@@ -88,7 +88,9 @@ class Node:
             directory.mkdir()
             notes.mkdir()
             with self._ports() as (port, meeting):
-                place = Place(hosts=self.hosts, node=self.node, slots=self.slots, port=port, directory=directory)
+                place = NodePlacement(
+                    hosts=self.hosts, node=self.node, slots=self.slots, port=port, directory=directory
+                )
                 start = backend.start(place, worker)
             environment = {**self._environment(meeting), _verdict.DIRECTORY: str(notes), backends.NAME: name}
             # The starter of this process may wait for the end of all processes that inherit its lock.

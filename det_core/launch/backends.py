@@ -12,14 +12,14 @@ from pydantic import BaseModel, ValidationError
 
 from det_core.config import DistributedConfig, ExperimentConfig, explain_block, is_command
 from det_core.core import DistributedContext
-from det_core.core._info import get_cluster_info
+from det_core.core._cluster_info import get_cluster_info
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, LaunchError, PluginError
 from det_core.interfaces.backend import Backend
 from det_core.launch import _verdict
-from det_core.plugins import registry, resolve
-from det_core.plugins._known import DISTRIBUTIONS
+from det_core.plugins import import_target, plugin_registry
+from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.specs import BackendSpec
-from det_core.tracking.secret_files import fill
+from det_core.tracking.secret_files import resolve_secrets
 
 if TYPE_CHECKING:
     from det_core.trial import TrialContext
@@ -58,13 +58,13 @@ def choose(config: ExperimentConfig, framework: str | None, environ: Mapping[str
         return _find(named)
     if slots <= 1 or is_command(config.entrypoint):
         return None
-    specs = [cast("BackendSpec", spec) for spec in registry().specs("backend")]
+    specs = [cast("BackendSpec", spec) for spec in plugin_registry().specs("backend")]
     suitable = {spec.name: spec for spec in specs if framework is None or framework in spec.adapters}
     if not suitable:
         raise InvalidExperimentException(_none_installed(slots, framework))
     if len(suitable) == 1:
         return next(iter(suitable.values()))
-    answer = registry().choose("det_choose_backend", framework=framework or "", environ=environ)
+    answer = plugin_registry().choose("det_choose_backend", framework=framework or "", environ=environ)
     if answer not in suitable:
         raise InvalidExperimentException(
             f"resources.slots_per_trial is {slots}, and several distributed backends are installed: "
@@ -83,7 +83,7 @@ def open_backend(name: str, options: BaseModel) -> Backend:
     Raises:
         PluginError: there is no usable plugin with this name.
     """
-    return cast("Backend", registry().call_target(_find(name), options))
+    return cast("Backend", plugin_registry().call_target(_find(name), options))
 
 
 def parse_options(name: str, block: Mapping[str, Any]) -> BaseModel:
@@ -152,7 +152,7 @@ def adapter(framework: str) -> Any:
             "choose another backend with distributed: {backend: ...}, or set resources.slots_per_trial: 1"
         )
     try:
-        found = resolve(target)
+        found = import_target(target)
         if not callable(found):
             raise TypeError(f"it is {found!r:.100}; expected a class")
     except Exception as error:
@@ -192,11 +192,11 @@ def block() -> Mapping[str, Any]:
     if OPTIONS in os.environ:
         return cast("Mapping[str, Any]", json.loads(os.environ[OPTIONS]))
     info = get_cluster_info()
-    return fill(info.trial.config.get("distributed") or {}) if info and info.trial else {}
+    return resolve_secrets(info.trial.config.get("distributed") or {}) if info and info.trial else {}
 
 
 def _find(name: str) -> BackendSpec:
-    return cast("BackendSpec", registry().find("backend", name))
+    return cast("BackendSpec", plugin_registry().find("backend", name))
 
 
 def _started_by() -> str:

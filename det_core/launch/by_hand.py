@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from det_core.core._info import get_cluster_info
+from det_core.core._cluster_info import get_cluster_info
 from det_core.errors import DetError, LaunchError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import backends

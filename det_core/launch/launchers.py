@@ -6,8 +6,8 @@ from typing import cast
 
 from det_core.config import ExperimentConfig, LauncherConfig
 from det_core.interfaces.launcher import Launcher
-from det_core.plugins import registry
-from det_core.tracking.secret_files import fill
+from det_core.plugins import plugin_registry
+from det_core.tracking.secret_files import resolve_secrets
 
 
 def open_launcher(config: ExperimentConfig) -> Launcher:
@@ -17,5 +17,7 @@ def open_launcher(config: ExperimentConfig) -> Launcher:
         PluginError: the launcher does not exist or cannot be imported.
         SecretMissing: a secret of its options is not on this host.
     """
-    block = LauncherConfig.model_validate(fill(config.dump()["launcher"]))
-    return cast("Launcher", registry().call_target(registry().find("launcher", block.type), block.options))
+    block = LauncherConfig.model_validate(resolve_secrets(config.dump()["launcher"]))
+    return cast(
+        "Launcher", plugin_registry().call_target(plugin_registry().find("launcher", block.type), block.options)
+    )

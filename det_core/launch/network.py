@@ -10,14 +10,14 @@ from collections.abc import Iterable
 import psutil
 
 from det_core.errors import LaunchError
-from det_core.interfaces.backend import Place
+from det_core.interfaces.backend import NodePlacement
 
 LOOPBACK = "127.0.0.1"
 """Address at which the only node of a trial listens."""
 _ANY_PORT = 9
 
 
-def listening_address(place: Place) -> str:
+def listening_address(place: NodePlacement) -> str:
     """Return the address at which this node listens for the others, or loopback if it is the only node.
 
     This is the node's own entry in ``place.hosts``. If that entry resolves to loopback on the node itself, as a host's

@@ -11,7 +11,7 @@ from det_core.errors import CommError, ConfigError, InvalidExperimentException, 
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import _verdict, backends
 from det_core.launch._roll_call import naming_stuck_workers
-from det_core.plugins import registry
+from det_core.plugins import plugin_registry
 from det_core.trial import framework_of, load_trial_class
 
 _HOPELESS = (ConfigError, InvalidExperimentException, InvalidTrial, PluginError)
@@ -42,7 +42,7 @@ def main(entrypoint: str | None = None) -> int:
             timeout = backends.block().get("timeout") if distributed else None
             trial_class = load_trial_class(entrypoint or str(context.config.entrypoint), context.config.script)
             with naming_stuck_workers(distributed, timeout):
-                registry().call_target(framework_of(trial_class), trial_class, context)
+                plugin_registry().call_target(framework_of(trial_class), trial_class, context)
     except _HOPELESS as error:
         print(error, file=sys.stderr)  # noqa: T201
         _verdict.leave(rank, EXIT_DO_NOT_RESTART, str(error))

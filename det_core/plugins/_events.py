@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from det_core import events
-from det_core.plugins._registry import registry
+from det_core.plugins._registry import plugin_registry
 
 _HOOKS: dict[type, str] = {
     events.ExperimentStarted: "det_experiment_started",
@@ -17,7 +17,7 @@ _HOOKS: dict[type, str] = {
 }
 
 
-def emit(event: object) -> None:
+def emit_event(event: object) -> None:
     """Call the event's hook in every plugin that observes it."""
-    for _ in registry().call(_HOOKS[type(event)], event=event):
+    for _ in plugin_registry().call(_HOOKS[type(event)], event=event):
         pass

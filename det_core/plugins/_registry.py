@@ -19,8 +19,8 @@ import pluggy
 
 from det_core import hookspecs
 from det_core.errors import PluginClash, PluginError, PluginNotFound
-from det_core.plugins._fit import misfit, misfit_of_call, misfit_of_made
-from det_core.plugins._known import DISTRIBUTIONS
+from det_core.plugins._known_distributions import DISTRIBUTIONS
+from det_core.plugins._target_checks import instance_mismatch, signature_mismatch, target_mismatch
 from det_core.specs import (
     API,
     BackendSpec,
@@ -35,9 +35,9 @@ from det_core.specs import (
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-GROUP = "det"
+ENTRY_POINT_GROUP = "det"
 """Name of the entry-point group."""
-DISABLE = "DET_DISABLE_PLUGINS"
+DISABLE_VARIABLE = "DET_DISABLE_PLUGINS"
 """Environment variable with the names of distributions that are not loaded, separated by commas."""
 
 KINDS: dict[str, tuple[str, type[Spec]]] = {
@@ -77,7 +77,7 @@ class PluginReport:
 
 
 class Registry:
-    """The plugins of this process. `registry` makes one per process, and tests make their own.
+    """The plugins of this process. `plugin_registry` makes one per process, and tests make their own.
 
     Args:
         entry_points: entry points to load.
@@ -88,9 +88,9 @@ class Registry:
     """
 
     def __init__(self, entry_points: Iterable[importlib_metadata.EntryPoint], disabled: Iterable[str] = ()) -> None:
-        self._manager = pluggy.PluginManager(GROUP)
+        self._manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
         self._manager.add_hookspecs(hookspecs)
-        off = {normalize(name) for name in disabled}
+        off = {normalize_distribution_name(name) for name in disabled}
         reports = [self._register(entry_point, off) for entry_point in entry_points]
         self.reports = sorted(reports, key=lambda report: report.name)
         for report in self.reports:
@@ -123,7 +123,7 @@ class Registry:
             owners = ", ".join(str(report) for _, report in providers)
             raise PluginClash(
                 f"{_words(kind)} {name!r} is offered by several distributions: {owners}. "
-                f"Uninstall all but one, or name the unwanted ones in {DISABLE}."
+                f"Uninstall all but one, or name the unwanted ones in {DISABLE_VARIABLE}."
             )
         raise PluginNotFound(self._why_missing(kind, name))
 
@@ -155,9 +155,9 @@ class Registry:
         """
         kind = next(kind for report in self.reports for kind, offered in report.provides if offered is spec)
         target = self.load(spec)
-        self._refuse(spec, spec.target, misfit(kind, target) or misfit_of_call(target, arguments))
+        self._refuse(spec, spec.target, target_mismatch(kind, target) or signature_mismatch(target, arguments))
         made = target(*arguments)
-        self._refuse(spec, spec.target, misfit_of_made(kind, made))
+        self._refuse(spec, spec.target, instance_mismatch(kind, made))
         return made
 
     def loader(self, spec: FrameworkSpec) -> Any:
@@ -190,7 +190,7 @@ class Registry:
         answers = {plugin: answer for plugin, answer in self.call(hook, **question) if answer is not None}
         if len(set(answers.values())) > 1:
             given = ", ".join(f"{plugin} answers {answer!r}" for plugin, answer in answers.items())
-            raise PluginClash(f"plugins disagree on {hook}: {given}. Name the unwanted ones in {DISABLE}.")
+            raise PluginClash(f"plugins disagree on {hook}: {given}. Name the unwanted ones in {DISABLE_VARIABLE}.")
         return next(iter(answers.values()), None)
 
     def call(self, hook: str, **arguments: Any) -> Iterator[tuple[str, Any]]:
@@ -217,9 +217,11 @@ class Registry:
             return PluginReport(name=name, version="", module=entry_point.value, status="broken", problem=problem)
         report = partial(PluginReport, name=name, version=version, module=entry_point.value)
         if name in disabled:
-            return report(status="disabled", problem=f"named in {DISABLE}")
+            return report(status="disabled", problem=f"named in {DISABLE_VARIABLE}")
         if self._manager.has_plugin(name):
-            problem = f"it has a second entry point {entry_point.name!r} in the group {GROUP!r}; expected one"
+            problem = (
+                f"it has a second entry point {entry_point.name!r} in the group {ENTRY_POINT_GROUP!r}; expected one"
+            )
             return report(status="broken", problem=problem)
         try:
             with no_exit():
@@ -277,7 +279,7 @@ class Registry:
 
     def _import(self, spec: Spec, target: str) -> Any:
         try:
-            return resolve(target)
+            return import_target(target)
         except Exception as error:
             hint = f" To install what it needs: {spec.install}." if spec.install else ""
             raise PluginError(
@@ -298,13 +300,13 @@ class _IncompatibleError(Exception):
 
 
 @cache
-def registry() -> Registry:
+def plugin_registry() -> Registry:
     """Return the registry of the installed plugins, which are scanned on the first call."""
-    disabled = [name for name in os.environ.get(DISABLE, "").split(",") if name.strip()]
+    disabled = [name for name in os.environ.get(DISABLE_VARIABLE, "").split(",") if name.strip()]
     return Registry(_entry_points(), disabled)
 
 
-def resolve(target: str) -> Any:
+def import_target(target: str) -> Any:
     """Import ``"module:attribute"`` and return the attribute."""
     module, _, attribute = target.partition(":")
     with no_exit():
@@ -340,14 +342,16 @@ def _name_and_version(distribution: Any) -> tuple[str, str]:
     # Most metadata begins with both, so that the parser of mails, which imports 25 modules, need not read it.
     begin = _METADATA.match(distribution.read_text("METADATA") or "")
     name, version = begin.groups() if begin else (distribution.name, distribution.version)
-    return normalize(name), version
+    return normalize_distribution_name(name), version
 
 
 def _entry_points() -> Iterable[importlib_metadata.EntryPoint]:
     try:
-        return list(importlib_metadata.entry_points(group=GROUP))
+        return list(importlib_metadata.entry_points(group=ENTRY_POINT_GROUP))
     except Exception:  # noqa: BLE001  (a single damaged distribution makes the whole scan fail)
-        found = (point for each in intact_distributions() for point in each.entry_points.select(group=GROUP))
+        found = (
+            point for each in intact_distributions() for point in each.entry_points.select(group=ENTRY_POINT_GROUP)
+        )
         return dict.fromkeys(found)
 
 
@@ -364,7 +368,7 @@ def _checked(spec: object, expected: type[Spec], hook: str) -> Spec:
     return spec
 
 
-def normalize(name: str) -> str:
+def normalize_distribution_name(name: str) -> str:
     """Return a distribution's name in the normalized form that pip compares."""
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 

@@ -68,4 +68,4 @@ _COMMANDS = {
 @hookimpl
 def det_commands() -> Iterator[CommandSpec]:
     for name, text in _COMMANDS.items():
-        yield CommandSpec(name=name, target=f"det_core.cli.{name.replace('-', '_')}:configure", help=text)
+        yield CommandSpec(name=name, target=f"det_core.cli.commands.{name.replace('-', '_')}:configure", help=text)

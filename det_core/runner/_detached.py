@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from det_core.errors import LaunchError
-from det_core.home import home, private_directory
+from det_core.home import home_directory, private_directory
 from det_core.interfaces.tracking import TrackingStore
 
 FROM_BEGINNING = "--from-beginning"
@@ -39,7 +39,7 @@ def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: 
         process = subprocess.Popen(
             [sys.executable, "-m", "det_core.runner", str(experiment_id), *options],
             cwd=directory,  # -m imports modules from here, and the caller's directory may contain a queue.py
-            env={**os.environ, "DET_HOME": str(home())},  # DET_HOME may be relative
+            env={**os.environ, "DET_HOME": str(home_directory())},  # DET_HOME may be relative
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 from det_core import events
 from det_core.config import parse_config
-from det_core.core import open_block
+from det_core.core import open_storage_block
 from det_core.errors import DetError, ExperimentBusy, StaleRun, StoreBusy
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
 from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
 from det_core.launch.launchers import open_launcher
-from det_core.plugins import emit
+from det_core.plugins import emit_event
 from det_core.runner._context_dir import unpack
 from det_core.runner._lease import Lease
 from det_core.runner._loop import Loop
@@ -23,8 +23,8 @@ from det_core.runner._trial import TrialRunner
 from det_core.runner._trials import Trials
 from det_core.scratch import scratch_directory
 from det_core.search.method import open_method
-from det_core.storage import check
-from det_core.tracking.secret_files import fill
+from det_core.storage import check_storage
+from det_core.tracking.secret_files import resolve_secrets
 
 
 class ExperimentRunner:
@@ -47,7 +47,7 @@ class ExperimentRunner:
         self._experiment = store.experiment(experiment_id)
         if self._experiment.unmanaged:
             raise DetError(f"experiment {experiment_id} was recorded by a script; run that script again instead")
-        fill(self._experiment.config)  # report a missing secret before anything starts
+        resolve_secrets(self._experiment.config)  # report a missing secret before anything starts
         self._config = parse_config(self._experiment.config)
         self._error: str | None = None
         self._requests = Requests(store, experiment_id)
@@ -111,7 +111,7 @@ class ExperimentRunner:
     def _begin(self) -> None:
         experiment = self._experiment
         resumed = experiment.state is not State.QUEUED
-        emit(events.ExperimentStarted(experiment_id=experiment.id, config=experiment.config, resumed=resumed))
+        emit_event(events.ExperimentStarted(experiment_id=experiment.id, config=experiment.config, resumed=resumed))
 
     def _finish(self, state: State, lease: Lease) -> State:
         identity = self._experiment.id
@@ -119,15 +119,15 @@ class ExperimentRunner:
         state = self._store.experiment(identity).state  # a late request may be stronger than this state
         if state is State.COMPLETED:
             self._store.set_experiment_progress(identity, 1.0, lease=lease.holder)
-        emit(events.ExperimentFinished(experiment_id=identity, state=state.value))
+        emit_event(events.ExperimentFinished(experiment_id=identity, state=state.value))
         return state
 
     def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
         config, requests = self._config, self._requests
         with scratch_directory("context", private_directory("runs")) as context_dir:
             unpack(self._store.model_definition(self._experiment.id), context_dir)
-            storage = open_block(config.dump()["checkpoint_storage"])
-            check(storage)
+            storage = open_storage_block(config.dump()["checkpoint_storage"])
+            check_storage(storage)
             launcher = open_launcher(config)
             runner = TrialRunner(
                 store=self._store,

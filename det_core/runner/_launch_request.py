@@ -11,17 +11,17 @@ from typing import Any
 
 from det_core.config import ExperimentConfig, is_command
 from det_core.interfaces.launcher import LaunchRequest
-from det_core.interfaces.tracking import Checkpoint, Run, TrackingStore, Trial
+from det_core.interfaces.tracking import CheckpointRecord, Run, TrackingStore, TrialRecord
 from det_core.launch import backends
 from det_core.launch.local import gpus
-from det_core.tracking.secret_files import fill
+from det_core.tracking.secret_files import resolve_secrets
 
 
 def launch_request(
     config: ExperimentConfig,
-    trial: Trial,
+    trial: TrialRecord,
     run: Run,
-    latest: Checkpoint | None,
+    latest: CheckpointRecord | None,
     *,
     store: TrackingStore,
     context_dir: Path,
@@ -46,7 +46,7 @@ def launch_request(
         name=f"trial-{trial.id}-of-{store.cluster_id}",
         argv=_argv(config),
         cwd=context_dir,
-        env={**fill(environment), "DET_COMM_KEY": secrets.token_hex(32)},
+        env={**resolve_secrets(environment), "DET_COMM_KEY": secrets.token_hex(32)},
         slots=max(config.resources.slots_per_trial, 1),
         log=log,
         info=run_info(store, config.dump(), trial, run, latest),
@@ -54,7 +54,7 @@ def launch_request(
 
 
 def run_info(
-    store: TrackingStore, config: Mapping[str, Any], trial: Trial, run: Run, latest: Checkpoint | None
+    store: TrackingStore, config: Mapping[str, Any], trial: TrialRecord, run: Run, latest: CheckpointRecord | None
 ) -> dict[str, dict[str, Any]]:
     """Return the content of `LaunchRequest.info` for a run, by file name.
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from det_core import events
-from det_core.interfaces.tracking import ENDINGS, REQUESTS, State, TrackingStore, Trial
-from det_core.plugins import emit
+from det_core.interfaces.tracking import ENDINGS, REQUESTS, State, TrackingStore, TrialRecord
+from det_core.plugins import emit_event
 from det_core.runner._failures import lasting_cause
 from det_core.runner._requests import Requests
 from det_core.runner._search import Happened, Search
@@ -99,7 +99,7 @@ class Loop:
             f"{self._untrained[0]} ({len(self._untrained)} trials failed like this before training, and none trained)"
         )
 
-    def _settle(self, ended: list[tuple[Trial, Ended]]) -> None:
+    def _settle(self, ended: list[tuple[TrialRecord, Ended]]) -> None:
         happened = []
         for trial, end in ended:
             if end.outcome is Outcome.FAILED:
@@ -128,7 +128,9 @@ class Loop:
         if not happened:
             return
         for trial in self._search.tell(happened):
-            emit(events.TrialFinished(experiment_id=trial.experiment_id, trial_id=trial.id, state=trial.state.value))
+            emit_event(
+                events.TrialFinished(experiment_id=trial.experiment_id, trial_id=trial.id, state=trial.state.value)
+            )
 
     def _look(self) -> None:
         """Record the progress, and look for requests to end single trials."""
@@ -143,5 +145,5 @@ class Loop:
             self._tell([_ended_by_a_person(trial) for trial in asked if trial not in self._trials])
 
 
-def _ended_by_a_person(trial: Trial) -> Happened:
+def _ended_by_a_person(trial: TrialRecord) -> Happened:
     return Happened(trial, ("on_exit", Outcome.FAILED.value), State.CANCELED)

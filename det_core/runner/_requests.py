@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from det_core.interfaces.tracking import REQUESTS, State, TrackingStore, stronger
+from det_core.interfaces.tracking import REQUESTS, State, TrackingStore, stronger_request
 
 _POLL_EVERY = 1.0
 """Seconds between two reads of the tracking store."""
@@ -70,4 +70,4 @@ class Requests:
         self._raise_to(State.STOPPING_KILLED if again else State.PAUSED)
 
     def _raise_to(self, state: State) -> None:
-        self.current = stronger(self.current, state)
+        self.current = stronger_request(self.current, state)

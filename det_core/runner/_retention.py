@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from det_core.config import CheckpointStorageConfig
-from det_core.core.removal import remove
+from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import DetError, RecordNotFound
-from det_core.interfaces.tracking import Checkpoint, ScoredCheckpoint, State, TrackingStore
+from det_core.interfaces.tracking import CheckpointRecord, ScoredCheckpoint, State, TrackingStore
 
 _log = logging.getLogger("det.runner")
 
@@ -39,7 +39,7 @@ def clean_up(
             )
             return
         try:
-            remove(store, checkpoint)
+            remove_checkpoint(store, checkpoint)
         except DetError as error:
             _log.warning(
                 "checkpoint %s is no longer needed, but could not be removed: %s; to try again: det checkpoint rm %s",
@@ -49,7 +49,7 @@ def clean_up(
             )
 
 
-def superfluous(store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig) -> list[Checkpoint]:
+def superfluous(store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig) -> list[CheckpointRecord]:
     """Return the complete checkpoints that are no longer needed, oldest first.
 
     The policy, a registered model, an unfinished trial or another experiment may need a checkpoint.
@@ -64,7 +64,7 @@ def superfluous(store: TrackingStore, experiment_id: int, policy: CheckpointStor
 
 
 def kept(
-    scored: Iterable[ScoredCheckpoint], complete: Sequence[Checkpoint], policy: CheckpointStorageConfig
+    scored: Iterable[ScoredCheckpoint], complete: Sequence[CheckpointRecord], policy: CheckpointStorageConfig
 ) -> Iterator[str]:
     """Yield the uuids of the checkpoints that the policy keeps.
 

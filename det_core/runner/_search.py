@@ -10,8 +10,8 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from det_core.errors import DetError
-from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train, plain
-from det_core.interfaces.tracking import ENDINGS, NewTrial, SearchEvent, State, TrackingStore, Trial, TrialUpdate
+from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train, action_to_json
+from det_core.interfaces.tracking import ENDINGS, NewTrial, SearchEvent, State, TrackingStore, TrialRecord, TrialUpdate
 
 _SNAPSHOT_EVERY = 1000
 """Number of events between two snapshots of the search method."""
@@ -29,7 +29,7 @@ class Happened:
         state: the new state of the trial, unless the method orders more training.
     """
 
-    trial: Trial
+    trial: TrialRecord
     event: tuple[Any, ...]
     state: State
 
@@ -51,14 +51,14 @@ class Search:
     def __init__(
         self, store: TrackingStore, experiment_id: int, method: SearchMethod, *, seed: int, lease: str = ""
     ) -> None:
-        self.queue: deque[Trial] = deque()
+        self.queue: deque[TrialRecord] = deque()
         self._store = store
         self._experiment_id = experiment_id
         self._method = method
         self._seed = seed
         self._lease = lease
         self._events = 0
-        self._trials: dict[int, Trial] = {}
+        self._trials: dict[int, TrialRecord] = {}
         self._lengths: dict[int, float] = {}
         self._progress = 0.0
 
@@ -87,7 +87,7 @@ class Search:
         waiting = [(trial.ordered, trial.id, trial) for trial in known if trial.ordered is not None]
         self.queue.extend(trial for *_, trial in sorted(waiting, key=lambda one: one[:2]))
 
-    def tell(self, happened: Sequence[Happened]) -> list[Trial]:
+    def tell(self, happened: Sequence[Happened]) -> list[TrialRecord]:
         """Report results to the method in the given order, and queue the trials that it orders to train.
 
         Returns:
@@ -107,7 +107,7 @@ class Search:
         """Remove trials from the queue."""
         self.queue = deque(trial for trial in self.queue if trial.id not in trial_ids)
 
-    def progress(self, training: Iterable[Trial]) -> float:
+    def progress(self, training: Iterable[TrialRecord]) -> float:
         """Return the completed share of the search, from 0 to 1. It never decreases.
 
         Args:
@@ -132,7 +132,7 @@ class Search:
         self._update([replace(_update(trial), state=State.COMPLETED) for trial in waiting])
         return _outcome(self._trials.values())
 
-    def _update(self, updates: Sequence[TrialUpdate]) -> list[Trial]:
+    def _update(self, updates: Sequence[TrialUpdate]) -> list[TrialRecord]:
         return self._note(self._store.record_search(self._experiment_id, [], updates, lease=self._lease))
 
     def _replay(self, recorded: SearchEvent) -> None:
@@ -146,7 +146,7 @@ class Search:
             )
         self._events += 1
 
-    def _step(self, events: Sequence[Sequence[Any]], updates: dict[int, TrialUpdate]) -> list[Trial]:
+    def _step(self, events: Sequence[Sequence[Any]], updates: dict[int, TrialUpdate]) -> list[TrialRecord]:
         """Report events to the method, record its actions, and return the trials that have ended."""
         before = self._events
         recorded, ordered = [], []
@@ -171,7 +171,7 @@ class Search:
         self.queue.extend(self._trials[request_id] for request_id in ordered)
         return ended
 
-    def _note(self, after: Iterable[Trial]) -> list[Trial]:
+    def _note(self, after: Iterable[TrialRecord]) -> list[TrialRecord]:
         """Take over the new records of trials, and return the trials that have just ended."""
         ended = []
         for trial in after:
@@ -245,22 +245,22 @@ class Search:
         return checkpoints[-1].uuid
 
 
-def _update(trial: Trial) -> TrialUpdate:
+def _update(trial: TrialRecord) -> TrialUpdate:
     """Return an update that leaves the trial as it is."""
     return TrialUpdate(request_id=trial.request_id, state=trial.state, ordered=trial.ordered)
 
 
-def _outcome(trials: Iterable[Trial]) -> State:
+def _outcome(trials: Iterable[TrialRecord]) -> State:
     states = {trial.state for trial in trials}
     return next((state for state in _OUTCOMES if state in states), State.COMPLETED)
 
 
-def _length(trial: Trial) -> float:
+def _length(trial: TrialRecord) -> float:
     """Return the length for which a trial has trained, in the unit of the searcher."""
     return (trial.searcher_length or 0) * (1.0 if trial.ordered is None else trial.progress)
 
 
 def _json(action: Action) -> list[Any]:
     """Return an action in the form in which the tracking store returns it."""
-    written: list[Any] = to_jsonable_python(plain(action))
+    written: list[Any] = to_jsonable_python(action_to_json(action))
     return written

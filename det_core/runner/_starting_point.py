@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from det_core.config import SearcherConfig
 from det_core.errors import InvalidExperimentException, NoCheckpoint, StorageError
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore, Trial
+from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, TrackingStore, TrialRecord
 from det_core.runner._warm_start import check_stored, source_checkpoint
 
 _MISSING = "its files are no longer in the storage"
@@ -18,9 +18,9 @@ _MISSING = "its files are no longer in the storage"
 class StartingPoint:
     """Start of a run at a checkpoint or at the beginning."""
 
-    checkpoint: Checkpoint | None
+    checkpoint: CheckpointRecord | None
     """Checkpoint to start from, or None for a start at the beginning."""
-    damaged: Sequence[Checkpoint] = ()
+    damaged: Sequence[CheckpointRecord] = ()
     """Newer checkpoints that cannot be restored."""
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class StartingPoint:
 
 
 def starting_point(
-    store: TrackingStore, storage: StorageManager, trial: Trial, searcher: SearcherConfig, *, from_beginning: bool
+    store: TrackingStore, storage: StorageManager, trial: TrialRecord, searcher: SearcherConfig, *, from_beginning: bool
 ) -> StartingPoint:
     """Choose where the next run of a trial starts.
 
@@ -64,7 +64,7 @@ def starting_point(
     return _source(store, storage, trial, searcher)
 
 
-def _newest_intact(store: TrackingStore, storage: StorageManager, known: Sequence[Checkpoint]) -> StartingPoint:
+def _newest_intact(store: TrackingStore, storage: StorageManager, known: Sequence[CheckpointRecord]) -> StartingPoint:
     """Find the newest intact checkpoint, and mark newer ones that have lost their files.
 
     None is marked if no checkpoint has files, because the storage itself may be missing, such as an unmounted disk.
@@ -72,7 +72,7 @@ def _newest_intact(store: TrackingStore, storage: StorageManager, known: Sequenc
     Args:
         known: checkpoints of one trial, oldest first.
     """
-    intact: Checkpoint | None = None
+    intact: CheckpointRecord | None = None
     passed: list[str] = []
     for one in reversed(known):
         if one.state is CheckpointState.COMPLETED and _is_stored(storage, one):
@@ -86,14 +86,16 @@ def _newest_intact(store: TrackingStore, storage: StorageManager, known: Sequenc
     return StartingPoint(intact, damaged)
 
 
-def _is_stored(storage: StorageManager, checkpoint: Checkpoint) -> bool:
+def _is_stored(storage: StorageManager, checkpoint: CheckpointRecord) -> bool:
     try:
         return bool(storage.list(checkpoint.uuid))
     except StorageError:  # the storage does not respond; if that persists, the worker reports it
         return True
 
 
-def _source(store: TrackingStore, storage: StorageManager, trial: Trial, searcher: SearcherConfig) -> StartingPoint:
+def _source(
+    store: TrackingStore, storage: StorageManager, trial: TrialRecord, searcher: SearcherConfig
+) -> StartingPoint:
     """Choose where a trial without checkpoints of its own starts."""
     if trial.source_checkpoint is None:
         source = source_checkpoint(store, searcher)
@@ -112,7 +114,7 @@ def _source(store: TrackingStore, storage: StorageManager, trial: Trial, searche
     return found
 
 
-def _all_lost(trial: Trial, lost: Sequence[Checkpoint]) -> str:
+def _all_lost(trial: TrialRecord, lost: Sequence[CheckpointRecord]) -> str:
     newest = lost[-1]
     reasons = {
         CheckpointState.COMPLETED: "its files are not in the storage (is the disk mounted?)",

@@ -6,19 +6,19 @@ import os
 from pathlib import Path
 
 from det_core.config import ExperimentConfig, parse_config, replace_texts
-from det_core.core import open_block
+from det_core.core import open_storage_block
 from det_core.errors import InvalidExperimentException
 from det_core.home import default_storage, user_name
-from det_core.interfaces.tracking import Experiment, TrackingStore
+from det_core.interfaces.tracking import ExperimentRecord, TrackingStore
 from det_core.launch import backends
 from det_core.runner._context_dir import pack
 from det_core.runner._warm_start import check_stored, source_checkpoint
-from det_core.tracking.secret_files import fill, keep, references
+from det_core.tracking.secret_files import extract_secrets, resolve_secrets, store_secrets
 
 
 def submit(
     store: TrackingStore, config: ExperimentConfig, context_dir: Path, *, original_config: str = ""
-) -> Experiment:
+) -> ExperimentRecord:
     """Record a new experiment with its code, ready for a runner.
 
     Secrets of the config are moved to files under ``DET_HOME``. The tracking store has references in their places: in
@@ -44,16 +44,16 @@ def submit(
             "entrypoint: python3 train.py"
         )
     backends.choose(config, None, os.environ)
-    complete = fill(config.dump())
+    complete = resolve_secrets(config.dump())
     if complete.get("checkpoint_storage") is None:
         complete["checkpoint_storage"] = default_storage()
     complete = parse_config(complete).dump()
     source = source_checkpoint(store, config.searcher)
     if source:
-        check_stored(source, open_block(complete["checkpoint_storage"]))
-    known = references(complete)
+        check_stored(source, open_storage_block(complete["checkpoint_storage"]))
+    known = store_secrets(complete)
     return store.create_experiment(
-        config=keep(complete),
+        config=extract_secrets(complete),
         original_config=replace_texts(original_config, known),
         model_definition=pack(context_dir, lambda text: replace_texts(text, known)),
         owner=user_name(),

@@ -21,9 +21,9 @@ from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchErr
 from det_core.home import private_directory
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher, LaunchRequest
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import CheckpointState, Run, State, TrackingStore, Trial
+from det_core.interfaces.tracking import CheckpointState, Run, State, TrackingStore, TrialRecord
 from det_core.launch._verdict import REASON
-from det_core.plugins import emit
+from det_core.plugins import emit_event
 from det_core.runner._context_dir import unpack
 from det_core.runner._failures import FailureWatch
 from det_core.runner._launch_request import launch_request
@@ -99,7 +99,7 @@ class TrialRunner:
     storage: StorageManager
     from_beginning: bool
 
-    def run(self, trial: Trial, requested: Callable[[], State | None]) -> Ended:
+    def run(self, trial: TrialRecord, requested: Callable[[], State | None]) -> Ended:
         """Run the trial from its newest intact checkpoint, with up to max_restarts restarts.
 
         Args:
@@ -161,7 +161,7 @@ class TrialRunner:
         )
 
     def _run_once(
-        self, trial: Trial, run: Run, start: StartingPoint, requested: Callable[[], State | None]
+        self, trial: TrialRecord, run: Run, start: StartingPoint, requested: Callable[[], State | None]
     ) -> tuple[int, str]:
         name = f"run {run.run_id} of trial {trial.id}"
         reasons: list[str] = []
@@ -175,7 +175,7 @@ class TrialRunner:
             for line in start.warnings():
                 logs.add(None, "det", line)
             logs.add(None, "det", f"{name} starts from {start}")
-            emit(
+            emit_event(
                 events.TrialStarted(
                     experiment_id=trial.experiment_id, trial_id=trial.id, run_id=run.run_id, hparams=trial.hparams
                 )
@@ -198,7 +198,7 @@ class TrialRunner:
             reported = [*reasons, logs.error] if code > 0 else []
             return code, next(filter(None, reported), f"the worker {how}")
 
-    def _unpack_code(self, trial: Trial, ending: ExitStack) -> Path:
+    def _unpack_code(self, trial: TrialRecord, ending: ExitStack) -> Path:
         """Unpack the code into a directory for this run, which ``ending`` removes, and return it.
 
         It is in ``DET_HOME``, because a cleaner of temporary files could remove code that the run has yet to import.
@@ -243,7 +243,7 @@ class TrialRunner:
                 allocation.kill()
         return code
 
-    def _searcher_metric(self, trial: Trial) -> float:
+    def _searcher_metric(self, trial: TrialRecord) -> float:
         """Return the metric of the completed searcher operation, else of the latest validation."""
         operation = self.store.searcher_operation(trial.id)
         if operation and operation.metric is not None:
@@ -252,7 +252,7 @@ class TrialRunner:
         values = [report.metrics.get(metric) for report in self.store.metrics(trial.id, group="validation")]
         return float(values[-1]) if values and isinstance(values[-1], Real) else math.nan
 
-    def _starting_point(self, trial: Trial) -> StartingPoint:
+    def _starting_point(self, trial: TrialRecord) -> StartingPoint:
         return starting_point(self.store, self.storage, trial, self.config.searcher, from_beginning=self.from_beginning)
 
     def _was_damaged(self, start: StartingPoint) -> bool:

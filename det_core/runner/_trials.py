@@ -8,14 +8,14 @@ from functools import partial
 
 from typing_extensions import Self
 
-from det_core.interfaces.tracking import State, Trial, stronger
+from det_core.interfaces.tracking import State, TrialRecord, stronger_request
 from det_core.runner._requests import Requests
 from det_core.runner._trial import Ended
 
 _MOST = 256
 """Maximum number of trials at once if the launcher sets no limit."""
 
-Run = Callable[[Trial, Callable[[], State | None]], Ended]
+Run = Callable[[TrialRecord, Callable[[], State | None]], Ended]
 """Function that trains a trial until it ends or is requested to stop."""
 
 
@@ -35,7 +35,7 @@ class Trials:
         self._requests = requests
         self._places = places or _MOST
         self._pool = ThreadPoolExecutor(self._places, thread_name_prefix="det-trial")
-        self._training: dict[Future[Ended], Trial] = {}
+        self._training: dict[Future[Ended], TrialRecord] = {}
         self._killed = False
 
     def __enter__(self) -> Self:
@@ -45,7 +45,7 @@ class Trials:
         self._killed = True
         self._pool.shutdown()
 
-    def __contains__(self, trial: Trial) -> bool:
+    def __contains__(self, trial: TrialRecord) -> bool:
         return any(one.id == trial.id for one in self._training.values())
 
     def __len__(self) -> int:
@@ -56,11 +56,11 @@ class Trials:
         """Whether no further trial can start now."""
         return len(self._training) >= self._places
 
-    def start(self, trial: Trial) -> None:
+    def start(self, trial: TrialRecord) -> None:
         """Start to train a trial in the background."""
         self._training[self._pool.submit(self._run, trial, partial(self._requested, trial.id))] = trial
 
-    def wait(self, timeout: float) -> list[tuple[Trial, Ended]]:
+    def wait(self, timeout: float) -> list[tuple[TrialRecord, Ended]]:
         """Wait up to ``timeout`` seconds until a trial ends, and return the ended trials with their results.
 
         Errors that ``run`` raises are raised here.
@@ -72,4 +72,4 @@ class Trials:
     def _requested(self, trial_id: int) -> State | None:
         if self._killed:
             return State.STOPPING_KILLED
-        return stronger(self._requests.current, self.asked.get(trial_id))
+        return stronger_request(self._requests.current, self.asked.get(trial_id))

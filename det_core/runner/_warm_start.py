@@ -5,12 +5,12 @@ from __future__ import annotations
 from det_core.config import SearcherConfig
 from det_core.errors import InvalidExperimentException, RecordNotFound
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore
+from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, TrackingStore
 
 _LISTS = "`det checkpoint list` shows the existing ones"
 
 
-def source_checkpoint(store: TrackingStore, searcher: SearcherConfig) -> Checkpoint | None:
+def source_checkpoint(store: TrackingStore, searcher: SearcherConfig) -> CheckpointRecord | None:
     """Return the checkpoint that the trials of an experiment start from.
 
     Args:
@@ -37,7 +37,7 @@ def source_checkpoint(store: TrackingStore, searcher: SearcherConfig) -> Checkpo
         raise InvalidExperimentException(f"searcher.{key}: {error}; {_LISTS}") from error
 
 
-def check_stored(source: Checkpoint, storage: StorageManager) -> None:
+def check_stored(source: CheckpointRecord, storage: StorageManager) -> None:
     """Raise InvalidExperimentException if the experiment's own storage does not hold the checkpoint."""
     if not storage.list(source.uuid):
         raise InvalidExperimentException(
@@ -47,7 +47,7 @@ def check_stored(source: Checkpoint, storage: StorageManager) -> None:
         )
 
 
-def _complete(checkpoint: Checkpoint) -> Checkpoint:
+def _complete(checkpoint: CheckpointRecord) -> CheckpointRecord:
     if checkpoint.state is not CheckpointState.COMPLETED:
         raise InvalidExperimentException(
             f"searcher.source_checkpoint_uuid: checkpoint {checkpoint.uuid} is {checkpoint.state.value}, but trials "
@@ -56,7 +56,7 @@ def _complete(checkpoint: Checkpoint) -> Checkpoint:
     return checkpoint
 
 
-def _latest(store: TrackingStore, trial_id: int) -> Checkpoint:
+def _latest(store: TrackingStore, trial_id: int) -> CheckpointRecord:
     found = store.checkpoints(trial_id=trial_id, states=(CheckpointState.COMPLETED, CheckpointState.ERROR))
     if not found:
         raise InvalidExperimentException(f"searcher.source_trial_id: trial {trial_id} has no checkpoint; {_LISTS}")

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import IO, Any
 
-from det_core.interfaces.search_method import Action, SearchMethod, plain
+from det_core.interfaces.search_method import Action, SearchMethod, action_to_json
 
 
 def main(descriptor: int, target: str) -> None:
@@ -60,7 +60,7 @@ class _Answers:
         if name == "progress":
             return self._method.progress({int(key): length for key, length in arguments[0].items()})
         result = getattr(self._method, name)(*arguments)
-        return list(result) if name == "outline" else list(map(plain, _actions(result, name)))
+        return list(result) if name == "outline" else list(map(action_to_json, _actions(result, name)))
 
 
 def _load(target: str) -> Callable[..., SearchMethod]:

@@ -10,7 +10,7 @@ from typing import cast
 
 from det_core.config import ExperimentConfig
 from det_core.interfaces.search_method import WORST, SearchMethod
-from det_core.plugins import registry
+from det_core.plugins import plugin_registry
 
 
 @contextmanager
@@ -26,8 +26,8 @@ def open_method(config: ExperimentConfig, context_dir: Path) -> Iterator[SearchM
         DetError: a custom method does not start.
     """
     block = config.searcher
-    spec, seed = registry().find("search_method", block.name), config.reproducibility.experiment_seed
-    method = cast("SearchMethod", registry().call_target(spec, block.options, config.hyperparameters, seed))
+    spec, seed = plugin_registry().find("search_method", block.name), config.reproducibility.experiment_seed
+    method = cast("SearchMethod", plugin_registry().call_target(spec, block.options, config.hyperparameters, seed))
     try:
         method.open(context_dir)
         yield method

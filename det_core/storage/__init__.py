@@ -4,63 +4,63 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from det_core.lazy import exports
+from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from det_core.storage._checksum import Entry as Entry
-    from det_core.storage._checksum import checksum as checksum
+    from det_core.storage._checksum import checksum_file as checksum_file
+    from det_core.storage._delete import ALL_FILES as ALL_FILES
+    from det_core.storage._delete import check_storage as check_storage
+    from det_core.storage._delete import delete_stored_files as delete_stored_files
+    from det_core.storage._delete import glob_selector as glob_selector
+    from det_core.storage._directory_tree import is_inside as is_inside
     from det_core.storage._manifest import METADATA_FILE as METADATA_FILE
     from det_core.storage._manifest import Manifest as Manifest
     from det_core.storage._manifest import copied_from as copied_from
     from det_core.storage._manifest import read_object as read_object
     from det_core.storage._manifest import sign_copy as sign_copy
     from det_core.storage._open import open_storage as open_storage
-    from det_core.storage._remove import ALL as ALL
-    from det_core.storage._remove import check as check
-    from det_core.storage._remove import delete as delete
-    from det_core.storage._remove import selector as selector
     from det_core.storage._restore import StoredCheckpoint as StoredCheckpoint
-    from det_core.storage._restore import find as find
-    from det_core.storage._restore import metadata as metadata
-    from det_core.storage._restore import restore as restore
+    from det_core.storage._restore import find_checkpoint as find_checkpoint
+    from det_core.storage._restore import read_checkpoint_metadata as read_checkpoint_metadata
+    from det_core.storage._restore import restore_checkpoint as restore_checkpoint
     from det_core.storage._save import Selector as Selector
     from det_core.storage._save import adopt_files as adopt_files
-    from det_core.storage._save import publish as publish
+    from det_core.storage._save import publish_checkpoint as publish_checkpoint
     from det_core.storage._save import put_files as put_files
-    from det_core.storage._save import save as save
-    from det_core.storage._save import scan as scan
+    from det_core.storage._save import save_checkpoint as save_checkpoint
+    from det_core.storage._save import scan_directory as scan_directory
     from det_core.storage._transfer import Progress as Progress
-    from det_core.storage._tree import is_inside as is_inside
-    from det_core.storage.objects import ObjectStorage as ObjectStorage
+    from det_core.storage.object_storage import ObjectStorage as ObjectStorage
 
 _EXPORTS = {
-    "ALL": "det_core.storage._remove",
+    "ALL_FILES": "det_core.storage._delete",
     "Entry": "det_core.storage._checksum",
     "METADATA_FILE": "det_core.storage._manifest",
     "Manifest": "det_core.storage._manifest",
-    "ObjectStorage": "det_core.storage.objects",
+    "ObjectStorage": "det_core.storage.object_storage",
     "Progress": "det_core.storage._transfer",
     "Selector": "det_core.storage._save",
     "StoredCheckpoint": "det_core.storage._restore",
     "adopt_files": "det_core.storage._save",
-    "check": "det_core.storage._remove",
-    "checksum": "det_core.storage._checksum",
+    "check_storage": "det_core.storage._delete",
+    "checksum_file": "det_core.storage._checksum",
     "copied_from": "det_core.storage._manifest",
-    "delete": "det_core.storage._remove",
-    "find": "det_core.storage._restore",
-    "is_inside": "det_core.storage._tree",
-    "metadata": "det_core.storage._restore",
+    "delete_stored_files": "det_core.storage._delete",
+    "find_checkpoint": "det_core.storage._restore",
+    "is_inside": "det_core.storage._directory_tree",
+    "read_checkpoint_metadata": "det_core.storage._restore",
     "open_storage": "det_core.storage._open",
-    "publish": "det_core.storage._save",
+    "publish_checkpoint": "det_core.storage._save",
     "put_files": "det_core.storage._save",
     "read_object": "det_core.storage._manifest",
-    "restore": "det_core.storage._restore",
-    "save": "det_core.storage._save",
-    "scan": "det_core.storage._save",
-    "selector": "det_core.storage._remove",
+    "restore_checkpoint": "det_core.storage._restore",
+    "save_checkpoint": "det_core.storage._save",
+    "scan_directory": "det_core.storage._save",
+    "glob_selector": "det_core.storage._delete",
     "sign_copy": "det_core.storage._manifest",
 }
 
 __all__ = [*_EXPORTS]
 
-__getattr__, __dir__ = exports(globals(), _EXPORTS)
+__getattr__, __dir__ = lazy_exports(globals(), _EXPORTS)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import google_crc32c
 
-from det_core.storage._durable import start_sync
+from det_core.storage._file_sync import start_sync
 from det_core.storage._parallel import in_parallel
 
 _PART = 64 << 20
@@ -30,7 +30,7 @@ class Entry:
     """CRC-32C as 8 hexadecimal digits."""
 
 
-def checksum(source: Path, copy_to: int | None = None, *, sync: bool = False) -> Entry:
+def checksum_file(source: Path, copy_to: int | None = None, *, sync: bool = False) -> Entry:
     """Read a file and return its size and CRC-32C.
 
     Args:
@@ -49,7 +49,7 @@ def checksum(source: Path, copy_to: int | None = None, *, sync: bool = False) ->
             parts[start] = _read(descriptor, start, copy_to, sync=sync and size > _PART)
 
         in_parallel(read, range(0, size, _PART), threads=_THREADS)
-        whole = combine([parts[start] for start in sorted(parts)])
+        whole = combine_entries([parts[start] for start in sorted(parts)])
         if copy_to is not None:
             os.ftruncate(copy_to, whole.size)  # the file may end in a hole
         return whole
@@ -60,11 +60,11 @@ def checksum(source: Path, copy_to: int | None = None, *, sync: bool = False) ->
 def _small(content: bytes, copy_to: int | None) -> Entry:
     """Return the entry of a file that one read covers, without the system calls that only larger files need."""
     if copy_to is not None:
-        write(copy_to, content, 0)
+        write_at(copy_to, content, 0)
     return Entry(len(content), f"{google_crc32c.value(content):08x}")
 
 
-def combine(parts: Sequence[Entry]) -> Entry:
+def combine_entries(parts: Sequence[Entry]) -> Entry:
     """Return the entry of a file from the entries of its consecutive parts."""
     size, crc = reduce(_join, ((part.size, int(part.crc32c, 16)) for part in parts))
     return Entry(size, f"{crc:08x}")
@@ -75,14 +75,14 @@ def _read(source: int, start: int, copy_to: int | None, *, sync: bool) -> Entry:
     while piece := os.pread(source, min(_PIECE, start + _PART - position), position):
         crc = google_crc32c.extend(crc, piece)
         if copy_to is not None and piece != _ZEROS[: len(piece)]:  # skip zeros, to preserve the holes of sparse files
-            write(copy_to, piece, position)
+            write_at(copy_to, piece, position)
         position += len(piece)
     if sync and copy_to is not None:
         start_sync(copy_to, start, position - start)
     return Entry(position - start, f"{crc:08x}")
 
 
-def write(target: int, piece: bytes, position: int) -> None:
+def write_at(target: int, piece: bytes, position: int) -> None:
     """Write the whole piece to a descriptor, starting at an offset of ``position`` bytes."""
     written = os.pwrite(target, piece, position)
     while written < len(piece):  # a nearly full disk accepts a part, and the next call raises

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from det_core.plugins import registry
+from det_core.plugins import plugin_registry
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -22,5 +22,5 @@ def open_storage(name: str, options: BaseModel | None) -> StorageManager:
     Raises:
         PluginError: no usable plugin has this name.
     """
-    plugins = registry()
+    plugins = plugin_registry()
     return cast("StorageManager", plugins.call_target(plugins.find("storage", name), options))

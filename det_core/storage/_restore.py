@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.scratch import scratch_directory
-from det_core.storage._checksum import Entry, checksum
+from det_core.storage._checksum import Entry, checksum_file
+from det_core.storage._directory_tree import is_inside, refuse_outside
 from det_core.storage._manifest import METADATA_FILE, Manifest
 from det_core.storage._parallel import in_parallel
-from det_core.storage._transfer import Get, Progress, run
-from det_core.storage._tree import is_inside, refuse_outside
-from det_core.storage.objects import ObjectStorage
+from det_core.storage._transfer import FileDownload, Progress, run_transfers
+from det_core.storage.object_storage import ObjectStorage
 
 if TYPE_CHECKING:
     from det_core.storage._save import Selector
@@ -32,7 +32,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class StoredCheckpoint:
-    """Complete checkpoint in a store, as found by `find`."""
+    """Complete checkpoint in a store, as found by `find_checkpoint`."""
 
     store: StorageManager
     storage_id: str
@@ -107,7 +107,7 @@ class StoredCheckpoint:
             refuse_outside(stored, name)
             if verify:
                 with self._present(name):
-                    found[name] = checksum(stored / name)
+                    found[name] = checksum_file(stored / name)
             with _writing(directory):
                 targets[name].symlink_to(stored / name)
 
@@ -149,8 +149,8 @@ class StoredCheckpoint:
             if isinstance(store, ObjectStorage):
                 sized = {name: (target, self._sizes[name]) for name, target in targets.items()}
                 return store.get_many(storage_id, sized, progress)
-            moves = {name: Get(store, storage_id, name, target) for name, target in targets.items()}
-            return run(moves, threads=store.transfers, progress=progress)
+            moves = {name: FileDownload(store, storage_id, name, target) for name, target in targets.items()}
+            return run_transfers(moves, threads=store.transfers, progress=progress)
         except FileNotFoundError as error:
             raise self._lacks(str(error)) from error
 
@@ -184,7 +184,7 @@ class StoredCheckpoint:
         )
 
 
-def find(store: StorageManager, storage_id: str) -> StoredCheckpoint:
+def find_checkpoint(store: StorageManager, storage_id: str) -> StoredCheckpoint:
     """Return the complete checkpoint with this id.
 
     Args:
@@ -206,7 +206,7 @@ def find(store: StorageManager, storage_id: str) -> StoredCheckpoint:
     return StoredCheckpoint(store, storage_id, Manifest.from_json(text, storage_id), text)
 
 
-def metadata(store: StorageManager, storage_id: str) -> dict[str, Any]:
+def read_checkpoint_metadata(store: StorageManager, storage_id: str) -> dict[str, Any]:
     """Return the user's metadata of a checkpoint.
 
     Args:
@@ -217,10 +217,10 @@ def metadata(store: StorageManager, storage_id: str) -> dict[str, Any]:
         CheckpointNotFound: there is no complete checkpoint with this id.
         CheckpointCorrupt: ``metadata.json`` cannot be parsed.
     """
-    return find(store, storage_id).metadata
+    return find_checkpoint(store, storage_id).metadata
 
 
-def restore(
+def restore_checkpoint(
     store: StorageManager,
     storage_id: str,
     directory: Path,
@@ -244,7 +244,7 @@ def restore(
         CheckpointCorrupt: a file is missing or, with ``verify``, differs from the manifest. The error names it.
         StorageError: the directory belongs to a stored checkpoint, or cannot be written.
     """
-    stored = find(store, storage_id)
+    stored = find_checkpoint(store, storage_id)
     names = [name for name in stored.names() if selector is None or selector(name)]
     stored.fetch(names, directory, verify=verify, progress=progress)
 

@@ -9,20 +9,20 @@ from typing import Any
 
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
-from det_core.storage._checksum import Entry, checksum
+from det_core.storage._checksum import Entry, checksum_file
+from det_core.storage._delete import delete_stored_files
+from det_core.storage._directory_tree import walk_directory
 from det_core.storage._manifest import KEY, METADATA_FILE, Manifest, put_manifest
 from det_core.storage._parallel import in_parallel
-from det_core.storage._remove import delete
-from det_core.storage._transfer import EMPTY, Put, run
-from det_core.storage._tree import walk
-from det_core.storage.objects import ObjectStorage
+from det_core.storage._transfer import EMPTY_ENTRY, FileUpload, run_transfers
+from det_core.storage.object_storage import ObjectStorage
 
 Selector = Callable[[str], bool]
 """Function of a relative path that returns whether the file is selected."""
 _WRITING = 0o222
 
 
-def scan(directory: Path, selector: Selector | None = None) -> dict[str, Path]:
+def scan_directory(directory: Path, selector: Selector | None = None) -> dict[str, Path]:
     """Return the files under a directory by relative path. Paths of empty directories end in ``/``.
 
     Symbolic links to files count as files. ``metadata.json`` at the top is omitted, because the checkpoint will get its
@@ -36,7 +36,7 @@ def scan(directory: Path, selector: Selector | None = None) -> dict[str, Path]:
         ValueError: there is a link to a directory, a dangling link or a special file.
     """
     found = {}
-    for name, entry in walk(directory):
+    for name, entry in walk_directory(directory):
         if name == METADATA_FILE or (selector and not selector(name)):
             continue
         if not (name.endswith("/") or entry.is_file()):
@@ -45,7 +45,7 @@ def scan(directory: Path, selector: Selector | None = None) -> dict[str, Path]:
     return found
 
 
-def save(
+def save_checkpoint(
     store: StorageManager, storage_id: str, files: Mapping[str, Path], metadata: Mapping[str, Any]
 ) -> dict[str, int]:
     """Store a whole checkpoint and return its resources, which are the sizes in bytes by stored path.
@@ -55,16 +55,16 @@ def save(
     Args:
         store: the store to write to.
         storage_id: id of the new checkpoint.
-        files: local files by the path to store them under, as returned by `scan`.
+        files: local files by the path to store them under, as returned by `scan_directory`.
         metadata: the user's metadata.
 
     Raises:
         StorageError: the store rejected a file, or a file changed or vanished during the upload.
     """
     try:
-        return publish(store, storage_id, put_files(store, storage_id, files), metadata)
+        return publish_checkpoint(store, storage_id, put_files(store, storage_id, files), metadata)
     except BaseException:
-        delete(store, storage_id)
+        delete_stored_files(store, storage_id)
         raise
 
 
@@ -74,14 +74,16 @@ def put_files(store: StorageManager, storage_id: str, files: Mapping[str, Path])
     Args:
         store: the store to write to.
         storage_id: id of the new checkpoint.
-        files: local files by the path to store them under, as returned by `scan`.
+        files: local files by the path to store them under, as returned by `scan_directory`.
 
     Raises:
         StorageError: the store rejected a file, or a file changed or vanished during the upload.
     """
     if isinstance(store, ObjectStorage):
         return store.put_many(storage_id, files)
-    entries = run({name: Put(store, storage_id, name, path) for name, path in files.items()}, threads=store.transfers)
+    entries = run_transfers(
+        {name: FileUpload(store, storage_id, name, path) for name, path in files.items()}, threads=store.transfers
+    )
     if files:
         store.sync(storage_id, list(files))
     return entries
@@ -112,10 +114,10 @@ def adopt_files(store: StorageManager, storage_id: str, files: Mapping[str, Path
     return {name: entries[name] for name in files}
 
 
-def publish(
+def publish_checkpoint(
     store: StorageManager, storage_id: str, entries: Mapping[str, Entry], metadata: Mapping[str, Any]
 ) -> dict[str, int]:
-    """Publish stored files as a checkpoint, and return its resources as in `save`.
+    """Publish stored files as a checkpoint, and return its resources as in `save_checkpoint`.
 
     The checkpoint is visible and durable on return.
 
@@ -142,11 +144,11 @@ def publish(
 def _adopt(store: StorageManager, storage_id: str, name: str, source: Path, target: Path) -> Entry:
     if name.endswith("/"):
         target.mkdir(parents=True, exist_ok=True)
-        return EMPTY
+        return EMPTY_ENTRY
     if _is_shared(source):
         store.put(storage_id, name, source)
-        return checksum(target)
-    entry = checksum(source)
+        return checksum_file(target)
+    entry = checksum_file(source)
     source.chmod(source.stat().st_mode & ~_WRITING)
     if source != target:
         target.parent.mkdir(parents=True, exist_ok=True)

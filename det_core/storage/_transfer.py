@@ -9,21 +9,21 @@ from typing import Protocol, TypeAlias
 
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
-from det_core.storage._attempts import PATIENT, Attempts, Patience
-from det_core.storage._checksum import Entry, checksum
+from det_core.storage._checksum import Entry, checksum_file
 from det_core.storage._parallel import in_parallel
+from det_core.storage._retry_policy import DEFAULT_RETRY_POLICY, Retrier, RetryPolicy
 
 Progress: TypeAlias = Callable[[int], object]
 """Called from any thread with the number of bytes that were just moved."""
 
-Step: TypeAlias = Callable[[Attempts], int]
+Step: TypeAlias = Callable[[Retrier], int]
 """Part of a transfer, which can run in any order and thread. Returns the number of bytes that it moved."""
 
-EMPTY = Entry(0, "00000000")
+EMPTY_ENTRY = Entry(0, "00000000")
 _MEMORY = 128 << 20
 
 
-class Move(Protocol):
+class Transfer(Protocol):
     """Transfer of one file."""
 
     memory: int
@@ -39,8 +39,12 @@ class Move(Protocol):
         """Remove everything that the transfer wrote to its target. Called once all steps have ended or failed."""
 
 
-def run(
-    moves: Mapping[str, Move], *, threads: int, progress: Progress | None = None, patience: Patience = PATIENT
+def run_transfers(
+    moves: Mapping[str, Transfer],
+    *,
+    threads: int,
+    progress: Progress | None = None,
+    retry_policy: RetryPolicy = DEFAULT_RETRY_POLICY,
 ) -> dict[str, Entry]:
     """Run all transfers and return the entries of the files, by name.
 
@@ -50,12 +54,12 @@ def run(
         moves: transfers by name.
         threads: maximum number of concurrent steps. Fewer run if their memory would exceed 128 MiB.
         progress: called from any thread with the number of bytes that were just moved.
-        patience: retry policy of each request.
+        retry_policy: retry policy of each request.
 
     Raises:
         StorageError: a transfer failed.
     """
-    attempts = Attempts(patience)
+    attempts = Retrier(retry_policy)
     fitting = _MEMORY // max((move.memory for move in moves.values()), default=_MEMORY)
 
     def work(step: Step) -> None:
@@ -73,7 +77,7 @@ def run(
         raise
 
 
-class Source:
+class SourceFile:
     """Local file that must not change while it is read.
 
     Args:
@@ -127,14 +131,14 @@ class Source:
         return StorageError(f"{self.path} changed while it was being stored; finish writing before you upload")
 
 
-class Put:
+class FileUpload:
     """Upload of a file to a store in a single call."""
 
     memory = 1
 
     def __init__(self, store: StorageManager, storage_id: str, name: str, source: Path) -> None:
         self._store, self._storage_id, self._name, self._path = store, storage_id, name, source
-        self._entry = EMPTY
+        self._entry = EMPTY_ENTRY
 
     def steps(self) -> Sequence[Step]:
         return [self._put]
@@ -145,29 +149,29 @@ class Put:
     def abandon(self) -> None:
         """Do nothing, because a failed `StorageManager.put` stores nothing."""
 
-    def _put(self, attempts: Attempts) -> int:
+    def _put(self, attempts: Retrier) -> int:
         if self._name.endswith("/"):
             self._store.put(self._storage_id, self._name, self._path)
             return 0
-        source = Source(self._path)
+        source = SourceFile(self._path)
         try:
             crc = self._store.put(self._storage_id, self._name, self._path)
         except FileNotFoundError:
             source.check()
             raise
-        self._entry = checksum(self._path) if crc is None else Entry(source.size, crc)
+        self._entry = checksum_file(self._path) if crc is None else Entry(source.size, crc)
         source.check()
         return source.size
 
 
-class Get:
+class FileDownload:
     """Download of a file from a store in a single call."""
 
     memory = 1
 
     def __init__(self, store: StorageManager, storage_id: str, name: str, target: Path) -> None:
         self._store, self._storage_id, self._name, self._target = store, storage_id, name, target
-        self._entry = EMPTY
+        self._entry = EMPTY_ENTRY
 
     def steps(self) -> Sequence[Step]:
         return [self._get]
@@ -178,10 +182,10 @@ class Get:
     def abandon(self) -> None:
         self._target.unlink(missing_ok=True)
 
-    def _get(self, attempts: Attempts) -> int:
+    def _get(self, attempts: Retrier) -> int:
         try:
             crc = self._store.get(self._storage_id, self._name, self._target)
         except FileNotFoundError as error:
             raise FileNotFoundError(self._name) from error
-        self._entry = checksum(self._target) if crc is None else Entry(self._target.stat().st_size, crc)
+        self._entry = checksum_file(self._target) if crc is None else Entry(self._target.stat().st_size, crc)
         return self._entry.size

@@ -14,10 +14,10 @@ from typing import ClassVar, Protocol
 
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
-from det_core.storage._checksum import checksum
-from det_core.storage._durable import sync, sync_file_system
+from det_core.storage._checksum import checksum_file
+from det_core.storage._directory_tree import refuse_outside, walk_directory
+from det_core.storage._file_sync import sync_file_system, sync_paths
 from det_core.storage._manifest import METADATA_FILE
-from det_core.storage._tree import refuse_outside, walk
 
 _READ_ONLY = 0o444
 _FEW = 16
@@ -65,7 +65,7 @@ class DirectoryStorage(StorageManager):
             try:
                 crc = _copy(source, partial)
                 if path == METADATA_FILE:
-                    sync([Path(partial)])  # otherwise a power failure could keep its name but lose its contents
+                    sync_paths([Path(partial)])  # otherwise a power failure could keep its name but lose its contents
                 os.replace(partial, target)  # noqa: PTH105  # as in _file
             except BaseException:
                 Path(partial).unlink(missing_ok=True)
@@ -78,12 +78,12 @@ class DirectoryStorage(StorageManager):
             raise FileNotFoundError(source)
         refuse_outside(self.local_path(storage_id), path)
         with _told(f"copy a stored file to {target}"), target.open("wb", buffering=0) as file:
-            return checksum(source, copy_to=file.fileno()).crc32c
+            return checksum_file(source, copy_to=file.fileno()).crc32c
 
     def list(self, storage_id: str) -> dict[str, int]:
         sizes = {}
         with _told(f"read checkpoints under {self._base}"):
-            for name, entry in walk(self.local_path(storage_id)):
+            for name, entry in walk_directory(self.local_path(storage_id)):
                 with suppress(FileNotFoundError):  # removed in the meantime
                     sizes[name] = 0 if name.endswith("/") else entry.stat(follow_symlinks=False).st_size
         return sizes
@@ -106,7 +106,7 @@ class DirectoryStorage(StorageManager):
         with _told(f"write checkpoints under {self._base}"):
             if len(paths) <= _FEW or not sync_file_system(directory):
                 above = {parent for path in {path.rpartition("/")[0] for path in paths} for parent in _upwards(path)}
-                sync([directory / path for path in (*paths, *above)] + [self._base])
+                sync_paths([directory / path for path in (*paths, *above)] + [self._base])
 
     def stored(self) -> dict[str, datetime]:
         if not self._base.is_dir():
@@ -144,7 +144,7 @@ def _checked(storage_id: str) -> str:
 def _copy(source: Path, partial: str) -> str:
     copy = _create(partial)
     try:
-        return checksum(source, copy_to=copy, sync=True).crc32c
+        return checksum_file(source, copy_to=copy, sync=True).crc32c
     finally:
         os.close(copy)
 
@@ -169,7 +169,7 @@ def _upwards(path: str) -> Iterator[str]:
 
 
 def _latest_write(directory: Path) -> float:
-    times = (entry.stat(follow_symlinks=False).st_mtime for _, entry in walk(directory))
+    times = (entry.stat(follow_symlinks=False).st_mtime for _, entry in walk_directory(directory))
     return max((directory.stat().st_mtime, *times))
 
 

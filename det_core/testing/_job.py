@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from det_core.config import parse_config
-from det_core.core._info import INFO_DIR
-from det_core.interfaces.tracking import Checkpoint, TrackingStore
+from det_core.core._cluster_info import INFO_DIR
+from det_core.interfaces.tracking import CheckpointRecord, TrackingStore
 from det_core.testing._run import begin_run
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Job:
         """Return the end of what all runs printed."""
         return (self._directory / "output").read_text(errors="replace")[-20_000:]
 
-    def checkpoints(self) -> list[Checkpoint]:
+    def checkpoints(self) -> list[CheckpointRecord]:
         """Return the completed checkpoints, oldest first."""
         return self._store.checkpoints(trial_id=self.trial_id)
 

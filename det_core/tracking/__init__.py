@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from det_core.lazy import exports
+from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from det_core.tracking._later import open_later as open_later
+    from det_core.tracking._lazy_store import open_lazy_store as open_lazy_store
     from det_core.tracking._open import open_store as open_store
 
 _EXPORTS = {
-    "open_later": "det_core.tracking._later",
+    "open_lazy_store": "det_core.tracking._lazy_store",
     "open_store": "det_core.tracking._open",
 }
 
 __all__ = [*_EXPORTS]
 
-__getattr__, __dir__ = exports(globals(), _EXPORTS)
+__getattr__, __dir__ = lazy_exports(globals(), _EXPORTS)

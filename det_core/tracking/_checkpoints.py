@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, and_, select, update
 
 from det_core.errors import RecordInUse, StaleRun, TrackingError
-from det_core.interfaces.tracking import MOST_STEPS, Checkpoint, CheckpointState
-from det_core.tracking._models import edited
-from det_core.tracking._rows import Part, columns, fence, fetch, get, get_experiment, get_trial, update_trial
+from det_core.interfaces.tracking import MAX_STEPS, CheckpointRecord, CheckpointState
+from det_core.tracking._column_types import make_writable, utc_now
+from det_core.tracking._model_registry import edit_metadata
+from det_core.tracking._rows import (
+    StoreMixin,
+    fence_run,
+    fetch_record,
+    fetch_records,
+    get_experiment,
+    get_trial,
+    record_columns,
+    update_trial,
+)
 from det_core.tracking._schema import checkpoints, live, metrics, model_versions, models, trials
-from det_core.tracking._types import make_writable, now
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +32,7 @@ if TYPE_CHECKING:
 _c = checkpoints.c
 
 
-class Checkpoints(Part):
+class CheckpointsMixin(StoreMixin):
     """Methods of the tracking store for checkpoints."""
 
     def begin_checkpoint(self, uuid: str, *, trial_id: int, run_id: int, storage: Mapping[str, Any]) -> None:
@@ -33,10 +42,10 @@ class Checkpoints(Part):
             "run_id": run_id,
             "state": CheckpointState.ACTIVE,
             "storage": storage,
-            "time": now(),
+            "time": utc_now(),
         }
         with self._database.write(durable=True) as connection:
-            fence(connection, trial_id, run_id)
+            fence_run(connection, trial_id, run_id)
             if connection.execute(select(_c.id).where(_c.uuid == uuid)).first():
                 raise TrackingError(f"checkpoint {uuid} already exists; every checkpoint needs a unique id")
             connection.execute(checkpoints.insert().values(values))
@@ -50,18 +59,18 @@ class Checkpoints(Part):
         resources: Mapping[str, int],
         metadata: Mapping[str, Any],
     ) -> None:
-        if steps_completed is not None and not 0 <= steps_completed <= MOST_STEPS:
-            raise ValueError(f"checkpoint {uuid} has steps_completed {steps_completed}; expected 0 to {MOST_STEPS}")
+        if steps_completed is not None and not 0 <= steps_completed <= MAX_STEPS:
+            raise ValueError(f"checkpoint {uuid} has steps_completed {steps_completed}; expected 0 to {MAX_STEPS}")
         values = {
             "state": CheckpointState.COMPLETED,
             "steps_completed": steps_completed,
             "resources": resources,
             "metadata": metadata,
-            "time": now(),
+            "time": utc_now(),
         }
         with self._database.write(durable=True) as connection:
             begun = _get(connection, uuid)
-            reached = fence(connection, begun.trial_id, run_id)
+            reached = fence_run(connection, begun.trial_id, run_id)
             _refuse_others(begun, run_id)
             # The condition respects a deletion that came first. The lock of the fence excludes a concurrent one.
             active = (_c.uuid == uuid, _c.state == CheckpointState.ACTIVE)
@@ -76,7 +85,7 @@ class Checkpoints(Part):
         self, uuid: str, *, only: CheckpointState | None = None, remaining: Mapping[str, int] | None = None
     ) -> bool:
         state = CheckpointState.PARTIALLY_DELETED if remaining else CheckpointState.DELETED
-        values = {"state": state, "resources": remaining or {}, "time": now()}
+        values = {"state": state, "resources": remaining or {}, "time": utc_now()}
         meant = (_c.uuid == uuid, *(() if only is None else (_c.state == only,)))
         with self._database.write(durable=True) as connection:
             _lock(connection, uuid)
@@ -91,13 +100,13 @@ class Checkpoints(Part):
 
     def edit_checkpoint_metadata(
         self, uuid: str, *, add: Mapping[str, Any] | None = None, remove: Collection[str] = ()
-    ) -> Checkpoint:
+    ) -> CheckpointRecord:
         with self._database.write() as connection:
-            metadata = edited(_lock(connection, uuid).metadata, add, remove)
+            metadata = edit_metadata(_lock(connection, uuid).metadata, add, remove)
             connection.execute(update(checkpoints).where(_c.uuid == uuid).values(metadata=metadata))
             return _get(connection, uuid)
 
-    def checkpoint(self, uuid: str) -> Checkpoint:
+    def checkpoint(self, uuid: str) -> CheckpointRecord:
         with self._database.read() as connection:
             return _get(connection, uuid)
 
@@ -107,8 +116,8 @@ class Checkpoints(Part):
         experiment_id: int | None = None,
         trial_id: int | None = None,
         states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
-    ) -> list[Checkpoint]:
-        query = select(*columns(checkpoints, Checkpoint)).where(_c.state.in_(states)).order_by(_c.id)
+    ) -> list[CheckpointRecord]:
+        query = select(*record_columns(checkpoints, CheckpointRecord)).where(_c.state.in_(states)).order_by(_c.id)
         with self._database.read() as connection:
             if trial_id is not None:
                 get_trial(connection, trial_id)
@@ -117,7 +126,7 @@ class Checkpoints(Part):
                 get_experiment(connection, experiment_id)
                 of_experiment = select(trials.c.id).where(trials.c.experiment_id == experiment_id)
                 query = query.where(_c.trial_id.in_(of_experiment))
-            return fetch(connection, Checkpoint, query)
+            return fetch_records(connection, CheckpointRecord, query)
 
     def checkpoint_validations(
         self, *, experiment_id: int | None = None, trial_id: int | None = None, uuid: str | None = None
@@ -135,11 +144,11 @@ class Checkpoints(Part):
             return {row.uuid: row.metrics for row in connection.execute(query.where(*meant))}
 
 
-def _get(connection: Connection, uuid: str) -> Checkpoint:
-    return get(connection, Checkpoint, checkpoints, _c.uuid == uuid, what=f"checkpoint {uuid}")
+def _get(connection: Connection, uuid: str) -> CheckpointRecord:
+    return fetch_record(connection, CheckpointRecord, checkpoints, _c.uuid == uuid, what=f"checkpoint {uuid}")
 
 
-def _lock(connection: Connection, uuid: str) -> Checkpoint:
+def _lock(connection: Connection, uuid: str) -> CheckpointRecord:
     """Lock the checkpoint against other writers, and return it."""
     connection.execute(select(_c.id).where(_c.uuid == uuid).with_for_update())
     return _get(connection, uuid)
@@ -154,6 +163,6 @@ def _refuse_registered(connection: Connection, uuid: str) -> None:
         raise RecordInUse(f"checkpoint {uuid} is {versions}, so it cannot be deleted; first: {first}")
 
 
-def _refuse_others(begun: Checkpoint, run_id: int) -> None:
+def _refuse_others(begun: CheckpointRecord, run_id: int) -> None:
     if begun.run_id != run_id:
         raise StaleRun(f"checkpoint {begun.uuid} was begun by run {begun.run_id}, so run {run_id} cannot complete it")

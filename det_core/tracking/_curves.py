@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, BindParameter, ColumnElement, ScalarSelect, bindparam, false, select
 
-from det_core.tracking._rows import Part, get_trial
+from det_core.tracking._rows import StoreMixin, get_trial
 from det_core.tracking._schema import metrics, trials
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _one_too_many = _steps.order_by(_step).offset(_points).scalar_subquery()
 _lengths = select(trials.c.id, _one_too_many.is_not(None).label("is_long")).where(trials.c.id.in_(_trials))
 
 
-class Curves(Part):
+class CurvesMixin(StoreMixin):
     """Methods of the tracking store for curves of metrics."""
 
     def curves(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError, StatementError
 
-from det_core.tracking import _fork
+from det_core.tracking import _fork_safety
 from det_core.tracking._outage import Outage
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ class Database(ABC):
         self._readers = engine.execution_options(**reading) if reading else engine
         self._writers = engine.execution_options(det_writes=True)
         self._durable_writers = engine.execution_options(det_writes=True, det_durable=True)
-        _fork.engines.add(engine)
+        _fork_safety.engines.add(engine)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a read-only transaction, which sees one consistent snapshot."""
-        with _fork.passing(), self._explained(), self._readers.begin() as connection:
+        with _fork_safety.delay_forks(), self._explained(), self._readers.begin() as connection:
             yield connection
 
     @contextmanager
@@ -55,7 +55,7 @@ class Database(ABC):
             durable: whether this and all earlier transactions survive a power cut once the block ends.
         """
         engine = self._durable_writers if durable else self._writers
-        with _fork.passing(), self._explained(), engine.begin() as connection:
+        with _fork_safety.delay_forks(), self._explained(), engine.begin() as connection:
             if alone:
                 self.lock_out_others(connection)
             yield connection
@@ -67,7 +67,7 @@ class Database(ABC):
 
     def close(self) -> None:
         """Close all connections that no transaction uses. Later transactions open new ones."""
-        with _fork.passing():
+        with _fork_safety.delay_forks():
             self._readers.dispose()
 
     @abstractmethod

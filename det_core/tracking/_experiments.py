@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, Text, func, or_, select, type_coerce, update
 
 from det_core.errors import ExperimentBusy
-from det_core.interfaces.tracking import ENDINGS, Experiment, State, stronger
-from det_core.tracking._rows import Part, columns, get_experiment, holder_of, insert, lock_experiment, only
+from det_core.interfaces.tracking import ENDINGS, ExperimentRecord, State, stronger_request
+from det_core.tracking._column_types import DeferredJson, dump_json_value, make_writable, utc_now
+from det_core.tracking._rows import (
+    StoreMixin,
+    fetch_only_row,
+    get_experiment,
+    holder_of,
+    insert_row,
+    lock_experiment,
+    record_columns,
+)
 from det_core.tracking._schema import experiments, trials
-from det_core.tracking._types import DeferredJson, dump, make_writable, now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +30,7 @@ _ORDERS = {"id": True, "start_time": True, "progress": True, "name": False, "own
 """Columns by which experiments can be sorted, and whether the greatest value comes first."""
 
 
-class Experiments(Part):
+class ExperimentsMixin(StoreMixin):
     """Methods of the tracking store for experiments."""
 
     def create_experiment(
@@ -34,7 +42,7 @@ class Experiments(Part):
         owner: str = "",
         unmanaged: bool = False,
         external_id: str | None = None,
-    ) -> Experiment:
+    ) -> ExperimentRecord:
         values = {
             "state": State.QUEUED,
             "name": config.get("name") or "",
@@ -47,15 +55,15 @@ class Experiments(Part):
             "unmanaged": unmanaged,
             "external_id": external_id,
             "job_id": str(uuid.uuid4()),
-            "start_time": now(),
+            "start_time": utc_now(),
         }
         same = select(_c.id).where(_c.external_id == external_id)
         with self._database.write(alone=external_id is not None, durable=True) as connection:
             found = None if external_id is None else connection.execute(same).scalar_one_or_none()
-            created = found or insert(connection, experiments, values)
+            created = found or insert_row(connection, experiments, values)
             return get_experiment(connection, created)
 
-    def experiment(self, experiment_id: int) -> Experiment:
+    def experiment(self, experiment_id: int) -> ExperimentRecord:
         with self._database.read() as connection:
             return get_experiment(connection, experiment_id)
 
@@ -70,7 +78,7 @@ class Experiments(Part):
         reverse: bool = False,
         limit: int | None = None,
         offset: int = 0,
-    ) -> list[Experiment]:
+    ) -> list[ExperimentRecord]:
         if order not in _ORDERS:
             raise ValueError(f"experiments cannot be sorted by {order!r}; expected {', '.join(_ORDERS)}")
         wanted = (
@@ -82,13 +90,13 @@ class Experiments(Part):
         # Configs are most of the data that is read here, and few callers use them, so they are decoded on access.
         read = (
             column if column is not _c.config else type_coerce(column, Text)
-            for column in columns(experiments, Experiment)
+            for column in record_columns(experiments, ExperimentRecord)
         )
         query = select(*read).where(*(each for each in wanted if each is not None))
         by = _c[order].desc() if _ORDERS[order] is not reverse else _c[order].asc()
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(by, _c.id.desc()).limit(limit).offset(offset)).mappings()
-            return [Experiment(**{**row, "config": DeferredJson(row["config"])}) for row in rows]
+            return [ExperimentRecord(**{**row, "config": DeferredJson(row["config"])}) for row in rows]
 
     def edit_experiment(
         self,
@@ -100,7 +108,7 @@ class Experiments(Part):
         add_labels: Sequence[str] = (),
         remove_labels: Sequence[str] = (),
         archived: bool | None = None,
-    ) -> Experiment:
+    ) -> ExperimentRecord:
         values = {"name": name, "description": description, "notes": notes, "archived": archived}
         changed: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
         with self._database.write() as connection:
@@ -115,7 +123,7 @@ class Experiments(Part):
     def model_definition(self, experiment_id: int) -> bytes:
         query = select(_c.model_definition).where(_c.id == experiment_id)
         with self._database.read() as connection:
-            return bytes(only(connection, query, f"experiment {experiment_id}").model_definition)
+            return bytes(fetch_only_row(connection, query, f"experiment {experiment_id}").model_definition)
 
     def set_experiment_state(
         self, experiment_id: int, state: State, *, lease: str = "", error: str | None = None
@@ -127,7 +135,7 @@ class Experiments(Part):
             values = {
                 "state": state,
                 "error": make_writable(error) if error else error,
-                "end_time": now() if state.final else None,
+                "end_time": utc_now() if state.final else None,
             }
             connection.execute(update(experiments).where(_c.id == experiment_id).values(values))
 
@@ -142,7 +150,7 @@ class Experiments(Part):
                 is_running = holder_of(connection, experiment_id, self._database.clock) is not None
             if experiment.state.final or not is_running:
                 return False
-            if stronger(experiment.state, state) is state:
+            if stronger_request(experiment.state, state) is state:
                 connection.execute(update(experiments).where(_c.id == experiment_id).values(state=state, end_time=None))
             return True
 
@@ -156,7 +164,7 @@ class Experiments(Part):
         free = or_(_c.lease_holder.is_(None), _c.lease_holder == holder, _c.lease_expires <= clock)
         take = update(experiments).where(_c.id == experiment_id, free)
         if state:
-            take = take.values(state=state, error=None, end_time=now() if state.final else None)
+            take = take.values(state=state, error=None, end_time=utc_now() if state.final else None)
         with self._database.write(durable=state is not None) as connection:
             lock_experiment(connection, experiment_id)
             taken = connection.execute(take.values(lease_holder=holder, lease_expires=clock + seconds))
@@ -192,4 +200,4 @@ def _has_label(label: str) -> ColumnElement[bool]:
     It matches whole labels only, because quotes inside a label are preceded by a backslash.
     """
     listed = type_coerce(_c.labels, Text)
-    return or_(*(func.replace(listed, before + dump(label), "") != listed for before in "[,"))
+    return or_(*(func.replace(listed, before + dump_json_value(label), "") != listed for before in "[,"))

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 
 from det_core.interfaces.tracking import LogLine
-from det_core.tracking._rows import Part, columns, fetch, get_experiment, get_trial, lock_trial
+from det_core.tracking._column_types import make_writable
+from det_core.tracking._rows import StoreMixin, fetch_records, get_experiment, get_trial, lock_trial, record_columns
 from det_core.tracking._schema import logs, trials
-from det_core.tracking._types import make_writable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Logs(Part):
+class LogsMixin(StoreMixin):
     """Methods of the tracking store for logs."""
 
     def add_logs(self, lines: Sequence[LogLine]) -> None:
@@ -30,10 +30,10 @@ class Logs(Part):
             connection.execute(logs.insert(), rows)
 
     def logs(self, trial_id: int, *, after: int = 0, limit: int | None = None) -> list[LogLine]:
-        newer = select(*columns(logs, LogLine)).where(logs.c.trial_id == trial_id, logs.c.id > after)
+        newer = select(*record_columns(logs, LogLine)).where(logs.c.trial_id == trial_id, logs.c.id > after)
         with self._database.read() as connection:
             get_trial(connection, trial_id)
-            return fetch(connection, LogLine, newer.order_by(logs.c.id).limit(limit))
+            return fetch_records(connection, LogLine, newer.order_by(logs.c.id).limit(limit))
 
     def latest_logs(self, experiment_id: int) -> dict[int, int]:
         latest = select(func.max(logs.c.id)).where(logs.c.trial_id == trials.c.id).correlate(trials).scalar_subquery()

@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, or_, select, true, tuple_, update
 
 from det_core.interfaces.tracking import MetricsReport, searcher_metric
-from det_core.tracking._merge import Key, first_steps, key_of, merge, unite
-from det_core.tracking._rows import Part, columns, fence, get, get_experiment, get_trial, update_trial
+from det_core.tracking._column_types import finite_or_none, utc_now
+from det_core.tracking._metrics_merge import ReportKey, first_steps, merge_report_pair, merge_reports, report_key
+from det_core.tracking._rows import (
+    StoreMixin,
+    fence_run,
+    fetch_record,
+    get_experiment,
+    get_trial,
+    record_columns,
+    update_trial,
+)
 from det_core.tracking._schema import archived as gone
 from det_core.tracking._schema import experiments, live, metrics, trials
 from det_core.tracking._scores import VALIDATION, best_of_trials
-from det_core.tracking._types import finite, now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,18 +42,18 @@ _replace = (
 )
 
 
-class Metrics(Part):
+class MetricsMixin(StoreMixin):
     """Methods of the tracking store for metrics."""
 
     def report_metrics(self, reports: Sequence[MetricsReport]) -> None:
         if not reports:
             return
-        time = now()
-        united = unite(report if report.time else replace(report, time=time) for report in reports)
+        time = utc_now()
+        united = merge_reports(report if report.time else replace(report, time=time) for report in reports)
         by_trial = groupby(sorted(united.values(), key=attrgetter("trial_id")), key=attrgetter("trial_id"))
         with self._database.write() as connection:
             # All writers lock trials in the same order, so that no two wait for each other.
-            steps = {trial: fence(connection, trial, run) for trial, run in sorted(_writers(reports))}
+            steps = {trial: fence_run(connection, trial, run) for trial, run in sorted(_writers(reports))}
             for trial_id, of_trial in by_trial:
                 _write(connection, trial_id, list(of_trial), steps[trial_id])
 
@@ -82,7 +90,7 @@ class Metrics(Part):
     def _pages(self, wanted: ColumnElement[bool], after: int) -> Iterator[MetricsReport]:
         """Yield reports page by page, so that no transaction stays open while the caller works."""
         order = (_c.steps_completed, _c.group, _c.id)
-        query = select(_c.id, *columns(metrics, MetricsReport)).where(wanted).order_by(*order).limit(_PAGE)
+        query = select(_c.id, *record_columns(metrics, MetricsReport)).where(wanted).order_by(*order).limit(_PAGE)
         page = query.where(_c.steps_completed > after)
         while True:
             rows = self._database.retry(partial(self._rows, page))
@@ -125,10 +133,12 @@ def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], 
     fresh = [
         {**vars(report), "archived": False, "searcher_metric": _value(report, metric)}
         for report in reports
-        if key_of(report) not in existing
+        if report_key(report) not in existing
     ]
     changed = [
-        _union(connection, existing[key_of(report)], report, metric) for report in reports if key_of(report) in existing
+        _union(connection, existing[report_key(report)], report, metric)
+        for report in reports
+        if report_key(report) in existing
     ]
     if fresh:
         connection.execute(_insert, fresh)
@@ -146,21 +156,21 @@ def _supersede(connection: Connection, trial_id: int, run_id: int, reports: list
         _archive(connection, trial_id, _c.steps_completed >= step, _c.run_id < run_id, later)
 
 
-def _existing(connection: Connection, trial_id: int, reports: list[MetricsReport]) -> dict[Key, int]:
+def _existing(connection: Connection, trial_id: int, reports: list[MetricsReport]) -> dict[ReportKey, int]:
     """Return the ids of existing rows with the keys of these reports. In most cases there are none.
 
     The cost is one lookup in the index.
     """
     steps = [report.steps_completed for report in reports]
     rows = connection.execute(_look, {"trial": trial_id, "first": min(steps), "last": max(steps)})
-    wanted = {key_of(report) for report in reports}
+    wanted = {report_key(report) for report in reports}
     found = {(trial_id, row.group, row.steps_completed): row.id for row in rows}
     return {key: found[key] for key in wanted & found.keys()}
 
 
 def _union(connection: Connection, row: int, report: MetricsReport, metric: str) -> dict[str, Any]:
-    old = get(connection, MetricsReport, metrics, _c.id == row, what=f"metrics row {row}")
-    union = merge(old, report)
+    old = fetch_record(connection, MetricsReport, metrics, _c.id == row, what=f"metrics row {row}")
+    union = merge_report_pair(old, report)
     return {"row": row, "united": union.metrics, "batches": union.batch_metrics, "value": _value(union, metric)}
 
 
@@ -176,4 +186,4 @@ def _searcher_metric(connection: Connection, trial_id: int, reports: Iterable[Me
 
 
 def _value(report: MetricsReport, metric: str) -> float | None:
-    return finite(report.metrics.get(metric)) if report.group == VALIDATION else None
+    return finite_or_none(report.metrics.get(metric)) if report.group == VALIDATION else None

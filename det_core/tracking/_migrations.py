@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
 
-from det_core.tracking._types import finite
+from det_core.tracking._column_types import finite_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,7 +146,7 @@ def _fill_searcher_metric(connection: Connection) -> None:
     for trial_id, config in connection.execute(of_experiments).all():
         metric = (json.loads(config).get("searcher") or {}).get("metric")
         rows = connection.execute(validations, {"trial": trial_id}).all()
-        values = [{"row": row, "value": finite(json.loads(metrics).get(metric))} for row, metrics in rows]
+        values = [{"row": row, "value": finite_or_none(json.loads(metrics).get(metric))} for row, metrics in rows]
         if values:
             connection.execute(fill, values)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from det_core.errors import TrackingError
-from det_core.home import home
+from det_core.home import home_directory
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -20,7 +20,7 @@ def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
     """Open the tracking store, and create or upgrade its database if needed.
 
     Args:
-        url: ``sqlite:////absolute/path/det.db`` or ``postgresql://…``. None stands for ``det.db`` in `home`.
+        url: ``sqlite:////absolute/path/det.db`` or ``postgresql://…``. None stands for ``det.db`` in `home_directory`.
         wait: number of seconds to wait for a database that is locked or unavailable.
 
     Raises:
@@ -29,9 +29,9 @@ def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
         StoreBusy: the database stayed locked or unavailable.
         TrackingError: the URL is invalid, or the database cannot be opened or written.
     """
-    from det_core.tracking._sql import SqlTrackingStore
+    from det_core.tracking._sql_store import SqlTrackingStore
 
-    return SqlTrackingStore(_database(url or f"sqlite:///{home() / 'det.db'}", wait))
+    return SqlTrackingStore(_database(url or f"sqlite:///{home_directory() / 'det.db'}", wait))
 
 
 def _database(url: str, wait: float) -> Database:

@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from det_core.errors import StoreBusy, TrackingError
+from det_core.tracking._column_types import FINITE
 from det_core.tracking._database import Database
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._schema import metrics
-from det_core.tracking._types import FINITE
 
 _KEY = 0x646574  # key of the advisory lock, "det" in ASCII
 _LOCK_NOT_AVAILABLE = "55P03"

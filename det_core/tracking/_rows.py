@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, select, update
 
 from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.tracking import Experiment, Trial
+from det_core.interfaces.tracking import ExperimentRecord, TrialRecord
 from det_core.tracking._schema import experiments, trials
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _heading = select(trials.c.experiment_id, trials.c.run_id, trials.c.steps_comple
 _heading_locked = _heading.with_for_update()
 
 
-class Part:
+class StoreMixin:
     """Base class for groups of tracking store methods.
 
     Public methods are repeated as a whole while the database is unavailable.
@@ -42,23 +42,23 @@ class Part:
 
 def _retried(method: Callable[..., R]) -> Callable[..., R]:
     @wraps(method)
-    def repeat(self: Part, *args: Any, **kwargs: Any) -> R:
+    def repeat(self: StoreMixin, *args: Any, **kwargs: Any) -> R:
         return self._database.retry(lambda: method(self, *args, **kwargs))
 
     return repeat
 
 
-def columns(table: Table, record: type[Any]) -> list[Column[Any]]:
+def record_columns(table: Table, record: type[Any]) -> list[Column[Any]]:
     """Return the columns of a record, which have the names of its fields."""
     return [table.c[field.name] for field in fields(record)]
 
 
-def fetch(connection: Connection, record: type[R], query: Select[Any]) -> list[R]:
+def fetch_records(connection: Connection, record: type[R], query: Select[Any]) -> list[R]:
     """Return the rows of a query as records."""
     return [record(**row._mapping) for row in connection.execute(query)]
 
 
-def get(connection: Connection, record: type[R], table: Table, *where: ColumnElement[bool], what: str) -> R:
+def fetch_record(connection: Connection, record: type[R], table: Table, *where: ColumnElement[bool], what: str) -> R:
     """Return the single record that matches the conditions.
 
     Args:
@@ -71,29 +71,29 @@ def get(connection: Connection, record: type[R], table: Table, *where: ColumnEle
     Raises:
         RecordNotFound: no row matches.
     """
-    row = only(connection, select(*columns(table, record)).where(*where), what)
+    row = fetch_only_row(connection, select(*record_columns(table, record)).where(*where), what)
     return record(**row._mapping)
 
 
-def insert(connection: Connection, table: Table, values: dict[str, Any]) -> int:
+def insert_row(connection: Connection, table: Table, values: dict[str, Any]) -> int:
     """Insert a row and return its id."""
     key = connection.execute(table.insert().values(values)).inserted_primary_key
     assert key is not None
     return int(key[0])
 
 
-def get_experiment(connection: Connection, experiment_id: int) -> Experiment:
+def get_experiment(connection: Connection, experiment_id: int) -> ExperimentRecord:
     """Return an experiment. Raises RecordNotFound if there is none with this id."""
     what = f"experiment {experiment_id}"
-    return get(connection, Experiment, experiments, experiments.c.id == experiment_id, what=what)
+    return fetch_record(connection, ExperimentRecord, experiments, experiments.c.id == experiment_id, what=what)
 
 
-def get_trial(connection: Connection, trial_id: int) -> Trial:
+def get_trial(connection: Connection, trial_id: int) -> TrialRecord:
     """Return a trial. Raises RecordNotFound if there is none with this id."""
-    return get(connection, Trial, trials, trials.c.id == trial_id, what=f"trial {trial_id}")
+    return fetch_record(connection, TrialRecord, trials, trials.c.id == trial_id, what=f"trial {trial_id}")
 
 
-def only(connection: Connection, query: Select[Any], what: str, **parameters: object) -> Row[Any]:
+def fetch_only_row(connection: Connection, query: Select[Any], what: str, **parameters: object) -> Row[Any]:
     """Return the single row of a query.
 
     Args:
@@ -124,7 +124,7 @@ def lock_experiment(connection: Connection, experiment_id: int, lease: str = "")
         StaleRun: the lease has another holder.
     """
     query = select(experiments.c.lease_holder).where(experiments.c.id == experiment_id).with_for_update()
-    holder = only(connection, query, f"experiment {experiment_id}").lease_holder
+    holder = fetch_only_row(connection, query, f"experiment {experiment_id}").lease_holder
     if lease and holder != lease:
         raise StaleRun(f"experiment {experiment_id} is no longer run by {lease}, but by {holder or 'nobody'}")
 
@@ -133,7 +133,7 @@ def holder_of(connection: Connection, experiment_id: int, clock: ColumnElement[A
     """Return the holder of a lease that has not expired by the database's clock."""
     valid = (experiments.c.lease_expires > clock).label("valid")
     query = select(experiments.c.lease_holder, valid).where(experiments.c.id == experiment_id)
-    row = only(connection, query, f"experiment {experiment_id}")
+    row = fetch_only_row(connection, query, f"experiment {experiment_id}")
     return row.lease_holder if row.valid else None
 
 
@@ -151,11 +151,11 @@ def lock_trial(connection: Connection, trial_id: int, *, lease: str = "") -> Row
     """
     what = f"trial {trial_id}"
     if lease:
-        lock_experiment(connection, only(connection, _heading, what, trial=trial_id).experiment_id, lease)
-    return only(connection, _heading_locked, what, trial=trial_id)
+        lock_experiment(connection, fetch_only_row(connection, _heading, what, trial=trial_id).experiment_id, lease)
+    return fetch_only_row(connection, _heading_locked, what, trial=trial_id)
 
 
-def fence(connection: Connection, trial_id: int, run_id: int) -> int:
+def fence_run(connection: Connection, trial_id: int, run_id: int) -> int:
     """Lock the trial against other writers, and return its steps_completed.
 
     Raises:

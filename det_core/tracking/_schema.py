@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from det_core import __version__
 from det_core.errors import StoreCorrupt
 from det_core.interfaces.tracking import CheckpointState, State
+from det_core.tracking._column_types import Json, MetricsJson, PlainText, UtcTime
 from det_core.tracking._migrations import MIGRATIONS
-from det_core.tracking._types import Json, MetricsJson, PlainText, UtcTime
 
 if TYPE_CHECKING:
     from det_core.tracking._database import Database
@@ -260,7 +260,7 @@ sa.Index("logs_of_trial", logs.c.trial_id, logs.c.id)
 sa.Index("system_metrics_of_trial", system_metrics.c.trial_id, system_metrics.c.id)
 
 
-def upgrade(database: Database) -> None:
+def upgrade_tables(database: Database) -> None:
     """Create the tables, or upgrade them to this release.
 
     Raises:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, and_, select, true
 
 from det_core.interfaces.tracking import (
-    Checkpoint,
+    CheckpointRecord,
     CheckpointState,
     ScoredCheckpoint,
     State,
-    Trial,
     TrialOrder,
+    TrialRecord,
     TrialResult,
     Validation,
     searcher_metric,
 )
-from det_core.tracking._rows import Part, columns, get_experiment, get_trial
+from det_core.tracking._rows import StoreMixin, get_experiment, get_trial, record_columns
 from det_core.tracking._schema import checkpoints, live, metrics, scored, trials
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _c = metrics.c
 _best, _latest = metrics.alias("best"), metrics.alias("latest")
 
 
-class Scores(Part):
+class ScoresMixin(StoreMixin):
     """Methods of the tracking store that rank trials and checkpoints."""
 
     def trial_results(
@@ -49,7 +49,7 @@ class Scores(Part):
             _, smaller_is_better = searcher_metric(get_experiment(connection, experiment_id).config)
             query = (
                 select(
-                    *columns(trials, Trial),
+                    *record_columns(trials, TrialRecord),
                     *_named(_best, "best"),
                     *_named(_latest, "latest"),
                 )
@@ -82,7 +82,7 @@ class Scores(Part):
             if trial_id is not None:
                 get_trial(connection, trial_id)
             query = (
-                select(*columns(checkpoints, Checkpoint), _c.searcher_metric.label("value"))
+                select(*record_columns(checkpoints, CheckpointRecord), _c.searcher_metric.label("value"))
                 .join_from(checkpoints, trials)
                 .outerjoin(metrics, validated)
                 .where(wanted)
@@ -132,7 +132,7 @@ def _named(of: Any, name: str) -> list[ColumnElement[Any]]:
 
 def _result(values: dict[str, Any]) -> TrialResult:
     best, latest = (_validation(values.pop(f"{name}_value"), values.pop(f"{name}_step")) for name in ("best", "latest"))
-    return TrialResult(trial=Trial(**values), best=best, latest=latest)
+    return TrialResult(trial=TrialRecord(**values), best=best, latest=latest)
 
 
 def _validation(value: float | None, step: int | None) -> Validation | None:
@@ -141,4 +141,4 @@ def _validation(value: float | None, step: int | None) -> Validation | None:
 
 def _scored(values: dict[str, Any]) -> ScoredCheckpoint:
     value = values.pop("value")
-    return ScoredCheckpoint(checkpoint=Checkpoint(**values), value=value)
+    return ScoredCheckpoint(checkpoint=CheckpointRecord(**values), value=value)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from det_core.errors import StoreCorrupt, StoreUnsuitable, TrackingError
+from det_core.tracking._column_types import FINITE
 from det_core.tracking._database import Database
 from det_core.tracking._outage import Unavailable
-from det_core.tracking._types import FINITE
 from det_core.tracking._wal_sync import WalSync
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Sqlite(Database):
         self._path = Path(url.database).expanduser().absolute()
         self._wait = wait
         refuse_network(self._path, _mounts())
-        _create(self._path)
+        _create_file(self._path)
         self._identity = _identity(self._path)
         self._wal_sync = WalSync(self._path)
         super().__init__(self._engine(min(wait, _LONGEST_WAIT)), wait)
@@ -175,7 +175,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _create(path: Path) -> None:
+def _create_file(path: Path) -> None:
     """Create an empty file that only its owner can read, unless it exists. SQLite copies its mode to -wal and -shm."""
     try:
         # O_EXCL, because closing a descriptor of a file that this process has open elsewhere would drop SQLite's locks.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select, true
 
 from det_core.interfaces.tracking import SystemMetrics
-from det_core.tracking._rows import Part, columns, fence, fetch, get_trial
+from det_core.tracking._rows import StoreMixin, fence_run, fetch_records, get_trial, record_columns
 from det_core.tracking._schema import system_metrics
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _c = system_metrics.c
 
 
-class SystemMetricsPart(Part):
+class SystemMetricsMixin(StoreMixin):
     """Methods of the tracking store for system metrics."""
 
     def report_system_metrics(self, samples: Sequence[SystemMetrics]) -> None:
@@ -25,12 +25,12 @@ class SystemMetricsPart(Part):
         rows = [{name: value for name, value in vars(sample).items() if name != "id"} for sample in samples]
         with self._database.write() as connection:
             for trial_id, run_id in sorted({(sample.trial_id, sample.run_id) for sample in samples}):
-                fence(connection, trial_id, run_id)
+                fence_run(connection, trial_id, run_id)
             connection.execute(system_metrics.insert(), rows)
 
     def system_metrics(self, trial_id: int, *, group: str | None = None, after: int = 0) -> list[SystemMetrics]:
         wanted = (_c.trial_id == trial_id, _c.id > after, true() if group is None else _c.group == group)
         with self._database.read() as connection:
             get_trial(connection, trial_id)
-            query = select(*columns(system_metrics, SystemMetrics)).where(*wanted).order_by(_c.id)
-            return fetch(connection, SystemMetrics, query)
+            query = select(*record_columns(system_metrics, SystemMetrics)).where(*wanted).order_by(_c.id)
+            return fetch_records(connection, SystemMetrics, query)

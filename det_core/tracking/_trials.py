@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, select, update
 
-from det_core.interfaces.tracking import ENDINGS, CheckpointState, Run, State, Trial
+from det_core.interfaces.tracking import ENDINGS, CheckpointState, Run, State, TrialRecord
+from det_core.tracking._column_types import utc_now
 from det_core.tracking._metrics import archive_after
 from det_core.tracking._rows import (
-    Part,
-    columns,
-    fence,
-    fetch,
-    get,
+    StoreMixin,
+    fence_run,
+    fetch_record,
+    fetch_records,
     get_experiment,
     get_trial,
     holder_of,
-    insert,
+    insert_row,
     lock_experiment,
     lock_trial,
+    record_columns,
     update_trial,
 )
 from det_core.tracking._schema import checkpoints, experiments, runs, trials
-from det_core.tracking._types import now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-class Trials(Part):
+class TrialsMixin(StoreMixin):
     """Methods of the tracking store for trials and runs."""
 
     def create_trial(
@@ -42,7 +42,7 @@ class Trials(Part):
         request_id: int = 0,
         external_id: str | None = None,
         lease: str = "",
-    ) -> Trial:
+    ) -> TrialRecord:
         if "" in hparams:
             raise ValueError("a hyperparameter has an empty name; expected one such as 'learning_rate'")
         values = {
@@ -53,31 +53,31 @@ class Trials(Part):
             "seed": seed,
             "task_id": f"{experiment_id}.{uuid.uuid4()}",
             "external_id": external_id,
-            "start_time": now(),
+            "start_time": utc_now(),
         }
         same = select(trials.c.id).where(trials.c.experiment_id == experiment_id, trials.c.external_id == external_id)
         with self._database.write(durable=True) as connection:
             lock_experiment(connection, experiment_id, lease)
             found = None if external_id is None else connection.execute(same).scalar_one_or_none()
-            created = found or insert(connection, trials, values)
+            created = found or insert_row(connection, trials, values)
             return get_trial(connection, created)
 
-    def trial(self, trial_id: int) -> Trial:
+    def trial(self, trial_id: int) -> TrialRecord:
         with self._database.read() as connection:
             return get_trial(connection, trial_id)
 
-    def trials(self, experiment_id: int, *, ordered: bool = False, states: Sequence[State] = ()) -> list[Trial]:
-        query = select(*columns(trials, Trial)).where(trials.c.experiment_id == experiment_id)
+    def trials(self, experiment_id: int, *, ordered: bool = False, states: Sequence[State] = ()) -> list[TrialRecord]:
+        query = select(*record_columns(trials, TrialRecord)).where(trials.c.experiment_id == experiment_id)
         if ordered:
             query = query.where(trials.c.ordered.is_not(None))
         if states:
             query = query.where(trials.c.state.in_(states))
         with self._database.read() as connection:
             get_experiment(connection, experiment_id)
-            return fetch(connection, Trial, query.order_by(trials.c.id))
+            return fetch_records(connection, TrialRecord, query.order_by(trials.c.id))
 
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
-        ended = now() if state.final else None
+        ended = utc_now() if state.final else None
         with self._database.write(durable=True) as connection:
             lock_trial(connection, trial_id, lease=lease)
             change = update(trials).where(trials.c.id == trial_id)
@@ -109,14 +109,14 @@ class Trials(Part):
             start = _first_step(connection, trial_id, trial.steps_completed)
             archive_after(connection, trial_id, start)
             _end_runs(connection, trial_id)
-            connection.execute(runs.insert().values({**vars(run), "start_time": now()}))
+            connection.execute(runs.insert().values({**vars(run), "start_time": utc_now()}))
             update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="")
             return run
 
     def run(self, trial_id: int, run_id: int) -> Run:
         of_trial = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
         with self._database.read() as connection:
-            return get(connection, Run, runs, *of_trial, what=f"run {run_id} of trial {trial_id}")
+            return fetch_record(connection, Run, runs, *of_trial, what=f"run {run_id} of trial {trial_id}")
 
     def acknowledge_preemption(self, trial_id: int, run_id: int) -> None:
         self._update_run(trial_id, run_id, preemption_acknowledged=True)
@@ -128,24 +128,24 @@ class Trials(Part):
         alone = select(trials.c.experiment_id).where(trials.c.id == trial_id).scalar_subquery()
         follow = update(experiments).where(experiments.c.id == alone, experiments.c.unmanaged)
         with self._database.write() as connection:
-            fence(connection, trial_id, run_id)
+            fence_run(connection, trial_id, run_id)
             update_trial(connection, trial_id, progress=progress)
             connection.execute(follow.values(progress=progress))
 
     def set_runner_state(self, trial_id: int, run_id: int, status: str) -> None:
         with self._database.write() as connection:
-            fence(connection, trial_id, run_id)
+            fence_run(connection, trial_id, run_id)
             update_trial(connection, trial_id, runner_state=status)
 
     def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:
         with self._database.write() as connection:
-            fence(connection, trial_id, run_id)
+            fence_run(connection, trial_id, run_id)
             update_trial(connection, trial_id, metadata=metadata)
 
     def _update_run(self, trial_id: int, run_id: int, **values: Any) -> None:
         of_trial = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
         with self._database.write() as connection:
-            fence(connection, trial_id, run_id)
+            fence_run(connection, trial_id, run_id)
             connection.execute(update(runs).where(*of_trial).values(values))
 
 
@@ -162,4 +162,4 @@ def _first_step(connection: Connection, trial_id: int, reached: int) -> int:
 
 def _end_runs(connection: Connection, trial_id: int) -> None:
     running = (runs.c.trial_id == trial_id, runs.c.end_time.is_(None))
-    connection.execute(update(runs).where(*running).values(end_time=now()))
+    connection.execute(update(runs).where(*running).values(end_time=utc_now()))

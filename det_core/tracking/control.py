@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from det_core.errors import TrackingError
-from det_core.interfaces.tracking import ENDINGS, Experiment, LogLine, State, TrackingStore, Trial
+from det_core.interfaces.tracking import ENDINGS, ExperimentRecord, LogLine, State, TrackingStore, TrialRecord
 
 POLL_SECONDS = 0.2
 """Number of seconds between two polls of the tracking store."""
@@ -15,7 +15,7 @@ _RUNNING = (State.ACTIVE, *ENDINGS)
 """States in which an experiment should have a runner."""
 
 
-def ask(store: TrackingStore, experiment_id: int, state: State) -> Experiment:
+def request_experiment_stop(store: TrackingStore, experiment_id: int, state: State) -> ExperimentRecord:
     """Request that the runner of an experiment pauses, cancels or kills it.
 
     Args:
@@ -37,7 +37,7 @@ def ask(store: TrackingStore, experiment_id: int, state: State) -> Experiment:
     return experiment
 
 
-def ask_to_kill_trial(store: TrackingStore, trial_id: int) -> Trial:
+def request_trial_kill(store: TrackingStore, trial_id: int) -> TrialRecord:
     """Request that the runner of a trial's experiment ends the trial at once. Other trials continue.
 
     Args:
@@ -62,7 +62,7 @@ def ask_to_kill_trial(store: TrackingStore, trial_id: int) -> Trial:
     )
 
 
-def settled(store: TrackingStore, experiment_id: int) -> Experiment | None:
+def settled_experiment(store: TrackingStore, experiment_id: int) -> ExperimentRecord | None:
     """Return the experiment if it has ended or has no runner, else None.
 
     An unmanaged experiment is run by a script without a lease, so that only its final state counts.
@@ -73,7 +73,7 @@ def settled(store: TrackingStore, experiment_id: int) -> Experiment | None:
     return experiment if experiment.state.final or idle else None
 
 
-def lacks_runner(experiment: Experiment, runner: str | None) -> bool:
+def lacks_runner(experiment: ExperimentRecord, runner: str | None) -> bool:
     """Return whether an experiment should be running, but has no runner.
 
     Args:
@@ -97,7 +97,7 @@ def log_lines(
     seen: dict[int, int] = {}
     over = False
     while not over:
-        over = not follow or settled(store, experiment_id) is not None
+        over = not follow or settled_experiment(store, experiment_id) is not None
         for trial, latest in store.latest_logs(experiment_id).items():
             if trial_id in (None, trial) and latest > seen.get(trial, 0):
                 yield from _new_lines(store, trial, seen)

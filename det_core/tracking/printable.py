@@ -12,14 +12,14 @@ _IN_LINE = re.compile(rf"{_ESCAPE}|[\x00-\x08\x0a-\x1f\x7f-\x9f{_INVISIBLE}]")
 _IN_OUTPUT = re.compile(rf"({_COLOUR})|{_ESCAPE}|[\x00-\x08\x0b-\x1f\x7f-\x9f{_INVISIBLE}]")
 
 
-def printable(text: str) -> str:
+def printable_text(text: str) -> str:
     """Return the text in one line, without escape sequences and control characters except tabs."""
     return text if text.isprintable() else _IN_LINE.sub("", text)
 
 
 def printable_line(line: str) -> str:
     """Return the final state of a printed line, without its line break and text that ``\r`` overwrote."""
-    return printable(_ESCAPES.sub("", line).rstrip("\r\n").rpartition("\r")[2])
+    return printable_text(_ESCAPES.sub("", line).rstrip("\r\n").rpartition("\r")[2])
 
 
 def printable_output(text: str) -> str:

@@ -13,12 +13,12 @@ from typing import TypeVar, cast
 
 from det_core.errors import SecretMissing
 from det_core.home import private_directory
-from det_core.interfaces.secrets import REFERENCE_PREFIX, SECRET_REFERENCE, Secret, map_text, texts
+from det_core.interfaces.secrets import REFERENCE_PREFIX, SECRET_REFERENCE, Secret, iter_texts, map_text
 
 T = TypeVar("T")
 
 
-def keep(config: T) -> T:
+def extract_secrets(config: T) -> T:
     """Return a copy of a config with a reference for each `Secret`, so that it can be stored.
 
     All secrets are in their files on return.
@@ -26,16 +26,16 @@ def keep(config: T) -> T:
     Args:
         config: a JSON-compatible value.
     """
-    known = references(config)
+    known = store_secrets(config)
     return cast("T", map_text(config, lambda text: known[text] if isinstance(text, Secret) else text))
 
 
-def references(config: object) -> dict[str, str]:
+def store_secrets(config: object) -> dict[str, str]:
     """Return the reference of each `Secret` in a config. All secrets are in their files on return."""
-    return {text: _refer(text) for _, text in texts(config) if isinstance(text, Secret)}
+    return {text: _refer(text) for _, text in iter_texts(config) if isinstance(text, Secret)}
 
 
-def fill(config: T) -> T:
+def resolve_secrets(config: T) -> T:
     """Return a copy of a config with the secret for each reference.
 
     Args:
@@ -44,23 +44,23 @@ def fill(config: T) -> T:
     Raises:
         SecretMissing: the files of some secrets cannot be read. The error names all of them.
     """
-    missing = find_missing(config)
+    missing = find_missing_secrets(config)
     if missing:
         raise SecretMissing(missing)
     return cast("T", map_text(config, lambda text: SECRET_REFERENCE.sub(lambda found: _read(found.group()), text)))
 
 
-def find_missing(config: object) -> dict[str, Path]:
+def find_missing_secrets(config: object) -> dict[str, Path]:
     """Return the secrets of a stored config that this host cannot read, as files by their place in the config."""
     found = [
         (".".join(map(str, location)), _file(reference))
-        for location, text in texts(config)
+        for location, text in iter_texts(config)
         for reference in SECRET_REFERENCE.findall(text)
     ]
     return {place: path for place, path in found if not os.access(path, os.R_OK)}
 
 
-def write(path: Path, secret: str) -> None:
+def write_secret(path: Path, secret: str) -> None:
     """Write a secret to a file that only this user can read. The file is complete and durable on return."""
     partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -83,7 +83,7 @@ def _refer(secret: Secret) -> str:
     path = next(same, None)
     if path is None:
         path = _directory() / uuid.uuid4().hex
-        write(path, value)
+        write_secret(path, value)
     return f"{secret.public}{REFERENCE_PREFIX}{path.name}"
 
 

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 import det_core
 from det_core.core import Context, EarlyExitReason
-from det_core.core._together import everyone
+from det_core.core._rank_agreement import all_ranks_group
 from det_core.core.context_dir import context_files
 from det_core.errors import CheckpointCorrupt, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
@@ -120,7 +120,7 @@ class TrialLoop:
         # Listed at the start: later the directory has what training wrote, too.
         self._directory = Path.cwd()
         self._code = list(context_files(self._directory)) if self._plan.checkpoint_code else []
-        self._ranks = everyone(core.distributed)
+        self._ranks = all_ranks_group(core.distributed)
         self._saver = Saver(core.checkpoint, adapter.saved, self._ranks)
         self._schedule = Schedule.of(self._plan, adapter)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from det_core.core import CheckpointContext
-from det_core.core._together import Group
+from det_core.core._rank_agreement import RankGroup
 
 
 class Saver:
@@ -22,7 +22,7 @@ class Saver:
         ranks: all workers that train the trial.
     """
 
-    def __init__(self, checkpoint: CheckpointContext, saved: Callable[[str], None], ranks: Group) -> None:
+    def __init__(self, checkpoint: CheckpointContext, saved: Callable[[str], None], ranks: RankGroup) -> None:
         self._checkpoint = checkpoint
         self._saved = saved
         self._ranks = ranks

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from det_core.errors import InvalidTrial
-from det_core.plugins import registry
+from det_core.plugins import plugin_registry
 from det_core.specs import Spec
 from det_core.trial import _script
 
@@ -76,8 +76,8 @@ def framework_of(trial_class: type[Trial]) -> Spec:
         PluginClash: several frameworks claim them.
     """
     mro = [f"{base.__module__}.{base.__qualname__}" for base in trial_class.__mro__]
-    name = registry().choose("det_choose_framework", mro=mro)
+    name = plugin_registry().choose("det_choose_framework", mro=mro)
     if name is None:
-        installed = ", ".join(registry().names("framework")) or "none, try: pip install det-torch"
+        installed = ", ".join(plugin_registry().names("framework")) or "none, try: pip install det-torch"
         raise InvalidTrial(f"no installed framework trains {mro[0]}, a {mro[1]} (installed: {installed})")
-    return registry().find("framework", name)
+    return plugin_registry().find("framework", name)

@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field
 
 import det_core
 from det_core.errors import LaunchError
-from det_core.interfaces.backend import Backend, Place, Ranks, Start
+from det_core.interfaces.backend import Backend, NodePlacement, WorkerCommand, WorkerRanks
 from det_core.specs import BackendSpec
 
 NAMES = ("RING_NODE", "RING_NODES", "RING_SLOTS", "RING_LOCAL")
@@ -50,14 +50,14 @@ class Ring(Backend):
     def __init__(self, config: RingConfig) -> None:
         self._config = config
 
-    def start(self, place: Place, worker: Sequence[str]) -> Start:
+    def start(self, place: NodePlacement, worker: Sequence[str]) -> WorkerCommand:
         numbers = (place.node, len(place.hosts), place.slots)
-        return Start(
+        return WorkerCommand(
             argv=[sys.executable, "-m", "det_ring", str(self._config.grace), *worker],
             env=dict(zip(NAMES, map(str, numbers), strict=False)),
         )
 
-    def ranks(self) -> Ranks:
+    def ranks(self) -> WorkerRanks:
         try:
             node, nodes, slots, local = (int(os.environ[name]) for name in NAMES)
         except KeyError as missing:
@@ -65,7 +65,7 @@ class Ring(Backend):
                 f"{missing} is not in the environment; start the script with: "
                 "python -m det_core.launch ring --slots 2 -- train.py"
             ) from None
-        return Ranks(
+        return WorkerRanks(
             rank=node * slots + local,
             size=nodes * slots,
             local_rank=local,

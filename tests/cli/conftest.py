@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from det_core.cli import main
-from det_core.interfaces.tracking import Experiment, LogLine, MetricsReport, State, TrackingStore, Trial
-from det_core.plugins import registry
-from det_core.plugins._registry import DISABLE
-from det_core.storage import open_storage, save, scan
+from det_core.interfaces.tracking import ExperimentRecord, LogLine, MetricsReport, State, TrackingStore, TrialRecord
+from det_core.plugins import plugin_registry
+from det_core.plugins._registry import DISABLE_VARIABLE
+from det_core.storage import open_storage, save_checkpoint, scan_directory
 from det_core.storage.config import DirectoryConfig
 from det_core.tracking import open_store
 
@@ -36,9 +36,9 @@ Install = Callable[..., None]
 @pytest.fixture
 def core_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable all other installed distributions. Some need software that this machine may lack, such as Horovod."""
-    others = (report.name for report in registry().reports if report.name != "det-core")
-    monkeypatch.setenv(DISABLE, ",".join(others))
-    registry.cache_clear()
+    others = (report.name for report in plugin_registry().reports if report.name != "det-core")
+    monkeypatch.setenv(DISABLE_VARIABLE, ",".join(others))
+    plugin_registry.cache_clear()
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[det]\n{name} = {module}\n")
         monkeypatch.syspath_prepend(site)
-        registry.cache_clear()
+        plugin_registry.cache_clear()
 
     return add
 
@@ -100,8 +100,8 @@ class Record:
     """Writer of the records and files that a trial produces."""
 
     store: TrackingStore
-    experiment: Experiment
-    trial: Trial
+    experiment: ExperimentRecord
+    trial: TrialRecord
     directory: Path
 
     def report(self, step: int, group: str = "training", **metrics: object) -> None:
@@ -130,7 +130,7 @@ class Record:
             "directory", DirectoryConfig.model_validate({"container_path": self.directory / "storage"})
         )
         described = {"steps_completed": step, **metadata}
-        resources = save(manager, uuid, scan(source), described)
+        resources = save_checkpoint(manager, uuid, scan_directory(source), described)
         self.store.complete_checkpoint(
             uuid, run_id=self.run_id, steps_completed=step, resources=resources, metadata=described
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.cli._progress import transferred
+from det_core.cli.render.transfer_progress import show_transfer
 from det_core.errors import StorageError
 from det_core.interfaces.tracking import CheckpointState
 from det_core.storage.directory import DirectoryStorage
@@ -145,7 +145,7 @@ def test_rm_keeps_checkpoints_of_an_experiment_resumed_before_the_answer(
         trained.store.acquire_lease(1, "host:1:1:x", seconds=60)
         return True
 
-    monkeypatch.setattr("det_core.cli._rm.agreed", resumed)
+    monkeypatch.setattr("det_core.cli.commands._checkpoint_rm.confirm_removal", resumed)
     result = det("checkpoint", "rm", "best-one", "last-one")
     assert (result.code, "host:1:1:x" in result.err) == (1, True)
     assert resources(trained, "best-one")[0] is resources(trained, "last-one")[0] is CheckpointState.COMPLETED
@@ -195,7 +195,7 @@ def test_progress_is_shown_on_a_terminal_only(
     assert det("checkpoint", "download", "best-one", "-o", tmp_path / "quiet").err == ""
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    with transferred(2000) as moved:
+    with show_transfer(2000) as moved:
         assert moved
         moved(500)
     *_, line, end = terminal.getvalue().split("\r\x1b[K")
@@ -209,7 +209,7 @@ def test_a_closed_terminal_does_not_stop_a_transfer(monkeypatch: pytest.MonkeyPa
     master, slave = os.openpty()
     stream = io.TextIOWrapper(io.FileIO(slave, "w"), write_through=True)  # type: ignore[type-var]
     monkeypatch.setattr("sys.stderr", stream)
-    with transferred(2000) as moved:
+    with show_transfer(2000) as moved:
         assert moved
         os.close(master)
         moved(500)

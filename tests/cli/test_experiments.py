@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from det_core.cli._output import plain
+from det_core.cli.render.formats import to_json_compatible
 from det_core.interfaces.tracking import LogLine, MetricsReport, State, TrackingStore
 from det_core.runner._context_dir import pack
 from det_core.testing._lacking import lacking
@@ -451,8 +451,8 @@ def test_listings_are_streamed() -> None:
             asked.append(number)
             yield number
 
-    pieces = json.JSONEncoder(indent=2).iterencode(plain({"a": numbers(), "b": iter(())}))
+    pieces = json.JSONEncoder(indent=2).iterencode(to_json_compatible({"a": numbers(), "b": iter(())}))
     seen = [(piece.strip(" ,\n"), len(asked)) for piece in pieces]
     assert ("0", 1) in [(text[-1:], count) for text, count in seen]
-    assert json.loads(json.dumps(plain({"a": [0, 1, 2]}))) == {"a": [0, 1, 2]}
+    assert json.loads(json.dumps(to_json_compatible({"a": [0, 1, 2]}))) == {"a": [0, 1, 2]}
     assert asked == [0, 1, 2]

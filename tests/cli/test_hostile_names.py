@@ -13,14 +13,14 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from det_core.cli import _screen
-from det_core.cli._live import LiveLine
-from det_core.cli._live_search import LiveSearch
-from det_core.cli._watch import Watcher
-from det_core.cli._watch_search import SearchWatcher
-from det_core.experimental._display import _text
+from det_core.cli.render import sanitized_streams
+from det_core.cli.render.live_search import LiveSearch
+from det_core.cli.render.live_trial import LiveTrial
+from det_core.cli.render.search_watcher import SearchWatcher
+from det_core.cli.render.trial_watcher import TrialWatcher
+from det_core.experimental._progress_display import _format_report
 from det_core.interfaces.tracking import State, TrackingStore
-from det_core.tracking.printable import printable, printable_line, printable_output
+from det_core.tracking.printable import printable_line, printable_output, printable_text
 
 from .conftest import Det, Record
 
@@ -139,7 +139,7 @@ def test_the_live_area_prints_no_control_characters(evil: Record, kind: str) -> 
     drawn = io.StringIO()
     console = Console(file=drawn, force_terminal=True, width=400, color_system=None, legacy_windows=False)
     if kind == "line":
-        with LiveLine(Watcher(evil.store, 1), lambda: "", console) as line:
+        with LiveTrial(TrialWatcher(evil.store, 1), lambda: "", console) as line:
             line.update()
     else:
         with LiveSearch(SearchWatcher(evil.store, 1), lambda: "", console) as area:
@@ -151,7 +151,7 @@ def test_the_live_area_prints_no_control_characters(evil: Record, kind: str) -> 
 
 def test_notebook_output_has_no_control_characters(evil: Record) -> None:
     (report,) = evil.store.metrics(2, group="validation")
-    assert not _OBEYED.findall(_text(report))
+    assert not _OBEYED.findall(_format_report(report))
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
@@ -169,16 +169,16 @@ def test_a_plot_with_hostile_names_can_be_drawn(det: Det, store: TrackingStore, 
 
 
 def test_harmless_text_is_unchanged() -> None:
-    assert printable("naïve 名前 👩‍🔬 a\tb") == "naïve 名前 👩‍🔬 a\tb"
+    assert printable_text("naïve 名前 👩‍🔬 a\tb") == "naïve 名前 👩‍🔬 a\tb"
     assert printable_output("a\n\x1b[1;31mb\x1b[0m\tc\x1b[2J\r\n") == "a\n\x1b[1;31mb\x1b[0m\tc\n"
     assert printable_line("10%\r\x1b[K100%\x1b[0m\r\n\x1b[0m") == "100%"
-    assert printable(printable("\x1b\x1b[2J[2J")) == printable("\x1b\x1b[2J[2J") == "[2J"
+    assert printable_text(printable_text("\x1b\x1b[2J[2J")) == printable_text("\x1b\x1b[2J[2J") == "[2J"
 
 
 def test_drawing_code_can_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    with _screen.shielded():
+    with sanitized_streams.sanitize_streams():
         print("\x1b[2Ja")
-        print("\x1b[Kb", file=_screen.drawing_on(sys.stdout))
+        print("\x1b[Kb", file=sanitized_streams.unwrap_stream(sys.stdout))
         Console(force_terminal=True).control()
         assert sys.stdout.isatty() is False
     assert capsys.readouterr().out == "a\n\x1b[Kb\n"

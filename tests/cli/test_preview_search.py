@@ -81,7 +81,7 @@ def test_problems_of_the_config_are_reported(det: Det, config: Any) -> None:
 
 
 def test_a_search_that_does_not_end_is_reported(det: Det, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("det_core.cli.preview_search._MOST_ORDERS", 20)
+    monkeypatch.setattr("det_core.cli.commands.preview_search._MOST_ORDERS", 20)
     shown = det("preview-search", config(name="random", max_trials=21))
     assert (shown.code, "has not ended after 20 orders" in shown.err) == (1, True)
     assert det("preview-search", config(name="random", max_trials=20)).code == 0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.cli._outcome import Outcome, summary
+from det_core.cli.render.experiment_summary import ExperimentSummary, summary_lines
 from det_core.interfaces.tracking import State, TrackingStore
 from det_core.tracking import open_store
 
@@ -149,7 +149,7 @@ def test_run_reports_the_error_of_a_trial(code: Path) -> None:
 
 
 def test_the_summary_of_a_trial_that_could_not_start_says_what_to_do() -> None:
-    result = Outcome(
+    result = ExperimentSummary(
         id=1,
         state=State.PAUSED,
         error="processes of an earlier run are still alive",
@@ -163,7 +163,7 @@ def test_the_summary_of_a_trial_that_could_not_start_says_what_to_do() -> None:
         checkpoint_value=None,
         path=None,
     )
-    assert [*summary(result)][1:] == [
+    assert [*summary_lines(result)][1:] == [
         "  error: processes of an earlier run are still alive",
         "  to continue from the latest checkpoint: det experiment resume 1",
     ]

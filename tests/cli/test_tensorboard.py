@@ -16,7 +16,7 @@ import google_crc32c
 import pytest
 
 from det_core import core
-from det_core.cli.tensorboard import Folder
+from det_core.cli.commands.tensorboard import TensorboardFolder
 from det_core.interfaces.storage import StorageManager
 from det_core.storage import ObjectStorage, open_storage
 from det_core.storage.config import DirectoryConfig
@@ -85,11 +85,11 @@ class Far(StorageManager):
 
 
 @pytest.fixture(params=["here", "here and growing", "far"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> TensorboardFolder:
     config = DirectoryConfig.model_validate({"container_path": str(tmp_path / "storage")})
     near = open_storage("directory", config)
     (tmp_path / "show").mkdir()
-    return Folder(
+    return TensorboardFolder(
         storage=Far(near) if request.param == "far" else near,
         storage_id="cluster",
         prefix="tensorboard/experiment/1/trial/",
@@ -106,7 +106,7 @@ def write(path: Path, text: str) -> None:
     (path.parent / "new").replace(path)
 
 
-def test_new_and_growing_files_are_shown(folder: Folder, tmp_path: Path) -> None:
+def test_new_and_growing_files_are_shown(folder: TensorboardFolder, tmp_path: Path) -> None:
     assert folder.bring() == 0
     stored = tmp_path / "storage" / "cluster" / folder.prefix
     for name in ("3/1.tfevents", "3/train/1.tfevents", "3/trace.json", "4/1.tfevents", "../2/1.tfevents"):
@@ -127,7 +127,7 @@ def test_new_and_growing_files_are_shown(folder: Folder, tmp_path: Path) -> None
     assert (shown / "trial_5" / "1.tfevents").read_text() == "x"
 
 
-def test_a_folder_can_show_one_trial_only(folder: Folder, tmp_path: Path) -> None:
+def test_a_folder_can_show_one_trial_only(folder: TensorboardFolder, tmp_path: Path) -> None:
     folder.trial_id = 4
     stored = tmp_path / "storage" / "cluster" / folder.prefix
     for trial in ("3", "4", "44"):
@@ -146,7 +146,7 @@ def test_objects_are_not_copied_outside_the_directory(tmp_path: Path) -> None:
     for name in names:
         bucket.put(f"cluster/{prefix}{name}", b"x", google_crc32c.value(b"x"))
     (tmp_path / "show").mkdir()
-    folder = Folder(
+    folder = TensorboardFolder(
         storage=ObjectStorage(bucket, ""),
         storage_id="cluster",
         prefix=prefix,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.cli.config import configure
+from det_core.cli.commands.config import configure
 from det_core.config import config_schema
 
 HERE = Path(__file__).parent

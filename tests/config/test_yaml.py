@@ -8,7 +8,7 @@ import pytest
 
 from det_core.config import load_config, parse_config
 from det_core.config._document import MAX_BYTES
-from det_core.config._yaml import from_yaml
+from det_core.config._yaml import parse_yaml
 from det_core.errors import ConfigError
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -67,7 +67,7 @@ def test_unambiguous_numbers_are_accepted() -> None:
     """Only numbers that YAML 1.1 reads as octal or in base 60 are refused."""
     text = "[0, -1, 1_000, 0x1f, 0b11, 0.5, 00.5, 1e-3, '16:9', \"010\", 08, 1:2:z, 12:30:61]"
     expected = [0, -1, 1000, 31, 3, 0.5, 0.5, 1e-3, "16:9", "010", "08", "1:2:z", "12:30:61"]
-    assert from_yaml(text, "f").value == expected
+    assert parse_yaml(text, "f").value == expected
 
 
 @pytest.mark.parametrize(("text", "line", "words"), BROKEN, ids=[words for _, _, words in BROKEN])

@@ -14,7 +14,7 @@ import pytest
 
 from det_core.core import CheckpointContext, DistributedContext
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import Checkpoint, CheckpointState, TrackingStore
+from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, TrackingStore
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
 
@@ -78,7 +78,7 @@ class Job:
         with ThreadPoolExecutor(size) as pool:
             return list(pool.map(one, range(size), timeout=60))
 
-    def rows(self, *states: CheckpointState) -> list[Checkpoint]:
+    def rows(self, *states: CheckpointState) -> list[CheckpointRecord]:
         return self.record.checkpoints(states=states or list(CheckpointState))
 
     def stored(self) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 
 from det_core.cli import main
 from det_core.interfaces.tracking import CheckpointState, State, TrackingStore
-from det_core.storage import find, restore
+from det_core.storage import find_checkpoint, restore_checkpoint
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
 from det_core.testing import campaign_seeds
@@ -103,8 +103,8 @@ def everything_visible_is_complete(record: TrackingStore, base: Path, scratch: P
     visible = {path.parent.name for path in base.glob("*/metadata.json")}
     for storage_id in visible | {row.uuid for row in record.checkpoints()}:
         try:
-            restore(store, storage_id, scratch / "restored" / storage_id)
+            restore_checkpoint(store, storage_id, scratch / "restored" / storage_id)
         except Exception as error:
             raise AssertionError(story) from error
-        size = len([name for name in find(store, storage_id).names() if name.endswith("-large")])
-        assert len(find(store, storage_id).names()) == 31 * size + 1, story
+        size = len([name for name in find_checkpoint(store, storage_id).names() if name.endswith("-large")])
+        assert len(find_checkpoint(store, storage_id).names()) == 31 * size + 1, story

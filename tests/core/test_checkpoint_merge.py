@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_core.core._checkpoint_merge import Offer, compare, merge_metadata, owners
+from det_core.core._checkpoints._merge import RankFiles, check_same_content, find_owners, merge_metadata
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_merging_does_not_change_the_arguments() -> None:
 
 def test_every_path_has_its_owners_and_a_directory_counts_once() -> None:
     here = ("host", 1, 2)
-    twice = Offer({"a": 1, "d/": 0}, here)
-    offers = [twice, twice, Offer({"a": 1, "d/x": 3}), Offer({"e/": 0})]
-    assert owners(offers) == {"a": [0, 2], "d/x": [2], "e/": [3]}
+    twice = RankFiles({"a": 1, "d/": 0}, here)
+    offers = [twice, twice, RankFiles({"a": 1, "d/x": 3}), RankFiles({"e/": 0})]
+    assert find_owners(offers) == {"a": [0, 2], "d/x": [2], "e/": [3]}
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_a_file_conflict_names_the_path_and_the_ranks(
     first: dict[str, int], second: dict[str, int], message: str
 ) -> None:
     with pytest.raises(RuntimeError, match=message):
-        owners([Offer(first), Offer(second)])
+        find_owners([RankFiles(first), RankFiles(second)])
 
 
 def test_equal_files_are_no_conflict_and_different_ones_are() -> None:
-    compare([{"a": 1}, {"a": 1, "b": 2}])
+    check_same_content([{"a": 1}, {"a": 1, "b": 2}])
     with pytest.raises(RuntimeError, match="'b'.* on rank 1 .* on rank 2"):
-        compare([{}, {"b": 1}, {"b": 2}])
+        check_same_content([{}, {"b": 1}, {"b": 2}])
 
 
 def test_equal_values_that_are_not_numbers_are_no_conflict() -> None:

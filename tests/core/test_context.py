@@ -12,7 +12,7 @@ import pytest
 
 from det_core import core, get_cluster_info
 from det_core.errors import CheckpointNotFound, MetricsConflict, TrackingError
-from det_core.home import home
+from det_core.home import home_directory
 from det_core.interfaces.tracking import CheckpointState, State, TrackingStore
 from det_core.tracking import open_store
 
@@ -198,7 +198,7 @@ def test_a_home_on_a_network_file_system_is_replaced_by_a_local_store_with_one_w
 
 
 def test_get_cluster_info_returns_none_outside_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("det_core.core._info.DEFAULT_INFO_DIR", tmp_path)
+    monkeypatch.setattr("det_core.core._cluster_info.DEFAULT_INFO_DIR", tmp_path)
     assert get_cluster_info() is None
 
 
@@ -218,7 +218,7 @@ def test_a_user_without_a_name_is_recorded_by_id(det_home: Path, monkeypatch: py
     for name in ("DET_HOME", "HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(TrackingError, match="Set DET_HOME to a directory that you can write to"):
-        home()
+        home_directory()
 
 
 def test_a_script_without_a_config_is_recorded_with_all_defaults(store: TrackingStore) -> None:

@@ -15,9 +15,9 @@ import pynvml
 import pytest
 
 from det_core import core
-from det_core.core import _system
+from det_core.core import _host_sampler
+from det_core.core._host_sampler import HostSampler, mean_sample
 from det_core.core._profiler import ProfilerContext
-from det_core.core._system import Sampler, mean
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
@@ -112,7 +112,7 @@ def test_an_error_stops_the_profiler_but_not_the_training(
 
 
 def test_the_first_sample_of_the_cpu_counts_from_the_start() -> None:
-    sampler = Sampler()
+    sampler = HostSampler()
     start = time.monotonic()
     while time.monotonic() - start < 0.3:
         sum(range(1000))
@@ -122,7 +122,7 @@ def test_the_first_sample_of_the_cpu_counts_from_the_start() -> None:
 def test_a_host_without_disks_and_interfaces_has_fewer_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "disk_io_counters", lambda: None)
     monkeypatch.setattr(psutil, "net_io_counters", lambda: None)
-    sample = Sampler().sample()
+    sample = HostSampler().sample()
     assert "network" not in sample
     assert set(sample["disk"]) == {"/"}
 
@@ -134,21 +134,21 @@ class Counters(NamedTuple):
 
 def test_rates_are_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     counters, clock = iter([Counters(100, 0), Counters(400, 6)]), iter([10.0, 12.0])
-    monkeypatch.setattr(_system, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    assert _system._Rates(lambda: next(counters)).since_last() == {"bytes_sent": 150.0, "bytes_recv": 3.0}
+    monkeypatch.setattr(_host_sampler, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert _host_sampler._Rates(lambda: next(counters)).since_last() == {"bytes_sent": 150.0, "bytes_recv": 3.0}
 
 
 def test_a_mean_covers_the_samples_that_contain_the_number() -> None:
     samples = [{"cpu": {"x": 1}, "gpu": {"a": {"u": 10}}}, {"cpu": {"x": 4, "y": 2}}]
-    assert mean(samples) == {"cpu": {"x": 2.5, "y": 2.0}, "gpu": {"a": {"u": 10.0}}}
+    assert mean_sample(samples) == {"cpu": {"x": 2.5, "y": 2.0}, "gpu": {"a": {"u": 10.0}}}
 
 
 def test_gpus_are_sampled_if_there_are_any() -> None:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        assert "gpu" not in Sampler().sample()
+        assert "gpu" not in HostSampler().sample()
         return
-    for gpu in Sampler().sample()["gpu"].values():
+    for gpu in HostSampler().sample()["gpu"].values():
         assert gpu["gpu_free_memory"] > 0
         assert 0 <= gpu.get("gpu_util", 0) <= 100

@@ -250,7 +250,7 @@ def test_a_second_sigterm_ends_a_script_that_never_polls(
     det_home: Path, monkeypatch: pytest.MonkeyPatch, asks: bool
 ) -> None:
     """A script that polls for requests may be saving a checkpoint, so it is not ended."""
-    monkeypatch.setattr(_signals, "_PATIENCE", 0.02)
+    monkeypatch.setattr(_signals, "_TERMINATION_DELAY", 0.02)
     with contextlib.ExitStack() as stack:
         ended = None if asks else stack.enter_context(pytest.raises(SystemExit))
         with core.init() as context:

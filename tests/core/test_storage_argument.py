@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from det_core import core
-from det_core.core._storage import default_storage, storage_block
+from det_core.core._storage_block import default_storage, make_storage_block
 from det_core.errors import ConfigError
 from det_core.tracking import open_store
 
@@ -26,13 +26,15 @@ from det_core.tracking import open_store
     ],
 )
 def test_paths_uris_and_blocks_are_accepted(given: Any, block: dict[str, Any]) -> None:
-    assert storage_block(given) == block
+    assert make_storage_block(given) == block
 
 
 @pytest.mark.parametrize("given", [None, ""])
 def test_none_and_empty_text_select_the_default(det_home: Path, given: Any) -> None:
     assert (
-        storage_block(given) == default_storage() == {"type": "directory", "container_path": f"{det_home}/checkpoints"}
+        make_storage_block(given)
+        == default_storage()
+        == {"type": "directory", "container_path": f"{det_home}/checkpoints"}
     )
 
 
@@ -41,12 +43,12 @@ def test_none_and_empty_text_select_the_default(det_home: Path, given: Any) -> N
 )
 def test_ambiguous_uris_are_rejected(given: str) -> None:
     with pytest.raises(ValueError, match="expected a directory, file:///directory, s3://bucket/prefix"):
-        storage_block(given)
+        make_storage_block(given)
 
 
 def test_shared_fs_is_rejected_with_the_directory_to_pass() -> None:
     with pytest.raises(ValueError, match="'/mnt/shared'"):
-        storage_block({"type": "shared_fs", "host_path": "/mnt/shared"})
+        make_storage_block({"type": "shared_fs", "host_path": "/mnt/shared"})
 
 
 @pytest.mark.usefixtures("only_det_core")

@@ -13,8 +13,8 @@ import pytest
 
 from det_core import core
 from det_core.core import _tensorboard
-from det_core.core._event_file import EventFile, scalars
-from det_core.core._tensorboard import Tensorboard, TensorboardMode, points
+from det_core.core._event_file import EventFile, encode_scalars
+from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode, scalars_by_step
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import MetricsReport
@@ -104,7 +104,7 @@ def test_only_numbers_are_drawn(tmp_path: Path) -> None:
 def test_each_event_file_has_a_unique_name(tmp_path: Path) -> None:
     for step in range(3):
         file = EventFile(tmp_path)
-        file.write(scalars(time.time(), [(step, {"x": step})]))
+        file.write(encode_scalars(time.time(), [(step, {"x": step})]))
         file.close()
     assert len(list(tmp_path.iterdir())) == 3
     assert read(tmp_path) == {"x": [(0, 0.0), (1, 1.0), (2, 2.0)]}
@@ -114,14 +114,14 @@ def test_steps_and_tags_of_any_size_are_encoded(tmp_path: Path) -> None:
     events = {0: "a", 127: "é" * 100, 128: "b" * 20_000, 2**40: "c", 2**63 - 1: "d", -3: "e"}
     file = EventFile(tmp_path)
     for step, tag in events.items():
-        file.write(scalars(1.5, [(step, {tag: 0.5})]))
+        file.write(encode_scalars(1.5, [(step, {tag: 0.5})]))
     file.close()
     assert read(tmp_path) == {tag: [(step, 0.5)] for step, tag in events.items()}
 
 
 def test_records_carry_checksums(tmp_path: Path) -> None:
     file = EventFile(tmp_path)
-    file.write(scalars(time.time(), [(1, {"x": 1.0})]))
+    file.write(encode_scalars(time.time(), [(1, {"x": 1.0})]))
     file.close()
     (path,) = tmp_path.iterdir()
     content = bytearray(path.read_bytes())
@@ -135,7 +135,7 @@ def test_batches_reported_too_early_have_steps_below_zero() -> None:
     report = MetricsReport(
         trial_id=1, run_id=1, group="training", steps_completed=1, metrics={"loss": 1}, batch_metrics=batches
     )
-    assert list(points(report)) == [(-1, {"Determined/loss": 0.5}), (0, {"Determined/loss": 0.25})]
+    assert list(scalars_by_step(report)) == [(-1, {"Determined/loss": 0.5}), (0, {"Determined/loss": 0.25})]
 
 
 @pytest.mark.parametrize("mode", [*TensorboardMode, "MANUAL"])
@@ -174,7 +174,7 @@ def test_sync_stores_in_the_background(tmp_path: Path) -> None:
 
 
 def test_changed_files_are_stored_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_tensorboard, "_EVERY", 0.05)
+    monkeypatch.setattr(_tensorboard, "_SYNC_INTERVAL", 0.05)
     with core.init(checkpoint_storage=tmp_path) as context:
         path = context.train.get_tensorboard_path() / "x"
         for text in ("one", "two"):
@@ -256,12 +256,12 @@ class Broken(StorageManager):
 def test_a_failing_storage_stops_no_training_and_loses_no_file(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tensorboard = Tensorboard(TensorboardMode.AUTO, Broken(), "local", "x", rank=0)
+    tensorboard = TensorboardDirectory(TensorboardMode.AUTO, Broken(), "local", "x", rank=0)
     (tensorboard.path() / "file").write_text("x")
     tensorboard.close()
     assert "could not be stored, will retry: no" in caplog.text
     assert f"left in {tensorboard.path()}" in caplog.text
-    manual = Tensorboard(TensorboardMode.MANUAL, Broken(), "local", "x", rank=0)
+    manual = TensorboardDirectory(TensorboardMode.MANUAL, Broken(), "local", "x", rank=0)
     (manual.path() / "file").write_text("x")
     with pytest.raises(StorageError, match="no"):
         manual.upload()
@@ -270,7 +270,7 @@ def test_a_failing_storage_stops_no_training_and_loses_no_file(
 def test_a_file_that_cannot_be_stored_does_not_delay_others() -> None:
     """An upload must continue after the first file that fails."""
     bucket = MemoryBucket()
-    board = Tensorboard(TensorboardMode.MANUAL, ObjectStorage(bucket, ""), "cluster", "folder", rank=0)
+    board = TensorboardDirectory(TensorboardMode.MANUAL, ObjectStorage(bucket, ""), "cluster", "folder", rank=0)
     for name in "abc":
         (board.path() / name).write_text(name)
 
@@ -291,7 +291,7 @@ def test_a_file_that_cannot_be_stored_does_not_delay_others() -> None:
 def test_a_large_file_that_always_grows_is_stored_in_an_object_store() -> None:
     """A file of several parts must be stored before it is closed, and must not raise errors in the training loop."""
     bucket = MemoryBucket()
-    board = Tensorboard(TensorboardMode.MANUAL, ObjectStorage(bucket, ""), "cluster", "folder", rank=0)
+    board = TensorboardDirectory(TensorboardMode.MANUAL, ObjectStorage(bucket, ""), "cluster", "folder", rank=0)
     events = board.path() / "events"
     events.write_bytes(bytes(10 * bucket.part_size))
 
@@ -314,14 +314,14 @@ def test_a_large_file_that_always_grows_is_stored_in_an_object_store() -> None:
 
 
 def test_a_file_that_vanishes_is_no_error() -> None:
-    tensorboard = Tensorboard(TensorboardMode.MANUAL, Broken(removes=True), "local", "x", rank=0)
+    tensorboard = TensorboardDirectory(TensorboardMode.MANUAL, Broken(removes=True), "local", "x", rank=0)
     (tensorboard.path() / "file").write_text("x")
     tensorboard.upload()
     tensorboard.close()
 
 
 def test_other_workers_write_nothing(tmp_path: Path) -> None:
-    tensorboard = Tensorboard(TensorboardMode.AUTO, Broken(), "local", "x", rank=1)
+    tensorboard = TensorboardDirectory(TensorboardMode.AUTO, Broken(), "local", "x", rank=1)
     report = MetricsReport(trial_id=1, run_id=1, group="training", steps_completed=1, metrics={"loss": 1})
     tensorboard.write([report])
     tensorboard.sync()

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from det_core import core
-from det_core.core import _shipper
-from det_core.core._shipper import Shipper
+from det_core.core import _report_writer
+from det_core.core._report_writer import ReportWriter
 from det_core.errors import MetricsConflict, StaleRun, StoreBusy, TrackingError
 from det_core.interfaces.tracking import MetricsReport, TrackingStore
 from det_core.tracking import open_store
@@ -87,8 +87,8 @@ def test_metadata_is_kept_with_the_trial(store: TrackingStore) -> None:
 def test_more_reports_than_the_queue_holds_are_written_in_order(
     store: TrackingStore, error: type[BaseException] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_shipper, "_CAPACITY", 700)
-    monkeypatch.setattr(_shipper, "_BATCH", 300)
+    monkeypatch.setattr(_report_writer, "_CAPACITY", 700)
+    monkeypatch.setattr(_report_writer, "_BATCH", 300)
 
     def body() -> None:
         with core.init() as context:
@@ -213,7 +213,7 @@ class Sink:
     def __init__(self) -> None:
         self.may = threading.Event()
         self.got: list[int | str] = []
-        self.shipper = Shipper(self.write, lambda reports: None)
+        self.shipper = ReportWriter(self.write, lambda reports: None)
         self.shipper.open()
 
     def write(self, reports: Sequence[MetricsReport]) -> None:
@@ -222,8 +222,8 @@ class Sink:
 
 
 def test_a_full_queue_makes_the_reporter_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_shipper, "_CAPACITY", 10)
-    monkeypatch.setattr(_shipper, "_BATCH", 4)
+    monkeypatch.setattr(_report_writer, "_CAPACITY", 10)
+    monkeypatch.setattr(_report_writer, "_BATCH", 4)
     sink = Sink()
     done = threading.Event()
 
@@ -253,8 +253,8 @@ def test_the_latest_value_follows_the_reports_before_it() -> None:
 
 
 def test_the_wait_for_the_writer_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_shipper, "_PATIENCE", 0.2)
-    monkeypatch.setattr(_shipper, "_CAPACITY", 3)
+    monkeypatch.setattr(_report_writer, "_WRITE_TIMEOUT", 0.2)
+    monkeypatch.setattr(_report_writer, "_CAPACITY", 3)
     sink = Sink()
     for call in (sink.shipper.flush, lambda: [sink.shipper.submit(report(step)) for step in range(10)]):
         sink.shipper.submit(report(0))
@@ -269,7 +269,7 @@ def test_errors_after_the_first_are_logged(caplog: pytest.LogCaptureFixture) -> 
     def refuse(reports: Sequence[MetricsReport]) -> None:
         raise ValueError(f"step {reports[0].steps_completed}")
 
-    shipper = Shipper(refuse, lambda reports: None)
+    shipper = ReportWriter(refuse, lambda reports: None)
     shipper.open()
     for step in range(3):
         shipper.submit(report(step))
@@ -288,7 +288,7 @@ def test_reports_are_kept_while_the_database_is_unavailable() -> None:
             raise away.pop()
         got.extend(report.steps_completed for report in reports)
 
-    shipper = Shipper(write, lambda reports: None)
+    shipper = ReportWriter(write, lambda reports: None)
     shipper.open()
     shipper.submit(report(0))
     with pytest.raises(StoreBusy):
@@ -317,7 +317,7 @@ def test_all_waiting_flushes_raise_if_the_database_is_unavailable() -> None:
         may.wait(60)
         raise away
 
-    shipper = Shipper(write, lambda reports: None)
+    shipper = ReportWriter(write, lambda reports: None)
     shipper.open()
     shipper.submit(report(0))
     heard: list[BaseException] = []

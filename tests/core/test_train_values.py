@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from det_core.core import _values
-from det_core.core._values import MOST, Values
+from det_core.core import _metric_values
+from det_core.core._metric_values import MAX_REPORT_SIZE, MetricConverter
 
 np = pytest.importorskip("numpy")
 
@@ -87,15 +87,20 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("name that is a tuple", {(1, 2): 0}, TypeError, r"metric 'm' has the name \(1, 2\); expected a string"),
     ("name that is a bool", {True: 0}, TypeError, "metric 'm' has the name True"),
     ("names that become one", {1: 0, "1": 0}, ValueError, "metric 'm' has two names that both become '1' in JSON"),
-    ("too many numbers", [0.5] * (MOST + 1), ValueError, "metric 'm' exceeds the 1,000,000 numbers and characters"),
-    ("too much text", "x" * (MOST + 1), ValueError, "metric 'm' exceeds"),
+    (
+        "too many numbers",
+        [0.5] * (MAX_REPORT_SIZE + 1),
+        ValueError,
+        "metric 'm' exceeds the 1,000,000 numbers and characters",
+    ),
+    ("too much text", "x" * (MAX_REPORT_SIZE + 1), ValueError, "metric 'm' exceeds"),
     ("a huge array", np.broadcast_to(np.float32(0), (10**6, 10**6)), ValueError, "metric 'm' exceeds"),
 ]
 
 
 @pytest.mark.parametrize(("value", "expected"), [row[1:] for row in CONVERTED], ids=[row[0] for row in CONVERTED])
 def test_values_are_converted_to_json_types(value: Any, expected: Any) -> None:
-    metrics, batches = Values().copy({"m": value, "other": 1}, [{"m": value}])
+    metrics, batches = MetricConverter().copy({"m": value, "other": 1}, [{"m": value}])
     assert repr(metrics) == repr({"m": expected, "other": 1})
     assert repr(batches) == repr([{"m": expected}])
 
@@ -103,9 +108,9 @@ def test_values_are_converted_to_json_types(value: Any, expected: Any) -> None:
 @pytest.mark.parametrize(("value", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_unsupported_values_raise_an_error_with_the_name(value: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        Values().copy({"fine": 1, "m": value})
+        MetricConverter().copy({"fine": 1, "m": value})
     with pytest.raises(error, match=message):
-        Values().copy({}, [{"fine": 1}, {"m": value}])
+        MetricConverter().copy({}, [{"fine": 1}, {"m": value}])
 
 
 @pytest.mark.integration
@@ -121,7 +126,7 @@ def test_tensors_are_converted() -> None:
         "matrix": torch.nn.Parameter(torch.zeros(2, 2)),
         "nested": {"x": [torch.tensor(1)]},
     }
-    assert Values().copy(given)[0] == {
+    assert MetricConverter().copy(given)[0] == {
         "scalar": 0.5,
         "one": 1.0,
         "bfloat16": 0.5,
@@ -132,19 +137,19 @@ def test_tensors_are_converted() -> None:
         "nested": {"x": [1]},
     }
     with pytest.raises(TypeError, match=r"metric 'm' is a torch.Tensor whose item\(\) failed"):
-        Values().copy({"m": torch.ones(1, device="meta")})
+        MetricConverter().copy({"m": torch.ones(1, device="meta")})
 
 
 def test_the_result_is_a_copy() -> None:
     flat, deep, array, batches = {"a": 1.0}, {"a": [1.0]}, {"a": np.zeros(2)}, [{"a": 1.0}]
-    copies = [Values().copy(metrics, batches) for metrics in (flat, deep, array)]
+    copies = [MetricConverter().copy(metrics, batches) for metrics in (flat, deep, array)]
     flat["a"] = deep["a"][0] = array["a"][0] = batches[0]["a"] = 2.0
     batches.append({})
     assert copies == [({"a": 1.0}, [{"a": 1.0}]), ({"a": [1.0]}, [{"a": 1.0}]), ({"a": [0.0, 0.0]}, [{"a": 1.0}])]
 
 
 def test_bytes_are_omitted_with_one_warning_for_each_name(caplog: pytest.LogCaptureFixture) -> None:
-    values = Values()
+    values = MetricConverter()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert values.copy({"a": b"x", "b": bytearray(b"y"), "c": np.bytes_(b"z"), "d": 1})[0] == {"d": 1}
@@ -158,23 +163,23 @@ def test_bytes_are_omitted_with_one_warning_for_each_name(caplog: pytest.LogCapt
 @pytest.mark.parametrize("metrics", [[("a", 1)], 0.5, None])
 def test_metrics_must_be_a_mapping(metrics: Any) -> None:
     with pytest.raises(TypeError, match=r"metrics are a .*; expected a mapping such as \{'loss': 0.5\}"):
-        Values().copy(metrics)
+        MetricConverter().copy(metrics)
 
 
 @pytest.mark.integration
 def test_the_limit_counts_all_parts_of_a_report() -> None:
     many = {f"metric {number}": 0.5 for number in range(10_000)}
-    assert Values().copy(many)[0] == many
-    assert len(Values().copy({}, [many] * (MOST // 10_000))[1] or ()) == 100
+    assert MetricConverter().copy(many)[0] == many
+    assert len(MetricConverter().copy({}, [many] * (MAX_REPORT_SIZE // 10_000))[1] or ()) == 100
     with pytest.raises(ValueError, match="metric 'one more' exceeds"):
-        Values().copy(many, [*[many] * (MOST // 10_000 - 1), {"one more": 1}])
+        MetricConverter().copy(many, [*[many] * (MAX_REPORT_SIZE // 10_000 - 1), {"one more": 1}])
     with pytest.raises(ValueError, match="metric '1000000' exceeds"):
-        Values().copy({str(number): 0 for number in range(MOST + 1)})
+        MetricConverter().copy({str(number): 0 for number in range(MAX_REPORT_SIZE + 1)})
 
 
 @pytest.mark.integration
 def test_no_framework_is_imported() -> None:
-    code = f"import sys; import {_values.__name__}; print({{'numpy', 'torch', 'tensorflow'}} & set(sys.modules))"
+    code = f"import sys; import {_metric_values.__name__}; print({{'numpy', 'torch', 'tensorflow'}} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
 
 
@@ -189,6 +194,6 @@ def test_no_framework_is_imported() -> None:
 )
 def test_names_that_no_database_can_store_are_rejected(metrics: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Values().copy(metrics)
+        MetricConverter().copy(metrics)
     with pytest.raises(ValueError, match=message):
-        Values().copy({}, [metrics])
+        MetricConverter().copy({}, [metrics])

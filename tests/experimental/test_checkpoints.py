@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from det_core import storage
-from det_core.core import open_block
+from det_core.core import open_storage_block
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, DetError, InvalidTrial, NoCheckpoint, RecordNotFound
 from det_core.experimental import Checkpoint, Determined, ExperimentReference, TrialReference
 from det_core.interfaces.tracking import CheckpointState
@@ -143,7 +143,9 @@ def test_metadata_is_edited_in_the_store_and_included_in_downloads(trained: Reco
     assert one.metadata == {"steps_completed": 200, "stage": "trial"}
     written = json.loads(Path(one.download(), "metadata.json").read_text())
     assert (written.pop("_det")["uuid"], written) == ("best-one", one.metadata)
-    stored = storage.metadata(open_block(trained.store.checkpoint("best-one").storage), "best-one")
+    stored = storage.read_checkpoint_metadata(
+        open_storage_block(trained.store.checkpoint("best-one").storage), "best-one"
+    )
     assert stored == {"steps_completed": 200}
     with pytest.raises(TypeError, match="'x'"):
         one.add_metadata({"x": object()})
@@ -153,7 +155,7 @@ def test_metadata_is_edited_in_the_store_and_included_in_downloads(trained: Reco
 def test_a_downloaded_copy_is_still_verified_and_restored_elsewhere(trained: Record, tmp_path: Path) -> None:
     path = Path(Determined().get_checkpoint("best-one").download())
     block = {"type": "directory", "container_path": str(path.parent.absolute())}
-    storage.restore(open_block(block), "best-one", tmp_path / "again")
+    storage.restore_checkpoint(open_storage_block(block), "best-one", tmp_path / "again")
     assert (tmp_path / "again" / "weights").read_text() == "w"
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from det_core.cli._orphans import find_orphans, remove
+from det_core.cli.commands._checkpoint_orphans import find_orphans, remove_orphan
 from det_core.config import parse_config
 from det_core.interfaces.search_method import Create
-from det_core.interfaces.tracking import Checkpoint, CheckpointState, Experiment, State, TrackingStore
+from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, ExperimentRecord, State, TrackingStore
 from det_core.runner import submit
 from det_core.scratch import scratch_directory
 from det_core.search.method import open_method
@@ -86,7 +86,7 @@ class Course:
         return sorted(reports, key=lambda report: report[1])
 
 
-def new_experiment(store: TrackingStore, seed: int, disk: Path, context_dir: Path) -> Experiment:
+def new_experiment(store: TrackingStore, seed: int, disk: Path, context_dir: Path) -> ExperimentRecord:
     chance = random.Random(seed)
     (context_dir / "model_def.py").write_text(TRIAL.format(place=str(context_dir.parent / "trial")))
     searcher, space = chance.choice(SEARCHES)
@@ -182,14 +182,14 @@ def assert_kept_as_promised(attacked: Round, seed: int) -> None:
     assert kept == retained(rows, policy, seeds)
 
 
-def retained(rows: Sequence[Checkpoint], policy: dict[str, Any], seeds: dict[int, int]) -> set[str]:
+def retained(rows: Sequence[CheckpointRecord], policy: dict[str, Any], seeds: dict[int, int]) -> set[str]:
     """Return the checkpoints that a policy keeps, computed independently of det."""
 
-    def loss(row: Checkpoint) -> float:
+    def loss(row: CheckpointRecord) -> float:
         return Course(seeds[row.trial_id]).loss(row.steps_completed or 0)
 
     validated = sorted((row for row in rows if row.steps_completed in range(0, LENGTH + 1, 2 * BOUNDARY)), key=loss)
-    of_trial: dict[int, list[Checkpoint]] = defaultdict(list)
+    of_trial: dict[int, list[CheckpointRecord]] = defaultdict(list)
     for row in rows:
         of_trial[row.trial_id].append(row)
     keep = validated[: policy["save_experiment_best"]]
@@ -203,7 +203,7 @@ def assert_nothing_is_left(attacked: Round) -> None:
     """Check that neither processes nor files are left behind."""
     wait_for(lambda: not attacked.processes(), 15)
     for orphan in find_orphans(attacked.store, timedelta(0)).found:  # as `det checkpoint gc --orphans` does
-        remove(attacked.store, orphan)
+        remove_orphan(attacked.store, orphan)
     trials = [trial.id for trial in attacked.store.trials(attacked.experiment_id)]
     states = [CheckpointState.COMPLETED, CheckpointState.ERROR]
     rows = attacked.store.checkpoints(experiment_id=attacked.experiment_id, states=states)

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 
 from det_core.config import parse_config
 from det_core.errors import ConfigError, InvalidExperimentException, LaunchError, PluginError
-from det_core.interfaces.backend import Backend, Place, Ranks, Start
+from det_core.interfaces.backend import Backend, NodePlacement, WorkerCommand, WorkerRanks
 from det_core.launch import backends
-from det_core.plugins import hookimpl, registry
+from det_core.plugins import hookimpl, plugin_registry
 from det_core.specs import BackendSpec
 
 Install = Callable[..., None]
@@ -27,10 +27,10 @@ class Recorder(Backend):
     def __init__(self, options: BaseModel) -> None:
         self.options = options
 
-    def start(self, place: Place, worker: Sequence[str]) -> Start:
+    def start(self, place: NodePlacement, worker: Sequence[str]) -> WorkerCommand:
         raise NotImplementedError
 
-    def ranks(self) -> Ranks:
+    def ranks(self) -> WorkerRanks:
         raise NotImplementedError
 
 
@@ -60,7 +60,7 @@ def install(only_det_core: None, monkeypatch: pytest.MonkeyPatch) -> Install:
         plugin = importlib_metadata.EntryPoint("theirs", "theirs", "det")
         monkeypatch.setattr(importlib_metadata.EntryPoint, "load", _load(Plugin(*specs, answer=answer)))
         monkeypatch.setattr("importlib_metadata.entry_points", lambda group: [*ours, plugin])
-        registry.cache_clear()
+        plugin_registry.cache_clear()
 
     return install
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from det_core.errors import LaunchError
-from det_core.interfaces.backend import Place
+from det_core.interfaces.backend import NodePlacement
 from det_core.launch import network
 
 OUTSIDE = "10.213.79.1"
 
 
-def place(*hosts: str, node: int = 0) -> Place:
-    return Place(hosts=hosts, node=node, slots=1, port=2345, directory=Path())
+def place(*hosts: str, node: int = 0) -> NodePlacement:
+    return NodePlacement(hosts=hosts, node=node, slots=1, port=2345, directory=Path())
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from det_core.errors import PluginClash, PluginError, PluginNotFound
 from det_core.events import MetricsReported
-from det_core.plugins import Registry, overlaps, registry
+from det_core.plugins import Registry, find_overwritten_files, plugin_registry
 
 STORAGE = """
 import det_core
@@ -155,8 +155,8 @@ def test_a_damaged_distribution_does_not_affect_others(
         file = tmp_path / "zz_bad-1.2.dist-info" / name
         file.unlink() if content is None else file.write_bytes(content)
     with caplog.at_level(logging.WARNING, "det.plugins"):
-        found = registry.__wrapped__()
-        assert list(overlaps(["zz-good"])) == []
+        found = plugin_registry.__wrapped__()
+        assert list(find_overwritten_files(["zz-good"])) == []
     assert "fine" in found.names("storage")
     assert "bad" not in found.names("storage")
     assert any("is damaged" in one.getMessage() and "zz_bad" in one.getMessage() for one in caplog.records)

@@ -13,16 +13,16 @@ import pytest
 
 from det_core import storage
 from det_core.config import parse_config
-from det_core.core import open_block
+from det_core.core import open_storage_block
 from det_core.home import default_storage
-from det_core.interfaces.tracking import Experiment, State, TrackingStore
-from det_core.plugins import registry
+from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.plugins import plugin_registry
 from det_core.runner import submit
 from det_core.tracking import open_store
 
 TOY = Path(__file__).parent.parent / "toy" / "det_toy.py"
 
-Submit = Callable[..., Experiment]
+Submit = Callable[..., ExperimentRecord]
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def toy_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", str(site))
     monkeypatch.syspath_prepend(site)
     monkeypatch.delitem(sys.modules, "det_toy", raising=False)
-    registry.cache_clear()
+    plugin_registry.cache_clear()
     return site
 
 
@@ -73,7 +73,7 @@ def keep_all() -> dict[str, Any]:
 def new_experiment(store: TrackingStore, context_dir: Path) -> Submit:
     """Submit a trial class, given as the body of ``class T(ToyTrial)``, with changed config keys."""
 
-    def new(body: str = "pass", **changes: Any) -> Experiment:
+    def new(body: str = "pass", **changes: Any) -> ExperimentRecord:
         lines = "".join(f"    {line}\n" for line in body.splitlines())
         (context_dir / "model_def.py").write_text(
             f"import os, signal, time\nfrom pathlib import Path\nimport det_core as det\n"
@@ -94,10 +94,10 @@ def new_experiment(store: TrackingStore, context_dir: Path) -> Submit:
 
 
 @pytest.fixture
-def saved(store: TrackingStore, tmp_path: Path) -> Callable[..., Experiment]:
+def saved(store: TrackingStore, tmp_path: Path) -> Callable[..., ExperimentRecord]:
     """Record an experiment whose trial saved three checkpoints and ended in a state."""
 
-    def save(state: State, **searcher: Any) -> Experiment:
+    def save(state: State, **searcher: Any) -> ExperimentRecord:
         block = {"type": "directory", "container_path": str(tmp_path / "checkpoints"), "save_trial_latest": 1}
         searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 40}, **searcher}
         config = parse_config({"entrypoint": "true", "searcher": searcher, "checkpoint_storage": block}).dump()
@@ -107,7 +107,7 @@ def saved(store: TrackingStore, tmp_path: Path) -> Callable[..., Experiment]:
         for number in (1, 2, 3):
             uuid = f"{experiment.id}-{number}"
             store.begin_checkpoint(uuid, trial_id=trial.id, run_id=run.run_id, storage=block)
-            resources = storage.save(open_block(block), uuid, {}, {"steps_completed": number})
+            resources = storage.save_checkpoint(open_storage_block(block), uuid, {}, {"steps_completed": number})
             store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=number, resources=resources, metadata={})
         store.set_trial_state(trial.id, state)
         store.set_experiment_state(experiment.id, state)

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from det_core.config import parse_config
-from det_core.interfaces.search_method import Action, Create, SearchMethod, Train, plain
-from det_core.interfaces.tracking import Experiment, State, TrackingStore
+from det_core.interfaces.search_method import Action, Create, SearchMethod, Train, action_to_json
+from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
 from det_core.search.method import open_method
 from det_core.testing import campaign_seeds
 
@@ -22,7 +22,7 @@ from .conftest import start_runner
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign, pytest.mark.timeout(600)]
 
-Submit = Callable[..., Experiment]
+Submit = Callable[..., ExperimentRecord]
 
 SEEDS = campaign_seeds(few=4, many=100)
 PATIENCE = 300.0
@@ -157,7 +157,7 @@ def test_killed_searches_end_as_undisturbed_ones(
     with open_method(config, tmp_path) as method:
         for event in store.search_events(experiment.id):
             actions: list[Action] = list(getattr(method, event.event[0])(*event.event[1:]))
-            assert [plain(action) for action in actions] == event.actions
+            assert [action_to_json(action) for action in actions] == event.actions
             for action in actions:
                 if isinstance(action, Create):
                     assert trials[action.request_id].hparams == action.hparams

@@ -18,15 +18,15 @@ import pytest
 from det_core.config import parse_config
 from det_core.errors import ConfigError
 from det_core.interfaces.search_method import WORST
-from det_core.interfaces.tracking import Experiment, SearcherOperationRecord, State, TrackingStore
+from det_core.interfaces.tracking import ExperimentRecord, SearcherOperationRecord, State, TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit
-from det_core.tracking.control import ask
+from det_core.tracking.control import request_experiment_stop
 
 from ..waiting import is_alive, wait_for
 
 pytestmark = pytest.mark.integration
 
-Command = Callable[..., Experiment]
+Command = Callable[..., ExperimentRecord]
 PYTHON = "python3 train.py"
 HEAD = """
 import json, os, signal, sys, time
@@ -50,7 +50,7 @@ def out(tmp_path: Path) -> Path:
 def command(store: TrackingStore, context_dir: Path, out: Path) -> Command:
     """Submit a script that follows `HEAD`, with an entrypoint that starts it."""
 
-    def new(script: str, entrypoint: Any = PYTHON, **changes: Any) -> Experiment:
+    def new(script: str, entrypoint: Any = PYTHON, **changes: Any) -> ExperimentRecord:
         (context_dir / "train.py").write_text(HEAD + script)
         config = {
             "name": "script",
@@ -64,21 +64,21 @@ def command(store: TrackingStore, context_dir: Path, out: Path) -> Command:
     return new
 
 
-def run(store: TrackingStore, experiment: Experiment) -> State:
+def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
     return ExperimentRunner(store, experiment.id).run()
 
 
-def last_event(store: TrackingStore, experiment: Experiment) -> Any:
+def last_event(store: TrackingStore, experiment: ExperimentRecord) -> Any:
     """Return the last event of the search method."""
     return store.search_events(experiment.id)[-1].event
 
 
-def the_trial(store: TrackingStore, experiment: Experiment) -> Any:
+def the_trial(store: TrackingStore, experiment: ExperimentRecord) -> Any:
     (trial,) = store.trials(experiment.id)
     return trial
 
 
-def logs(store: TrackingStore, experiment: Experiment, stdtype: str = "stdout") -> list[tuple[int, str]]:
+def logs(store: TrackingStore, experiment: ExperimentRecord, stdtype: str = "stdout") -> list[tuple[int, str]]:
     lines = store.logs(the_trial(store, experiment).id)
     return [(line.rank, line.log) for line in lines if line.stdtype == stdtype]
 
@@ -417,7 +417,7 @@ def test_a_worker_that_prints_without_end_is_killed_and_fills_no_memory(store: T
         before = process.memory_info().rss
         wait_for(lambda: max(latest().values(), default=0) > 60_000)
         grown.append(process.memory_info().rss - before)
-        ask(store, experiment.id, State.STOPPING_KILLED)
+        request_experiment_stop(store, experiment.id, State.STOPPING_KILLED)
 
     asking = threading.Thread(target=kill)
     asking.start()

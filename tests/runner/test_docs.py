@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from det_core.config import parse_config
-from det_core.interfaces.tracking import Experiment, State, TrackingStore
+from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
 from det_core.runner import ExperimentRunner
 from det_core.search.method import open_method
 
@@ -28,14 +28,14 @@ def test_the_first_config_of_the_document_is_valid() -> None:
 
 @pytest.mark.parametrize("name", re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
 def test_the_search_methods_of_the_document_exist(name: str) -> None:
-    from det_core.plugins import registry
+    from det_core.plugins import plugin_registry
 
-    assert registry().find("search_method", name).name == name
+    assert plugin_registry().find("search_method", name).name == name
 
 
 @pytest.mark.integration
 def test_the_custom_method_of_the_document_searches(
-    store: TrackingStore, new_experiment: Callable[..., Experiment], context_dir: Path
+    store: TrackingStore, new_experiment: Callable[..., ExperimentRecord], context_dir: Path
 ) -> None:
     (context_dir / "until_good.py").write_text(METHOD)
     block: dict[str, Any] = yaml.safe_load(BLOCK)

@@ -19,7 +19,7 @@ import pytest
 
 from det_core.config import parse_config
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException, LaunchError
-from det_core.interfaces.tracking import CheckpointState, Experiment, State, TrackingStore
+from det_core.interfaces.tracking import CheckpointState, ExperimentRecord, State, TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit
 from det_core.runner._launch_request import launch_request
 from det_core.runner._lease import Lease
@@ -30,10 +30,10 @@ from ..waiting import is_alive, wait_for
 
 pytestmark = pytest.mark.integration
 
-Submit = Callable[..., Experiment]
+Submit = Callable[..., ExperimentRecord]
 
 
-def run(store: TrackingStore, experiment: Experiment) -> State:
+def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
     try:
         return ExperimentRunner(store, experiment.id).run()
     finally:
@@ -45,12 +45,12 @@ def history(store: TrackingStore, trial_id: int) -> list[tuple[str, int, Any, An
     return [(m.group, m.steps_completed, m.metrics, m.batch_metrics) for m in store.metrics(trial_id)]
 
 
-def the_trial(store: TrackingStore, experiment: Experiment) -> Any:
+def the_trial(store: TrackingStore, experiment: ExperimentRecord) -> Any:
     (trial,) = store.trials(experiment.id)
     return trial
 
 
-def log_of(store: TrackingStore, experiment: Experiment) -> str:
+def log_of(store: TrackingStore, experiment: ExperimentRecord) -> str:
     return "\n".join(line.log for line in store.logs(the_trial(store, experiment).id))
 
 

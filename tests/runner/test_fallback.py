@@ -11,16 +11,16 @@ import pytest
 
 from det_core.cli import main
 from det_core.config import parse_config
-from det_core.core import open_block
+from det_core.core import open_storage_block
 from det_core.errors import InvalidExperimentException, NoCheckpoint, StorageError
 from det_core.interfaces.tracking import (
-    Checkpoint,
+    CheckpointRecord,
     CheckpointState,
-    Experiment,
+    ExperimentRecord,
     NewTrial,
     State,
     TrackingStore,
-    Trial,
+    TrialRecord,
     TrialUpdate,
 )
 from det_core.runner import ExperimentRunner, submit
@@ -50,13 +50,13 @@ DAMAGES = {
 }
 
 
-def place_of(checkpoint: Checkpoint) -> Path:
-    path = open_block(checkpoint.storage).local_path(checkpoint.uuid)
+def place_of(checkpoint: CheckpointRecord) -> Path:
+    path = open_storage_block(checkpoint.storage).local_path(checkpoint.uuid)
     assert path
     return path
 
 
-def flip(checkpoint: Checkpoint, name: str) -> None:
+def flip(checkpoint: CheckpointRecord, name: str) -> None:
     file = place_of(checkpoint) / name
     file.chmod(0o600)
     first, *rest = file.read_bytes()
@@ -89,7 +89,7 @@ def test_a_trial_resumes_from_the_checkpoint_before_a_damaged_one(
 
 
 @pytest.fixture
-def stopped(store: TrackingStore, new_experiment: Submit) -> Experiment:
+def stopped(store: TrackingStore, new_experiment: Submit) -> ExperimentRecord:
     """Train 30 batches with a checkpoint after every 10, until the trial fails."""
     experiment = new_experiment(
         "def on_batch(self, batch):\n    if batch == 35 and not os.environ.get('GO'): raise RuntimeError('no')",
@@ -100,15 +100,15 @@ def stopped(store: TrackingStore, new_experiment: Submit) -> Experiment:
     return experiment
 
 
-def find_start(store: TrackingStore, trial: Trial, *, from_beginning: bool = False) -> Any:
+def find_start(store: TrackingStore, trial: TrialRecord, *, from_beginning: bool = False) -> Any:
     config = parse_config(store.experiment(trial.experiment_id).config)
-    manager = open_block(config.dump()["checkpoint_storage"])
+    manager = open_storage_block(config.dump()["checkpoint_storage"])
     return starting_point(store, manager, trial, config.searcher, from_beginning=from_beginning)
 
 
 @pytest.mark.integration
 def test_a_trial_without_any_intact_checkpoint_starts_again_only_if_asked(
-    store: TrackingStore, stopped: Experiment, monkeypatch: pytest.MonkeyPatch
+    store: TrackingStore, stopped: ExperimentRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GO", "1")
     trial = the_trial(store, stopped)
@@ -126,7 +126,7 @@ def test_a_trial_without_any_intact_checkpoint_starts_again_only_if_asked(
 
 @pytest.mark.integration
 def test_deleted_checkpoints_do_not_make_a_trial_start_again(
-    store: TrackingStore, stopped: Experiment, capsys: pytest.CaptureFixture[str]
+    store: TrackingStore, stopped: ExperimentRecord, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trial = the_trial(store, stopped)
     assert main(["checkpoint", "rm", "--yes", *(one.uuid for one in store.checkpoints(trial_id=trial.id))]) == 0
@@ -136,7 +136,7 @@ def test_deleted_checkpoints_do_not_make_a_trial_start_again(
 
 
 @pytest.mark.integration
-def test_an_unmounted_storage_marks_no_checkpoint_as_damaged(store: TrackingStore, stopped: Experiment) -> None:
+def test_an_unmounted_storage_marks_no_checkpoint_as_damaged(store: TrackingStore, stopped: ExperimentRecord) -> None:
     trial = the_trial(store, stopped)
     first, *_ = store.checkpoints(trial_id=trial.id)
     base = place_of(first).parent
@@ -153,7 +153,7 @@ def test_an_unmounted_storage_marks_no_checkpoint_as_damaged(store: TrackingStor
 
 @pytest.mark.integration
 def test_a_storage_that_does_not_respond_marks_no_checkpoint_as_damaged(
-    store: TrackingStore, stopped: Experiment, monkeypatch: pytest.MonkeyPatch
+    store: TrackingStore, stopped: ExperimentRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: DirectoryStorage, storage_id: str) -> dict[str, int]:
         raise StorageError("connection reset")
@@ -163,7 +163,9 @@ def test_a_storage_that_does_not_respond_marks_no_checkpoint_as_damaged(
     assert find_start(store, trial).checkpoint == store.checkpoints(trial_id=trial.id)[-1]
 
 
-def a_start(store: TrackingStore, source: Experiment, source_checkpoint: str | None = None, **searcher: Any) -> Any:
+def a_start(
+    store: TrackingStore, source: ExperimentRecord, source_checkpoint: str | None = None, **searcher: Any
+) -> Any:
     """Return the starting point of a new trial without checkpoints."""
     config = parse_config({**source.config, "searcher": {**source.config["searcher"], **searcher}}).dump()
     experiment = store.create_experiment(config=config)
@@ -173,7 +175,7 @@ def a_start(store: TrackingStore, source: Experiment, source_checkpoint: str | N
 
 
 def test_a_warm_start_from_a_damaged_checkpoint_is_an_error_that_names_it(
-    store: TrackingStore, saved: Callable[..., Experiment]
+    store: TrackingStore, saved: Callable[..., ExperimentRecord]
 ) -> None:
     """The user chose the checkpoint to start from, so no other one takes its place."""
     source = saved(State.COMPLETED)
@@ -190,7 +192,7 @@ def test_a_warm_start_from_a_damaged_checkpoint_is_an_error_that_names_it(
 
 
 def test_a_damaged_starting_point_of_a_search_falls_back_to_an_older_checkpoint(
-    store: TrackingStore, saved: Callable[..., Experiment]
+    store: TrackingStore, saved: Callable[..., ExperimentRecord]
 ) -> None:
     source = saved(State.PAUSED)
     store.fail_checkpoint("1-2", "w is missing")
@@ -203,7 +205,7 @@ def test_a_damaged_starting_point_of_a_search_falls_back_to_an_older_checkpoint(
 
 
 def test_a_missing_checkpoint_is_marked_as_damaged_if_another_one_exists(
-    store: TrackingStore, saved: Callable[..., Experiment]
+    store: TrackingStore, saved: Callable[..., ExperimentRecord]
 ) -> None:
     saved(State.PAUSED)
     shutil.rmtree(place_of(store.checkpoint("1-3")))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from det_core.errors import StaleRun, StoreBusy
-from det_core.interfaces.tracking import Experiment, State, TrackingStore
+from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
 from det_core.runner import ExperimentRunner, _lease
 from det_core.runner._lease import Lease
 from det_core.tracking import open_store
@@ -92,11 +92,11 @@ def started(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     return thread, results
 
 
-def has_reported(store: TrackingStore, experiment: Experiment) -> bool:
+def has_reported(store: TrackingStore, experiment: ExperimentRecord) -> bool:
     return any(trial.steps_completed for trial in store.trials(experiment.id))
 
 
-def assert_whole(store: TrackingStore, experiment: Experiment) -> None:
+def assert_whole(store: TrackingStore, experiment: ExperimentRecord) -> None:
     (trial,) = store.trials(experiment.id)
     assert (trial.state, trial.restarts) == (State.COMPLETED, 0)
     assert store.experiment(experiment.id).state is State.COMPLETED

@@ -11,7 +11,7 @@ import pytest
 from det_core.interfaces.tracking import State, TrackingStore
 from det_core.runner import start_detached
 from det_core.tracking import open_store
-from det_core.tracking.control import ask
+from det_core.tracking.control import request_experiment_stop
 
 from ..postgresql import running_postgresql
 from ..waiting import wait_for
@@ -42,5 +42,5 @@ def test_the_password_is_in_no_arguments_and_no_environment(store: TrackingStore
             assert not [word for word in process.cmdline() if PASSWORD in word]
             assert not [name for name, value in process.environ().items() if PASSWORD in value]
     finally:
-        ask(store, experiment.id, State.STOPPING_KILLED)
+        request_experiment_stop(store, experiment.id, State.STOPPING_KILLED)
         runner.wait(60)

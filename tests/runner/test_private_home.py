@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.tracking import Experiment, State, TrackingStore
+from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
 from det_core.runner import start_detached
 
 from ..waiting import wait_for
@@ -27,7 +27,7 @@ def det_home(det_home: Path) -> Iterator[Path]:
 
 @pytest.mark.integration
 def test_directories_in_a_home_that_others_read_are_private(
-    det_home: Path, store: TrackingStore, new_experiment: Callable[..., Experiment]
+    det_home: Path, store: TrackingStore, new_experiment: Callable[..., ExperimentRecord]
 ) -> None:
     experiment = new_experiment(data={"password": "hunter2"}, checkpoint_storage=None)
     start_detached(store, experiment.id)

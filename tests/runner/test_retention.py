@@ -15,21 +15,28 @@ from sqlalchemy import update
 
 from det_core.cli import main
 from det_core.config import parse_config
-from det_core.core.removal import remove
+from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import ExperimentBusy
-from det_core.interfaces.tracking import Checkpoint, CheckpointState, Experiment, ScoredCheckpoint, State, TrackingStore
+from det_core.interfaces.tracking import (
+    CheckpointRecord,
+    CheckpointState,
+    ExperimentRecord,
+    ScoredCheckpoint,
+    State,
+    TrackingStore,
+)
 from det_core.runner import ExperimentRunner
 from det_core.runner._retention import clean_up, kept
 from det_core.tracking._schema import experiments
 
-Submit = Callable[..., Experiment]
+Submit = Callable[..., ExperimentRecord]
 
 
 def scored(*values: tuple[str, int, float | None]) -> Sequence[ScoredCheckpoint]:
     """Return checkpoints, best first, from (uuid, trial, value) in order of time."""
     made = [
         ScoredCheckpoint(
-            checkpoint=Checkpoint(
+            checkpoint=CheckpointRecord(
                 uuid=uuid,
                 trial_id=trial,
                 run_id=1,
@@ -73,10 +80,10 @@ def test_the_policy_keeps_the_best_and_the_latest(
 
 
 @pytest.fixture
-def trained(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> Callable[..., Experiment]:
+def trained(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> Callable[..., ExperimentRecord]:
     """Train a trial that checkpoints four times, with a policy."""
 
-    def train(body: str = "pass", **policy: int) -> Experiment:
+    def train(body: str = "pass", **policy: int) -> ExperimentRecord:
         storage = {"type": "directory", "container_path": str(tmp_path / "checkpoints"), **policy}
         experiment = new_experiment(
             body, min_checkpoint_period={"batches": 10}, min_validation_period={"batches": 10},
@@ -92,13 +99,13 @@ def trained(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> Cal
 RISING = "def evaluate(self): return {'validation_loss': self.batch}"
 
 
-def steps(store: TrackingStore, experiment: Experiment, state: CheckpointState) -> list[int | None]:
+def steps(store: TrackingStore, experiment: ExperimentRecord, state: CheckpointState) -> list[int | None]:
     return [one.steps_completed for one in store.checkpoints(experiment_id=experiment.id, states=[state])]
 
 
 @pytest.mark.integration
 def test_files_and_store_agree_on_deleted_checkpoints(
-    trained: Callable[..., Experiment], store: TrackingStore, tmp_path: Path
+    trained: Callable[..., ExperimentRecord], store: TrackingStore, tmp_path: Path
 ) -> None:
     experiment = trained(RISING)
     assert steps(store, experiment, CheckpointState.COMPLETED) == [10, 40]
@@ -109,7 +116,7 @@ def test_files_and_store_agree_on_deleted_checkpoints(
 
 @pytest.mark.integration
 def test_a_failed_experiment_keeps_all_checkpoints_until_gc(
-    trained: Callable[..., Experiment], store: TrackingStore, capsys: pytest.CaptureFixture[str]
+    trained: Callable[..., ExperimentRecord], store: TrackingStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     body = "def on_batch(self, batch):\n    if batch == 25: raise RuntimeError('broken')"
     experiment = trained(body, save_trial_latest=0, save_trial_best=0)
@@ -120,12 +127,12 @@ def test_a_failed_experiment_keeps_all_checkpoints_until_gc(
     assert steps(store, experiment, CheckpointState.COMPLETED) == [20]  # the experiment can be resumed from it
 
 
-def left(store: TrackingStore, experiment: Experiment) -> list[str]:
+def left(store: TrackingStore, experiment: ExperimentRecord) -> list[str]:
     return [one.uuid for one in store.checkpoints(experiment_id=experiment.id)]
 
 
 def test_an_experiment_that_starts_from_a_deleted_trial_does_not_prevent_clean_up(
-    saved: Callable[..., Experiment], store: TrackingStore
+    saved: Callable[..., ExperimentRecord], store: TrackingStore
 ) -> None:
     """A reference to a deleted trial does not prevent the clean-up of other experiments' checkpoints."""
     experiment = saved(State.COMPLETED)
@@ -138,7 +145,7 @@ def test_an_experiment_that_starts_from_a_deleted_trial_does_not_prevent_clean_u
 
 @pytest.mark.parametrize("key", ["source_trial_id", "source_checkpoint_uuid"])
 def test_an_experiment_that_another_one_starts_from_is_not_deleted(
-    saved: Callable[..., Experiment], store: TrackingStore, key: str, capsys: pytest.CaptureFixture[str]
+    saved: Callable[..., ExperimentRecord], store: TrackingStore, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The error names the experiment that starts from it."""
     first = saved(State.COMPLETED)
@@ -150,7 +157,7 @@ def test_an_experiment_that_another_one_starts_from_is_not_deleted(
 
 
 def test_gc_keeps_the_checkpoints_that_the_policy_selects(
-    saved: Callable[..., Experiment], store: TrackingStore, capsys: pytest.CaptureFixture[str]
+    saved: Callable[..., ExperimentRecord], store: TrackingStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     experiment = saved(State.CANCELED)
     assert main(["checkpoint", "gc", "1", "--dry-run", "--json"]) == 0
@@ -167,7 +174,7 @@ def test_gc_keeps_the_checkpoints_that_the_policy_selects(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_clean_up_stops_only_the_clean_up(
-    saved: Callable[..., Experiment],
+    saved: Callable[..., ExperimentRecord],
     store: TrackingStore,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -180,7 +187,7 @@ def test_a_signal_during_clean_up_stops_only_the_clean_up(
     def interrupted(*arguments: Any) -> None:
         states.append(store.experiment(experiment.id).state)
         signal.raise_signal(number)
-        remove(*arguments)
+        remove_checkpoint(*arguments)
 
     monkeypatch.setattr("det_core.runner._retention.remove", interrupted)
     monkeypatch.setattr(
@@ -194,7 +201,7 @@ def test_a_signal_during_clean_up_stops_only_the_clean_up(
 
 
 def test_an_experiment_resumed_while_its_deletion_is_confirmed_keeps_its_checkpoints(
-    saved: Callable[..., Experiment],
+    saved: Callable[..., ExperimentRecord],
     store: TrackingStore,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -206,14 +213,14 @@ def test_an_experiment_resumed_while_its_deletion_is_confirmed_keeps_its_checkpo
         store.acquire_lease(experiment.id, "host:1:1:x", seconds=60)
         return True
 
-    monkeypatch.setattr("det_core.cli._delete.agreed", resumed)
+    monkeypatch.setattr("det_core.cli.commands._experiment_delete.confirm_removal", resumed)
     assert main(["experiment", "delete", str(experiment.id)]) == 1
     assert "host:1:1:x" in capsys.readouterr().err
     assert left(store, experiment) == ["1-1", "1-2", "1-3"]
 
 
 def test_nobody_resumes_an_experiment_while_it_is_deleted(
-    saved: Callable[..., Experiment], store: TrackingStore, monkeypatch: pytest.MonkeyPatch
+    saved: Callable[..., ExperimentRecord], store: TrackingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A runner that starts during the deletion is refused."""
     experiment = saved(State.PAUSED)
@@ -223,16 +230,16 @@ def test_nobody_resumes_an_experiment_while_it_is_deleted(
         with pytest.raises(ExperimentBusy) as caught:
             ExperimentRunner(store, experiment.id).run()
         refused.append(caught.value)
-        remove(*arguments)
+        remove_checkpoint(*arguments)
 
-    monkeypatch.setattr("det_core.cli._delete.remove", resumed_meanwhile)
+    monkeypatch.setattr("det_core.cli.commands._experiment_delete.remove_checkpoint", resumed_meanwhile)
     assert main(["experiment", "delete", str(experiment.id), "--yes"]) == 0
     assert len(refused) == 3
 
 
 @pytest.mark.integration
 def test_checkpoints_that_another_experiment_starts_from_are_kept(
-    trained: Callable[..., Experiment], store: TrackingStore, new_experiment: Submit, tmp_path: Path
+    trained: Callable[..., ExperimentRecord], store: TrackingStore, new_experiment: Submit, tmp_path: Path
 ) -> None:
     first = trained(RISING, save_trial_latest=4)
     uuids = [one.uuid for one in store.checkpoints(experiment_id=first.id)]

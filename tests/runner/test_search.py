@@ -9,7 +9,7 @@ import pytest
 
 from det_core.errors import DetError, StaleRun, TrackingError
 from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train
-from det_core.interfaces.tracking import SearchEvent, State, TrackingStore, Trial
+from det_core.interfaces.tracking import SearchEvent, State, TrackingStore, TrialRecord
 from det_core.runner._search import Happened, Search
 
 HPARAMS = {"lr": 0.1}
@@ -63,7 +63,7 @@ def search(store: TrackingStore, experiment_id: int) -> Any:
     return begin
 
 
-def validated(trial: Trial, metric: float = 0.5) -> Happened:
+def validated(trial: TrialRecord, metric: float = 0.5) -> Happened:
     return Happened(trial, ("on_validation", trial.searcher_length, metric), State.PAUSED)
 
 
@@ -179,7 +179,7 @@ def test_a_replacement_starts_where_the_replaced_trial_started(
     first = begun.queue[0]
     run = store.start_run(first.id, allocation_id="a")
 
-    def save(uuid: str, trial: Trial = first) -> None:
+    def save(uuid: str, trial: TrialRecord = first) -> None:
         store.begin_checkpoint(uuid, trial_id=trial.id, run_id=run.run_id, storage={})
         store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=4, resources={}, metadata={})
 
@@ -217,7 +217,7 @@ def test_the_longer_order_begins_where_the_last_one_ended(
     assert store.trial(first.id).progress == 0.25
 
 
-def exited(trial: Trial, state: State = State.ERROR) -> Happened:
+def exited(trial: TrialRecord, state: State = State.ERROR) -> Happened:
     return Happened(trial, ("on_exit", "error"), state)
 
 

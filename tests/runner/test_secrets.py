@@ -25,14 +25,14 @@ import yaml
 from det_core import core
 from det_core.cli import main
 from det_core.config import parse_config
-from det_core.core import open_block
+from det_core.core import open_storage_block
 from det_core.errors import ConfigError, SecretMissing, StorageError
 from det_core.interfaces.secrets import SECRET_REFERENCE
-from det_core.interfaces.tracking import Experiment, State, TrackingStore
-from det_core.plugins import registry
+from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.plugins import plugin_registry
 from det_core.runner import ExperimentRunner, submit
-from det_core.storage import metadata
-from det_core.tracking.secret_files import fill, find_missing, keep
+from det_core.storage import read_checkpoint_metadata
+from det_core.tracking.secret_files import extract_secrets, find_missing_secrets, resolve_secrets
 
 from .conftest import Submit
 
@@ -53,12 +53,12 @@ def vault(toy_framework: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-vault\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[det]\nvault = det_vault\n")
     monkeypatch.delitem(sys.modules, "det_vault", raising=False)
-    registry.cache_clear()
+    plugin_registry.cache_clear()
     return {"type": "vault", "path": str(tmp_path / "vault"), **KEYS}
 
 
 @pytest.fixture
-def experiment(new_experiment: Submit, vault: dict[str, Any]) -> Experiment:
+def experiment(new_experiment: Submit, vault: dict[str, Any]) -> ExperimentRecord:
     return new_experiment(checkpoint_storage=vault)
 
 
@@ -77,7 +77,7 @@ def leaks(content: object) -> bool:
 
 
 def test_the_store_has_references_and_files_have_the_secrets(
-    experiment: Experiment, det_home: Path, store: TrackingStore
+    experiment: ExperimentRecord, det_home: Path, store: TrackingStore
 ) -> None:
     block = experiment.config["checkpoint_storage"]
     assert all(SECRET_REFERENCE.fullmatch(block[key]) for key in KEYS)
@@ -85,7 +85,7 @@ def test_the_store_has_references_and_files_have_the_secrets(
     assert stat.S_IMODE((det_home / "secrets").stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in secret_files(det_home)} == {0o600}
     assert holding(det_home) == secret_files(det_home)
-    assert fill(block) == {**block, **KEYS}
+    assert resolve_secrets(block) == {**block, **KEYS}
 
 
 @pytest.mark.integration
@@ -125,7 +125,7 @@ def test_a_trial_saves_dies_and_resumes_and_shows_no_secret(
     assert (variable, values, same) == (VARIABLE, [VARIABLE], True)
     assert set(files.values()) == {"0o100600"}
     last = store.checkpoints(experiment_id=experiment.id)[-1]
-    assert metadata(open_block(last.storage), last.uuid)["steps_completed"] == 50
+    assert read_checkpoint_metadata(open_storage_block(last.storage), last.uuid)["steps_completed"] == 50
     assert not leaks([line.log for line in store.logs(trial.id)])
     assert not leaks(store.experiment(experiment.id))
     assert not leaks(capfd.readouterr())
@@ -151,7 +151,7 @@ def test_the_text_of_the_config_and_its_variants_in_the_snapshot_have_references
     (context_dir / "link.yaml").symlink_to("const.yaml")
     experiment = submit(store, parse_config(text), context_dir, original_config=text)
     assert not leaks(experiment)
-    assert fill(yaml.safe_load(experiment.original_config)) == config
+    assert resolve_secrets(yaml.safe_load(experiment.original_config)) == config
     assert experiment.config == submit(store, parse_config(experiment.original_config), context_dir).config
     content = store.model_definition(experiment.id)
     assert b"hunter2" not in gzip.decompress(content)
@@ -160,7 +160,7 @@ def test_the_text_of_the_config_and_its_variants_in_the_snapshot_have_references
         assert packed["link.yaml"] == packed["const.yaml"]
     assert packed["unrelated.yaml"] == b"# kept\nx: 1\n"
     assert packed["not.yaml"] == b"\xff{["
-    assert fill(json.loads(packed["variant.json"])) == {**config, "name": "other"}
+    assert resolve_secrets(json.loads(packed["variant.json"])) == {**config, "name": "other"}
 
 
 def test_hyperparameters_and_labels_are_shown(new_experiment: Submit, det_home: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_backup_that_an_editor_left_is_no_secret(
     for path in secret_files(det_home):
         path.rename(f"{path}~")
     again = new_experiment(checkpoint_storage=vault).config["checkpoint_storage"]
-    assert fill(again) == {**again, **KEYS}
+    assert resolve_secrets(again) == {**again, **KEYS}
 
 
 def test_a_full_disk_leaves_no_experiment_and_no_half_secret(
@@ -226,26 +226,26 @@ def test_a_config_survives_a_round_trip_and_hides_its_secrets(vault: dict[str, A
     assert not leaks(config.checkpoint_storage)
     assert not leaks(config.environment)
     assert "hunter2" not in repr(config.dump())
-    recorded = parse_config(keep(config.dump()))
-    assert parse_config(fill(recorded.dump())) == config
+    recorded = parse_config(extract_secrets(config.dump()))
+    assert parse_config(resolve_secrets(recorded.dump())) == config
     assert parse_config(yaml.safe_load(yaml.safe_dump(recorded.dump()))) == recorded
 
 
-def test_errors_do_not_repeat_secrets(vault: dict[str, Any], experiment: Experiment) -> None:
+def test_errors_do_not_repeat_secrets(vault: dict[str, Any], experiment: ExperimentRecord) -> None:
     with pytest.raises(ConfigError) as refused:
         parse_config({"checkpoint_storage": {**vault, "access_key": PIN, "pni": 1}})
     assert not leaks("".join(traceback.format_exception(refused.value)))
     block = experiment.config["checkpoint_storage"]
     with pytest.raises(StorageError, match=r"cannot open the recorded checkpoint_storage.*path") as failed:
-        open_block({**block, "path": 7})
+        open_storage_block({**block, "path": 7})
     assert not leaks("".join(traceback.format_exception(failed.value)))
     with pytest.raises(StorageError, match="access_key"):
-        open_block({**block, "access_key": block["pin"]})
+        open_storage_block({**block, "access_key": block["pin"]})
 
 
 @pytest.mark.parametrize("gone", list(KEYS))
 def test_a_missing_file_is_named_before_anything_starts(
-    experiment: Experiment, store: TrackingStore, gone: str, capsys: pytest.CaptureFixture[str]
+    experiment: ExperimentRecord, store: TrackingStore, gone: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ((place, path),) = find_missing_without(experiment, gone).items()
     assert place == f"checkpoint_storage.{gone}"
@@ -256,18 +256,18 @@ def test_a_missing_file_is_named_before_anything_starts(
     assert str(path) in capsys.readouterr().err
     path.write_text(KEYS[gone])  # without a newline, as some editors do
     ExperimentRunner(store, experiment.id)
-    assert fill(experiment.config)["checkpoint_storage"][gone] == KEYS[gone]
+    assert resolve_secrets(experiment.config)["checkpoint_storage"][gone] == KEYS[gone]
 
 
-def find_missing_without(experiment: Experiment, key: str) -> dict[str, Path]:
-    assert find_missing(experiment.config) == {}
+def find_missing_without(experiment: ExperimentRecord, key: str) -> dict[str, Path]:
+    assert find_missing_secrets(experiment.config) == {}
     home = Path(os.environ["DET_HOME"])
     (home / "secrets" / experiment.config["checkpoint_storage"][key].partition(":")[2]).unlink()
-    return find_missing(experiment.config)
+    return find_missing_secrets(experiment.config)
 
 
 @pytest.mark.integration
-def test_resume_asks_in_a_terminal(experiment: Experiment, store: TrackingStore, det_home: Path) -> None:
+def test_resume_asks_in_a_terminal(experiment: ExperimentRecord, store: TrackingStore, det_home: Path) -> None:
     ((_, path),) = find_missing_without(experiment, "secret_key").items()
     controller, terminal = pty.openpty()
     with os.fdopen(controller, "r+b", buffering=0) as keyboard:
@@ -331,7 +331,7 @@ def test_a_script_records_references_and_its_checkpoints_are_found_again(
     ],
 )
 def test_no_command_shows_a_secret_or_its_location(
-    experiment: Experiment, store: TrackingStore, argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    experiment: ExperimentRecord, store: TrackingStore, argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     trial = store.create_trial(experiment.id, hparams={}, seed=1)
     run = store.start_run(trial.id, allocation_id="a")

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from det_core.errors import InvalidExperimentException
-from det_core.interfaces.tracking import CheckpointState, Experiment, State, TrackingStore
-from det_core.plugins import registry
-from det_core.plugins._known import DISTRIBUTIONS
+from det_core.interfaces.tracking import CheckpointState, ExperimentRecord, State, TrackingStore
+from det_core.plugins import plugin_registry
+from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.runner import ExperimentRunner, start_detached
 
 from ..waiting import is_alive, wait_for
 
 pytestmark = pytest.mark.integration
 
-Submit = Callable[..., Experiment]
+Submit = Callable[..., ExperimentRecord]
 RING = Path(__file__).parents[2] / "examples" / "backend_plugin" / "det_ring.py"
 TWO = {"resources": {"slots_per_trial": 2}, "launcher": {"type": "local", "slots": 2}}
 AVERAGED = """
@@ -37,7 +37,7 @@ def on_batch(self, batch):
 def only_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the backends of det, even if they are installed."""
     monkeypatch.setenv("DET_DISABLE_PLUGINS", ",".join(DISTRIBUTIONS["backend"].values()))
-    registry.cache_clear()
+    plugin_registry.cache_clear()
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def ring(toy_framework: Path, monkeypatch: pytest.MonkeyPatch, only_theirs: None
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-ring\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[det]\nring = det_ring\n")
     monkeypatch.delitem(sys.modules, "det_ring", raising=False)
-    registry.cache_clear()
+    plugin_registry.cache_clear()
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def on_two_slots(ring: None, new_experiment: Submit) -> Submit:
     return lambda body, **changes: new_experiment(body, **{**TWO, **changes})
 
 
-def run(store: TrackingStore, experiment: Experiment) -> State:
+def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
     try:
         return ExperimentRunner(store, experiment.id).run()
     finally:
@@ -64,17 +64,17 @@ def run(store: TrackingStore, experiment: Experiment) -> State:
             print(*(f"[{line.rank}] {line.log}" for line in store.logs(trial.id)), sep="\n")  # shown if the test fails
 
 
-def the_trial(store: TrackingStore, experiment: Experiment) -> Any:
+def the_trial(store: TrackingStore, experiment: ExperimentRecord) -> Any:
     (trial,) = store.trials(experiment.id)
     return trial
 
 
-def history(store: TrackingStore, experiment: Experiment) -> list[Any]:
+def history(store: TrackingStore, experiment: ExperimentRecord) -> list[Any]:
     reports = store.metrics(the_trial(store, experiment).id)
     return [(one.group, one.steps_completed, one.metrics, one.batch_metrics) for one in reports]
 
 
-def logs(store: TrackingStore, experiment: Experiment) -> list[tuple[int, str]]:
+def logs(store: TrackingStore, experiment: ExperimentRecord) -> list[tuple[int, str]]:
     return [(line.rank, line.log) for line in store.logs(the_trial(store, experiment).id)]
 
 
@@ -240,6 +240,6 @@ def test_an_uninstalled_backend_fails_the_trial(
 ) -> None:
     experiment = on_two_slots("pass")
     monkeypatch.setenv("DET_DISABLE_PLUGINS", "det-ring," + os.environ["DET_DISABLE_PLUGINS"])
-    registry.cache_clear()
+    plugin_registry.cache_clear()
     assert run(store, experiment) is State.ERROR
     assert "no distributed backend is installed" in str(store.experiment(experiment.id).error)

@@ -18,13 +18,13 @@ from det_core.errors import ExperimentBusy, RecordNotFound, StaleRun, TrackingEr
 from det_core.interfaces.tracking import (
     ENDINGS,
     REQUESTS,
-    Experiment,
+    ExperimentRecord,
     MetricsReport,
     Run,
     State,
     TrackingStore,
-    Trial,
-    stronger,
+    TrialRecord,
+    stronger_request,
 )
 from det_core.runner import ExperimentRunner
 from det_core.runner._loop import Loop
@@ -65,14 +65,14 @@ class Training:
 
     def __init__(self, store: TrackingStore, runner: ExperimentRunner, lease: str) -> None:
         self.asked: dict[int, State] = {}
-        self.waiting: dict[int, Trial] = {}
+        self.waiting: dict[int, TrialRecord] = {}
         self.runs: dict[int, Run] = {}
-        self.ended: list[tuple[Trial, Ended]] = []
+        self.ended: list[tuple[TrialRecord, Ended]] = []
         self._store = store
         self._requests = runner._requests
         self._lease = lease
 
-    def __contains__(self, trial: Trial) -> bool:
+    def __contains__(self, trial: TrialRecord) -> bool:
         return trial.id in self.waiting
 
     def __len__(self) -> int:
@@ -82,16 +82,16 @@ class Training:
     def full(self) -> bool:
         return len(self) >= 2
 
-    def start(self, trial: Trial) -> None:
+    def start(self, trial: TrialRecord) -> None:
         self.waiting[trial.id] = trial
 
-    def wait(self, timeout: float) -> list[tuple[Trial, Ended]]:
+    def wait(self, timeout: float) -> list[tuple[TrialRecord, Ended]]:
         ended, self.ended = self.ended, []
         for trial, _ in ended:
             del self.waiting[trial.id]
         return ended
 
-    def launch(self, trial: Trial) -> None:
+    def launch(self, trial: TrialRecord) -> None:
         """Do what `TrialRunner.run` does up to the start of the processes."""
         if self.requested(trial):
             self.end(trial, Outcome.INTERRUPTED)
@@ -102,11 +102,11 @@ class Training:
             return
         self.runs[trial.id] = self._store.start_run(trial.id, allocation_id="a", lease=self._lease)
 
-    def end(self, trial: Trial, outcome: Outcome) -> None:
+    def end(self, trial: TrialRecord, outcome: Outcome) -> None:
         self.ended.append((trial, Ended(outcome, metric=float(trial.id))))
 
-    def requested(self, trial: Trial) -> State | None:
-        return stronger(self._requests.current, self.asked.get(trial.id))
+    def requested(self, trial: TrialRecord) -> State | None:
+        return stronger_request(self._requests.current, self.asked.get(trial.id))
 
 
 @dataclass
@@ -180,7 +180,7 @@ class Runner:
         )
 
 
-Record = tuple[Experiment, list[Trial]]
+Record = tuple[ExperimentRecord, list[TrialRecord]]
 
 
 class States(RuleBasedStateMachine):
@@ -227,14 +227,14 @@ class States(RuleBasedStateMachine):
     def ask(self, state: State) -> None:
         before = self.before[0]
         try:
-            after = control.ask(self.store, self.id, state)
+            after = control.request_experiment_stop(self.store, self.id, state)
         except TrackingError:
             assert not self.valid or before.state.final
             assert self.record() == self.before
             return
         assert self.valid and not before.state.final
-        assert after.state is stronger(before.state, state)
-        self.asked = stronger(self.asked, state)
+        assert after.state is stronger_request(before.state, state)
+        self.asked = stronger_request(self.asked, state)
 
     @precondition(lambda self: self.before[1])
     @rule(index=st.integers(0, 3))
@@ -242,7 +242,7 @@ class States(RuleBasedStateMachine):
         trials = self.before[1]
         trial = trials[index % len(trials)]
         try:
-            after = control.ask_to_kill_trial(self.store, trial.id)
+            after = control.request_trial_kill(self.store, trial.id)
         except TrackingError:
             assert not self.valid or trial.state.final
             assert self.record() == self.before
@@ -371,7 +371,7 @@ class States(RuleBasedStateMachine):
             assert experiment.state is before.state, "an end was undone"
         assert (experiment.end_time is not None) is experiment.state.final
         if self.asked:
-            assert stronger(experiment.state, self.asked) is experiment.state, "a request was lost"
+            assert stronger_request(experiment.state, self.asked) is experiment.state, "a request was lost"
         for trial in trials:
             assert (trial.end_time is not None) is trial.state.final
         for old, new in zip(trials_before, trials, strict=False):
@@ -384,7 +384,7 @@ class States(RuleBasedStateMachine):
                 assert new.state in ENDINGS or new.state.final, "a request to end a trial was lost"
             assert new.run_id >= old.run_id
         idle = not self.valid
-        assert (control.settled(self.store, self.id) is not None) is (idle or experiment.state.final)
+        assert (control.settled_experiment(self.store, self.id) is not None) is (idle or experiment.state.final)
         self.before = experiment, trials
         if self.holder is None or self.holder.loop is not None or not self.holder.alive:
             self.resumed = False

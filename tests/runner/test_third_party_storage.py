@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.tracking import Experiment, State, TrackingStore
-from det_core.plugins import registry
+from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.plugins import plugin_registry
 from det_core.runner import ExperimentRunner
-from det_core.storage import open_storage, restore
+from det_core.storage import open_storage, restore_checkpoint
 
 pytestmark = pytest.mark.integration
 
@@ -32,12 +32,12 @@ def gzip_plugin(toy_framework: Path, tmp_path: Path) -> None:
         (source / name).write_text((PLUGIN / name).read_text())
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
     subprocess.run([*pip, "--target", toy_framework, source], check=True, timeout=120)
-    registry.cache_clear()
+    plugin_registry.cache_clear()
 
 
 @pytest.mark.usefixtures("gzip_plugin")
 def test_checkpoints_are_stored_by_the_plugin_and_resumed_from_it(
-    store: TrackingStore, new_experiment: Callable[..., Experiment], tmp_path: Path
+    store: TrackingStore, new_experiment: Callable[..., ExperimentRecord], tmp_path: Path
 ) -> None:
     base = tmp_path / "packed"
     mark = tmp_path / "mark"
@@ -57,13 +57,13 @@ def test_checkpoints_are_stored_by_the_plugin_and_resumed_from_it(
     assert state["batch"] == 50
     block = ExperimentRunner(store, experiment.id)._config.checkpoint_storage
     assert block
-    restore(open_storage("gzip", block.options), last.uuid, tmp_path / "back")
+    restore_checkpoint(open_storage("gzip", block.options), last.uuid, tmp_path / "back")
     assert json.loads((tmp_path / "back" / "toy.json").read_text()) == state
 
 
 @pytest.mark.usefixtures("gzip_plugin")
 def test_files_left_by_a_killed_run_are_removed_by_the_plugin(
-    store: TrackingStore, new_experiment: Callable[..., Experiment], tmp_path: Path
+    store: TrackingStore, new_experiment: Callable[..., ExperimentRecord], tmp_path: Path
 ) -> None:
     base = tmp_path / "packed"
     experiment = new_experiment(checkpoint_storage={"type": "gzip", "path": str(base)})

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from det_core.interfaces.tracking import Experiment, State, TrackingStore
+from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
 from det_core.runner import ExperimentRunner
 
 from ..waiting import wait_for
@@ -19,7 +19,7 @@ from .conftest import start_runner
 
 pytestmark = pytest.mark.integration
 
-Submit = Callable[..., Experiment]
+Submit = Callable[..., ExperimentRecord]
 
 AT_ONCE = {"launcher": {"type": "local", "slots": 2}, "max_restarts": 1}
 SPACE = {"x": {"type": "int", "minval": 0, "maxval": 1000}}
@@ -38,11 +38,11 @@ def random_search(trials: int, batches: int = 10) -> dict[str, Any]:
     }
 
 
-def run(store: TrackingStore, experiment: Experiment) -> State:
+def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
     return ExperimentRunner(store, experiment.id).run()
 
 
-def events(store: TrackingStore, experiment: Experiment) -> list[Any]:
+def events(store: TrackingStore, experiment: ExperimentRecord) -> list[Any]:
     return [event.event for event in store.search_events(experiment.id)]
 
 

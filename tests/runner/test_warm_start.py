@@ -13,9 +13,9 @@ import pytest
 from det_core import storage
 from det_core.cli import main
 from det_core.config import parse_config
-from det_core.core import open_block
+from det_core.core import open_storage_block
 from det_core.errors import InvalidExperimentException
-from det_core.interfaces.tracking import Checkpoint, Experiment, State, TrackingStore
+from det_core.interfaces.tracking import CheckpointRecord, ExperimentRecord, State, TrackingStore
 from det_core.runner import ExperimentRunner, submit
 
 from .conftest import Submit, keep_all
@@ -49,7 +49,7 @@ class Trained:
     """Result of a finished experiment, with the output of its script in each run."""
 
     trial_id: int
-    checkpoints: list[Checkpoint]
+    checkpoints: list[CheckpointRecord]
     starts: list[Any]
 
 
@@ -57,11 +57,11 @@ Train = Callable[..., Trained]
 
 
 @pytest.fixture
-def new(store: TrackingStore, context_dir: Path) -> Callable[..., Experiment]:
+def new(store: TrackingStore, context_dir: Path) -> Callable[..., ExperimentRecord]:
     """Submit the script with additional config keys, of ``searcher`` or others."""
     (context_dir / "train.py").write_text(SCRIPT)
 
-    def new(saves: int = 1, failures: int = 0, others: Any = (), **searcher: Any) -> Experiment:
+    def new(saves: int = 1, failures: int = 0, others: Any = (), **searcher: Any) -> ExperimentRecord:
         config = {
             "entrypoint": "python3 train.py",
             "hyperparameters": {"saves": saves, "failures": failures},
@@ -76,7 +76,7 @@ def new(store: TrackingStore, context_dir: Path) -> Callable[..., Experiment]:
 
 
 @pytest.fixture
-def train(store: TrackingStore, new: Callable[..., Experiment]) -> Train:
+def train(store: TrackingStore, new: Callable[..., ExperimentRecord]) -> Train:
     """Submit an experiment, run it to the end, and return its result."""
 
     def train(*args: Any, **keys: Any) -> Trained:
@@ -137,7 +137,7 @@ def test_a_trial_class_starts_from_another_trial(store: TrackingStore, new_exper
 
 
 @pytest.fixture
-def refused(store: TrackingStore, new: Callable[..., Experiment]) -> Callable[..., None]:
+def refused(store: TrackingStore, new: Callable[..., ExperimentRecord]) -> Callable[..., None]:
     """Assert that submission fails with the message, and leaves the store as it is."""
 
     def refused(message: str, **keys: Any) -> None:
@@ -181,12 +181,12 @@ def test_a_source_in_another_storage_is_refused(train: Train, refused: Callable[
     elsewhere = {"checkpoint_storage": {"type": "directory", "container_path": str(tmp_path / "elsewhere")}}
     message = f"{source.uuid} of trial 1 is not in this experiment's checkpoint_storage; .*'directory'"
     refused(message, source_trial_id=first.trial_id, others=elsewhere)
-    storage.delete(open_block(source.storage), source.uuid)
+    storage.delete_stored_files(open_storage_block(source.storage), source.uuid)
     refused(message, source_checkpoint_uuid=source.uuid)
 
 
 def test_a_source_that_is_gone_when_the_trial_starts_is_an_error(
-    store: TrackingStore, train: Train, new: Callable[..., Experiment]
+    store: TrackingStore, train: Train, new: Callable[..., ExperimentRecord]
 ) -> None:
     first = train()
     experiment = new(source_trial_id=first.trial_id)

@@ -11,7 +11,7 @@ from typing import TypeVar
 import google_crc32c
 
 from det_core.errors import StorageError
-from det_core.interfaces.objects import Object, ObjectStore, Unfinished
+from det_core.interfaces.object_store import ListedObject, ObjectStore, UnfinishedUpload
 
 T = TypeVar("T")
 
@@ -44,9 +44,9 @@ class MemoryBucket(ObjectStore):
     def get(self, key: str, start: int, size: int) -> bytes:
         return self._do("get", key, lambda: self._data(key)[start : start + size])
 
-    def list(self, prefix: str) -> Iterator[Object]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         objects = self._do("list", prefix, lambda: sorted(self.objects.items()))
-        yield from (Object(key, len(data), time) for key, (data, time) in objects if key.startswith(prefix))
+        yield from (ListedObject(key, len(data), time) for key, (data, time) in objects if key.startswith(prefix))
 
     def delete(self, keys: Sequence[str]) -> None:
         assert 0 < len(keys) <= self.batch
@@ -75,11 +75,11 @@ class MemoryBucket(ObjectStore):
     def abort(self, key: str, upload: str) -> None:
         self._do("abort", key, lambda: self.uploads.pop(upload, None))
 
-    def unfinished(self, prefix: str) -> Iterator[Unfinished]:
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
         self._do("unfinished", prefix, lambda: None)
         for upload, (key, _, time) in list(self.uploads.items()):
             if key.startswith(prefix):
-                yield Unfinished(key, upload, time)
+                yield UnfinishedUpload(key, upload, time)
 
     def _store(self, key: str, data: bytes, crc32c: int) -> None:
         assert google_crc32c.value(data) == crc32c

@@ -34,24 +34,29 @@ def tree(directory: Path) -> dict[str, bytes | None]:
 
 def test_a_saved_checkpoint_is_restored_unchanged(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
     before = tree(source)
-    resources = storage.save(store, "c1", storage.scan(source), {"steps_completed": 3, "_det": "mine"})
+    resources = storage.save_checkpoint(
+        store, "c1", storage.scan_directory(source), {"steps_completed": 3, "_det": "mine"}
+    )
     assert resources["a+b%.bin"] == 1_280_000
     assert resources["empty/"] == 0
-    storage.restore(store, "c1", tmp_path / "back")
+    storage.restore_checkpoint(store, "c1", tmp_path / "back")
     assert tree(tmp_path / "back") == before == tree(source)
-    assert storage.metadata(store, "c1") == {"steps_completed": 3}
+    assert storage.read_checkpoint_metadata(store, "c1") == {"steps_completed": 3}
 
 
 def test_a_selector_restores_only_what_it_accepts(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
-    storage.save(store, "c1", storage.scan(source), {})
-    storage.restore(store, "c1", tmp_path / "back", selector=lambda path: path.startswith("sub"))
+    storage.save_checkpoint(store, "c1", storage.scan_directory(source), {})
+    storage.restore_checkpoint(store, "c1", tmp_path / "back", selector=lambda path: path.startswith("sub"))
     assert set(tree(tmp_path / "back")) == {"sub dir", "sub dir/ünï", "sub dir/ünï/x"}
 
 
 def test_a_checkpoint_without_metadata_json_is_not_found(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
-    storage.save(store, "c1", storage.scan(source), {})
+    storage.save_checkpoint(store, "c1", storage.scan_directory(source), {})
     store.delete("c1", [storage.METADATA_FILE])
-    for call in (lambda: storage.metadata(store, "c1"), lambda: storage.restore(store, "c1", tmp_path / "back")):
+    for call in (
+        lambda: storage.read_checkpoint_metadata(store, "c1"),
+        lambda: storage.restore_checkpoint(store, "c1", tmp_path / "back"),
+    ):
         with pytest.raises(CheckpointNotFound, match="c1"):
             call()
 
@@ -60,7 +65,7 @@ def test_a_checkpoint_without_metadata_json_is_not_found(store: DirectoryStorage
 def test_damage_is_found_and_the_file_is_named(
     store: DirectoryStorage, base: Path, source: Path, tmp_path: Path, damage: str
 ) -> None:
-    storage.save(store, "c1", storage.scan(source), {})
+    storage.save_checkpoint(store, "c1", storage.scan_directory(source), {})
     victim = base / "c1" / "a+b%.bin"
     content = bytearray(victim.read_bytes())
     content[1000] ^= 1
@@ -70,9 +75,9 @@ def test_damage_is_found_and_the_file_is_named(
         "remove": victim.unlink,
     }[damage]()
     with pytest.raises(CheckpointCorrupt, match=r"c1.*a\+b%"):
-        storage.restore(store, "c1", tmp_path / "back")
+        storage.restore_checkpoint(store, "c1", tmp_path / "back")
     with pytest.raises(CheckpointCorrupt, match=r"c1.*a\+b%"):
-        found = storage.find(store, "c1")
+        found = storage.find_checkpoint(store, "c1")
         found.link(found.names(), tmp_path / "links", base / "c1")
 
 
@@ -132,7 +137,7 @@ def test_a_bad_manifest_is_refused(
     (base / "c1").mkdir(parents=True)
     (base / "c1" / storage.METADATA_FILE).write_text(content)
     with pytest.raises(StorageError, match=message) as caught:
-        storage.restore(store, "c1", tmp_path / "back")
+        storage.restore_checkpoint(store, "c1", tmp_path / "back")
     assert type(caught.value) is kind  # a checkpoint of a newer release is not corrupt
     assert not (tmp_path / "evil").exists()
     assert storage.copied_from(base / "c1") is None
@@ -145,7 +150,7 @@ def test_a_checkpoint_of_the_original_restores_with_one_warning(
     (base / "old" / "model.pth").write_text("weights")
     (base / "old" / storage.METADATA_FILE).write_text(json.dumps({"steps_completed": 5}))
     with pytest.warns(UserWarning, match="no checksums"):
-        storage.restore(store, "old", tmp_path / "back")
+        storage.restore_checkpoint(store, "old", tmp_path / "back")
     assert (tmp_path / "back" / "model.pth").read_text() == "weights"
 
 
@@ -161,22 +166,22 @@ def test_a_failed_save_leaves_no_files(
 
     monkeypatch.setattr(DirectoryStorage, "put", fail_on_the_last)
     with pytest.raises(StorageError, match="disk full"):
-        storage.save(store, "c1", storage.scan(source), {})
+        storage.save_checkpoint(store, "c1", storage.scan_directory(source), {})
     assert not (base / "c1").exists()
 
 
 def test_delete_removes_everything_and_can_be_repeated(store: DirectoryStorage, base: Path, source: Path) -> None:
-    storage.save(store, "c1", storage.scan(source), {})
-    storage.delete(store, "c1")
+    storage.save_checkpoint(store, "c1", storage.scan_directory(source), {})
+    storage.delete_stored_files(store, "c1")
     assert not list(base.glob("*"))
-    storage.delete(store, "c1")
+    storage.delete_stored_files(store, "c1")
 
 
 def test_scan_rejects_dangling_links(source: Path) -> None:
     (source / "dangling").symlink_to("nowhere")
     with pytest.raises(ValueError, match="dangling"):
-        storage.scan(source)
-    assert "dangling" not in storage.scan(source, lambda path: path != "dangling")
+        storage.scan_directory(source)
+    assert "dangling" not in storage.scan_directory(source, lambda path: path != "dangling")
 
 
 @pytest.mark.parametrize("storage_id", ["../x", "a/b", "", "."])
@@ -186,11 +191,11 @@ def test_ids_cannot_leave_the_store(store: DirectoryStorage, storage_id: str) ->
 
 
 def test_check_raises_an_error_if_a_store_cannot_be_used(tmp_path: Path) -> None:
-    storage.check(DirectoryStorage(DirectoryConfig(container_path=tmp_path / "new" / "deep")))
+    storage.check_storage(DirectoryStorage(DirectoryConfig(container_path=tmp_path / "new" / "deep")))
     assert not list((tmp_path / "new" / "deep").glob("*"))
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"cannot write checkpoints under .*file.*choose another checkpoint_storage"):
-        storage.check(DirectoryStorage(DirectoryConfig(container_path=tmp_path / "file")))
+        storage.check_storage(DirectoryStorage(DirectoryConfig(container_path=tmp_path / "file")))
 
 
 @pytest.mark.parametrize(

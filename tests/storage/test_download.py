@@ -24,7 +24,7 @@ def save(store: StorageManager, storage_id: str, where: Path, files: dict[str, b
         path = where / storage_id / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    storage.save(store, storage_id, storage.scan(where / storage_id), {"of": storage_id})
+    storage.save_checkpoint(store, storage_id, storage.scan_directory(where / storage_id), {"of": storage_id})
 
 
 def tree(directory: Path) -> dict[str, bytes]:
@@ -46,7 +46,7 @@ def test_a_download_into_a_directory_of_the_store_is_refused(
     before = tree(base)
     for way in (base, tmp_path / "link"):
         with pytest.raises(StorageError, match="is where the storage keeps checkpoint .*another directory"):
-            storage.restore(store, one, way / (one if which == "itself" else other) / below)
+            storage.restore_checkpoint(store, one, way / (one if which == "itself" else other) / below)
     assert tree(base) == before
 
 
@@ -56,7 +56,7 @@ def test_another_directory_beside_the_checkpoints_can_be_reused(
     """Only checkpoints are protected, because ``container_path`` may be the working directory."""
     save(store, "one", tmp_path / "source")
     for _ in range(2):
-        storage.restore(store, "one", base / "best")
+        storage.restore_checkpoint(store, "one", base / "best")
     assert tree(base / "best") == tree(base / "one")
 
 
@@ -66,10 +66,10 @@ def test_links_to_stored_files_are_replaced_and_not_followed(
     """A download into the directory of ``restore_path`` must not write through its links into the store."""
     save(store, "one", tmp_path / "source")
     before = tree(base)
-    found = storage.find(store, "one")
+    found = storage.find_checkpoint(store, "one")
     found.link(found.names(), tmp_path / "links", base / "one")
     save(store, "two", tmp_path / "source", {"a": b"another"})
-    storage.restore(store, "two", tmp_path / "links")
+    storage.restore_checkpoint(store, "two", tmp_path / "links")
     assert before.items() <= tree(base).items()
     assert (tmp_path / "links" / "a").read_bytes() == b"another"
 
@@ -83,7 +83,7 @@ def test_a_download_that_fails_leaves_the_earlier_copy(
     bucket = MemoryBucket()
     used: StorageManager = store if kind == "directory" else storage.ObjectStorage(bucket, "")
     save(used, "one", tmp_path / "source")
-    storage.restore(used, "one", tmp_path / "copy")
+    storage.restore_checkpoint(used, "one", tmp_path / "copy")
     before = tree(tmp_path / "copy")
     (tmp_path / "bad").write_bytes(b"damaged")
     if damage == "lost":
@@ -91,7 +91,7 @@ def test_a_download_that_fails_leaves_the_earlier_copy(
     else:
         used.put("one", "z", tmp_path / "bad")
     with pytest.raises(CheckpointCorrupt, match="z"):
-        storage.restore(used, "one", tmp_path / "copy")
+        storage.restore_checkpoint(used, "one", tmp_path / "copy")
     assert tree(tmp_path / "copy") == before
     assert {path.name for path in (tmp_path / "copy").iterdir()} == {"a", "z", "sub", storage.METADATA_FILE}
 
@@ -101,7 +101,7 @@ def test_two_downloads_into_one_directory_never_show_half_a_file(
 ) -> None:
     """The second download must not truncate files that the first one has verified."""
     save(store, "one", tmp_path / "source")
-    storage.restore(store, "one", tmp_path / "copy")
+    storage.restore_checkpoint(store, "one", tmp_path / "copy")
     whole = tree(tmp_path / "copy")
     seen = []
     get = DirectoryStorage.get
@@ -112,7 +112,9 @@ def test_two_downloads_into_one_directory_never_show_half_a_file(
         return crc
 
     monkeypatch.setattr(DirectoryStorage, "get", get_and_look)
-    others = [threading.Thread(target=storage.restore, args=(store, "one", tmp_path / "copy")) for _ in range(2)]
+    others = [
+        threading.Thread(target=storage.restore_checkpoint, args=(store, "one", tmp_path / "copy")) for _ in range(2)
+    ]
     for other in others:
         other.start()
     for other in others:
@@ -126,8 +128,8 @@ def test_another_checkpoint_in_the_directory_is_replaced(store: DirectoryStorage
     """The old ``metadata.json`` is removed first, because it does not describe the new files."""
     save(store, "one", tmp_path / "source")
     save(store, "two", tmp_path / "source", {"a": b"new"})
-    storage.restore(store, "one", tmp_path / "copy")
-    storage.restore(store, "two", tmp_path / "copy")
+    storage.restore_checkpoint(store, "one", tmp_path / "copy")
+    storage.restore_checkpoint(store, "two", tmp_path / "copy")
     copied = tree(tmp_path / "copy")
     assert copied["a"] == b"new"
     assert b'"of": "two"' in copied[storage.METADATA_FILE]
@@ -139,7 +141,7 @@ def test_links_inside_a_checkpoint_become_files(store: DirectoryStorage, base: P
     (base / "one" / "epoch" / "3").write_text("weights")
     (base / "one" / "last").symlink_to("epoch/3")
     with pytest.warns(UserWarning, match="no checksums"):
-        storage.restore(store, "one", tmp_path / "copy")
+        storage.restore_checkpoint(store, "one", tmp_path / "copy")
     assert (tmp_path / "copy" / "last").read_text() == "weights"
     assert not (tmp_path / "copy" / "last").is_symlink()
 
@@ -155,7 +157,7 @@ def test_links_out_of_a_checkpoint_are_not_followed(
     (base / "one" / storage.METADATA_FILE).write_text("{}")
     (base / "one" / "key").symlink_to(target.format(tmp_path))
     with pytest.warns(UserWarning, match="no checksums"):
-        found = storage.find(store, "one")
+        found = storage.find_checkpoint(store, "one")
     message = "key is a link out of the checkpoint, to .*selector"
     with pytest.raises(CheckpointCorrupt, match=message):
         found.fetch(found.names(), tmp_path / "copy")
@@ -175,11 +177,11 @@ def test_links_to_directories_out_of_a_checkpoint_are_not_followed(
     (base / "one" / "keys").symlink_to(tmp_path / "outside")
     manifest = {
         "format": 1,
-        "files": {"keys/id_rsa": [6, f"{storage.checksum(tmp_path / 'outside' / 'id_rsa').crc32c}"]},
+        "files": {"keys/id_rsa": [6, f"{storage.checksum_file(tmp_path / 'outside' / 'id_rsa').crc32c}"]},
     }
     (base / "one" / storage.METADATA_FILE).write_text(json.dumps({"_det": manifest}))
     with pytest.raises(CheckpointCorrupt, match="keys/id_rsa is a link out of the checkpoint"):
-        storage.restore(store, "one", tmp_path / "copy")
+        storage.restore_checkpoint(store, "one", tmp_path / "copy")
 
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "a\0b", "a//b", "./a", "", "/", "..", "a\ud800"])
@@ -188,7 +190,7 @@ def test_names_in_a_bucket_cannot_leave_the_checkpoint(name: str, tmp_path: Path
     for key in ("one/metadata.json", f"one/{name}"):
         bucket.put(key, b"{}", google_crc32c.value(b"{}"))
     with pytest.warns(UserWarning, match="no checksums"):
-        found = storage.find(storage.ObjectStorage(bucket, ""), "one")
+        found = storage.find_checkpoint(storage.ObjectStorage(bucket, ""), "one")
     if not name:
         assert found.names() == []
         return

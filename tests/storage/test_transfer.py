@@ -20,7 +20,7 @@ import pytest
 
 from det_core import storage
 from det_core.errors import StorageError
-from det_core.storage import _checksum, _durable, directory
+from det_core.storage import _checksum, _file_sync, directory
 from det_core.storage._parallel import in_parallel
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
@@ -30,7 +30,7 @@ def files(where: Path, count: int, size: int) -> dict[str, Path]:
     where.mkdir()
     for number in range(count):
         (where / f"f{number}").write_bytes(os.urandom(size))
-    return storage.scan(where)
+    return storage.scan_directory(where)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 4096, 4097, 50_000, 123_457])
@@ -40,7 +40,7 @@ def test_the_checksum_of_parts_is_that_of_the_whole(tmp_path: Path, monkeypatch:
     content = random.Random(size).randbytes(size)
     (tmp_path / "x").write_bytes(content)
     with (tmp_path / "copy").open("wb") as copy:
-        entry = storage.checksum(tmp_path / "x", copy.fileno(), sync=True)
+        entry = storage.checksum_file(tmp_path / "x", copy.fileno(), sync=True)
     assert entry == storage.Entry(size, google_crc32c.Checksum(content).hexdigest().decode())
     assert (tmp_path / "copy").read_bytes() == content
 
@@ -65,7 +65,7 @@ def test_a_small_file_takes_few_python_calls(tmp_path: Path) -> None:
 
 def test_the_checksum_is_the_one_of_rfc_3720(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(bytes(32))
-    assert storage.checksum(tmp_path / "x").crc32c == "8a9136aa"  # B.4: 32 bytes of zeroes, as a number
+    assert storage.checksum_file(tmp_path / "x").crc32c == "8a9136aa"  # B.4: 32 bytes of zeroes, as a number
 
 
 def test_work_is_done_by_several_threads_at_once() -> None:
@@ -143,7 +143,7 @@ def test_everything_is_synced_before_metadata_json(
     store: DirectoryStorage, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, known: bool
 ) -> None:
     synced: list[str] = []
-    fsync, as_a_whole = _durable._fsync, directory.sync_file_system
+    fsync, as_a_whole = _file_sync._sync_path, directory.sync_file_system
 
     def noted(path: Path) -> None:
         synced.append(path.relative_to(base).as_posix())
@@ -154,9 +154,9 @@ def test_everything_is_synced_before_metadata_json(
         synced.append(f"all {sorted(p.name for p in path.iterdir() if p.suffix == '.json')}" if done else "not all")
         return done
 
-    monkeypatch.setattr(_durable, "_fsync", noted)
+    monkeypatch.setattr(_file_sync, "_sync_path", noted)
     monkeypatch.setattr(directory, "sync_file_system", whole)
-    storage.save(store, "c", files(tmp_path / "source", count, 10), {})
+    storage.save_checkpoint(store, "c", files(tmp_path / "source", count, 10), {})
     *before, partial, _, _, _ = synced
     assert ".partial-" in partial
     assert set(synced[-3:]) == {"c/metadata.json", "c", "."}
@@ -167,34 +167,34 @@ def test_everything_is_synced_before_metadata_json(
 
 
 def test_the_file_system_type_is_read_from_the_mounts(tmp_path: Path, small_disk: Path) -> None:
-    assert _durable._file_system(small_disk) == "tmpfs"
-    assert _durable.sync_file_system(small_disk)
+    assert _file_sync._file_system(small_disk) == "tmpfs"
+    assert _file_sync.sync_file_system(small_disk)
 
 
 def test_a_full_disk_is_an_error_and_leaves_nothing(small_disk: Path, tmp_path: Path) -> None:
     store = DirectoryStorage(DirectoryConfig(container_path=small_disk / "store"))
     small = files(tmp_path / "small", 3, 1000)
-    storage.save(store, "fits", small, {})
+    storage.save_checkpoint(store, "fits", small, {})
     for name, count, size in (("one", 1, 3 << 20), ("many", 30, 100 << 10)):
         with pytest.raises(StorageError, match=r"No space left.*free space"):
-            storage.save(store, name, files(tmp_path / name, count, size), {})
+            storage.save_checkpoint(store, name, files(tmp_path / name, count, size), {})
     assert store.stored().keys() == {"fits"}
-    storage.restore(store, "fits", tmp_path / "back")
+    storage.restore_checkpoint(store, "fits", tmp_path / "back")
 
 
 def test_a_disk_that_is_full_when_restoring_is_an_error(
     small_disk: Path, store: DirectoryStorage, tmp_path: Path
 ) -> None:
-    storage.save(store, "c", files(tmp_path / "source", 1, 3 << 20), {})
+    storage.save_checkpoint(store, "c", files(tmp_path / "source", 1, 3 << 20), {})
     with pytest.raises(StorageError, match=r"cannot copy a stored file to .*No space left"):
-        storage.restore(store, "c", small_disk / "back")
+        storage.restore_checkpoint(store, "c", small_disk / "back")
 
 
 def test_a_read_only_disk_is_an_error(small_disk: Path, tmp_path: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     store = DirectoryStorage(DirectoryConfig(container_path=small_disk / "store"))
     with pytest.raises(StorageError, match="Read-only file system"):
-        storage.save(store, "c", files(tmp_path / "source", 1, 10), {})
+        storage.save_checkpoint(store, "c", files(tmp_path / "source", 1, 10), {})
 
 
 def test_a_limit_on_file_sizes_is_an_error(store: DirectoryStorage, base: Path, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_limit_on_file_sizes_is_an_error(store: DirectoryStorage, base: Path, 
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, hard))
     try:
         with pytest.raises(StorageError, match="File too large"):
-            storage.save(store, "c", large, {})
+            storage.save_checkpoint(store, "c", large, {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not (base / "c").exists()
@@ -215,14 +215,14 @@ def test_a_directory_that_is_removed_during_the_upload_makes_no_checkpoint(
     entries = storage.put_files(store, "c", files(tmp_path / "source", 20, 10))
     shutil.rmtree(base / "c")
     with pytest.raises(StorageError, match="lost 'f0'"):
-        storage.publish(store, "c", entries, {})
+        storage.publish_checkpoint(store, "c", entries, {})
     assert not (base / "c").exists()
 
 
 def test_stored_returns_the_time_of_the_latest_write(store: DirectoryStorage, base: Path, tmp_path: Path) -> None:
     assert store.stored() == {}
-    storage.save(store, "old", files(tmp_path / "source", 1, 10), {})
-    storage.save(store, "new", {}, {})
+    storage.save_checkpoint(store, "old", files(tmp_path / "source", 1, 10), {})
+    storage.save_checkpoint(store, "new", {}, {})
     for path in (base / "old", *(base / "old").iterdir()):
         os.utime(path, (0, 0))
     times = store.stored()
@@ -240,9 +240,9 @@ def test_each_file_is_synced_on_old_kernels(
     """Before Linux 5.8, syncfs(2) succeeds although a write has failed."""
     called: list[int] = []
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=release))
-    monkeypatch.setattr(_durable, "_LIBC", SimpleNamespace(syncfs=lambda descriptor: called.append(descriptor) or 0))
-    monkeypatch.setattr(_durable, "_file_system", lambda path: "xfs")
-    assert _durable.sync_file_system(tmp_path) is tells
+    monkeypatch.setattr(_file_sync, "_LIBC", SimpleNamespace(syncfs=lambda descriptor: called.append(descriptor) or 0))
+    monkeypatch.setattr(_file_sync, "_file_system", lambda path: "xfs")
+    assert _file_sync.sync_file_system(tmp_path) is tells
     assert bool(called) is tells
 
 
@@ -258,24 +258,24 @@ def test_a_sparse_file_stays_sparse(
             file.seek(position)
             file.write(b"data")
         file.truncate(8 << 20)
-    storage.save(store, "c", {"sparse": sparse}, {})
-    storage.restore(store, "c", tmp_path / "back")
+    storage.save_checkpoint(store, "c", {"sparse": sparse}, {})
+    storage.restore_checkpoint(store, "c", tmp_path / "back")
     copy = tmp_path / "back" / "sparse"
-    assert storage.checksum(copy) == storage.checksum(sparse)
+    assert storage.checksum_file(copy) == storage.checksum_file(sparse)
     assert copy.read_bytes() == sparse.read_bytes()
     assert copy.stat().st_blocks * 512 < 1 << 20
 
 
 def test_an_unwritable_target_raises_a_storage_error(store: DirectoryStorage, tmp_path: Path) -> None:
     """Errors of the operating system must not reach the caller."""
-    storage.save(store, "c", files(tmp_path / "source", 1, 5), {})
-    (name,) = storage.find(store, "c").names()
+    storage.save_checkpoint(store, "c", files(tmp_path / "source", 1, 5), {})
+    (name,) = storage.find_checkpoint(store, "c").names()
     (tmp_path / "file").touch()
     (tmp_path / "taken" / name).mkdir(parents=True)
     for target in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "taken", tmp_path / ("x" * 300)):
         with pytest.raises(StorageError, match="cannot write the checkpoint to .*choose another directory"):
-            storage.restore(store, "c", target)
-    found = storage.find(store, "c")
+            storage.restore_checkpoint(store, "c", target)
+    found = storage.find_checkpoint(store, "c")
     with pytest.raises(StorageError, match="cannot write the checkpoint to"):
         found.link([name], tmp_path / "taken", store.local_path("c"))
     (store.local_path("c") / name).unlink()

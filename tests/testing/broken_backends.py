@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import det_core
-from det_core.interfaces.backend import Place, Ranks, Start
+from det_core.interfaces.backend import NodePlacement, WorkerCommand, WorkerRanks
 from det_core.specs import BackendSpec
 from det_core.testing.backend import BackendCompliance
 
@@ -23,30 +23,30 @@ from det_ring import Ring  # noqa: E402
 
 
 class ReversesLocalRanks(Ring):
-    def ranks(self) -> Ranks:
+    def ranks(self) -> WorkerRanks:
         ranks = super().ranks()
         return replace(ranks, local_rank=ranks.local_size - 1 - ranks.local_rank)
 
 
 class ForgetsNodes(Ring):
-    def ranks(self) -> Ranks:
+    def ranks(self) -> WorkerRanks:
         ranks = super().ranks()
         return replace(ranks, rank=ranks.local_rank, size=ranks.local_size, cross_rank=0, cross_size=1)
 
 
 class AlwaysTheOnlyOne(Ring):
-    def ranks(self) -> Ranks:
-        return Ranks(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
+    def ranks(self) -> WorkerRanks:
+        return WorkerRanks(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
 
 
 class ClearsTheEnvironment(Ring):
-    def start(self, place: Place, worker: Sequence[str]) -> Start:
+    def start(self, place: NodePlacement, worker: Sequence[str]) -> WorkerCommand:
         start = super().start(place, worker)
         return replace(start, env={**start.env, "COLOR": ""})
 
 
 class UsesAShell(Ring):
-    def start(self, place: Place, worker: Sequence[str]) -> Start:
+    def start(self, place: NodePlacement, worker: Sequence[str]) -> WorkerCommand:
         start = super().start(place, worker)
         return replace(start, argv=["/bin/sh", "-c", " ".join(start.argv)])
 
@@ -56,7 +56,7 @@ class Patched(Ring):
 
     patch: ClassVar[str]
 
-    def start(self, place: Place, worker: Sequence[str]) -> Start:
+    def start(self, place: NodePlacement, worker: Sequence[str]) -> WorkerCommand:
         code = f"import sys, time, det_ring\n{self.patch}\nsys.exit(det_ring.main(1.0, sys.argv[1:]))"
         return replace(super().start(place, worker), argv=[sys.executable, "-c", code, *worker])
 

@@ -78,7 +78,7 @@ def test_the_target_of_the_document_opens_a_bucket(tmp_path: Path) -> None:
     config = SimpleNamespace(prefix="some/prefix")
     names = {"BucketConfig": object, "ObjectStorage": det_storage.ObjectStorage, "Bucket": lambda _: MemoryBucket()}
     exec(BUCKET, names)
-    det_storage.check(names["open_bucket"](config))  # type: ignore[operator]
+    det_storage.check_storage(names["open_bucket"](config))  # type: ignore[operator]
 
 
 def test_every_attribute_is_in_the_table() -> None:

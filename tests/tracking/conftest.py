@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, Trial
+from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, TrialRecord
 from det_core.tracking import open_store
 
 from ..postgresql import PostgreSQL, running_postgresql
@@ -41,13 +41,13 @@ def store(url: str) -> Iterator[TrackingStore]:
 
 
 @pytest.fixture
-def trial(store: TrackingStore) -> Trial:
+def trial(store: TrackingStore) -> TrialRecord:
     """Return a trial of a new experiment, without a run."""
     return store.create_trial(store.create_experiment(config={"name": "e"}).id, hparams={"lr": 0.1}, seed=7)
 
 
 @pytest.fixture
-def run(store: TrackingStore, trial: Trial) -> Run:
+def run(store: TrackingStore, trial: TrialRecord) -> Run:
     return store.start_run(trial.id, allocation_id="first")
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pytest
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.tracking import CheckpointState, LogLine, Run, TrackingStore, Trial
+from det_core.interfaces.tracking import CheckpointState, LogLine, Run, TrackingStore, TrialRecord
 
 STORAGE = {"type": "shared_fs", "host_path": "/x"}
 DONE = {"steps_completed": 100, "resources": {"a/": 0, "a/w": 2**40}, "metadata": {"steps_completed": 100, "é": [None]}}
@@ -86,7 +86,7 @@ def test_the_latest_checkpoint_is_the_one_begun_last_whatever_the_clock_says(
 ) -> None:
     """A worker's clock that is set back does not make an older checkpoint the latest."""
     times = iter(datetime(2026, 1, 1, hour, tzinfo=timezone.utc) for hour in range(23, 0, -1))
-    monkeypatch.setattr("det_core.tracking._checkpoints.now", lambda: next(times))
+    monkeypatch.setattr("det_core.tracking._checkpoints.utc_now", lambda: next(times))
     for run_id, (uuid, steps) in enumerate((("a", 1), ("b", 2), ("c", 3)), start=1):
         current = Run(trial_id=run.trial_id, run_id=run_id, allocation_id="a")
         begin(store, current, uuid)
@@ -98,7 +98,9 @@ def test_the_latest_checkpoint_is_the_one_begun_last_whatever_the_clock_says(
     assert [one.checkpoint.uuid for one in store.scored_checkpoints(experiment)] == ["a", "b", "c"]
 
 
-def test_checkpoints_are_listed_in_the_order_in_which_they_began(store: TrackingStore, trial: Trial, run: Run) -> None:
+def test_checkpoints_are_listed_in_the_order_in_which_they_began(
+    store: TrackingStore, trial: TrialRecord, run: Run
+) -> None:
     other = store.start_run(store.create_trial(trial.experiment_id, hparams={}, seed=0).id, allocation_id="a")
     foreign_trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
     foreign = store.start_run(foreign_trial.id, allocation_id="a")
@@ -116,7 +118,7 @@ def test_checkpoints_are_listed_in_the_order_in_which_they_began(store: Tracking
     assert listed(experiment_id=trial.experiment_id, trial_id=foreign_trial.id) == ""
 
 
-def test_logs_are_followed_by_id(store: TrackingStore, trial: Trial, run: Run) -> None:
+def test_logs_are_followed_by_id(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
     time = datetime(2026, 1, 1, tzinfo=timezone.utc)
     texts = ["plain", "", "a\0b \udc80", "ünï\r\n", "x" * 100_000]
     store.add_logs(

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from det_core.errors import ExperimentBusy, StaleRun
 from det_core.interfaces.tracking import MetricsReport, State, TrackingStore
 from det_core.runner._retention import superfluous
-from det_core.tracking import _types
+from det_core.tracking import _column_types
 
 CONFIG = {"searcher": {"metric": "loss", "smaller_is_better": True}}
 HOURS = {"steady": [0], "back": [5, 4, 3, 2, 1, 0], "back and forth": [0, 900, -900, 3, -3], "stands still": [0]}
@@ -31,8 +31,8 @@ def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         start = datetime.now(zone) if request.param != "stands still" else datetime(2026, 1, 1, tzinfo=zone)
         return start + timedelta(hours=steps[looks % len(steps)])
 
-    monkeypatch.setattr(_types, "datetime", SimpleNamespace(now=now))
-    assert _types.now().tzinfo is timezone.utc
+    monkeypatch.setattr(_column_types, "datetime", SimpleNamespace(now=now))
+    assert _column_types.utc_now().tzinfo is timezone.utc
 
 
 @pytest.mark.usefixtures("clock")

@@ -8,14 +8,14 @@ import pytest
 import sqlalchemy as sa
 
 from det_core.errors import TrackingError
-from det_core.interfaces.tracking import LogLine, Run, State, TrackingStore, Trial
+from det_core.interfaces.tracking import LogLine, Run, State, TrackingStore, TrialRecord
 from det_core.tracking import open_store
-from det_core.tracking._types import now
-from det_core.tracking.control import ask, ask_to_kill_trial, log_lines
+from det_core.tracking._column_types import utc_now
+from det_core.tracking.control import log_lines, request_experiment_stop, request_trial_kill
 
 
 @pytest.fixture
-def running(store: TrackingStore, trial: Trial) -> int:
+def running(store: TrackingStore, trial: TrialRecord) -> int:
     """Return the id of an experiment with a runner."""
     store.acquire_lease(trial.experiment_id, "host:1:1:1", seconds=60)
     store.set_experiment_state(trial.experiment_id, State.ACTIVE)
@@ -31,12 +31,12 @@ def test_a_request_never_replaces_a_stronger_one(store: TrackingStore, running: 
         (State.STOPPING_KILLED, State.STOPPING_KILLED),
         (State.STOPPING_CANCELED, State.STOPPING_KILLED),
     ):
-        assert ask(store, running, state).state is becomes
+        assert request_experiment_stop(store, running, state).state is becomes
 
 
 @pytest.mark.parametrize("state", [State.COMPLETED, State.ERROR, State.CANCELED])
 def test_a_request_does_not_change_a_final_state(
-    store: TrackingStore, running: int, trial: Trial, state: State
+    store: TrackingStore, running: int, trial: TrialRecord, state: State
 ) -> None:
     """A search may complete between the reading and the writing of its state."""
     store.set_trial_state(trial.id, state)
@@ -44,15 +44,18 @@ def test_a_request_does_not_change_a_final_state(
     ended = store.trial(trial.id)
     assert (ended.state, ended.end_time is not None) == (state, True)
     with pytest.raises(TrackingError, match=f"trial {trial.id} is already {state.value}"):
-        ask_to_kill_trial(store, trial.id)
+        request_trial_kill(store, trial.id)
     store.set_experiment_state(running, state)
     assert not store.request_experiment_state(running, State.STOPPING_KILLED)
     assert store.experiment(running).state is state
 
 
-def test_requests_without_a_runner_are_rejected(store: TrackingStore, running: int, trial: Trial) -> None:
+def test_requests_without_a_runner_are_rejected(store: TrackingStore, running: int, trial: TrialRecord) -> None:
     store.release_lease(running, "host:1:1:1")
-    for call in (lambda: ask(store, running, State.PAUSED), lambda: ask_to_kill_trial(store, trial.id)):
+    for call in (
+        lambda: request_experiment_stop(store, running, State.PAUSED),
+        lambda: request_trial_kill(store, trial.id),
+    ):
         with pytest.raises(TrackingError, match=f"nothing is running .* det experiment resume {running}"):
             call()
     assert (store.experiment(running).state, store.trial(trial.id).state) == (State.ACTIVE, State.QUEUED)
@@ -63,20 +66,20 @@ def test_an_end_that_was_requested_at_the_last_moment_is_not_recorded_as_a_pause
     store: TrackingStore, running: int, asked: State
 ) -> None:
     """A runner that stops for a pause must not record PAUSED over a kill that it has not seen."""
-    ask(store, running, asked)
+    request_experiment_stop(store, running, asked)
     store.set_experiment_state(running, State.PAUSED, lease="host:1:1:1")
     experiment = store.experiment(running)
     assert (experiment.state, experiment.end_time is not None) == (State.CANCELED, True)
 
 
-def test_the_lease_and_the_state_are_set_in_one_transaction(store: TrackingStore, trial: Trial) -> None:
+def test_the_lease_and_the_state_are_set_in_one_transaction(store: TrackingStore, trial: TrialRecord) -> None:
     """A request that arrives between the lease and the state ACTIVE would be overwritten."""
     number = trial.experiment_id
     store.set_experiment_state(number, State.ERROR, error="x")
     store.acquire_lease(number, "host:1:1:1", seconds=60, state=State.ACTIVE)
     experiment = store.experiment(number)
     assert (experiment.state, experiment.error, experiment.end_time) == (State.ACTIVE, None, None)
-    assert ask(store, number, State.PAUSED).state is State.PAUSED
+    assert request_experiment_stop(store, number, State.PAUSED).state is State.PAUSED
     store.renew_lease(number, "host:1:1:1", seconds=60)
     assert store.experiment(number).state is State.PAUSED
 
@@ -86,11 +89,11 @@ def test_a_script_can_be_paused_while_its_trial_is_active(store: TrackingStore) 
     trial = store.create_trial(experiment.id, hparams={}, seed=0)
     assert not store.request_experiment_state(experiment.id, State.PAUSED)
     store.set_trial_state(trial.id, State.ACTIVE)
-    assert ask(store, experiment.id, State.PAUSED).state is State.PAUSED
+    assert request_experiment_stop(store, experiment.id, State.PAUSED).state is State.PAUSED
 
 
 def line(trial_id: int, text: str) -> LogLine:
-    return LogLine(trial_id=trial_id, run_id=1, rank=0, stdtype="stdout", log=text, time=now())
+    return LogLine(trial_id=trial_id, run_id=1, rank=0, stdtype="stdout", log=text, time=utc_now())
 
 
 def test_trials_without_new_lines_are_not_queried(store: TrackingStore, run: Run) -> None:

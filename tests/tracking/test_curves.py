@@ -11,7 +11,7 @@ import pytest
 from det_core.errors import RecordNotFound
 from det_core.interfaces.tracking import MetricsReport, TrackingStore
 from det_core.tracking import _curves
-from det_core.tracking._types import finite
+from det_core.tracking._column_types import finite_or_none
 
 NO_POINTS = (
     float("nan"),
@@ -148,4 +148,4 @@ def test_numbers_beyond_the_range_of_floats_are_not_the_best(store: TrackingStor
     best = store.best_validation(experiment, "loss", smaller_is_better=sign < 0)
     assert best is not None
     assert best[::2] == (sign * 2.0, 2)
-    assert finite(10**400) is None
+    assert finite_or_none(10**400) is None

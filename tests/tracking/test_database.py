@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
-from det_core.home import home
+from det_core.home import home_directory
 from det_core.interfaces.tracking import MetricsReport, TrackingStore
 from det_core.tracking import _schema, _sqlite, open_store
 
@@ -47,9 +47,9 @@ def test_the_default_is_a_private_file_under_det_home(tmp_path: Path, monkeypatc
     with open_store() as store:
         assert store.url == f"sqlite:///{tmp_path}/deep/home/det.db"
         number = store.create_experiment(config={"name": "x"}).id
-        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in home().iterdir()}
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in home_directory().iterdir()}
         assert modes == {"det.db": 0o600, "det.db-wal": 0o600, "det.db-shm": 0o600}
-    assert stat.S_IMODE(home().stat().st_mode) == 0o700
+    assert stat.S_IMODE(home_directory().stat().st_mode) == 0o700
     with open_store(store.url) as again:
         assert again.experiment(number).name == "x"
 

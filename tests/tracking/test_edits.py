@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.tracking import CheckpointState, LogLine, MetricsReport, Run, State, TrackingStore, Trial
-from det_core.tracking import _deletion
+from det_core.interfaces.tracking import CheckpointState, LogLine, MetricsReport, Run, State, TrackingStore, TrialRecord
+from det_core.tracking import _experiment_deletion
 
 
 def test_an_experiment_is_edited(store: TrackingStore) -> None:
@@ -105,9 +105,9 @@ def fill(store: TrackingStore, run: Run, reports: int = 3) -> None:
 
 
 def test_a_deleted_experiment_leaves_no_rows(
-    store: TrackingStore, trial: Trial, run: Run, monkeypatch: pytest.MonkeyPatch
+    store: TrackingStore, trial: TrialRecord, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_deletion, "_PIECE", 2)
+    monkeypatch.setattr(_experiment_deletion, "_PIECE", 2)
     kept = store.create_trial(store.create_experiment(config={"name": "kept"}).id, hparams={}, seed=1)
     fill(store, run)
     fill(store, store.start_run(kept.id, allocation_id="b"))

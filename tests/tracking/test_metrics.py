@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from det_core.errors import MetricsConflict
-from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, Trial
+from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, TrialRecord
 
 Report = Callable[..., MetricsReport]
 NAN, INF = math.nan, math.inf
@@ -174,7 +174,7 @@ def test_a_report_of_a_newer_run_archives_later_metrics_of_older_runs(
 
 
 def test_the_best_validation_is_a_finite_number_of_any_trial(
-    store: TrackingStore, trial: Trial, report: Report
+    store: TrackingStore, trial: TrialRecord, report: Report
 ) -> None:
     name = 'a."b\\c'
     other = store.create_trial(trial.experiment_id, hparams={}, seed=0)

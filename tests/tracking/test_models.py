@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from det_core.errors import RecordExists, RecordInUse, RecordNotFound, TrackingError
-from det_core.interfaces.models import ModelSort
+from det_core.interfaces.model_registry import ModelSort
 from det_core.interfaces.tracking import CheckpointState, MetricsReport, Run, TrackingStore
 
 Complete = Callable[..., str]

@@ -18,8 +18,8 @@ import pytest
 from det_core.errors import StoreBusy, TrackingError
 from det_core.interfaces.tracking import LogLine, MetricsReport, State, TrackingStore
 from det_core.tracking import open_store
+from det_core.tracking._column_types import utc_now
 from det_core.tracking._outage import Outage, Unavailable
-from det_core.tracking._types import now
 
 from ..postgresql import PostgreSQL, running_postgresql
 from ..waiting import wait_for
@@ -39,7 +39,7 @@ def metrics(trial_id: int, step: int) -> MetricsReport:
 
 
 def line(trial_id: int) -> LogLine:
-    return LogLine(trial_id=trial_id, run_id=1, rank=0, stdtype="stdout", log="a line", time=now())
+    return LogLine(trial_id=trial_id, run_id=1, rank=0, stdtype="stdout", log="a line", time=utc_now())
 
 
 def in_background(call: Callable[[], Any]) -> Callable[[], Any]:
@@ -251,7 +251,7 @@ def test_an_outage_that_lasts_is_reported_once(caplog: pytest.LogCaptureFixture)
 
 
 def test_every_method_of_the_store_is_repeated() -> None:
-    from det_core.tracking._sql import SqlTrackingStore
+    from det_core.tracking._sql_store import SqlTrackingStore
 
     own = {"close", "__enter__", "__exit__"}
     names = {name for name in TrackingStore.__abstractmethods__ if name not in own}

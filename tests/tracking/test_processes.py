@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from det_core.errors import StaleRun
-from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, Trial
+from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, TrialRecord
 from det_core.tracking import open_store
 
 pytestmark = pytest.mark.integration
@@ -47,7 +47,7 @@ def steps(store: TrackingStore, trial_id: int) -> list[int]:
     return [row.steps_completed for row in store.metrics(trial_id)]
 
 
-def test_four_writers_lose_nothing(store: TrackingStore, trial: Trial, python: Python) -> None:
+def test_four_writers_lose_nothing(store: TrackingStore, trial: TrialRecord, python: Python) -> None:
     trials = [store.create_trial(trial.experiment_id, hparams={}, seed=0).id for _ in range(4)]
     writers = [python(WRITE, store.url, number, 2000, 20) for number in trials]
     for writer in writers:
@@ -57,7 +57,7 @@ def test_four_writers_lose_nothing(store: TrackingStore, trial: Trial, python: P
         assert steps(store, number) == list(range(2000))
 
 
-def test_a_killed_writer_leaves_whole_batches(store: TrackingStore, trial: Trial, python: Python) -> None:
+def test_a_killed_writer_leaves_whole_batches(store: TrackingStore, trial: TrialRecord, python: Python) -> None:
     for _ in range(3):
         with python(WRITE, store.url, trial.id, 10_000_000, 50) as writer:
             assert writer.stdout
@@ -78,7 +78,7 @@ RACE = """
 import sys
 from det_core.errors import ExperimentBusy
 from det_core.tracking import open_store
-import det_core.tracking._sql, det_core.tracking._sqlite
+import det_core.tracking._sql_store, det_core.tracking._sqlite
 
 print("ready", flush=True)
 sys.stdin.read()
@@ -144,7 +144,7 @@ def test_threads_share_a_store(store: TrackingStore, run: Run) -> None:
     assert steps(store, run.trial_id) == list(range(200))
 
 
-def test_one_of_many_processes_acquires_the_lease(store: TrackingStore, trial: Trial, python: Python) -> None:
+def test_one_of_many_processes_acquires_the_lease(store: TrackingStore, trial: TrialRecord, python: Python) -> None:
     code = (
         RACE
         + """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from det_core.errors import UnwritableText
-from det_core.interfaces.tracking import MetricsReport, Run, State, TrackingStore, Trial
+from det_core.interfaces.tracking import MetricsReport, Run, State, TrackingStore, TrialRecord
 
 NO_TEXT = ("a\0b", "a\ud800b", "\udcff")
 
@@ -33,7 +33,7 @@ def test_text_that_no_database_can_store_is_rejected(store: TrackingStore, run: 
     assert list(store.metrics(run.trial_id)) == []
 
 
-def test_json_values_may_contain_any_text(store: TrackingStore, trial: Trial) -> None:
+def test_json_values_may_contain_any_text(store: TrackingStore, trial: TrialRecord) -> None:
     config = {"labels": ["\N{GRINNING FACE}"], "data": {"note": "a\0b \ud800"}}
     assert store.experiment(store.create_experiment(config=config).id).config == config
 

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 import pytest
 
 from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.tracking import Run, SystemMetrics, TrackingStore, Trial
+from det_core.interfaces.tracking import Run, SystemMetrics, TrackingStore, TrialRecord
 
 
 def sample(run: Run, group: str = "cpu", value: float = 1.5) -> SystemMetrics:
@@ -39,6 +39,6 @@ def test_system_metrics_are_kept_after_their_run(store: TrackingStore, run: Run)
     assert len(store.system_metrics(run.trial_id)) == 2
 
 
-def test_unknown_trials_raise_an_error(store: TrackingStore, trial: Trial) -> None:
+def test_unknown_trials_raise_an_error(store: TrackingStore, trial: TrialRecord) -> None:
     with pytest.raises(RecordNotFound, match="trial 9"):
         store.system_metrics(9)

@@ -12,13 +12,13 @@ from det_core.interfaces.tracking import (
     Run,
     State,
     TrackingStore,
-    Trial,
+    TrialRecord,
     TrialUpdate,
 )
 from det_core.tracking import open_store
 
 
-def test_a_trial_comes_back_as_it_was_created(store: TrackingStore, trial: Trial) -> None:
+def test_a_trial_comes_back_as_it_was_created(store: TrackingStore, trial: TrialRecord) -> None:
     assert store.trial(trial.id) == trial
     assert (trial.state, trial.hparams, trial.seed, trial.run_id) == (State.QUEUED, {"lr": 0.1}, 7, 0)
     assert trial.task_id.startswith(f"{trial.experiment_id}.")
@@ -27,14 +27,14 @@ def test_a_trial_comes_back_as_it_was_created(store: TrackingStore, trial: Trial
     assert (second.request_id, second.seed) == (5, 2**32 - 1)
 
 
-def test_an_external_id_belongs_to_its_experiment(store: TrackingStore, trial: Trial) -> None:
+def test_an_external_id_belongs_to_its_experiment(store: TrackingStore, trial: TrialRecord) -> None:
     first = store.create_trial(trial.experiment_id, hparams={}, seed=0, external_id="x")
     assert store.create_trial(trial.experiment_id, hparams={"a": 1}, seed=1, external_id="x") == first
     other = store.create_experiment(config={}).id
     assert store.create_trial(other, hparams={}, seed=0, external_id="x").id != first.id
 
 
-def test_states_set_the_end_time_and_restarts_are_counted(store: TrackingStore, trial: Trial) -> None:
+def test_states_set_the_end_time_and_restarts_are_counted(store: TrackingStore, trial: TrialRecord) -> None:
     store.set_trial_state(trial.id, State.COMPLETED)
     assert store.trial(trial.id).end_time is not None
     store.set_trial_state(trial.id, State.ACTIVE)
@@ -44,7 +44,7 @@ def test_states_set_the_end_time_and_restarts_are_counted(store: TrackingStore, 
 
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.ACTIVE, State.PAUSED])
-def test_a_request_to_end_stays_until_a_final_state(store: TrackingStore, trial: Trial, state: State) -> None:
+def test_a_request_to_end_stays_until_a_final_state(store: TrackingStore, trial: TrialRecord, state: State) -> None:
     """The next start must not overwrite a kill."""
     store.set_trial_state(trial.id, State.STOPPING_KILLED)
     store.set_trial_state(trial.id, state)
@@ -54,7 +54,7 @@ def test_a_request_to_end_stays_until_a_final_state(store: TrackingStore, trial:
     assert store.trial(trial.id).state is State.CANCELED
 
 
-def test_a_run_records_how_it_ended(store: TrackingStore, trial: Trial, run: Run) -> None:
+def test_a_run_records_how_it_ended(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
     assert store.run(trial.id, 1) == run == Run(trial_id=trial.id, run_id=1, allocation_id="first")
     store.acknowledge_preemption(trial.id, 1)
     store.report_early_exit(trial.id, 1, "EXITED_REASON_INVALID_HP")
@@ -64,7 +64,7 @@ def test_a_run_records_how_it_ended(store: TrackingStore, trial: Trial, run: Run
     assert store.trial(trial.id).runner_state == "training"
 
 
-def test_metadata_is_replaced_as_a_whole(store: TrackingStore, trial: Trial, run: Run) -> None:
+def test_metadata_is_replaced_as_a_whole(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
     assert store.trial(trial.id).metadata == {}
     store.set_trial_metadata(trial.id, 1, {"data": {"rows": [1, 2]}, "note": "é"})
     store.set_trial_metadata(trial.id, 1, {"note": None})
@@ -73,7 +73,7 @@ def test_metadata_is_replaced_as_a_whole(store: TrackingStore, trial: Trial, run
         store.set_trial_metadata(trial.id, 1, {"x": {1}})
 
 
-def test_writes_of_a_replaced_run_are_refused(store: TrackingStore, trial: Trial, run: Run) -> None:
+def test_writes_of_a_replaced_run_are_refused(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
     store.begin_checkpoint("c", trial_id=trial.id, run_id=1, storage={})
     with open_store(store.url) as other:
         assert other.start_run(trial.id, allocation_id="second").run_id == 2
@@ -98,13 +98,13 @@ def test_writes_of_a_replaced_run_are_refused(store: TrackingStore, trial: Trial
     assert [found.uuid for found in store.checkpoints(states=list(CheckpointState))] == ["c"]
 
 
-def test_logs_of_a_replaced_run_are_kept(store: TrackingStore, trial: Trial, run: Run) -> None:
+def test_logs_of_a_replaced_run_are_kept(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
     store.start_run(trial.id, allocation_id="second")
     store.add_logs([LogLine(trial_id=trial.id, run_id=1, rank=0, stdtype="stderr", log="ah", time=trial.start_time)])
     assert [line.log for line in store.logs(trial.id)] == ["ah"]
 
 
-def test_unknown_trials_raise_an_error(store: TrackingStore, trial: Trial) -> None:
+def test_unknown_trials_raise_an_error(store: TrackingStore, trial: TrialRecord) -> None:
     report = MetricsReport(trial_id=9, run_id=1, group="training", steps_completed=1, metrics={})
     calls = (
         lambda: store.trial(9),

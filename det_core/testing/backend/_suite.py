@@ -14,7 +14,7 @@ import importlib_metadata
 import pytest
 
 from det_core.plugins import Registry
-from det_core.plugins import registry as installed
+from det_core.plugins import plugin_registry as installed
 from det_core.specs import BackendSpec
 from det_core.testing._suite import Suite
 from det_core.testing.backend._launch import SECRET, Launch

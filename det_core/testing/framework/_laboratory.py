@@ -19,11 +19,11 @@ import pytest
 
 from det_core import core
 from det_core.config import parse_config
-from det_core.core._info import INFO_DIR, get_cluster_info
+from det_core.core._cluster_info import INFO_DIR, get_cluster_info
 from det_core.core.agent_channel import SOCKET
 from det_core.interfaces.framework import TrialAdapter
-from det_core.interfaces.tracking import Checkpoint, TrackingStore
-from det_core.plugins import resolve
+from det_core.interfaces.tracking import CheckpointRecord, TrackingStore
+from det_core.plugins import import_target
 from det_core.storage import METADATA_FILE
 from det_core.testing._exact import exact
 from det_core.testing._run import begin_run
@@ -120,7 +120,7 @@ class Laboratory:
         with self._environment(), witnessed(witness) as self._witnesses, course(incidents) as met:
             self.counts = met.counts
             with core.init() as context:
-                resolve(self._target)(self._trial_class, context)
+                import_target(self._target)(self._trial_class, context)
 
     def train_elsewhere(self, trial_id: int, *incidents: Incident) -> tuple[int, str]:
         """Run the trial in another process, and return its exit code and output."""
@@ -143,11 +143,11 @@ class Laboratory:
             )
         return ran.returncode, ran.stdout + ran.stderr
 
-    def checkpoints(self, trial_id: int) -> list[Checkpoint]:
+    def checkpoints(self, trial_id: int) -> list[CheckpointRecord]:
         """Return the completed checkpoints of a trial, oldest first."""
         return self.store.checkpoints(trial_id=trial_id)
 
-    def damage(self, checkpoint: Checkpoint) -> None:
+    def damage(self, checkpoint: CheckpointRecord) -> None:
         """Flip a bit in each file of a checkpoint."""
         for name in checkpoint.resources:
             file = Path(checkpoint.storage["container_path"], checkpoint.uuid, name)
@@ -157,7 +157,7 @@ class Laboratory:
                 file.chmod(0o600)
                 file.write_bytes(content)
 
-    def weights(self, checkpoint: Checkpoint) -> Any:
+    def weights(self, checkpoint: CheckpointRecord) -> Any:
         """Return the weights in a checkpoint, in a form that compares exactly."""
         return exact(self._weights(Path(checkpoint.storage["container_path"], checkpoint.uuid)))
 

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from det_core import core
-from det_core.plugins import resolve
+from det_core.plugins import import_target
 from det_core.testing.framework._course import course
 from det_core.trial import Trial
 
@@ -30,7 +30,7 @@ def _trial_class(file: str, module: str, trial_class: str) -> type[Trial]:
 def main(request: dict[str, Any]) -> None:
     """Run the requested trial with the requested incidents."""
     trial_class = _trial_class(*(request[key] for key in ("file", "module", "trial_class")))
-    run_trial = resolve(request["target"])
+    run_trial = import_target(request["target"])
     with course([tuple(incident) for incident in request["incidents"]]), core.init() as context:
         run_trial(trial_class, context)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import importlib_metadata
 import pytest
 
-from det_core.interfaces.tracking import Checkpoint
+from det_core.interfaces.tracking import CheckpointRecord
 from det_core.plugins import Registry
 from det_core.specs import FrameworkSpec, Spec
 from det_core.testing._suite import Suite
@@ -28,7 +28,7 @@ class Undisturbed:
 
     outcome: Outcome
     """Weights and reports of the trial."""
-    checkpoint: Checkpoint
+    checkpoint: CheckpointRecord
     """Last checkpoint of the trial."""
     batches_per_epoch: int | None
     """Number of batches per epoch of the trial's data, or None if unknown."""

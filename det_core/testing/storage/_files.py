@@ -54,7 +54,7 @@ class Files(StoreSuite):
     def test_checksums_are_right_where_they_are_told(self, shelf: Shelf) -> None:
         for content in (b"", b"1", CONTENT):
             source, target = shelf.file(content), shelf.file(b"")
-            expected = (None, det_storage.checksum(source).crc32c)
+            expected = (None, det_storage.checksum_file(source).crc32c)
             assert shelf.storage.put("c", "a", source) in expected
             assert shelf.storage.get("c", "a", target) in expected
 
@@ -89,7 +89,7 @@ class Files(StoreSuite):
         for storage_id in ids:
             shelf.put(storage_id, "a", storage_id.encode())
         assert {one: shelf.get_all(one) for one in ids} == {one: {"a": one.encode()} for one in ids}
-        det_storage.delete(shelf.storage, "c1")
+        det_storage.delete_stored_files(shelf.storage, "c1")
         assert [one for one in ids if shelf.storage.list(one)] == ["c", "c10", "c1-x", "c1_"]
 
     def test_paths_that_begin_alike_are_apart(self, shelf: Shelf) -> None:
@@ -125,11 +125,11 @@ class Files(StoreSuite):
 
     def test_a_large_file_is_stored_and_got(self, shelf: Shelf) -> None:
         source = shelf.file(os.urandom(self.large_file))
-        expected, target = det_storage.checksum(source), shelf.scratch / "target"
+        expected, target = det_storage.checksum_file(source), shelf.scratch / "target"
         assert shelf.storage.put("c", "large", source) in (None, expected.crc32c)
         assert not self.exact_sizes or shelf.storage.list("c") == {"large": self.large_file}
         assert shelf.storage.get("c", "large", target) in (None, expected.crc32c)
-        assert det_storage.checksum(target) == expected
+        assert det_storage.checksum_file(target) == expected
 
     def test_more_files_than_one_page_are_listed_and_deleted(self, shelf: Shelf) -> None:
         source = shelf.file(b"tiny")
@@ -165,7 +165,7 @@ class Files(StoreSuite):
         with pytest.raises(StorageError):
             shelf.put("c", "a", b"x")
         with pytest.raises(StorageError):
-            det_storage.check(shelf.storage)
+            det_storage.check_storage(shelf.storage)
         with suppress(StorageError, FileNotFoundError):  # other errors are not allowed
             shelf.get("c", "a")
         with suppress(StorageError):

@@ -113,11 +113,11 @@ class Together(StoreSuite):
     def test_a_checkpoint_is_whole_while_it_is_visible(self, shelf: Shelf, opener: Opener) -> None:
         files = dict.fromkeys([f"f{number}" for number in range(50)], shelf.file(b"x"))
         reader = opener()
-        with _while_it_runs(lambda: det_storage.save(shelf.storage, "c", files, {})) as running:
+        with _while_it_runs(lambda: det_storage.save_checkpoint(shelf.storage, "c", files, {})) as running:
             while running():
                 if _is_visible(reader, "c"):
                     assert reader.list("c").keys() >= files.keys()
-        with _while_it_runs(lambda: det_storage.delete(shelf.storage, "c")) as running:
+        with _while_it_runs(lambda: det_storage.delete_stored_files(shelf.storage, "c")) as running:
             while running():
                 if not reader.list("c").keys() >= files.keys():
                     assert not _is_visible(reader, "c")
@@ -133,7 +133,7 @@ class Together(StoreSuite):
 
 def _is_visible(storage: StorageManager, storage_id: str) -> bool:
     try:
-        det_storage.find(storage, storage_id)
+        det_storage.find_checkpoint(storage, storage_id)
     except CheckpointNotFound:
         return False
     return True

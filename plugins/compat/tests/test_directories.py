@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.tracking import Experiment, State, TrackingStore
+from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -234,7 +234,7 @@ def _run(command: tuple[str, ...], directory: Path) -> str:
     return ran.stdout + ran.stderr
 
 
-def _wait_for_the_end(store: TrackingStore, experiment: Experiment) -> None:
+def _wait_for_the_end(store: TrackingStore, experiment: ExperimentRecord) -> None:
     """Wait until the experiment is complete, because a script that calls ``create`` returns before."""
     _run((str(PROGRAMS / "det"), "experiment", "wait", str(experiment.id), "--timeout", "240"), Path())
     assert store.experiment(experiment.id).state is State.COMPLETED

@@ -11,11 +11,11 @@ from pathlib import Path
 import determined
 import pytest
 
-from det_core.plugins import registry
+from det_core.plugins import plugin_registry
 
 pytestmark = pytest.mark.integration
 PACKAGE = Path(determined.__file__).parent
-OTHERS = {report.name for report in registry().reports} - {"det-core", "det-compat"}
+OTHERS = {report.name for report in plugin_registry().reports} - {"det-core", "det-compat"}
 """Other plugins, disabled because importing their frameworks takes time."""
 
 

@@ -10,7 +10,7 @@ import pytest
 from det_deepspeed._options import Options
 
 from det_core.config import DistributedConfig
-from det_core.plugins import registry
+from det_core.plugins import plugin_registry
 
 
 def test_ds_config_is_a_file_or_a_block_and_other_options_are_errors() -> None:
@@ -31,5 +31,7 @@ def test_importing_the_plugin_imports_neither_torch_nor_deepspeed() -> None:
 
 def test_torchrun_starts_the_workers() -> None:
     """The launcher is that of torch_distributed, whose tests cover it."""
-    launchers = [registry().load(registry().find("backend", name)) for name in ("deepspeed", "torch_distributed")]
+    launchers = [
+        plugin_registry().load(plugin_registry().find("backend", name)) for name in ("deepspeed", "torch_distributed")
+    ]
     assert launchers[0] is launchers[1]

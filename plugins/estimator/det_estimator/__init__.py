@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from det_core.lazy import exports
+from det_core.lazy import lazy_exports
 
 __version__ = "0.1.0"
 
@@ -28,4 +28,6 @@ _EXPORTS = {
 
 __all__ = ["__version__", *sorted(_EXPORTS)]
 
-__getattr__, __dir__ = exports(globals(), _EXPORTS, first="det_tensorflow.required")  # its error says what to install
+__getattr__, __dir__ = lazy_exports(
+    globals(), _EXPORTS, first="det_tensorflow.required"
+)  # its error says what to install

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pydantic import BaseModel
 
 from det_core.errors import LaunchError
-from det_core.interfaces.backend import Backend, Place, Ranks, Start
+from det_core.interfaces.backend import Backend, NodePlacement, WorkerCommand, WorkerRanks
 from det_core.launch.network import interface_variables, listening_address
 
 _RANKS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
@@ -32,7 +32,7 @@ class Horovod(Backend):
     def __init__(self, options: BaseModel) -> None:
         pass
 
-    def start(self, place: Place, worker: Sequence[str]) -> Start:
+    def start(self, place: NodePlacement, worker: Sequence[str]) -> WorkerCommand:
         if find_spec("horovod") is None:
             raise LaunchError("Horovod is not installed here; build it with: python -m det_horovod.build")
         nodes, here = len(place.hosts), listening_address(place)
@@ -47,12 +47,12 @@ class Horovod(Backend):
             "HOROVOD_CROSS_SIZE": str(nodes),
             **interface_variables(_INTERFACES, here),
         }
-        return Start(argv=[sys.executable, "-m", "det_horovod._launcher", *worker], env=environment)
+        return WorkerCommand(argv=[sys.executable, "-m", "det_horovod._launcher", *worker], env=environment)
 
-    def ranks(self) -> Ranks:
+    def ranks(self) -> WorkerRanks:
         names = {name: f"HOROVOD_{name.upper()}" for name in _RANKS}
         try:
-            return Ranks(**{name: int(os.environ[variable]) for name, variable in names.items()})
+            return WorkerRanks(**{name: int(os.environ[variable]) for name, variable in names.items()})
         except (KeyError, ValueError) as error:
             raise LaunchError(
                 f"this process is not a Horovod worker: {error} of {', '.join(names.values())} is not set to a number; "

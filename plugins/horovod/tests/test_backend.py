@@ -15,7 +15,7 @@ from det_horovod._settings import environment
 from det_core.config import parse_config
 from det_core.config._plugin_blocks import NoOptions
 from det_core.errors import LaunchError
-from det_core.interfaces.backend import Place, Ranks
+from det_core.interfaces.backend import NodePlacement, WorkerRanks
 
 WORKER = ["python3", "train.py"]
 RANKS = {
@@ -26,26 +26,26 @@ CONFIG = {"entrypoint": "m:T", "searcher": {"name": "single", "metric": "loss", 
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodePlacement:
     """The second of two nodes, on a machine with Horovod installed."""
     monkeypatch.setattr(_backend, "find_spec", lambda name: name)
     for name in ("HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME"):
         monkeypatch.delenv(name, raising=False)
-    return Place(hosts=["127.0.0.1", "127.0.0.2"], node=1, slots=3, port=2345, directory=tmp_path)
+    return NodePlacement(hosts=["127.0.0.1", "127.0.0.2"], node=1, slots=3, port=2345, directory=tmp_path)
 
 
 @pytest.mark.integration
 def test_ranks_come_from_the_launchers_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in RANKS.items():
         monkeypatch.setenv(name, value)
-    expected = Ranks(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2)
+    expected = WorkerRanks(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2)
     assert Horovod(NoOptions()).ranks() == expected
     monkeypatch.setenv("HOROVOD_CROSS_SIZE", "two")
     with pytest.raises(LaunchError, match=r"HOROVOD_CROSS_SIZE.*python -m det_core.launch horovod"):
         Horovod(NoOptions()).ranks()
 
 
-def test_all_nodes_use_the_rendezvous_of_the_first(place: Place) -> None:
+def test_all_nodes_use_the_rendezvous_of_the_first(place: NodePlacement) -> None:
     start = Horovod(NoOptions()).start(place, WORKER)
     assert list(start.argv) == [sys.executable, "-m", "det_horovod._launcher", *WORKER]
     expected = {"RENDEZVOUS_ADDR": "127.0.0.1", "RENDEZVOUS_PORT": "2345"}
@@ -55,23 +55,23 @@ def test_all_nodes_use_the_rendezvous_of_the_first(place: Place) -> None:
     assert {name for name in start.env if start.env[name] != first.env[name]} == {"HOROVOD_CROSS_RANK"}
 
 
-def test_one_node_listens_only_on_loopback(place: Place) -> None:
+def test_one_node_listens_only_on_loopback(place: NodePlacement) -> None:
     start = Horovod(NoOptions()).start(replace(place, hosts=["10.0.0.1"], node=0), WORKER)
     assert (start.env["HOROVOD_GLOO_RENDEZVOUS_ADDR"], start.env["HOROVOD_GLOO_IFACE"]) == ("127.0.0.1", "lo")
 
 
-def test_variables_of_the_user_choose_the_interface(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_the_user_choose_the_interface(place: NodePlacement, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_GLOO_IFACE", "ib0")
     start = Horovod(NoOptions()).start(place, WORKER)
     assert (start.env["HOROVOD_GLOO_IFACE"], start.env["NCCL_SOCKET_IFNAME"]) == ("ib0", "lo")
 
 
-def test_an_unreachable_host_is_named(place: Place) -> None:
+def test_an_unreachable_host_is_named(place: NodePlacement) -> None:
     with pytest.raises(LaunchError, match="cannot reach the host no.such.host.invalid"):
         Horovod(NoOptions()).start(replace(place, hosts=["no.such.host.invalid", "127.0.0.1"]), WORKER)
 
 
-def test_without_horovod_the_error_says_how_to_build_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_horovod_the_error_says_how_to_build_it(place: NodePlacement, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_backend, "find_spec", lambda name: None)
     with pytest.raises(LaunchError, match="python -m det_horovod.build"):
         Horovod(NoOptions()).start(place, WORKER)

@@ -19,7 +19,7 @@ from google.api_core.exceptions import (
 )
 
 from det_core.errors import StorageError
-from det_core.interfaces.objects import Object, ObjectStore, Transient, Unfinished
+from det_core.interfaces.object_store import ListedObject, ObjectStore, TransientError, UnfinishedUpload
 from det_core.storage import ObjectStorage
 from det_storage_gcs._client import connect
 from det_storage_gcs._config import GCSConfig
@@ -77,10 +77,10 @@ class GCSBucket(ObjectStore):
                 return b""
         return data
 
-    def list(self, prefix: str) -> Iterator[Object]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         for blob in self._list(prefix, "name,size,timeCreated"):
             if not blob.name.startswith(self._uploads):
-                yield Object(blob.name, blob.size, blob.time_created)
+                yield ListedObject(blob.name, blob.size, blob.time_created)
 
     def delete(self, keys: Sequence[str]) -> None:
         with self._telling():
@@ -114,13 +114,13 @@ class GCSBucket(ObjectStore):
         while batch := list(itertools.islice(names, self.batch)):
             self.delete(batch)
 
-    def unfinished(self, prefix: str) -> Iterator[Unfinished]:
-        found: dict[str, Unfinished] = {}
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        found: dict[str, UnfinishedUpload] = {}
         for blob in self._list(self._uploads, "name,timeCreated,metadata"):
             upload = blob.name.removeprefix(self._uploads).partition("/")[0]
             key = unquote((blob.metadata or {}).get(_KEY, ""))
             latest = max(blob.time_created, found[upload].time if upload in found else blob.time_created)
-            found[upload] = Unfinished(key, upload, latest)
+            found[upload] = UnfinishedUpload(key, upload, latest)
         yield from (each for each in found.values() if each.key.startswith(prefix))
 
     def _telling(self, key: str | None = None) -> AbstractContextManager[None]:
@@ -136,7 +136,7 @@ class GCSBucket(ObjectStore):
         blob.crc32c = _encoded(crc32c)  # the server verifies the data with it
         blob.upload_from_string(data, content_type=_TYPE, checksum=None, **conditions, **self._options)
         if blob.crc32c != _encoded(crc32c):  # the checksum of the stored data, from the response
-            raise Transient(f"gs://{self._name}: {blob.name} was corrupted in transit")
+            raise TransientError(f"gs://{self._name}: {blob.name} was corrupted in transit")
 
     def _part(self, key: str, upload: str, label: str) -> Any:
         blob = self._bucket.blob(f"{self._uploads}{upload}/{label}-{uuid.uuid4().hex[:12]}")

@@ -15,7 +15,7 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError, TransportError
 
 from det_core.errors import StorageError
-from det_core.interfaces.objects import Transient
+from det_core.interfaces.object_store import TransientError
 
 _LOGIN = (
     "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to the path of "
@@ -80,14 +80,14 @@ def _from_answer(error: GoogleAPICallError, bucket: str, key: str | None) -> Exc
         return FileNotFoundError(key)
     text = f"gs://{bucket}: " + _ANSWERS.get(status, _ANYTHING).format(bucket=bucket, said=said, status=status)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING or _CORRUPTED in said:
-        return Transient(text, _retry_after(error))
+        return TransientError(text, _retry_after(error))
     return StorageError(text)
 
 
 def _from_failure(error: Exception, bucket: str, endpoint: str) -> Exception:
     passing, text = next((passing, text) for each, passing, text in _FAILURES if isinstance(error, each))
     text = f"gs://{bucket}: " + text.format(endpoint=endpoint, error=error)
-    return Transient(text) if passing or getattr(error, "retryable", False) else StorageError(text)
+    return TransientError(text) if passing or getattr(error, "retryable", False) else StorageError(text)
 
 
 def _said(error: GoogleAPICallError) -> str:

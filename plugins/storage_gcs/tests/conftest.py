@@ -10,7 +10,7 @@ import pytest
 from det_storage_gcs._bucket import GCSBucket
 from det_storage_gcs._config import GCSConfig
 
-from det_core.plugins import registry
+from det_core.plugins import plugin_registry
 
 from .emulator import emulator
 from .tap import Tap, tap
@@ -32,7 +32,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "http_proxy",
     ):
         monkeypatch.delenv(name, raising=False)
-    registry.cache_clear()
+    plugin_registry.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 from det_storage_gcs._bucket import GCSBucket
 
 from det_core.errors import StorageError
-from det_core.interfaces.objects import Object
+from det_core.interfaces.object_store import ListedObject
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("server")]
 
@@ -158,4 +158,4 @@ def test_threads_share_one_client(make_bucket: Callable[..., GCSBucket]) -> None
         got = dict(zip(data, pool.map(lambda key: bucket.get(key, 0, 9999), data), strict=True))
     assert got == data
     assert {each.key: each.size for each in bucket.list("")} == {key: len(value) for key, value in data.items()}
-    assert all(isinstance(each, Object) for each in bucket.list(""))
+    assert all(isinstance(each, ListedObject) for each in bucket.list(""))

@@ -12,7 +12,14 @@ import pytest
 from det_storage_gcs._bucket import GCSBucket
 
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
-from det_core.storage import ObjectStorage, check, delete, restore, save, scan
+from det_core.storage import (
+    ObjectStorage,
+    check_storage,
+    delete_stored_files,
+    restore_checkpoint,
+    save_checkpoint,
+    scan_directory,
+)
 
 from .tap import Answer, Request, Tap, refusal
 
@@ -40,16 +47,16 @@ def test_a_checkpoint_can_be_restored_and_deleted(
 ) -> None:
     bucket = make_bucket()
     store = in_small_parts(bucket)
-    save(store, "one", scan(checkpoint), {"steps_completed": 3})
-    restore(store, "one", tmp_path / "back")
-    assert scan(tmp_path / "back").keys() == scan(checkpoint).keys()
-    for name, path in scan(checkpoint).items():
+    save_checkpoint(store, "one", scan_directory(checkpoint), {"steps_completed": 3})
+    restore_checkpoint(store, "one", tmp_path / "back")
+    assert scan_directory(tmp_path / "back").keys() == scan_directory(checkpoint).keys()
+    for name, path in scan_directory(checkpoint).items():
         assert name.endswith("/") or (tmp_path / "back" / name).read_bytes() == path.read_bytes()
     assert {each.key for each in bucket.list("")} == {
-        f"runs/one/{name}" for name in (*scan(checkpoint), "metadata.json")
+        f"runs/one/{name}" for name in (*scan_directory(checkpoint), "metadata.json")
     }
     assert store.stored().keys() == {"one"}
-    delete(store, "one")
+    delete_stored_files(store, "one")
     assert list(bucket._client.list_blobs(bucket._name)) == []
 
 
@@ -68,8 +75,8 @@ def test_a_save_succeeds_although_requests_fail(
 
     spy.rule = bad
     store = in_small_parts(make_bucket())
-    save(store, "one", scan(checkpoint), {"steps_completed": 3})
-    restore(store, "one", tmp_path / "back")
+    save_checkpoint(store, "one", scan_directory(checkpoint), {"steps_completed": 3})
+    restore_checkpoint(store, "one", tmp_path / "back")
     assert (tmp_path / "back" / "larger").read_bytes() == (checkpoint / "larger").read_bytes()
     assert list(make_bucket().unfinished("")) == []
 
@@ -80,7 +87,7 @@ def test_a_save_that_fails_leaves_nothing(spy: Tap, make_bucket: Callable[..., G
     )
     bucket = make_bucket()
     with pytest.raises(StorageError, match=r"storage\.objects\.create"):
-        save(in_small_parts(bucket), "one", scan(checkpoint), {})
+        save_checkpoint(in_small_parts(bucket), "one", scan_directory(checkpoint), {})
     assert list(bucket._client.list_blobs(bucket._name)) == []
 
 
@@ -91,18 +98,18 @@ def test_parts_of_a_killed_process_are_found_and_removed(make_bucket: Callable[.
     store = ObjectStorage(make_bucket(), "runs")
     assert store.list("one") == {}
     assert store.stored().keys() == {"one"}
-    delete(store, "one")
+    delete_stored_files(store, "one")
     assert list(bucket._client.list_blobs(bucket._name)) == []
 
 
 def test_damage_in_the_store_is_named(make_bucket: Callable[..., GCSBucket], checkpoint: Path, tmp_path: Path) -> None:
     bucket = make_bucket()
     store = in_small_parts(bucket)
-    save(store, "one", scan(checkpoint), {})
+    save_checkpoint(store, "one", scan_directory(checkpoint), {})
     other = b"x" * 2000
     bucket.put("runs/one/deep/large ü", other, google_crc32c.value(other))
     with pytest.raises(CheckpointCorrupt, match="deep/large ü"):
-        restore(store, "one", tmp_path / "back")
+        restore_checkpoint(store, "one", tmp_path / "back")
 
 
 def test_a_bucket_that_the_original_wrote_restores(make_bucket: Callable[..., GCSBucket], tmp_path: Path) -> None:
@@ -118,16 +125,16 @@ def test_a_bucket_that_the_original_wrote_restores(make_bucket: Callable[..., GC
         bucket.put(f"team/x/{uuid}/{name}", data, google_crc32c.value(data))
     store = ObjectStorage(bucket, "team/x")
     with pytest.warns(UserWarning, match="no checksums"):
-        restore(store, uuid, tmp_path / "back")
+        restore_checkpoint(store, uuid, tmp_path / "back")
     assert (tmp_path / "back/state_dict.pth").read_bytes() == b"weights"
     assert (tmp_path / "back/code/model.py").read_bytes() == b"pass"
     with pytest.raises(CheckpointNotFound):
-        restore(store, uuid[:-1], tmp_path / "other")
+        restore_checkpoint(store, uuid[:-1], tmp_path / "other")
 
 
 def test_a_check_leaves_no_objects_and_finds_a_missing_bucket(make_bucket: Callable[..., GCSBucket]) -> None:
     bucket = make_bucket()
-    check(ObjectStorage(bucket, "runs"))
+    check_storage(ObjectStorage(bucket, "runs"))
     assert list(bucket.list("")) == []
     with pytest.raises(StorageError, match="no bucket 'nowhere'"):
-        check(ObjectStorage(make_bucket(bucket="nowhere"), "runs"))
+        check_storage(ObjectStorage(make_bucket(bucket="nowhere"), "runs"))

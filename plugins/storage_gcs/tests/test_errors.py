@@ -1,4 +1,4 @@
-"""Every failure becomes `Transient`, FileNotFoundError or a message that says what to do, after a single request."""
+"""Every failure becomes `TransientError`, FileNotFoundError or an error with advice, after a single request."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from det_storage_gcs._bucket import GCSBucket
 
 from det_core.errors import StorageError
-from det_core.interfaces.objects import Transient
-from det_core.storage import ObjectStorage, check
+from det_core.interfaces.object_store import TransientError
+from det_core.storage import ObjectStorage, check_storage
 
 from .tap import Answer, Request, Tap, json_answer, refusal
 
@@ -45,7 +45,7 @@ def test_temporary_errors_are_transient(
     spy: Tap, make_bucket: Callable[..., GCSBucket], call: Callable[[GCSBucket], object], status: int
 ) -> None:
     spy.rule = lambda request, forward: refusal(status, "try again", **{"Retry-After": "7"})
-    with pytest.raises(Transient, match="try again") as caught:
+    with pytest.raises(TransientError, match="try again") as caught:
         call(make_bucket())
     assert caught.value.after == 7
     assert len(spy.requests) == 1
@@ -89,7 +89,7 @@ def test_a_missing_bucket_is_distinguished_from_a_missing_object(
         make_bucket().get("runs/a", 0, 1)
 
 
-@pytest.mark.parametrize(("status", "kind"), [(403, StorageError), (429, Transient), (503, Transient)])
+@pytest.mark.parametrize(("status", "kind"), [(403, StorageError), (429, TransientError), (503, TransientError)])
 def test_one_refused_delete_of_a_batch_is_an_error(
     spy: Tap, make_bucket: Callable[..., GCSBucket], status: int, kind: type[Exception]
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_broken_connection_is_transient(
     spy: Tap, make_bucket: Callable[..., GCSBucket], call: Callable[[GCSBucket], object]
 ) -> None:
     spy.rule = lambda request, forward: None
-    with pytest.raises(Transient, match="broke the connection"):
+    with pytest.raises(TransientError, match="broke the connection"):
         call(make_bucket())
     assert len(spy.requests) == 1
 
@@ -117,14 +117,14 @@ def test_a_response_that_is_cut_off_is_transient(
     spy: Tap, make_bucket: Callable[..., GCSBucket], call: Callable[[GCSBucket], object]
 ) -> None:
     spy.rule = lambda request, forward: Answer(200, b'{"items": [', missing=100)
-    with pytest.raises(Transient, match="incomplete"):
+    with pytest.raises(TransientError, match="incomplete"):
         call(make_bucket())
 
 
 def test_a_malformed_response_is_transient(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
     spy.rule = lambda request, forward: Answer(200, b"<html>welcome to the wireless network</html>")
     for name in ("put", "list", "complete"):
-        with pytest.raises(Transient, match="incomplete"):
+        with pytest.raises(TransientError, match="incomplete"):
             CALLS[name](make_bucket())
 
 
@@ -133,7 +133,7 @@ def test_a_server_that_does_not_answer_is_given_up(
 ) -> None:
     spy.rule = lambda request, forward: time.sleep(1)
     began = time.monotonic()
-    with pytest.raises(Transient, match="did not answer in time.*checkpoint_storage.timeout"):
+    with pytest.raises(TransientError, match="did not answer in time.*checkpoint_storage.timeout"):
         call(make_bucket(timeout=0.2))
     assert time.monotonic() - began < 0.9
     assert len(spy.requests) == 1
@@ -144,11 +144,11 @@ def test_an_unreachable_server_is_named(monkeypatch: pytest.MonkeyPatch, make_bu
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
     bucket = make_bucket()
-    with pytest.raises(Transient, match=f"cannot reach {address}"):
+    with pytest.raises(TransientError, match=f"cannot reach {address}"):
         bucket.list("").__next__()
     began = time.monotonic()
     with pytest.raises(StorageError, match=f"cannot reach {address}.*STORAGE_EMULATOR_HOST.*gave up"):
-        check(ObjectStorage(bucket, "runs").hasty())
+        check_storage(ObjectStorage(bucket, "runs").with_few_retries())
     assert time.monotonic() - began < 30
 
 
@@ -226,5 +226,5 @@ def test_a_failure_of_the_server_that_issues_credentials_is_transient(
     spy: Tap, service_account: str, make_bucket: Callable[..., GCSBucket]
 ) -> None:
     spy.rule = lambda request, forward: None
-    with pytest.raises(Transient, match="credentials"):
+    with pytest.raises(TransientError, match="credentials"):
         make_bucket().list("").__next__()

@@ -10,7 +10,7 @@ import pytest
 from det_storage_gcs._config import GCSConfig
 from pydantic import ValidationError
 
-from det_core.plugins import registry
+from det_core.plugins import plugin_registry
 from det_core.storage import ObjectStorage, open_storage
 
 
@@ -27,8 +27,8 @@ def test_importing_the_plugin_loads_nothing_heavy() -> None:
 @pytest.mark.integration
 @pytest.mark.usefixtures("server")
 def test_the_name_gcs_opens_the_store() -> None:
-    spec = registry().find("storage", "gcs")
-    assert registry().config_model(spec) is GCSConfig
+    spec = plugin_registry().find("storage", "gcs")
+    assert plugin_registry().config_model(spec) is GCSConfig
     assert isinstance(open_storage("gcs", GCSConfig(bucket="b")), ObjectStorage)
 
 

@@ -12,7 +12,7 @@ import pytest
 from det_storage_gcs._bucket import GCSBucket
 
 from det_core.errors import StorageError
-from det_core.interfaces.objects import Transient
+from det_core.interfaces.object_store import TransientError
 
 from .tap import Answer, Request, Tap, json_answer, refusal
 
@@ -58,10 +58,10 @@ def test_data_that_was_corrupted_in_transit_is_refused_by_the_server_or_detected
         )
 
     spy.rule = flip
-    with pytest.raises(Transient, match="doesn't match"):
+    with pytest.raises(TransientError, match="doesn't match"):
         make_bucket().put("runs/a", DATA, CRC)
     spy.rule = lambda request, forward: json_answer(200, {"name": "runs/a", "crc32c": "AAAAAA=="})
-    with pytest.raises(Transient, match="corrupted"):
+    with pytest.raises(TransientError, match="corrupted"):
         make_bucket().put("runs/a", DATA, CRC)
 
 
@@ -123,7 +123,7 @@ def test_after_a_lost_response_the_object_is_not_composed_again(
     bucket = make_bucket()
     name, parts = upload(bucket, "runs/a", [DATA[:4], DATA[4:]])
     spy.rule = lose
-    with pytest.raises(Transient):
+    with pytest.raises(TransientError):
         bucket.complete("runs/a", name, parts, CRC)
     before = len(composed(spy))
     bucket.complete("runs/a", name, parts, CRC)
@@ -146,7 +146,7 @@ def test_an_object_that_appeared_late_is_found_by_the_next_attempt(
     bucket = make_bucket()
     name, parts = upload(bucket, "runs/a", [DATA[:4], DATA[4:]])
     spy.rule = late
-    with pytest.raises(Transient, match="another request"):
+    with pytest.raises(TransientError, match="another request"):
         bucket.complete("runs/a", name, parts, CRC)
     bucket.complete("runs/a", name, parts, CRC)
     assert [each.key for each in bucket.list("")] == ["runs/a"]
@@ -161,7 +161,7 @@ def test_another_attempt_repeats_only_the_composition_that_failed(
     spy.rule = lambda request, forward: (
         refusal(503, "busy") if request.path.endswith("/compose") and next(failed, False) else forward()
     )
-    with pytest.raises(Transient):
+    with pytest.raises(TransientError):
         bucket.complete("runs/a", name, parts, google_crc32c.value(b"".join(data)))
     bucket.complete("runs/a", name, parts, google_crc32c.value(b"".join(data)))
     assert bucket.get("runs/a", 0, 1000) == b"".join(data)

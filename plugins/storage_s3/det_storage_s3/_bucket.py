@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
-from det_core.interfaces.objects import Object, ObjectStore, Transient, Unfinished
+from det_core.interfaces.object_store import ListedObject, ObjectStore, TransientError, UnfinishedUpload
 from det_core.storage import ObjectStorage
 from det_storage_s3._client import connect
 from det_storage_s3._config import S3Config
@@ -64,15 +64,17 @@ class S3Bucket(ObjectStore):
                 raise
             with closing(answer["Body"]) as body:
                 if not answer.get("ContentRange", "").startswith(f"bytes {start}-"):
-                    raise Transient(f"requested bytes from {start} on, got {answer.get('ContentRange', 'everything')}")
+                    raise TransientError(
+                        f"requested bytes from {start} on, got {answer.get('ContentRange', 'everything')}"
+                    )
                 while piece := body.read(_PIECE):
                     yield piece
 
-    def list(self, prefix: str) -> Iterator[Object]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         with self._told(prefix):
             for page in self._pages("list_objects_v2", Prefix=prefix):
                 for entry in page.get("Contents", ()):
-                    yield Object(entry["Key"], entry["Size"], entry["LastModified"])
+                    yield ListedObject(entry["Key"], entry["Size"], entry["LastModified"])
 
     def delete(self, keys: Sequence[str]) -> None:
         with self._told():
@@ -115,12 +117,12 @@ class S3Bucket(ObjectStore):
                 if _code(error) != "NoSuchUpload":
                     raise
 
-    def unfinished(self, prefix: str) -> Iterator[Unfinished]:
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
         with self._told(prefix):
             for page in self._pages("list_multipart_uploads", Prefix=prefix):
                 for entry in page.get("Uploads", ()):
                     key, upload = entry["Key"], entry["UploadId"]
-                    yield Unfinished(key, upload, max([entry["Initiated"], *self._times_of_parts(key, upload)]))
+                    yield UnfinishedUpload(key, upload, max([entry["Initiated"], *self._times_of_parts(key, upload)]))
 
     @property
     def _client(self) -> Any:
@@ -166,7 +168,7 @@ class S3Bucket(ObjectStore):
         if errors:
             raise ClientError({"Error": errors[0]}, "DeleteObjects")
         if len(answer.get("Deleted", ())) + len(answer.get("Errors", ())) < len(keys):
-            raise Transient("the response to DeleteObjects was cut off")
+            raise TransientError("the response to DeleteObjects was cut off")
         return ()
 
     def _is_there(self, key: str, parts: Sequence[str], crc32c: int) -> bool:
@@ -217,5 +219,5 @@ def _whole(answer: dict[str, Any], field: str) -> dict[str, Any]:
         Transient: the field is missing.
     """
     if field not in answer:
-        raise Transient(f"the response was cut off: {field} is missing")
+        raise TransientError(f"the response was cut off: {field} is missing")
     return answer

@@ -12,7 +12,7 @@ from botocore.parsers import ResponseParserError
 from botocore.retries.standard import ThrottledRetryableChecker, TransientRetryableChecker
 
 from det_core.errors import StorageError
-from det_core.interfaces.objects import Transient
+from det_core.interfaces.object_store import TransientError
 
 _PASSING: Final = frozenset(
     [
@@ -145,7 +145,7 @@ class Teller:
         except boto.ClientError as error:
             raise self._answer(error, key) from error
         except _BROKEN as error:
-            raise Transient(f"cannot reach {self._place['endpoint']}: {_reason(error)}") from error
+            raise TransientError(f"cannot reach {self._place['endpoint']}: {_reason(error)}") from error
         except boto.BotoCoreError as error:
             text = next(text for kind, text in _BEFORE.items() if isinstance(error, kind))
             raise StorageError(text.format(error=error, **self._place)) from error
@@ -159,7 +159,9 @@ class Teller:
         if error.operation_name == "GetObject" and code in _MISSING:
             return FileNotFoundError(key)
         if code in _PASSING or ((status == 429 or status >= 500) and code not in _TOLD):
-            return Transient(f"{self._place['endpoint']} answered {code} to {error.operation_name}", _after(headers))
+            return TransientError(
+                f"{self._place['endpoint']} answered {code} to {error.operation_name}", _after(headers)
+            )
         region = about.get("Region") or headers.get("x-amz-bucket-region")
         message = about.get("Message") or f"status {status}"
         text = _TOLD.get(code, "{endpoint} refuses {operation} on bucket {bucket}: {code}: {message}")

@@ -11,7 +11,7 @@ from det_storage_s3._bucket import S3Bucket
 from det_storage_s3._config import S3Config
 
 from det_core.errors import StorageError
-from det_core.interfaces.objects import Transient
+from det_core.interfaces.object_store import TransientError
 
 pytestmark = pytest.mark.integration
 MAKE = Callable[..., S3Config]
@@ -104,7 +104,7 @@ def test_abort_leaves_nothing(bucket: S3Bucket) -> None:
     for _ in range(2):
         bucket.abort("k", name)
     assert [*bucket.list(""), *bucket.unfinished("")] == []
-    with pytest.raises((StorageError, Transient)):  # the latter because Ceph 16 answers InternalError
+    with pytest.raises((StorageError, TransientError)):  # the latter because Ceph 16 answers InternalError
         bucket.complete("k", name, tags, crc(b"x"))
 
 

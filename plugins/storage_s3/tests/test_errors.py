@@ -19,7 +19,7 @@ from rgw import Server
 
 from det_core import storage
 from det_core.errors import StorageError
-from det_core.interfaces.objects import Transient
+from det_core.interfaces.object_store import TransientError
 
 ENDPOINT = "http://store.example"
 SECRET = "very-secret-0123456789"
@@ -46,7 +46,7 @@ def test_an_error_of_the_config_is_found_within_seconds(
     config = make_config(**wrong)
     began = time.monotonic()
     with pytest.raises(StorageError, match=words) as caught:
-        storage.check(open_storage(config))
+        storage.check_storage(open_storage(config))
     assert time.monotonic() - began < 10
     for key in (config.access_key, config.secret_key):
         assert key is None or key.get_secret_value() not in f"{caught.value} {caught.value.__cause__}"
@@ -58,20 +58,20 @@ def test_a_missing_permission_is_named(ceph: Server, make_config: Callable[..., 
     ceph.add_user(name, name, secret)
     config = make_config(access_key=name, secret_key=secret)
     with pytest.raises(StorageError, match=f"denied by bucket {config.bucket} at .*needs s3:PutObject"):
-        storage.check(open_storage(config))
+        storage.check_storage(open_storage(config))
 
 
 @pytest.mark.integration
 def test_a_missing_profile_is_named(make_config: Callable[..., S3Config], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(StorageError, match="nobody.*correct AWS_PROFILE"):
-        storage.check(open_storage(make_config(access_key=None, secret_key=None)))
+        storage.check_storage(open_storage(make_config(access_key=None, secret_key=None)))
 
 
 @pytest.mark.integration
 def test_a_check_leaves_no_objects(ceph: Server, make_config: Callable[..., S3Config]) -> None:
     config = make_config()
-    storage.check(open_storage(config))
+    storage.check_storage(open_storage(config))
     assert ceph.client().list_objects_v2(Bucket=config.bucket)["KeyCount"] == 0
 
 
@@ -112,14 +112,14 @@ def told(error: Exception) -> Exception:
 )
 def test_temporary_errors_are_transient(error: Exception) -> None:
     found = told(error)
-    assert isinstance(found, Transient)
+    assert isinstance(found, TransientError)
     assert ENDPOINT in str(found)
 
 
 def test_a_transient_error_has_the_delay_that_the_server_asks_for() -> None:
     for header, after in [("7", 7.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("", None)]:
         found = told(answer("PutObject", "SlowDown", 503, **{"retry-after": header}))
-        assert isinstance(found, Transient)
+        assert isinstance(found, TransientError)
         assert found.after == after
 
 
@@ -165,7 +165,7 @@ THROTTLED = [*ThrottledRetryableChecker._THROTTLED_ERROR_CODES, *TransientRetrya
 @pytest.mark.parametrize("code", THROTTLED)
 def test_errors_that_botocore_treats_as_throttling_are_transient(code: str) -> None:
     """Such errors are transient even if their HTTP status is 400."""
-    assert isinstance(told(answer("PutObject", code)), Transient)
+    assert isinstance(told(answer("PutObject", code)), TransientError)
 
 
 @pytest.mark.parametrize("endpoint", [None, "http://store.example:9"])

@@ -91,8 +91,8 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def contents(directory: Path) -> dict[str, storage.Entry]:
-    files = storage.scan(directory)
-    return {name: storage.checksum(path) for name, path in files.items() if not name.endswith("/")}
+    files = storage.scan_directory(directory)
+    return {name: storage.checksum_file(path) for name, path in files.items() if not name.endswith("/")}
 
 
 @contextmanager
@@ -152,14 +152,14 @@ def test_checkpoints_survive_random_faults(
     for storage_id, files in expected.items():
         assert contents(tmp_path / "after" / storage_id) == files, seen
     for storage_id in visible:  # so that any number of seeds fits into the server's memory and on the disk
-        storage.delete(plain, storage_id)
+        storage.delete_stored_files(plain, storage_id)
     shutil.rmtree(tmp_path)
 
 
 def everything_visible_is_whole(store: StorageManager, scratch: Path) -> set[str]:
     visible = {storage_id for storage_id in store.stored() if storage.METADATA_FILE in store.list(storage_id)}
     for storage_id in visible:
-        storage.restore(store, storage_id, scratch / storage_id)
+        storage.restore_checkpoint(store, storage_id, scratch / storage_id)
     return visible
 
 

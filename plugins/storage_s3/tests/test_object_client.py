@@ -22,7 +22,7 @@ from det_storage_s3._client import connect
 from det_storage_s3._config import S3Config
 from recorder import Answer, Request, Server, recording
 
-from det_core.interfaces.objects import Object, Transient
+from det_core.interfaces.object_store import ListedObject, TransientError
 
 TOKEN = "session+token/="
 CALLS = {
@@ -115,7 +115,7 @@ def test_a_long_listing_takes_little_work(server: Server) -> None:
     found = list(bucket.list(""))
     count = calls_of(lambda: list(bucket.list("")))
     assert count < 40_000
-    assert found[99] == Object("k99", 1, datetime(2026, 10, 21, 7, 28, 0, 123000, timezone.utc))
+    assert found[99] == ListedObject("k99", 1, datetime(2026, 10, 21, 7, 28, 0, 123000, timezone.utc))
 
 
 def test_requests_follow_a_bucket_to_another_region(server: Server) -> None:
@@ -160,7 +160,7 @@ def test_only_a_trusted_server_is_accepted(server: Server, tmp_path: Path, monke
     context.load_cert_chain(certificate)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     endpoint = server.endpoint.replace("http:", "https:")
-    with pytest.raises(Transient, match="certificate"):
+    with pytest.raises(TransientError, match="certificate"):
         S3Bucket(config(server, endpoint_url=endpoint)).put("k", b"x", 0)
     monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
     S3Bucket(config(server, endpoint_url=endpoint)).put("k", b"x", 0)

@@ -17,7 +17,7 @@ from det_storage_s3._config import S3Config
 from rgw import Server
 
 from det_core import storage
-from det_core.plugins import registry
+from det_core.plugins import plugin_registry
 from det_core.testing.storage import Opener, StorageCompliance
 
 MAKE = Callable[..., S3Config]
@@ -50,9 +50,9 @@ def test_a_bucket_that_the_original_wrote_can_be_restored(ceph: Server, make_con
         ceph.client().put_object(Bucket=config.bucket, Key=f"some/where/{storage_id}/{path}", Body=content)
     store = open_storage(config)
     with pytest.warns(UserWarning, match="no checksums"):
-        assert storage.metadata(store, storage_id) == metadata
+        assert storage.read_checkpoint_metadata(store, storage_id) == metadata
     with pytest.warns(UserWarning, match="no checksums"):
-        storage.restore(store, storage_id, tmp_path / "out")
+        storage.restore_checkpoint(store, storage_id, tmp_path / "out")
     found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*")}
     assert found == {*files, "code", "empty"}
     assert (tmp_path / "out/state_dict.pth").read_bytes() == b"weights"
@@ -77,8 +77,8 @@ def test_the_plugin_is_light_and_registered() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-    spec = registry().find("storage", "s3")
-    assert registry().load(spec) is open_storage
+    spec = plugin_registry().find("storage", "s3")
+    assert plugin_registry().load(spec) is open_storage
 
 
 GOOD: dict[str, Any] = {"bucket": "bkt"}

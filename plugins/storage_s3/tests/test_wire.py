@@ -17,7 +17,7 @@ from det_storage_s3._config import S3Config
 from recorder import Answer, Request, Server, recording
 
 from det_core.errors import StorageError
-from det_core.interfaces.objects import Transient
+from det_core.interfaces.object_store import TransientError
 
 TAG = '"' + "0" * 32 + '"'
 BEGUN = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
@@ -109,7 +109,7 @@ OPERATIONS: dict[str, Callable[[S3Bucket], object]] = {
 )
 def test_a_bad_response_is_never_a_success(server: Server, operation: str, answer: Answer) -> None:
     server.answers = lambda request: answer
-    with pytest.raises(Transient) as caught:
+    with pytest.raises(TransientError) as caught:
         OPERATIONS[operation](connect(server))
     assert caught.value.after == (3 if answer.status == 503 else None)
     assert len(server.requests) == 1
@@ -117,7 +117,7 @@ def test_a_bad_response_is_never_a_success(server: Server, operation: str, answe
 
 def test_an_error_in_a_response_of_status_200_is_transient(server: Server) -> None:
     server.answers = lambda request: Answer(b"<Error><Code>InternalError</Code></Error>")
-    with pytest.raises(Transient, match="InternalError"):
+    with pytest.raises(TransientError, match="InternalError"):
         OPERATIONS["complete"](connect(server))
 
 
@@ -127,7 +127,7 @@ def test_a_server_that_does_not_answer_is_a_transient_error(server: Server, oper
     server.answers = lambda request: Answer(after=4)
     bucket = connect(server, timeout=1)  # reads botocore's tables, which takes long on a busy machine
     began = time.monotonic()
-    with pytest.raises(Transient, match="cannot reach http://127"):
+    with pytest.raises(TransientError, match="cannot reach http://127"):
         OPERATIONS[operation](bucket)
     assert time.monotonic() - began < 4
 
@@ -135,13 +135,13 @@ def test_a_server_that_does_not_answer_is_a_transient_error(server: Server, oper
 @pytest.mark.parametrize("sent", [b"", b"0123"])
 def test_a_body_that_is_cut_off_is_a_transient_error(server: Server, sent: bytes) -> None:
     server.answers = lambda request: Answer(sent, 206, {"Content-Range": "bytes 0-9/10"}, length=10)
-    with pytest.raises(Transient):
+    with pytest.raises(TransientError):
         connect(server).get("k", 0, 10)
 
 
 def test_a_server_that_ignores_ranges_is_a_transient_error(server: Server) -> None:
     server.answers = lambda request: Answer(b"0123456789")
-    with pytest.raises(Transient, match="from 5 on, got everything"):
+    with pytest.raises(TransientError, match="from 5 on, got everything"):
         connect(server).get("k", 5, 5)
 
 
@@ -173,7 +173,7 @@ def test_a_store_without_delete_objects_gets_one_request_per_object(
 
 def test_one_object_that_could_not_be_deleted_is_an_error(server: Server) -> None:
     result = "<DeleteResult><Deleted><Key>a</Key></Deleted><Error><Key>b</Key><Code>{}</Code></Error></DeleteResult>"
-    for code, error in [("AccessDenied", StorageError), ("InternalError", Transient)]:
+    for code, error in [("AccessDenied", StorageError), ("InternalError", TransientError)]:
         server.answers = lambda request, code=code: Answer(result.format(code).encode())
         with pytest.raises(error):
             connect(server).delete(["a", "b"])

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from det_core.core._distributed import single_process
-from det_core.core._together import everyone
+from det_core.core._rank_agreement import all_ranks_group
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial import origin
 from det_core.trial.generators import derive_seed
@@ -272,7 +272,7 @@ class PyTorchAdapter(TrialAdapter):
                 if distributed.rank:  # the chief may need the parts of the models that this slot holds
                     with self._context._backend.evaluation():
                         pass
-                return everyone(distributed).by_chief(partial(self._validated_whole, stop))
+                return all_ranks_group(distributed).by_chief(partial(self._validated_whole, stop))
             own_rows = self._rows(stop)
             if own_rows is None:
                 return None

@@ -12,7 +12,7 @@ import torch
 
 from det_core.core import DistributedContext
 from det_core.launch import backends
-from det_core.plugins import registry
+from det_core.plugins import plugin_registry
 
 if TYPE_CHECKING:
     from det_torch._context import PyTorchTrialContext
@@ -154,7 +154,9 @@ def meet(distributed: DistributedContext | None) -> DistributedContext | None:
     """
     if distributed is None and backends.NAME in os.environ and backends.CHIEF in os.environ:
         return backends.meet()
-    installed = ", ".join(registry().names("backend")) or "none; to install one: pip install det-torch-distributed"
+    installed = (
+        ", ".join(plugin_registry().names("backend")) or "none; to install one: pip install det-torch-distributed"
+    )
     remedy = f"start it with: python -m det_core.launch BACKEND --slots 2 -- train.py (installed backends: {installed})"
     if distributed is None and os.environ.get("WORLD_SIZE", "1") != "1":
         raise ValueError(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from det_core.errors import LaunchError
-from det_core.interfaces.backend import Backend, Place, Ranks, Start
+from det_core.interfaces.backend import Backend, NodePlacement, WorkerCommand, WorkerRanks
 from det_core.launch.network import interface_variables, listening_address
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _RANKS = {
     "cross_rank": "GROUP_RANK",
     "cross_size": "GROUP_WORLD_SIZE",
 }
-"""Mapping of arguments of `Ranks` to environment variables that torchrun sets."""
+"""Mapping of arguments of `WorkerRanks` to environment variables that torchrun sets."""
 
 
 class Torchrun(Backend):
@@ -39,7 +39,7 @@ class Torchrun(Backend):
     def __init__(self, options: BaseModel) -> None:
         """Ignore the options, because they concern the training only."""
 
-    def start(self, place: Place, worker: Sequence[str]) -> Start:
+    def start(self, place: NodePlacement, worker: Sequence[str]) -> WorkerCommand:
         here = listening_address(place)
         chief = place.hosts[0] if place.node else here
         arguments = {
@@ -58,11 +58,11 @@ class Torchrun(Backend):
         # DeepSpeed's launcher sets these variables, and scripts for it read them.
         ours = {"LOCAL_SIZE": place.slots, "CROSS_RANK": place.node, "CROSS_SIZE": len(place.hosts)}
         env = {name: str(value) for name, value in ours.items()}
-        return Start(argv=argv, env={**env, **interface_variables(_INTERFACES, here)})
+        return WorkerCommand(argv=argv, env={**env, **interface_variables(_INTERFACES, here)})
 
-    def ranks(self) -> Ranks:
+    def ranks(self) -> WorkerRanks:
         try:
-            return Ranks(**{name: int(os.environ[variable]) for name, variable in _RANKS.items()})
+            return WorkerRanks(**{name: int(os.environ[variable]) for name, variable in _RANKS.items()})
         except (KeyError, ValueError) as error:
             raise LaunchError(
                 f"torchrun did not start this process: {', '.join(_RANKS.values())} must be numbers ({error!r}); "

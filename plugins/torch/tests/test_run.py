@@ -22,7 +22,7 @@ from torch.utils.data import TensorDataset
 
 import det_core as det
 from det_core.config import load_config, parse_config, sample_hyperparameters
-from det_core.core._info import get_cluster_info
+from det_core.core._cluster_info import get_cluster_info
 from det_core.interfaces.tracking import TrackingStore
 from det_core.testing._run import begin_run
 from det_core.tracking import open_store

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from det_core import core
-from det_core.core._info import get_cluster_info
+from det_core.core._cluster_info import get_cluster_info
 from det_core.testing import _job
 from det_core.testing._run import begin_run
 from det_torch._run import run_trial

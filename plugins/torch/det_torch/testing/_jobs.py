@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from det_core.plugins import registry
+from det_core.plugins import plugin_registry
 from det_core.specs import BackendSpec
 from det_core.testing import _jobs
 from det_torch.testing._job import CODE, Job
@@ -37,6 +37,8 @@ def jobs_of(suite: AdapterSuite, directory: Path) -> Jobs:
             "optimizations": {"aggregation_frequency": 2},
         },
     }
-    adapter = cast("BackendSpec", registry().find("backend", suite.backend)).adapters["pytorch"].partition(":")[0]
+    adapter = (
+        cast("BackendSpec", plugin_registry().find("backend", suite.backend)).adapters["pytorch"].partition(":")[0]
+    )
     job = partial(Job, code=CODE, weights=suite.weights, limit=suite.limit)
     return _jobs.Jobs(directory, job, configs, modules=["det_torch._run", adapter, *suite.imports])

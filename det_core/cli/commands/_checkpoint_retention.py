@@ -1,0 +1,55 @@
+"""Retention policy applied on request by ``det checkpoint gc EXPERIMENT_ID``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from det_core.cli.render.formats import format_count, format_size, print_json
+from det_core.cli.render.records import checkpoint_table
+from det_core.config import CheckpointStorageConfig, parse_config
+from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.errors import DetError
+from det_core.home import default_storage
+from det_core.interfaces.tracking import CheckpointRecord
+from det_core.runner._lease import Lease
+from det_core.runner._retention import superfluous
+from det_core.tracking import open_store
+
+
+def apply_retention(args: argparse.Namespace) -> int:
+    """Remove the checkpoints that the retention policy does not keep. No runner can start during the removal.
+
+    Raises:
+        DetError: the experiment was recorded by a script, or a runner is running it.
+    """
+    removed: list[CheckpointRecord] = []
+    problems: list[str] = []
+    with open_store() as store:
+        experiment = store.experiment(args.experiment_id)
+        if experiment.unmanaged:
+            raise DetError(
+                f"experiment {experiment.id} was recorded by a script, which has no retention policy; to remove its "
+                "checkpoints: det checkpoint rm UUID"
+            )
+        configured = parse_config(experiment.config).checkpoint_storage
+        policy = configured or CheckpointStorageConfig.model_validate(default_storage())
+        with Lease(store, experiment.id) as lease:
+            for checkpoint in superfluous(store, experiment.id, policy):
+                lease.check()
+                try:
+                    if not args.dry_run:
+                        remove_checkpoint(store, checkpoint)
+                    removed.append(checkpoint)
+                except DetError as error:
+                    problems.append(f"checkpoint {checkpoint.uuid}: {error}")
+    if args.json:
+        print_json({"dry_run": args.dry_run, "checkpoints": removed, "problems": problems})
+    else:
+        if removed:
+            print(checkpoint_table(removed))
+        total = format_size(sum(sum(one.resources.values()) for one in removed))
+        print(f"{'Would remove' if args.dry_run else 'Removed'} {format_count(len(removed), 'checkpoint')}, {total}.")
+        for problem in problems:
+            print(f"not removed: {problem}", file=sys.stderr)
+    return 1 if problems else 0

@@ -1,0 +1,95 @@
+"""Command ``det checkpoint rm``, which removes checkpoints or some of their files."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+from det_core import storage
+from det_core.cli.commands._confirmation import confirm_removal
+from det_core.cli.render.formats import format_count, format_size, print_json
+from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.errors import DetError
+from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, TrackingStore
+from det_core.runner._lease import Lease
+from det_core.tracking import open_store
+
+
+def run_rm(args: argparse.Namespace) -> int:
+    """Remove checkpoints, or their files that match ``--glob``. All are checked before the first is removed.
+
+    Raises:
+        DetError: a checkpoint is needed or incomplete, or none of its files matches.
+    """
+    with open_store() as store:
+        checkpoints = [store.checkpoint(uuid) for uuid in dict.fromkeys(args.uuids)]
+        for checkpoint in checkpoints:
+            _refuse_needed(store, checkpoint)
+            _refuse_mistyped(checkpoint, args.glob)
+        question = _question(checkpoints, args.glob)
+        if not (args.yes or confirm_removal(question, _notes(store, checkpoints), as_json=args.json)):
+            return 1
+        latest = [checkpoint for checkpoint in checkpoints if _is_latest(store, checkpoint)]
+        with ExitStack() as leases:  # so that no runner starts a trial from a checkpoint that is being removed
+            for experiment_id in {store.trial(checkpoint.trial_id).experiment_id for checkpoint in latest}:
+                leases.enter_context(Lease(store, experiment_id))
+            left = {checkpoint.uuid: remove_checkpoint(store, checkpoint, args.glob) for checkpoint in checkpoints}
+    if args.json:
+        print_json([{"uuid": uuid, "resources": resources} for uuid, resources in left.items()])
+    else:
+        for uuid, resources in left.items():
+            rest = (
+                f"{format_count(len(resources), 'file')}, {format_size(sum(resources.values()))}"
+                if resources
+                else "nothing"
+            )
+            print(f"Checkpoint {uuid}: {rest} left")
+    return 0
+
+
+def _refuse_needed(store: TrackingStore, checkpoint: CheckpointRecord) -> None:
+    trial = store.trial(checkpoint.trial_id)
+    if checkpoint.state is CheckpointState.ACTIVE:
+        raise DetError(
+            f"checkpoint {checkpoint.uuid} is being written; "
+            "if its run is dead, remove it with: det checkpoint gc --orphans"
+        )
+    if checkpoint.uuid in store.registered_checkpoints(trial.experiment_id):
+        raise DetError(
+            f"checkpoint {checkpoint.uuid} is a version of a model (det model list, det model describe NAME); "
+            "delete the version first: det model delete-version NAME VERSION"
+        )
+    if _is_latest(store, checkpoint) and store.lease_holder(trial.experiment_id):
+        raise DetError(
+            f"checkpoint {checkpoint.uuid} is the latest of trial {trial.id}, which is running and may have to "
+            f"continue from it; pause the experiment first: det experiment pause {trial.experiment_id}"
+        )
+
+
+def _refuse_mistyped(checkpoint: CheckpointRecord, globs: Sequence[str]) -> None:
+    if not globs or checkpoint.state is CheckpointState.DELETED:
+        return
+    matches = storage.glob_selector(globs)
+    if not any(matches(name) for name in checkpoint.resources if name != storage.METADATA_FILE):
+        raise DetError(
+            f"no file of checkpoint {checkpoint.uuid} matches {' '.join(globs)}; "
+            f"to list its files: det checkpoint describe {checkpoint.uuid}"
+        )
+
+
+def _is_latest(store: TrackingStore, checkpoint: CheckpointRecord) -> bool:
+    return [one.uuid for one in store.checkpoints(trial_id=checkpoint.trial_id)][-1:] == [checkpoint.uuid]
+
+
+def _question(checkpoints: Sequence[CheckpointRecord], globs: Sequence[str]) -> str:
+    what = f"the files that match {' '.join(globs)}" if globs else "all files"
+    return f"Permanently remove {what} of {format_count(len(checkpoints), 'checkpoint')}?"
+
+
+def _notes(store: TrackingStore, checkpoints: Sequence[CheckpointRecord]) -> Iterator[str]:
+    for one in checkpoints:
+        trials = ", ".join(map(str, store.trials_using(one.uuid)))
+        notes = [f"used by trial {trials}"] if trials else []
+        notes += ["the checkpoint from which its trial continues"] if _is_latest(store, one) else []
+        yield "; ".join([f"{one.uuid}: batch {one.steps_completed} of trial {one.trial_id}", *notes])

@@ -1,0 +1,100 @@
+"""Command ``det experiment delete``, which removes an experiment from the storage and the tracking store."""
+
+from __future__ import annotations
+
+import argparse
+
+from det_core import storage
+from det_core.cli.commands._confirmation import confirm_removal
+from det_core.cli.render.formats import format_count, format_size, print_json
+from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.errors import DetError
+from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, ExperimentRecord, State, TrackingStore
+from det_core.runner._lease import Lease
+from det_core.runner._retention import warm_starts
+from det_core.tracking import open_store
+from det_core.tracking.control import settled_experiment
+
+
+def run_delete(args: argparse.Namespace) -> int:
+    """Remove the checkpoint files and TensorBoard files of an experiment, then its records.
+
+    If the command is interrupted, running it again continues the removal.
+
+    Raises:
+        DetError: the experiment may be running, the model registry holds one of its checkpoints, or another experiment
+            that has not completed starts from one.
+    """
+    with open_store() as store:
+        experiment = store.experiment(args.experiment_id)
+        _refuse_needed(store, experiment)
+        if not (args.yes or confirm_removal(_question(store, experiment), as_json=args.json)):
+            return 1
+        with Lease(store, experiment.id) as lease:  # from here on no runner can start
+            _refuse_registered(store, experiment)
+            checkpoints = _checkpoints(store, experiment)
+            for checkpoint in checkpoints:
+                lease.check()
+                remove_checkpoint(store, checkpoint)
+            _remove_tensorboard(store, experiment)
+            store.delete_experiment(experiment.id, lease=lease.holder)
+    if args.json:
+        print_json({"id": experiment.id, "checkpoints": [checkpoint.uuid for checkpoint in checkpoints]})
+    else:
+        print(f"Deleted experiment {experiment.id} with {format_count(len(checkpoints), 'checkpoint')}")
+    return 0
+
+
+def _refuse_needed(store: TrackingStore, experiment: ExperimentRecord) -> None:
+    # The store does not know whether a script is alive, only whether it was asked to stop.
+    given_up = experiment.unmanaged and experiment.state is State.STOPPING_KILLED
+    if settled_experiment(store, experiment.id) is None and not given_up:
+        raise DetError(
+            f"experiment {experiment.id} is {experiment.state.value} and may be running; "
+            f"kill it first: det experiment kill {experiment.id}"
+        )
+    _refuse_registered(store, experiment)
+    own = {checkpoint.uuid for checkpoint in _checkpoints(store, experiment)}
+    needed = [
+        identity for identity, uuids in warm_starts(store).items() if own & {*uuids} and identity != experiment.id
+    ]
+    if needed:
+        others = ", ".join(map(str, needed))
+        raise DetError(
+            f"experiment {others} starts from a checkpoint of experiment {experiment.id} and has not completed; "
+            f"let it complete, or delete it first: det experiment delete {needed[0]}"
+        )
+
+
+def _refuse_registered(store: TrackingStore, experiment: ExperimentRecord) -> None:
+    registered = sorted(store.registered_checkpoints(experiment.id))
+    if registered:
+        raise DetError(
+            f"experiment {experiment.id} has checkpoints that are versions of models: {', '.join(registered)}; "
+            "find the models with det model list, then delete the versions first: det model delete-version NAME VERSION"
+        )
+
+
+def _checkpoints(store: TrackingStore, experiment: ExperimentRecord) -> list[CheckpointRecord]:
+    """Return all checkpoints, including deleted ones, because an interrupted removal may have left files."""
+    return store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))
+
+
+def _question(store: TrackingStore, experiment: ExperimentRecord) -> str:
+    checkpoints = _checkpoints(store, experiment)
+    stored = sum(sum(checkpoint.resources.values()) for checkpoint in checkpoints)
+    trials = format_count(len(store.trials(experiment.id)), "trial")
+    return (
+        f"Permanently delete experiment {experiment.id} ({experiment.name}, {experiment.state.value}) with {trials} "
+        f"and {format_count(len(checkpoints), 'checkpoint')} ({format_size(stored)})?"
+    )
+
+
+def _remove_tensorboard(store: TrackingStore, experiment: ExperimentRecord) -> None:
+    from det_core.core import open_storage_block
+
+    block = experiment.config.get("checkpoint_storage")
+    if block:
+        storage.delete_stored_files(
+            open_storage_block(block), store.cluster_id, [f"/tensorboard/experiment/{experiment.id}/"]
+        )

@@ -1,0 +1,99 @@
+"""Listings of trials and checkpoints that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+
+from det_core.cli._command_table import CSV, JSON, LIMIT, REVERSE, UsageError, make_argument
+from det_core.cli.commands._states import state_option
+from det_core.cli.render.formats import print_listing
+from det_core.cli.render.records import (
+    CHECKPOINT_STATES,
+    checkpoint_table,
+    result_row,
+    scored_row,
+    scored_table,
+    trial_table,
+)
+from det_core.interfaces.tracking import State, TrialOrder, searcher_metric
+from det_core.tracking import open_store
+
+TRIAL_LIST_ARGUMENTS = (
+    make_argument(
+        "--sort-by",
+        type=TrialOrder,
+        default=TrialOrder.ID,
+        choices=list(TrialOrder),
+        metavar="{" + ",".join(order.value for order in TrialOrder) + "}",
+        help="sort by the best or latest value of the searcher's metric, best first, or by batches trained; "
+        "default: by id",
+    ),
+    state_option(State),
+    REVERSE,
+    LIMIT,
+    CSV,
+    JSON,
+)
+CHECKPOINT_LIST_ARGUMENTS = (
+    make_argument(
+        "--best",
+        action="store_true",
+        help="sort by the searcher's metric at the batch of the checkpoint, best first, and show its value",
+    ),
+    LIMIT,
+    CSV,
+    JSON,
+)
+
+
+def list_trials(args: argparse.Namespace) -> int:
+    """Print the trials of an experiment with the batches that they trained and their best and latest metrics."""
+    with open_store() as store:
+        metric, _ = searcher_metric(store.experiment(args.experiment_id).config)
+        results = store.trial_results(
+            args.experiment_id,
+            states=[State(state) for state in args.states],
+            order=args.sort_by,
+            reverse=args.reverse,
+            limit=args.limit,
+        )
+    print_listing(
+        args,
+        map(result_row, results),
+        lambda: trial_table(results, metric) if results else "No trials.",
+    )
+    return 0
+
+
+def list_checkpoints(args: argparse.Namespace, trial_id: int | None = None) -> int:
+    """Print checkpoints, the oldest first. With ``--best``, the one with the best metric is first.
+
+    Args:
+        args: arguments of the command. An ``experiment_id`` limits the list to one experiment.
+        trial_id: include only the checkpoints of this trial.
+
+    Raises:
+        UsageError: ``--best`` was given without an experiment or a trial, so that the metric is unknown.
+    """
+    with open_store() as store:
+        experiment_id = args.experiment_id
+        if trial_id is not None:
+            experiment_id = store.trial(trial_id).experiment_id
+        if args.best:
+            if experiment_id is None:
+                raise UsageError("--best needs the metric of one experiment; add EXPERIMENT_ID or --trial TRIAL_ID")
+            metric, _ = searcher_metric(store.experiment(experiment_id).config)
+            scored = store.scored_checkpoints(
+                experiment_id, trial_id=trial_id, states=CHECKPOINT_STATES, limit=args.limit
+            )
+            print_listing(
+                args, map(scored_row, scored), lambda: scored_table(scored, metric) if scored else _NO_CHECKPOINTS
+            )
+            return 0
+        found = store.checkpoints(experiment_id=experiment_id, trial_id=trial_id, states=CHECKPOINT_STATES)
+    listed = found if args.limit is None else found[-args.limit :] if args.limit else []
+    print_listing(args, listed, lambda: checkpoint_table(listed) if listed else _NO_CHECKPOINTS)
+    return 0
+
+
+_NO_CHECKPOINTS = "No checkpoints."

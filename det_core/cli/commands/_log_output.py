@@ -1,0 +1,90 @@
+"""Log output of trials."""
+
+from __future__ import annotations
+
+import argparse
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from itertools import islice
+
+from det_core.cli._command_table import UsageError, make_argument, parse_count
+from det_core.cli.render.formats import format_log_line, format_value, print_json
+from det_core.interfaces.tracking import LogLine, TrackingStore
+from det_core.tracking.control import log_lines
+
+_PAGE = 10_000
+"""Number of lines that are read at a time."""
+
+
+def _moment(given: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(given.replace("Z", "+00:00"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a time such as 2026-05-17T09:30:00, got {given!r}") from None
+    return found if found.tzinfo else found.astimezone()
+
+
+LOG_ARGUMENTS = (
+    make_argument("-f", "--follow", action="store_true", help="continue until the experiment ends or pauses"),
+    make_argument("--head", type=parse_count, metavar="N", help="only the first N lines"),
+    make_argument("--tail", type=parse_count, metavar="N", help="only the last N lines"),
+    make_argument(
+        "--rank",
+        "--rank-id",
+        type=parse_count,
+        action="append",
+        default=[],
+        dest="ranks",
+        metavar="N",
+        help="only lines of the worker with this rank; may be repeated",
+    ),
+    make_argument(
+        "--stdtype", choices=("stdout", "stderr", "det"), help="only lines of this stream; det: lines of the runner"
+    ),
+    make_argument(
+        "--timestamp-after",
+        type=_moment,
+        metavar="TIME",
+        help="only lines after this time, which is local if it has no time zone",
+    ),
+    make_argument("--timestamp-before", type=_moment, metavar="TIME", help="only lines before this time"),
+)
+
+
+def print_logs(
+    store: TrackingStore, experiment_id: int, args: argparse.Namespace, *, trial_id: int | None = None
+) -> None:
+    """Print the log lines of an experiment. With ``--follow``, continue until the experiment ends or pauses.
+
+    Args:
+        store: the tracking store.
+        experiment_id: the experiment.
+        args: arguments of the command, which select lines.
+        trial_id: the only trial to print, or None for all trials.
+
+    Raises:
+        UsageError: both ``--follow`` and ``--tail`` were given.
+    """
+    if args.follow and args.tail is not None:
+        raise UsageError("--follow and --tail exclude each other, because the last lines are not known yet")
+    found: Iterable[LogLine] = filter(_filter(args), log_lines(store, experiment_id, trial_id, follow=args.follow))
+    if args.head is not None:
+        found = islice(found, args.head)
+    if args.tail is not None:
+        found = deque(found, maxlen=args.tail)
+    if args.json:
+        print_json(iter(found))
+        return
+    for line in found:
+        print(format_value(line.time), format_log_line(line), flush=args.follow)
+
+
+def _filter(args: argparse.Namespace) -> Callable[[LogLine], bool]:
+    earliest = args.timestamp_after or datetime.min.replace(tzinfo=timezone.utc)
+    latest = args.timestamp_before or datetime.max.replace(tzinfo=timezone.utc)
+    return lambda line: (
+        earliest < line.time < latest
+        and args.stdtype in (None, line.stdtype)
+        and (not args.ranks or (line.rank in args.ranks and line.stdtype != "det"))
+    )

@@ -1,0 +1,134 @@
+"""Command ``det plugins``, which lists and checks the installed plugins."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterator
+from typing import Any
+
+from det_core import specs
+from det_core.cli._command_table import JSON, Command, add_commands, make_argument
+from det_core.cli.render.formats import (
+    format_count,
+    format_facts,
+    format_table,
+    join_sections,
+    print_json,
+    record_to_json,
+)
+from det_core.errors import PluginNotFound
+from det_core.plugins import (
+    KINDS,
+    PluginReport,
+    find_overwritten_files,
+    import_target,
+    normalize_distribution_name,
+    plugin_registry,
+    target_mismatch,
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the commands to the parser."""
+    add_commands(parser, _COMMANDS)
+
+
+def _list(args: argparse.Namespace) -> int:
+    reports = plugin_registry().reports
+    if args.json:
+        print_json(map(_document, reports))
+    else:
+        rows = ((one.name, one.version, one.status, _offers(one) or one.problem) for one in reports)
+        print(format_table(("distribution", "version", "status", "offers"), rows))
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    report = _find(args.name)
+    if args.json:
+        print_json(_document(report))
+        return 0
+    head = {name: getattr(report, name) for name in ("name", "version", "module", "status", "problem")}
+    rows = [(kind, spec.name, spec.target, spec.config_model) for kind, spec in report.provides]
+    print(
+        join_sections(
+            format_facts(head), format_table(("kind", "name", "target", "config model"), rows) if rows else ""
+        )
+    )
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    reports = plugin_registry().reports
+    problems = [
+        *_problems(reports),
+        *plugin_registry().clashes(),
+        *find_overwritten_files([report.name for report in reports]),
+    ]
+    if args.json:
+        print_json({"ok": not problems, "problems": problems})
+    elif problems:
+        print(*problems, sep="\n")
+    else:
+        offers = sum(len(one.provides) for one in reports)
+        print(f"{format_count(len(reports), 'distribution')}, {format_count(offers, 'plugin')}: ok")
+    return 1 if problems else 0
+
+
+def _document(report: PluginReport) -> dict[str, Any]:
+    return record_to_json(report, provides=[record_to_json(spec, kind=kind) for kind, spec in report.provides])
+
+
+def _offers(report: PluginReport) -> str:
+    """Format the plugins of a distribution by kind.
+
+    The text is like ``framework pytorch; storage directory, shared_fs``.
+    """
+    names = {kind: [spec.name for its_kind, spec in report.provides if its_kind == kind] for kind in KINDS}
+    return "; ".join(f"{kind.replace('_', ' ')} {', '.join(offered)}" for kind, offered in names.items() if offered)
+
+
+def _find(name: str) -> PluginReport:
+    reports = {report.name: report for report in plugin_registry().reports}
+    wanted = normalize_distribution_name(name)
+    if wanted in reports:
+        return reports[wanted]
+    close = difflib.get_close_matches(wanted, reports, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"installed: {', '.join(reports)}"
+    raise PluginNotFound(f"no installed distribution {name!r} offers plugins; {hint}")
+
+
+def _problems(reports: list[PluginReport]) -> Iterator[str]:
+    """Import everything that plugins offer, and yield a line for each part that cannot be used."""
+    for report in reports:
+        if report.status in ("broken", "incompatible"):
+            yield f"{report} is {report.status}: {report.problem}"
+        for kind, spec in report.provides:
+            yield from _import_problems(report, kind, spec)
+
+
+def _import_problems(report: PluginReport, kind: str, spec: specs.Spec) -> Iterator[str]:
+    targets = {"implementation": spec.target, "config model": spec.config_model, "loader": getattr(spec, "load", None)}
+    targets |= {f"{framework} adapter": target for framework, target in getattr(spec, "adapters", {}).items()}
+    for part, target in targets.items():
+        problem = _import_problem(target, kind if part == "implementation" else "") if target else ""
+        if problem:
+            hint = f" To install its requirements: {spec.install}." if spec.install else ""
+            offer = f"{kind.replace('_', ' ')} {spec.name!r}"
+            yield f"{report}: the {part} of {offer} does not load: {target}: {problem}.{hint}"
+
+
+def _import_problem(target: str, kind: str) -> str:
+    try:
+        found = import_target(target)
+    except Exception as error:  # noqa: BLE001  (code of plugins may raise anything)
+        return f"{type(error).__name__}: {error}"
+    return target_mismatch(kind, found) if kind else ""
+
+
+_COMMANDS = (
+    Command("list", _list, "list the installed distributions and the plugins that they offer", (JSON,), ("ls",)),
+    Command("show", _show, "show one distribution and its plugins", (make_argument("name", metavar="NAME"), JSON)),
+    Command("check", _check, "import all plugins and report problems; the exit code is 1 if there are any", (JSON,)),
+)

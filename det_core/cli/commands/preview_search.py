@@ -1,0 +1,148 @@
+"""Command ``det preview-search``, which shows the trials and lengths of a search without starting it."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from det_core.cli._command_table import JSON, add_arguments, make_argument
+from det_core.cli.commands.run import read_config
+from det_core.cli.render.formats import format_count, format_facts, format_table, print_json
+from det_core.errors import DetError
+
+if TYPE_CHECKING:
+    from det_core.config import ExperimentConfig
+    from det_core.search.simulate import Outcome, Training
+
+_ARGUMENTS = (
+    make_argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML"),
+    JSON,
+)
+_MOST_ORDERS = 100_000
+_TO_CHANGE = {
+    "single": "max_length",
+    "random": "max_trials and max_length; adaptive_asha stops poor trials early",
+    "grid": "the counts of the hyperparameters, and max_length",
+    "async_halving": "max_trials; more num_rungs or a higher divisor stop more trials early",
+    "adaptive_asha": "max_trials; mode aggressive or more max_rungs stop more trials early, conservative fewer",
+    "pbt": "population_size, num_rounds and length_per_round",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchPreview:
+    """Result of a simulated search with random metrics."""
+
+    searcher: str
+    trials: int
+    at_once: int
+    """Maximum number of trials that train at the same time."""
+    unit: str | None
+    """Unit of all lengths, or None if the trial's code decides on it."""
+    lengths: Sequence[Mapping[str, int | None]]
+    """Numbers of trials by length, the shortest first. The length None means that the command decides when to stop."""
+    total: int | None
+    """Sum of the lengths of all trials, or None if a command decides when to stop."""
+    full_trainings: float | None
+    """``total`` divided by the length of a full training, or None if either is unknown."""
+    outline: Sequence[str]
+    """Lines in which the search method describes the search."""
+    grid: Mapping[str, int]
+    """Number of points by hyperparameter. Empty unless the search is a grid."""
+    to_change: str
+    """Options that change the amount of training. Empty for search methods of other distributions."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to the parser."""
+    add_arguments(parser, _ARGUMENTS)
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    preview = _preview(read_config(args.config), args.config.parent)
+    if args.json:
+        print_json(preview)
+    else:
+        print(_text(preview))
+    return 0
+
+
+def _preview(config: ExperimentConfig, directory: Path) -> SearchPreview:
+    from det_core.config import grid_axes
+    from det_core.search.method import open_method
+    from det_core.search.simulate import simulate
+
+    lengths: dict[int, int | None] = {}
+    at_once = 0
+    with open_method(config, directory) as method:
+        outline = method.outline()
+        for number, result in enumerate(simulate(method, _random_training(config), slots=_MOST_ORDERS)):
+            if number == _MOST_ORDERS:
+                raise DetError(
+                    f"the search has not ended after {number} orders to train; check that the method closes its trials"
+                )
+            at_once = max(at_once, result.at_once)
+            lengths[result.request_id] = result.length
+    known = [length for length in lengths.values() if length is not None]
+    total = sum(known) if len(known) == len(lengths) else None
+    block = config.searcher
+    full = block.max_length.value if block.max_length else max(known, default=0)
+    return SearchPreview(
+        searcher=block.name,
+        trials=len(lengths),
+        at_once=at_once,
+        unit=block.unit.value if block.unit else None,
+        lengths=[
+            {"trials": trials, "length": length}
+            for length, trials in sorted(Counter(lengths.values()).items(), key=lambda item: item[0] or 0)
+        ],
+        total=total,
+        full_trainings=total / full if total and full else None,
+        outline=outline,
+        grid=grid_axes(config.hyperparameters) if block.name == "grid" else {},
+        to_change=_TO_CHANGE.get(block.name, ""),
+    )
+
+
+def _random_training(config: ExperimentConfig) -> Training:
+    """Return a function that simulates training. Each trial reports the same random metric at every length."""
+    from det_core.search.sampling import generator
+    from det_core.search.simulate import Outcome
+
+    def train(trial: int, hparams: Mapping[str, Any], start: int, length: int | None) -> Outcome:
+        metric = generator(config.reproducibility.experiment_seed, "preview", trial).random()
+        return Outcome(seconds=(length or 1) - start, metric=metric)
+
+    return train
+
+
+def _text(preview: SearchPreview) -> str:
+    unit = preview.unit or ""
+    rows = [
+        (row["trials"], "until they end" if row["length"] is None else f"{row['length']} {unit}")
+        for row in preview.lengths
+    ]
+    full = preview.full_trainings
+    details = {
+        "at once": format_count(preview.at_once, "trial"),
+        "in all": preview.total
+        and f"{preview.total} {unit}".rstrip() + (f", {full:.1f} full trainings" if full else ""),
+        "grid": " x ".join(f"{points} {name}" for name, points in preview.grid.items()),
+        "to change it": preview.to_change,
+    }
+    return "\n".join(
+        (
+            f"{preview.searcher}: {format_count(preview.trials, 'trial')}",
+            *preview.outline,
+            "",
+            format_table(("trials", "train for"), rows),
+            "",
+            format_facts(details),
+            "Simulated with random metrics; nothing was started.",
+        )
+    )

@@ -1,0 +1,263 @@
+"""Output of values as text, tables, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from det_core.cli._command_table import UsageError
+from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX, SECRET_REFERENCE
+from det_core.tracking.printable import printable_line, printable_text
+
+if TYPE_CHECKING:
+    from det_core.interfaces.tracking import LogLine
+
+STATE_COLORS = {
+    "ACTIVE": "cyan",
+    "COMPLETED": "green",
+    "ERROR": "red",
+    "CANCELED": "yellow",
+    "PAUSED": "yellow",
+    "PARTIALLY_DELETED": "yellow",
+}
+_MOST_DRAWN = 1000
+"""Number of rows from which tables have no colours, because drawing takes longer than reading them from the store."""
+_JSON_SCALARS = (type(None), bool, int)
+"""Types of values that JSON represents unchanged."""
+_PIECES = 1000
+"""Number of pieces of JSON that are written at a time."""
+_LEAST = 24
+"""Width in characters below which the last column of a table is not folded."""
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  (spreadsheets accept full-width characters, too)
+"""First characters of text that a spreadsheet interprets as a formula."""
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document, as converted by `to_json_compatible`. Iterators are streamed."""
+    pieces = json.JSONEncoder(indent=2, allow_nan=False).iterencode(to_json_compatible(value))
+    while together := "".join(islice(pieces, _PIECES)):  # a piece is a few characters
+        sys.stdout.write(together)
+    print()
+
+
+def print_csv(records: Iterable[object]) -> None:
+    """Print records as CSV lines after a line of column names. Nested keys become columns like ``a.b``."""
+    rows = [flatten_mapping(to_json_compatible(record)) for record in records]
+    names = dict.fromkeys(name for row in rows for name in row)
+    nested = {name.rpartition(".")[0] for name in names}  # a record without the nested mapping has None under its name
+    columns = [name for name in names if name not in nested]
+    print_csv_rows([columns, *([row.get(name) for name in columns] for row in rows)])
+
+
+def print_csv_rows(rows: Iterable[Iterable[object]]) -> None:
+    """Print CSV lines. Text that a spreadsheet would interpret as a formula is prefixed with ``'``."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerows(map(_cell, row) for row in rows)
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) and not _is_number(value) else value
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def print_listing(args: Namespace, records: Iterable[object], lines: Callable[[], str]) -> None:
+    """Print a listing in the format that ``--json`` or ``--csv`` selects, or as text.
+
+    Args:
+        args: arguments of the command.
+        records: records for JSON and CSV.
+        lines: function that returns the text.
+
+    Raises:
+        UsageError: both options were given.
+    """
+    if args.json and args.csv:
+        raise UsageError("--json and --csv exclude each other; give one of them")
+    if args.json:
+        print_json(records)
+    elif args.csv:
+        print_csv(records)
+    else:
+        print(lines())
+
+
+def flatten_mapping(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten nested mappings to one with keys such as ``optimizer.lr``. Lists become JSON text.
+
+    Args:
+        values: the nested mappings.
+        prefix: text before each key.
+    """
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flatten_mapping(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = json.dumps(value) if isinstance(value, list) else value
+    return found
+
+
+def to_json_compatible(value: Any) -> Any:
+    """Convert a value to JSON-compatible types.
+
+    Records become mappings, and times become text in ISO 8601. Numbers that are not finite become ``"NaN"``,
+    ``"Infinity"`` and ``"-Infinity"``. Secrets are masked. Iterators stay lazy.
+    """
+    if type(value) in _JSON_SCALARS:
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, str):
+        return mask_references(value)
+    if isinstance(value, (int, float)):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if is_dataclass(value):
+        return {field.name: to_json_compatible(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_json_compatible(item) for key, item in value.items()}
+    if isinstance(value, Iterator):
+        return _StreamedList(map(to_json_compatible, value))
+    if isinstance(value, Iterable):
+        return [to_json_compatible(item) for item in value]
+    return str(value)
+
+
+def record_to_json(record: object, **parts: object) -> dict[str, Any]:
+    """Return a record as a JSON object, with ``parts`` as additional keys."""
+    whole: dict[str, Any] = to_json_compatible(record)
+    return whole | {name: to_json_compatible(part) for name, part in parts.items()}
+
+
+def mask_references(text: str) -> str:
+    """Replace the references to the secrets of a recorded config by a mask."""
+    return SECRET_REFERENCE.sub(MASK, text) if REFERENCE_PREFIX in text else text
+
+
+class _StreamedList(list[Any]):
+    """Iterator that the JSON encoder accepts as a list and reads one element at a time."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._first = list(islice(items, 1))
+        self._rest = items
+
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain(self._first, self._rest)
+
+
+def format_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return aligned columns, with ``-`` for missing values. On a terminal, add colours and fold a long last column."""
+    cells = [
+        [printable_text(header).upper() for header in headers],
+        *([format_value(cell) for cell in row] for row in rows),
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if sys.stdout.isatty() and len(cells) < _MOST_DRAWN:
+        return _draw_table(cells, widths)
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _draw_table(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for header in cells[0]:
+        drawn.add_column(Text(header), no_wrap=header != cells[0][-1], overflow="fold")
+    for row in cells[1:]:
+        drawn.add_row(*(Text(cell, STATE_COLORS.get(cell, "")) for cell in row))
+    least = sum(width + 2 for width in widths[:-1]) + min(widths[-1], _LEAST)
+    console = Console()
+    console.width = max(console.width, least)
+    with console.capture() as capture:
+        console.print(drawn)
+    return capture.get().rstrip()
+
+
+def join_sections(*texts: str) -> str:
+    """Join blocks of text with blank lines between them. Empty blocks are omitted."""
+    return "\n\n".join(block for block in texts if block)
+
+
+def format_facts(pairs: Mapping[str, object]) -> str:
+    """Return aligned lines of names and values. Pairs without a value are omitted."""
+    shown = {
+        printable_text(name): format_value(value) for name, value in pairs.items() if value not in (None, "", (), [])
+    }
+    width = max(map(len, shown), default=0)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in shown.items())
+
+
+def format_value(value: object) -> str:
+    """Format one value for people, with times in the local zone and numbers with four significant digits."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, datetime):
+        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, timedelta):
+        return str(timedelta(seconds=round(value.total_seconds())))
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return printable_text(str(value))
+
+
+def format_scalars(metrics: Mapping[str, Any], limit: int | None = None) -> str:
+    """Format at most ``limit`` metrics in a line like ``loss=0.12 accuracy=0.97``. Nested values are omitted."""
+    shown = [
+        f"{printable_text(name)}={format_value(value)}"
+        for name, value in metrics.items()
+        if isinstance(value, (int, float, str))
+    ]
+    return " ".join(shown[:limit])
+
+
+def format_size(count: int) -> str:
+    """Format a number of bytes, such as ``1.2 MB``."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.4g} {unit}" if unit == "B" else f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} TB"
+
+
+def format_count(number: int, one: str, many: str | None = None) -> str:
+    """Format a number with its noun, such as ``1 trial`` or ``3 trials``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def elapsed_time(start: datetime, end: datetime | None) -> timedelta:
+    """Return the time from start to end, or to now if there is no end yet."""
+    return (end or datetime.now(timezone.utc)) - start
+
+
+def format_log_line(line: LogLine) -> str:
+    """Format a log line like ``[trial 1] [rank=0] text``. Lines of the runner itself have no rank."""
+    rank = "" if line.stdtype == "det" else f" [rank={line.rank}]"
+    return f"[trial {line.trial_id}]{rank} {printable_line(line.log)}"

@@ -1,0 +1,239 @@
+"""Formats of experiments, trials and checkpoints, as tables and facts for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from det_core.cli.render.formats import (
+    elapsed_time,
+    flatten_mapping,
+    format_facts,
+    format_scalars,
+    format_size,
+    format_table,
+    format_value,
+    join_sections,
+    record_to_json,
+    to_json_compatible,
+)
+from det_core.interfaces.tracking import (
+    CheckpointRecord,
+    CheckpointState,
+    ExperimentRecord,
+    ScoredCheckpoint,
+    SystemMetrics,
+    TrackingStore,
+    TrialRecord,
+    TrialResult,
+)
+from det_core.tracking.control import lacks_runner
+
+CHECKPOINT_STATES = tuple(state for state in CheckpointState if state is not CheckpointState.DELETED)
+"""States of the checkpoints that are shown, which are all except DELETED."""
+_LONG = ("config", "original_config")
+
+
+def experiment_row(experiment: ExperimentRecord) -> dict[str, Any]:
+    """Return an experiment without its config, as a JSON object for lists."""
+    return {field.name: getattr(experiment, field.name) for field in fields(experiment) if field.name not in _LONG}
+
+
+def experiment_table(experiments: Sequence[ExperimentRecord], runners: Mapping[int, str | None]) -> str:
+    """Return a table of experiments, followed by the commands that continue those whose runner is gone.
+
+    Args:
+        experiments: the experiments, in the order of the rows.
+        runners: holder of the lease, by experiment id.
+    """
+    orphaned = [one.id for one in experiments if lacks_runner(one, runners.get(one.id))]
+    hints = (
+        f"Experiment {identity} has no runner; to continue it: det experiment resume {identity}"
+        for identity in orphaned
+    )
+    lines = format_table(
+        ("id", "name", "state", "progress", "started", "took", "owner"),
+        (
+            (
+                one.id,
+                one.name,
+                f"{one.state.value} (no runner)" if one.id in orphaned else one.state,
+                f"{one.progress:.0%}",
+                one.start_time,
+                elapsed_time(one.start_time, one.end_time) if one.end_time else None,
+                one.owner,
+            )
+            for one in experiments
+        ),
+    )
+    return join_sections(lines, "\n".join(hints))
+
+
+def trial_table(results: Sequence[TrialResult], metric: str) -> str:
+    """Return a table of trials, with the hyperparameters that differ between them.
+
+    Args:
+        results: the trials.
+        metric: name of the searcher metric.
+    """
+    names = varying_hyperparameters(result.trial for result in results)
+    return format_table(
+        ("trial", "state", "batches", f"best {metric}".rstrip(), "at batch", "latest", "hyperparameters"),
+        (
+            (
+                result.trial.id,
+                result.trial.state,
+                result.trial.steps_completed,
+                result.best.value if result.best else None,
+                result.best.steps_completed if result.best else None,
+                result.latest.value if result.latest else None,
+                format_hyperparameters(result.trial, names),
+            )
+            for result in results
+        ),
+    )
+
+
+def varying_hyperparameters(trials: Iterable[TrialRecord]) -> list[str]:
+    """Return the names, such as ``optimizer.lr``, of the hyperparameters that differ, or all names if none differs."""
+    each = [flatten_mapping(trial.hparams) for trial in trials]
+    names = list(dict.fromkeys(name for values in each for name in values))
+    return [name for name in names if len({repr(values.get(name)) for values in each}) > 1] or names
+
+
+def format_hyperparameters(trial: TrialRecord, names: Iterable[str], limit: int | None = None) -> str:
+    """Format hyperparameters in a line like ``lr=0.1 hidden=64``.
+
+    Args:
+        trial: the trial.
+        names: names of the hyperparameters, as from `varying_hyperparameters`.
+        limit: maximum number of hyperparameters.
+    """
+    values = flatten_mapping(trial.hparams)
+    return format_scalars({name: values[name] for name in names if name in values}, limit)
+
+
+def checkpoint_table(checkpoints: Iterable[CheckpointRecord]) -> str:
+    """Return a table of checkpoints."""
+    return format_table(_CHECKPOINT_COLUMNS, map(_checkpoint_cells, checkpoints))
+
+
+def scored_table(scored: Iterable[ScoredCheckpoint], metric: str) -> str:
+    """Return a table of checkpoints with the value of the searcher's metric at each."""
+    rows = ((*_checkpoint_cells(one.checkpoint), one.value) for one in scored)
+    return format_table((*_CHECKPOINT_COLUMNS, metric or "metric"), rows)
+
+
+_CHECKPOINT_COLUMNS = ("uuid", "trial", "batch", "state", "size", "time")
+
+
+def _checkpoint_cells(one: CheckpointRecord) -> tuple[object, ...]:
+    return one.uuid, one.trial_id, one.steps_completed, one.state, format_size(sum(one.resources.values())), one.time
+
+
+def system_table(samples: Iterable[SystemMetrics]) -> str:
+    """Return a table of system metrics with a line per sample, or "" without samples."""
+    rows = [(sample.time, sample.group, json.dumps(to_json_compatible(sample.metrics))) for sample in samples]
+    return format_table(("time", "group", "system metrics"), rows) if rows else ""
+
+
+def experiment_facts(experiment: ExperimentRecord, runner: str | None) -> str:
+    """Describe an experiment in lines of names and values.
+
+    Args:
+        experiment: the experiment.
+        runner: holder of the experiment's lease, or None if it has no runner.
+    """
+    stopped = runner is None and not (experiment.state.final or experiment.unmanaged)
+    return format_facts(
+        {
+            "experiment": experiment.id,
+            "name": experiment.name,
+            "description": experiment.description,
+            "notes": experiment.notes,
+            "state": experiment.state,
+            "runner": f"none; to continue: det experiment resume {experiment.id}" if stopped else runner,
+            "error": experiment.error,
+            "progress": f"{experiment.progress:.0%}",
+            "owner": experiment.owner,
+            "labels": ", ".join(experiment.labels),
+            "external id": experiment.external_id,
+            "archived": "yes" if experiment.archived else None,
+            "recorded by": "a script without a runner" if experiment.unmanaged else None,
+            "started": experiment.start_time,
+            "ended": experiment.end_time,
+        }
+    )
+
+
+def trial_facts(trial: TrialRecord) -> str:
+    """Describe a trial in lines of names and values."""
+    return format_facts(
+        {
+            "trial": trial.id,
+            "experiment": trial.experiment_id,
+            "state": trial.state,
+            "status": trial.runner_state,
+            "batches": trial.steps_completed,
+            "runs": trial.run_id,
+            "failed runs": trial.restarts,
+            "seed": trial.seed,
+            **_nested("hyperparameters", trial.hparams),
+            **_nested("metadata", trial.metadata),
+            "external id": trial.external_id,
+            "started": trial.start_time,
+            "ended": trial.end_time,
+        }
+    )
+
+
+def checkpoint_facts(checkpoint: CheckpointRecord, path: str | None) -> str:
+    """Describe a checkpoint in lines of names and values, followed by a table of its files.
+
+    Args:
+        checkpoint: the checkpoint.
+        path: its location, as from `det_core.cli.render.experiment_summary.checkpoint_location`.
+    """
+    head = format_facts(
+        {
+            "checkpoint": checkpoint.uuid,
+            "trial": checkpoint.trial_id,
+            "run": checkpoint.run_id,
+            "state": checkpoint.state,
+            "error": checkpoint.error,
+            "batch": checkpoint.steps_completed,
+            "time": checkpoint.time,
+            "in": path,
+            **_nested("metadata", checkpoint.metadata),
+        }
+    )
+    files = format_table(
+        ("file", "size"), ((name, format_size(count)) for name, count in sorted(checkpoint.resources.items()))
+    )
+    return f"{head}\n\n{files}" if checkpoint.resources else head
+
+
+def all_checkpoints(store: TrackingStore, **whose: int | None) -> list[CheckpointRecord]:
+    """Return all checkpoints except deleted ones, including those that are incomplete or partially deleted.
+
+    Args:
+        store: the tracking store.
+        whose: ``experiment_id`` or ``trial_id`` of the checkpoints.
+    """
+    return store.checkpoints(states=CHECKPOINT_STATES, **whose)
+
+
+def _nested(name: str, values: Mapping[str, Any]) -> dict[str, object]:
+    return {f"{name}.{key}": format_value(value) for key, value in values.items()}
+
+
+def result_row(result: TrialResult) -> dict[str, Any]:
+    """Return a trial as a JSON object with its best and latest validations."""
+    return record_to_json(result.trial, best=result.best, latest=result.latest)
+
+
+def scored_row(scored: ScoredCheckpoint) -> dict[str, Any]:
+    """Return a checkpoint as a JSON object with the value of the searcher's metric."""
+    return record_to_json(scored.checkpoint, searcher_metric=scored.value)

@@ -1,0 +1,125 @@
+"""Translation of pydantic's validation errors to problems with a location, a cause and a remedy."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from det_core.config._block import UnknownKey
+from det_core.config._document import Document, Location
+from det_core.config._secrets import is_secret
+from det_core.errors import Problem
+from det_core.interfaces.secrets import MASK, iter_texts
+
+_SHOWN = 60
+
+# Expected input by type of pydantic error. Words in {braces} come from the error's context.
+_EXPECTED = {
+    "bool_type": "true or false; write it without quotes",
+    "int_type": "a whole number; write its digits without quotes",
+    "int_from_float": "a whole number; remove the fraction",
+    "float_type": "a number; write it without quotes",
+    "finite_number": "a finite number",
+    "string_type": "text; put it in quotes",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}; write one of them",
+    "union_tag_invalid": "one of {expected_tags}; write one of them (a nested mapping cannot have this key)",
+    "too_short": "{min_length} item or more; add an item",
+    "dict_type": "a mapping; write `key: value` lines below it",
+    "model_type": "a mapping; write `key: value` lines below it",
+    "model_attributes_type": "a mapping; write `key: value` lines below it",
+    "list_type": "a list; write `- item` lines below it",
+    "tuple_type": "a list; write `- item` lines below it",
+}
+
+
+def explain_errors(error: ValidationError, document: Document) -> Iterator[Problem]:
+    """Yield one problem per location and cause.
+
+    If a value was refused by several alternatives of a union, the problem lists the remedies of all of them.
+
+    Args:
+        error: the validation error.
+        document: the document that was validated. Its secrets are masked in the messages.
+    """
+    found: dict[tuple[Location, str], dict[str, None]] = {}
+    secrets = {text for location, text in iter_texts(document.value) if text and is_secret(location)}
+    for details in error.errors(include_url=False):
+        location = _locate(details, document.value)
+        wrong, remedy = _explain(details, location, secrets)
+        found.setdefault((location, wrong), {})[remedy] = None
+    for (location, wrong), remedies in found.items():
+        yield document.problem(location, "; ".join(filter(None, (wrong, "; or ".join(remedies)))))
+
+
+def explain_block(error: ValidationError, name: str, value: Any) -> str:
+    """Return the problems of a config block that has no file, in one line.
+
+    Args:
+        error: the validation error.
+        name: name of the block in messages.
+        value: the block that was validated.
+    """
+    return "; ".join(str(problem) for problem in explain_errors(error, Document(name, value)))
+
+
+def _locate(details: ErrorDetails, value: Any) -> Location:
+    """Return the location in the user's file.
+
+    Pydantic's location also contains names of union alternatives and of model fields that the file does not have.
+    """
+    location: list[str | int] = []
+    tag = [details["ctx"]["discriminator"].strip("'")] if details["type"] == "union_tag_invalid" else []
+    for part in (*details["loc"], *tag):
+        if part in (value if isinstance(value, Mapping) else range(len(value)) if isinstance(value, list) else ()):
+            value = value[part]
+        elif details["type"] != "missing" or part != details["loc"][-1]:
+            continue
+        location.append(part)
+    return tuple(location)
+
+
+def _explain(details: ErrorDetails, location: Location, secrets: Collection[str]) -> tuple[str, str]:
+    """Return the cause of an error, which may be empty, and its remedy."""
+    kind, context = details["type"], details.get("ctx", {})
+    value = context.get("tag", details["input"])
+    if kind == "missing":
+        return "a required key is missing", f"add `{location[-1]}: ...`"
+    if kind == "extra_forbidden":
+        return "unknown key", _suggest(str(location[-1]), value)
+    if kind in _EXPECTED:
+        return _seen(value, location), "expected " + _EXPECTED[kind].format(**context)
+    message = str(context.get("error", details["msg"])).replace("Input should be", "expected")
+    for secret in secrets if "error" in context else ():  # a plugin's own error message may quote a secret
+        message = message.replace(secret, MASK)
+    if isinstance(value, (Mapping, list)):
+        return "", message
+    quoted = isinstance(value, str) and repr(value) in message
+    return "" if quoted else _seen(value, location), message
+
+
+def _suggest(key: str, value: Any) -> str:
+    known = value.known if isinstance(value, UnknownKey) else ()
+    close = difflib.get_close_matches(key, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"expected one of: {', '.join(known)}" if known else "remove it"
+
+
+def _seen(value: Any, location: Location) -> str:
+    if isinstance(value, Mapping):
+        return "got a mapping"
+    if isinstance(value, (list, tuple)):
+        return "got a list" if value else "got an empty list"
+    if is_secret(location):
+        return "got a value that is not shown"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return f"got {text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}"

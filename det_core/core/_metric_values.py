@@ -1,0 +1,213 @@
+"""Conversion of reported metrics to JSON-compatible copies, so that the caller may change its objects."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date
+from enum import Enum
+from numbers import Real
+from typing import Any
+
+from det_core.interfaces.tracking import require_writable
+
+MAX_REPORT_SIZE = 1_000_000
+"""Maximum number of numbers and characters of text in one report, its batch metrics included."""
+_DEEPEST = 50
+
+_log = logging.getLogger("det.core")
+_FLAT = frozenset((float, int, bool))
+_STRING = frozenset((str,))
+
+
+class MetricConverter:
+    """Converter of metrics, which warns about each name at most once.
+
+    Conversions:
+
+    ====================================================  =====================================
+    number, bool, str, NaN, infinity                      unchanged
+    NumPy or torch scalar, array or tensor of one element  number (bool, str)
+    other array or tensor                                 nested lists
+    dict, list, tuple                                     dict or list of converted values
+    None                                                  null (an error in validation metrics)
+    Enum                                                  its name
+    date, datetime                                        ISO 8601 text
+    bytes                                                 omitted, with one warning per name
+    anything else                                         TypeError
+    ====================================================  =====================================
+
+    Names are strings. Numbers and Enums as names become text, as in JSON.
+    """
+
+    def __init__(self) -> None:
+        self._warned: set[str] = set()
+
+    def copy(
+        self, metrics: Mapping[str, Any], batch_metrics: Sequence[Mapping[str, Any]] | None = None
+    ) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
+        """Return converted copies of the metrics of a report and of its batch metrics.
+
+        Args:
+            metrics: values by name.
+            batch_metrics: one mapping per batch, or None.
+
+        Raises:
+            TypeError: a value or name is not JSON-compatible. The message names the metric.
+            ValueError: there are more than `MAX_REPORT_SIZE` numbers and characters, or a name is empty or not
+                unique in JSON.
+        """
+        room = _Room()
+        copied = self._metrics(metrics, room)
+        return copied, None if batch_metrics is None else [self._metrics(batch, room) for batch in batch_metrics]
+
+    def _metrics(self, metrics: Mapping[str, Any], room: _Room) -> dict[str, Any]:
+        if type(metrics) is dict and _is_flat(metrics) and len(metrics) <= room.left and _are_names(metrics):
+            room.left -= len(metrics)
+            return metrics.copy()
+        if not isinstance(metrics, Mapping):
+            raise TypeError(f"metrics are a {_kind(metrics)}; expected a mapping such as {{'loss': 0.5}}")
+        copied: dict[str, Any] = {}
+        for key, value in metrics.items():
+            if isinstance(value, (bytes, bytearray)):
+                self._warn(key)
+                continue
+            try:
+                if key == "":
+                    raise ValueError("has no name; expected one such as 'loss'")
+                _put(copied, key, _plain(value, room, _DEEPEST))
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"metric {key!r} {error}") from error
+        return copied
+
+    def _warn(self, name: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            _log.warning("metric %r is bytes, which are not recorded; report a number, a string or a list", name)
+
+
+def to_float(value: Any) -> float:
+    """Return a number as a float.
+
+    Args:
+        value: a number, or a scalar, array or tensor that contains exactly one.
+
+    Raises:
+        TypeError: ``value`` is none of these.
+    """
+    try:
+        converted = _plain(value, _Room(), 2)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{error}; expected one number") from error
+    if isinstance(converted, (int, float)) and not isinstance(converted, bool):
+        return float(converted)
+    raise TypeError(f"is a {_kind(value)}; expected one number")
+
+
+class _Room:
+    """Remaining part of the limit `MAX_REPORT_SIZE`."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MAX_REPORT_SIZE
+
+    def take(self, count: int) -> None:
+        """Subtract numbers or characters from the remaining part.
+
+        Raises:
+            ValueError: the limit is exceeded.
+        """
+        if count > self.left:
+            raise ValueError(
+                f"exceeds the {MAX_REPORT_SIZE:,} numbers and characters that one report may hold; "
+                "report a summary of it, or save it in a checkpoint"
+            )
+        self.left -= count
+
+
+def _plain(value: Any, room: _Room, levels: int) -> Any:
+    if type(value) in _FLAT:
+        room.take(1)
+        return value
+    if value is None:
+        return None
+    if isinstance(value, Enum):  # before str and int, because an enum may also be one of these
+        return value.name
+    if isinstance(value, str):
+        room.take(len(value))
+        return str(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if not levels:
+        raise TypeError(f"is nested deeper than {_DEEPEST} levels")
+    if isinstance(value, Mapping):
+        converted: dict[str, Any] = {}
+        for key, item in value.items():
+            _put(converted, key, _plain(item, room, levels - 1))
+        return converted
+    if isinstance(value, (list, tuple)):
+        return _list(value, room, levels)
+    return _plain(_unwrapped(value, room), room, levels - 1)
+
+
+def _list(value: Sequence[Any], room: _Room, levels: int) -> list[Any]:
+    if _FLAT.issuperset(map(type, value)):
+        room.take(len(value))
+        return list(value)
+    return [_plain(item, room, levels - 1) for item in value]
+
+
+def _unwrapped(value: Any, room: _Room) -> Any:
+    """Return the content of an array or tensor, or the value of another library's number, as built-in types.
+
+    The libraries are not imported. Their types are recognized by attributes.
+    """
+    if hasattr(value, "tolist") and hasattr(value, "shape"):
+        size = math.prod(value.shape)
+        if size > room.left:  # before a list of this size is created
+            room.take(size)
+        inside = _asked(value, "item" if size == 1 else "tolist")
+        return float(inside) if type(inside) is type(value) else inside  # item() does not convert NumPy's long double
+    if isinstance(value, Real):
+        return int(value) if isinstance(value, int) else float(value)
+    if hasattr(value, "numpy"):  # a TensorFlow tensor
+        return _asked(value, "numpy")
+    raise TypeError(f"is a {_kind(value)}; expected a number, a string, an array, None, or lists and dicts of them")
+
+
+def _asked(value: Any, method: str) -> Any:
+    try:
+        return getattr(value, method)()
+    except Exception as error:
+        raise TypeError(f"is a {_kind(value)} whose {method}() failed: {error}") from error
+
+
+def _put(target: dict[str, Any], key: object, value: Any) -> None:
+    name = _name(key)
+    if name in target:
+        raise ValueError(f"has two names that both become {name!r} in JSON")
+    target[name] = value
+
+
+def _name(key: object) -> str:
+    if isinstance(key, Enum):
+        return key.name
+    if isinstance(key, str) or (isinstance(key, Real) and not isinstance(key, bool)):
+        require_writable(str(key))
+        return str(key)
+    raise TypeError(f"has the name {key!r}; expected a string")
+
+
+def _is_flat(metrics: Mapping[str, Any]) -> bool:
+    return _FLAT.issuperset(map(type, metrics.values())) and _STRING.issuperset(map(type, metrics))
+
+
+def _are_names(metrics: Mapping[str, Any]) -> bool:
+    text = "".join(metrics)
+    return "" not in metrics and text.isascii() and "\0" not in text
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

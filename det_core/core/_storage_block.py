@@ -1,0 +1,95 @@
+"""Checkpoint storage from a path, a URI, a config block or the default."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
+
+from det_core import storage
+from det_core.errors import StorageError
+from det_core.home import default_storage
+from det_core.interfaces.storage import StorageManager
+from det_core.tracking.secret_files import resolve_secrets
+
+_BUCKETS = {"s3": "s3", "gs": "gcs"}
+"""Names of storage plugins by URI scheme."""
+
+
+def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
+    """Open the storage of a recorded ``checkpoint_storage`` block.
+
+    Args:
+        recorded: the block as the tracking store contains it.
+
+    Raises:
+        SecretMissing: the block refers to a secret that is not on this host.
+        StorageError: the plugin no longer accepts the recorded options.
+        PluginError: the plugin is missing.
+    """
+    from pydantic import ValidationError
+
+    from det_core.config import CheckpointStorageConfig, explain_block
+
+    whole = resolve_secrets({"checkpoint_storage": recorded})["checkpoint_storage"]
+    try:
+        block = CheckpointStorageConfig.model_validate(whole)
+    except ValidationError as error:
+        problems = explain_block(error, "checkpoint_storage", whole)
+    else:
+        return storage.open_storage(block.type, block.options)
+    raise StorageError(f"cannot open the recorded checkpoint_storage: {problems}")
+
+
+def open_default_storage(block: Mapping[str, Any]) -> StorageManager:
+    """Open the default storage without importing plugins or the models of their configs.
+
+    Args:
+        block: a ``checkpoint_storage`` block of type directory.
+    """
+    from det_core.storage.directory import DirectoryStorage
+
+    return DirectoryStorage(_Directory(Path(block["container_path"])))
+
+
+@dataclass(frozen=True)
+class _Directory:
+    base: Path
+    is_local: ClassVar[bool] = True
+
+
+def make_storage_block(given: str | os.PathLike[str] | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the ``checkpoint_storage`` block for a path, a URI, a block or None.
+
+    Args:
+        given: a directory, ``file:///directory``, ``s3://bucket/prefix``, ``gs://bucket/prefix``, a block as in
+            the config, or None for the default.
+
+    Raises:
+        ValueError: ``given`` is none of these, or a block of type shared_fs.
+    """
+    if given is None or given == "":
+        return default_storage()
+    if isinstance(given, Mapping):
+        if given.get("type") == "shared_fs":
+            raise ValueError(
+                "checkpoint_storage of type shared_fs belongs in an experiment config; pass the directory here, "
+                f"for example {given.get('host_path', '/mnt/checkpoints')!r}"
+            )
+        return given
+    text = os.fspath(given)
+    if "://" not in text:
+        return {"type": "directory", "container_path": text}
+    uri = urlsplit(text)
+    plain = not (uri.query or uri.fragment)
+    if plain and uri.scheme in _BUCKETS and uri.netloc:
+        return {"type": _BUCKETS[uri.scheme], "bucket": uri.netloc, "prefix": uri.path.strip("/")}
+    if plain and uri.scheme == "file" and uri.path and not uri.netloc:
+        return {"type": "directory", "container_path": unquote(uri.path)}
+    raise ValueError(
+        f"checkpoint_storage is {text!r}; expected a directory, file:///directory, s3://bucket/prefix, "
+        "gs://bucket/prefix, or a mapping as in the experiment config"
+    )

@@ -1,0 +1,228 @@
+"""Interface of the model registry, which keeps good checkpoints under names as numbered versions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRecord:
+    """A named model in the registry."""
+
+    id: int
+    """Id that the store assigned."""
+    name: str
+    """Unique name."""
+    description: str
+    """Purpose of the model."""
+    notes: str
+    """Free text that users add."""
+    owner: str
+    """Name of the user who created it."""
+    metadata: Mapping[str, Any]
+    """Metadata that users add, JSON-compatible."""
+    labels: Sequence[str]
+    """Labels that users add."""
+    archived: bool
+    """Whether the model is archived. An archived model takes no new versions."""
+    creation_time: datetime
+    """Time at which it was created."""
+    last_updated_time: datetime
+    """Time of the latest change of the model or one of its versions."""
+    versions: int
+    """Number of versions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelVersionRecord:
+    """A checkpoint registered as one version of a model."""
+
+    model_id: int
+    """Id of the model."""
+    version: int
+    """Number from 1 in the order of registration. A number is never used twice."""
+    checkpoint_uuid: str
+    """Id of the checkpoint."""
+    name: str
+    """Short name that users may give to the version."""
+    comment: str
+    """Comment on the version."""
+    notes: str
+    """Free text that users add."""
+    owner: str
+    """Name of the user who registered it."""
+    metadata: Mapping[str, Any]
+    """Metadata that users add, JSON-compatible."""
+    labels: Sequence[str]
+    """Labels that users add."""
+    creation_time: datetime
+    """Time at which it was registered."""
+    last_updated_time: datetime
+    """Time of the latest change of the version."""
+
+
+class ModelSort(str, Enum):
+    """Keys that models can be sorted by."""
+
+    NAME = "name"
+    DESCRIPTION = "description"
+    CREATION_TIME = "creation_time"
+    LAST_UPDATED_TIME = "last_updated_time"
+
+
+class ModelRegistry(ABC):
+    """The part of a `det_core.interfaces.tracking.TrackingStore` that handles models.
+
+    A ``name`` argument is the name of a model, or its id as an int. Methods raise the errors of the store, among them
+    `RecordNotFound` for an unknown model or version.
+    """
+
+    @abstractmethod
+    def create_model(
+        self,
+        name: str,
+        *,
+        description: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        labels: Sequence[str] = (),
+        notes: str = "",
+        owner: str = "",
+    ) -> ModelRecord:
+        """Add a model without versions.
+
+        Args:
+            name: unique name.
+            description: what the model is for.
+            metadata: JSON-compatible metadata.
+            labels: labels to find it by.
+            notes: free text.
+            owner: name of the user who creates it.
+
+        Raises:
+            RecordExists: a model of this name exists.
+            ValueError: the name is empty, begins or ends with a space, contains a slash, or is a number.
+        """
+
+    @abstractmethod
+    def model(self, name: str | int) -> ModelRecord:
+        """Return one model."""
+
+    @abstractmethod
+    def models(
+        self,
+        *,
+        sort_by: ModelSort = ModelSort.NAME,
+        descending: bool = False,
+        name: str = "",
+        description: str = "",
+        archived: bool | None = None,
+        limit: int | None = None,
+    ) -> list[ModelRecord]:
+        """Return the models that match.
+
+        Args:
+            sort_by: sort key.
+            descending: reverse the sort order.
+            name: include only names that contain this text, ignoring case.
+            description: include only descriptions that contain this text, ignoring case.
+            archived: include only archived (True) or only other models (False).
+            limit: maximum number of models.
+        """
+
+    @abstractmethod
+    def edit_model(
+        self,
+        name: str | int,
+        *,
+        description: str | None = None,
+        notes: str | None = None,
+        labels: Sequence[str] | None = None,
+        archived: bool | None = None,
+    ) -> ModelRecord:
+        """Replace the values that are not None.
+
+        Returns:
+            The model after the change.
+        """
+
+    @abstractmethod
+    def edit_model_metadata(
+        self, name: str | int, *, add: Mapping[str, Any] | None = None, remove: Collection[str] = ()
+    ) -> ModelRecord:
+        """Remove top-level keys of the metadata, then add or replace others.
+
+        Returns:
+            The model after the change.
+        """
+
+    @abstractmethod
+    def delete_model(self, name: str | int) -> None:
+        """Delete the model and its versions. Their checkpoints are kept."""
+
+    @abstractmethod
+    def add_model_version(
+        self,
+        name: str | int,
+        checkpoint_uuid: str,
+        *,
+        version_name: str = "",
+        comment: str = "",
+        notes: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        labels: Sequence[str] = (),
+        owner: str = "",
+    ) -> ModelVersionRecord:
+        """Register a checkpoint as the next version of the model.
+
+        The checkpoint cannot be deleted as long as the version exists.
+
+        Args:
+            checkpoint_uuid: a COMPLETED checkpoint.
+            version_name: short name of the version.
+            comment: comment on the version.
+            notes: free text.
+            metadata: JSON-compatible metadata.
+            labels: labels to find it by.
+            owner: name of the user who registers it.
+
+        Raises:
+            TrackingError: the checkpoint is not COMPLETED, or the model is archived.
+        """
+
+    @abstractmethod
+    def model_versions(self, name: str | int) -> list[ModelVersionRecord]:
+        """Return the versions of a model, oldest first."""
+
+    @abstractmethod
+    def model_version(self, name: str | int, version: int) -> ModelVersionRecord:
+        """Return one version of a model."""
+
+    @abstractmethod
+    def edit_model_version(
+        self,
+        name: str | int,
+        version: int,
+        *,
+        version_name: str | None = None,
+        comment: str | None = None,
+        notes: str | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> ModelVersionRecord:
+        """Replace the values that are not None.
+
+        Returns:
+            The version after the change.
+        """
+
+    @abstractmethod
+    def delete_model_version(self, name: str | int, version: int) -> None:
+        """Delete the version. Its checkpoint is kept."""
+
+    @abstractmethod
+    def registered_checkpoints(self, experiment_id: int) -> set[str]:
+        """Return the uuids of the experiment's checkpoints that are versions of models."""

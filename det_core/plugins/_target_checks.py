@@ -1,0 +1,65 @@
+"""Checks that the target of a plugin suits its kind."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import Any
+
+_MADE = {
+    "backend": "Backend",
+    "launcher": "Launcher",
+    "search_method": "SearchMethod",
+    "storage": "StorageManager",
+}
+"""Interface of the object that a target creates, by kind of plugin. Targets of other kinds are functions."""
+
+
+def target_mismatch(kind: str, target: Any) -> str:
+    """Return why an imported target does not suit its kind, or an empty string.
+
+    Args:
+        kind: a key of `KINDS`.
+        target: imported target.
+    """
+    expected = _interface(kind)
+    if isinstance(target, type):
+        if expected is None or not issubclass(target, expected):
+            return f"it is the class {target.__name__}; expected {_expected(kind)}"
+        missing = getattr(target, "__abstractmethods__", ())
+        if missing:
+            return f"the class {target.__name__} does not implement {', '.join(sorted(missing))}"
+    elif not callable(target):
+        return f"it is {target!r:.100}; expected {_expected(kind)}"
+    return ""
+
+
+def instance_mismatch(kind: str, made: Any) -> str:
+    """Return why the object that a target returned does not suit its kind, or an empty string."""
+    expected = _interface(kind)
+    fits = expected is None or isinstance(made, expected)
+    return "" if fits else f"it returned {made!r:.100}; expected {_expected(kind)}"
+
+
+def signature_mismatch(target: Any, arguments: tuple[Any, ...]) -> str:
+    """Return why a target cannot be called with the arguments of its kind, or an empty string."""
+    try:
+        inspect.signature(target).bind(*arguments)
+    except TypeError as error:
+        return f"it cannot be called with the arguments of its kind ({len(arguments)}): {error}"
+    return ""
+
+
+def _interface(kind: str) -> type | None:
+    """Import the interface only once there is a target to check, because every command imports this module."""
+    interface: type | None = None
+    if kind in _MADE:
+        interface = getattr(import_module(f"det_core.interfaces.{kind}"), _MADE[kind])
+    return interface
+
+
+def _expected(kind: str) -> str:
+    expected = _interface(kind)
+    if expected is None:
+        return "a function"
+    return f"a subclass of {expected.__module__}.{expected.__name__}, or a function that returns an instance of one"

@@ -1,0 +1,221 @@
+"""Column types, which define how Python values are stored."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import DateTime, Dialect, Text
+from sqlalchemy.types import TypeDecorator
+
+from det_core.errors import StoreCorrupt
+from det_core.interfaces.tracking import require_writable
+
+_lenient = json.JSONEncoder(separators=(",", ":")).encode
+_strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+FINITE = (-sys.float_info.max, sys.float_info.max)
+"""Lowest and highest finite number."""
+
+# Stored names of non-finite numbers. A metric with the *string* "NaN" is indistinguishable and is read as the number.
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def copy_as_json(value: Any, where: str = "") -> Any:
+    """Return a copy that consists of dicts, lists and scalars.
+
+    Args:
+        value: the value to copy.
+        where: place of the value, for the error message.
+
+    Raises:
+        TypeError: a value or a key is not JSON-compatible. The error names its place.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {_key(key, where): copy_as_json(item, f"{where}.{key}" if where else key) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [copy_as_json(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    raise TypeError(
+        f"{where or 'the value'!r} is a {kind}; expected numbers, strings, booleans, None, or lists and dicts of them"
+    )
+
+
+def _key(key: object, where: str) -> str:
+    if isinstance(key, str):
+        return key
+    raise TypeError(f"{where or 'the top level'!r} has the key {key!r}; only strings can be keys")
+
+
+def dump_json_value(value: Any) -> str:
+    """Return JSON with Python's ``NaN`` and ``Infinity``, which only Python can read.
+
+    Raises:
+        TypeError: the value is not JSON-compatible.
+    """
+    try:
+        return _lenient(value)
+    except TypeError:
+        return _lenient(copy_as_json(value))
+
+
+def dump_metrics(value: Any) -> str:
+    """Return strict JSON, which SQL can read. NaN and infinities become strings.
+
+    Raises:
+        UnwritableText: SQL cannot read a name or a string.
+        TypeError: the value is not JSON-compatible.
+    """
+    try:
+        text = _strict(value)
+    except (TypeError, ValueError):
+        text = _strict(_named(copy_as_json(value)))
+    if "\\u0000" in text or "\\ud" in text:  # \ud also starts valid surrogate pairs
+        _require_writable(json.loads(text))
+    return text
+
+
+def _require_writable(value: Any) -> None:
+    if isinstance(value, str):
+        require_writable(value)
+    elif isinstance(value, (dict, list)):
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
+            _require_writable(item)
+
+
+def load_metrics(text: str) -> Any:
+    """Return the value that `dump_metrics` encoded, including NaN and infinities."""
+    value = load_json_value(text)
+    return _numbered(value) if '"NaN"' in text or 'Infinity"' in text else value
+
+
+def load_json_value(text: str) -> Any:
+    """Return the value that `dump_json_value` encoded.
+
+    Raises:
+        StoreCorrupt: the text is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise StoreCorrupt(
+            f"a value in the database is not valid JSON ({error}): restore the database from a backup"
+        ) from error
+
+
+def make_writable(text: str) -> str:
+    """Return text without NUL and lone surrogates, which databases reject. They are replaced by other characters."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+
+
+def finite_or_none(value: object) -> float | None:
+    """Return a metric as a number, or None if it is not a finite number."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if number and abs(value) <= FINITE[1] else None  # type: ignore[arg-type]
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _named(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_named(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _numbered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbered(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbered(item) for item in value]
+    return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+class DeferredJson(Mapping[str, Any]):
+    """JSON object that is decoded on first access."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        values: dict[str, Any] = load_json_value(self._text)
+        return values
+
+
+class PlainText(TypeDecorator[str]):
+    """Text that every database can store. Other text raises UnwritableText."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is not None:
+            require_writable(value)
+        return value
+
+
+class Json(TypeDecorator[Any]):
+    """JSON value that is stored as text, so that every database returns it unchanged and in the same order."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else dump_json_value(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else load_json_value(value)
+
+
+class MetricsJson(TypeDecorator[Any]):
+    """Metrics that are stored as text that the database's own JSON functions can read."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else dump_metrics(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else load_metrics(value)
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """Timezone-aware time that is stored in UTC, with microseconds."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(timezone.utc)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value.astimezone(timezone.utc)
+
+
+def utc_now() -> datetime:
+    """Return the current time in UTC."""
+    return datetime.now(timezone.utc)

@@ -1,0 +1,92 @@
+"""Rules for checking and merging reports of metrics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from det_core.errors import MetricsConflict
+from det_core.interfaces.tracking import MAX_STEPS
+from det_core.tracking._column_types import dump_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from det_core.interfaces.tracking import MetricsReport
+
+ReportKey = tuple[int, str, int]
+"""Key (trial id, group, step) of one row of metrics."""
+
+
+def report_key(report: MetricsReport) -> ReportKey:
+    """Return the key of the row in which a report is stored."""
+    return report.trial_id, report.group, report.steps_completed
+
+
+def merge_reports(reports: Iterable[MetricsReport]) -> dict[ReportKey, MetricsReport]:
+    """Check reports, merge those with the same key, and return them by key in the order of first appearance.
+
+    Raises:
+        ValueError, TypeError: a report is invalid, as in `check_report`.
+        MetricsConflict: two reports contradict each other, as in `merge_report_pair`.
+    """
+    united: dict[ReportKey, MetricsReport] = {}
+    for report in reports:
+        check_report(report)
+        key = report_key(report)
+        united[key] = merge_report_pair(united[key], report) if key in united else report
+    return united
+
+
+def check_report(report: MetricsReport) -> None:
+    """Raise an error if a report is invalid.
+
+    Raises:
+        ValueError: the group, the step, the name of a metric or an epoch is invalid.
+        TypeError: the name of a metric is not a string.
+    """
+    if not report.group or "." in report.group:
+        raise ValueError(f"the metrics group {report.group!r} must be a name without '.', such as 'training'")
+    if not 0 <= report.steps_completed <= MAX_STEPS:
+        raise ValueError(f"{_where(report)}: expected a step from 0 to {MAX_STEPS}")
+    for name in report.metrics:
+        if not isinstance(name, str):
+            raise TypeError(f"{_where(report)}: the name of metric {name!r} must be a string")
+        if not name:
+            raise ValueError(f"{_where(report)}: a metric has an empty name; expected one such as 'loss'")
+    for name in ("epoch", "epochs"):
+        value = report.metrics.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"{_where(report)}: {name!r} must be a number, not {value!r}")
+
+
+def merge_report_pair(old: MetricsReport, new: MetricsReport) -> MetricsReport:
+    """Merge two reports with the same key into one.
+
+    Raises:
+        MetricsConflict: the reports contradict each other.
+    """
+    for name in old.metrics.keys() & new.metrics.keys():
+        if not _same(old.metrics[name], new.metrics[name]):
+            values = f"{old.metrics[name]!r}, and now as {new.metrics[name]!r}"
+            raise MetricsConflict(f"{_where(new)}: metric {name!r} was reported as {values}")
+    if old.batch_metrics is not None and new.batch_metrics is not None:
+        raise MetricsConflict(f"{_where(new)}: batch metrics were reported twice")
+    batches = new.batch_metrics if old.batch_metrics is None else old.batch_metrics
+    return replace(old, metrics={**old.metrics, **new.metrics}, batch_metrics=batches)
+
+
+def _same(old: Any, new: Any) -> bool:
+    return bool(old == new) or dump_metrics(old) == dump_metrics(new)  # as text, NaN equals NaN
+
+
+def _where(report: MetricsReport) -> str:
+    return f"trial {report.trial_id}, group {report.group!r}, step {report.steps_completed}"
+
+
+def first_steps(reports: Iterable[MetricsReport]) -> Mapping[str, int]:
+    """Return the lowest step of each group."""
+    first: dict[str, int] = {}
+    for report in reports:
+        first[report.group] = min(report.steps_completed, first.get(report.group, report.steps_completed))
+    return first

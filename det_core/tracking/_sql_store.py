@@ -1,0 +1,70 @@
+"""Tracking store in an SQL database."""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select
+
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking._checkpoints import CheckpointsMixin
+from det_core.tracking._curves import CurvesMixin
+from det_core.tracking._experiment_deletion import ExperimentDeletionMixin
+from det_core.tracking._experiments import ExperimentsMixin
+from det_core.tracking._logs import LogsMixin
+from det_core.tracking._metrics import MetricsMixin
+from det_core.tracking._model_registry import ModelRegistryMixin
+from det_core.tracking._schema import schema, upgrade_tables
+from det_core.tracking._scores import ScoresMixin
+from det_core.tracking._search_events import SearchEventsMixin
+from det_core.tracking._searcher_operations import SearcherOperationsMixin
+from det_core.tracking._system_metrics import SystemMetricsMixin
+from det_core.tracking._trial_sources import TrialSourcesMixin
+from det_core.tracking._trials import TrialsMixin
+
+if TYPE_CHECKING:
+    from det_core.tracking._database import Database
+
+
+class SqlTrackingStore(
+    ExperimentsMixin,
+    ExperimentDeletionMixin,
+    TrialsMixin,
+    SearchEventsMixin,
+    SearcherOperationsMixin,
+    MetricsMixin,
+    ScoresMixin,
+    CurvesMixin,
+    SystemMetricsMixin,
+    TrialSourcesMixin,
+    CheckpointsMixin,
+    ModelRegistryMixin,
+    LogsMixin,
+    TrackingStore,
+):
+    """Tracking store in one SQL database. Open it with `det_core.tracking.open_store`.
+
+    Args:
+        database: the database, whose tables are created or upgraded.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.url = database.url
+        try:
+            database.retry(partial(upgrade_tables, database))
+        except BaseException:
+            database.close()
+            raise
+
+    @cached_property
+    def cluster_id(self) -> str:
+        return self._database.retry(self._cluster_id)
+
+    def _cluster_id(self) -> str:
+        with self._database.read() as connection:
+            return str(connection.execute(select(schema.c.cluster_id)).scalar_one())
+
+    def close(self) -> None:
+        self._database.close()
