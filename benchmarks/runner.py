@@ -15,19 +15,19 @@ from pathlib import Path
 
 from det_core.config import parse_config
 from det_core.interfaces.tracking import State, TrialRecord
-from det_core.runner._loop import Loop
-from det_core.runner._requests import Requests
-from det_core.runner._search import Search
-from det_core.runner._trial import Ended, Outcome
-from det_core.runner._trials import Trials
-from det_core.search.method import open_method
+from det_core.runner._recorded_search import RecordedSearch
+from det_core.runner._search_loop import SearchLoop
+from det_core.runner._stop_requests import StopRequests
+from det_core.runner._trial_pool import TrialPool
+from det_core.runner._trial_runner import TrainingOutcome, TrainingResult
+from det_core.search.method_selection import open_search_method
 from det_core.tracking import open_store
 
 AT_ONCE = 64
 
 
-def train(trial: TrialRecord, requested: Callable[[], State | None]) -> Ended:
-    return Ended(Outcome.COMPLETED, metric=random.Random(trial.seed).random())
+def train(trial: TrialRecord, requested: Callable[[], State | None]) -> TrainingResult:
+    return TrainingResult(TrainingOutcome.COMPLETED, metric=random.Random(trial.seed).random())
 
 
 def main(trials: int) -> None:
@@ -45,16 +45,18 @@ def main(trials: int) -> None:
 
         def search_again() -> float:
             start = time.perf_counter()
-            with open_method(config, Path()) as method:
-                Search(store, experiment.id, method, seed=0).begin()
+            with open_search_method(config, Path()) as method:
+                RecordedSearch(store, experiment.id, method, seed=0).begin()
             return time.perf_counter() - start
 
-        requests = Requests(store, experiment.id)
+        requests = StopRequests(store, experiment.id)
         start, cpu = time.perf_counter(), time.process_time()
-        with open_method(config, Path()) as method, Trials(train, requests, AT_ONCE) as training:
-            search = Search(store, experiment.id, method, seed=0)
+        with open_search_method(config, Path()) as method, TrialPool(train, requests, AT_ONCE) as training:
+            search = RecordedSearch(store, experiment.id, method, seed=0)
             search.begin()
-            Loop(store, experiment.id, search, training, requests, smaller_is_better=True, lease="").run(lambda: None)
+            SearchLoop(store, experiment.id, search, training, requests, smaller_is_better=True, lease="").run(
+                lambda: None
+            )
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
         events = len(store.search_events(experiment.id))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -31,8 +31,8 @@ from environments import programs
 
 from det_core.config import parse_config, sample_hyperparameters
 from det_core.interfaces.search_method import SearchMethod
-from det_core.search.method import open_method
-from det_core.search.simulate import Outcome, simulate
+from det_core.search.method_selection import open_search_method
+from det_core.search.simulation import SimulatedOutcome, simulate_search
 
 TASKS = ("3945", "126026", "167168", "168868", "189873", "189906")
 SEEDS = 3
@@ -132,18 +132,18 @@ def method_of(searcher: Mapping[str, Any], seed: int) -> Iterator[SearchMethod]:
             "reproducibility": {"experiment_seed": seed},
         }
     )
-    with open_method(config, Path()) as method:
+    with open_search_method(config, Path()) as method:
         yield method
 
 
 def det(searcher: Mapping[str, Any], surrogate: Surrogate, seed: int) -> Found:
-    def train(trial: int, hparams: Mapping[str, Any], start: int, length: int | None) -> Outcome:
+    def train(trial: int, hparams: Mapping[str, Any], start: int, length: int | None) -> SimulatedOutcome:
         accuracy, seconds = surrogate.curve(hparams)
         end = length or EPOCHS
-        return Outcome(seconds[end - 1] - (seconds[start - 1] if start else 0), -accuracy[end - 1])
+        return SimulatedOutcome(seconds[end - 1] - (seconds[start - 1] if start else 0), -accuracy[end - 1])
 
     with method_of(searcher, seed) as method:
-        for result in simulate(method, train, WORKERS):
+        for result in simulate_search(method, train, WORKERS):
             yield result.time, -result.outcome.metric
 
 
@@ -263,7 +263,9 @@ def scale() -> None:
     events = 0
     with method_of(searcher, 1) as method:
         chance = lru_cache(None)(lambda trial: random.Random(trial).random())
-        for _ in simulate(method, lambda trial, _, begin, end: Outcome((end or 1) - begin, chance(trial)), 64):
+        for _ in simulate_search(
+            method, lambda trial, _, begin, end: SimulatedOutcome((end or 1) - begin, chance(trial)), 64
+        ):
             events += 1
         seconds = time.process_time() - start
         start = time.process_time()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from det_core.plugins import hookimpl as hookimpl
     from det_core.trial import Trial as Trial
     from det_core.trial import TrialContext as TrialContext
-    from det_core.trial.origin import import_from_path as import_from_path
+    from det_core.trial.trial_description import import_from_path as import_from_path
 
 # Name -> the module that defines it (PEP 562); the block above repeats it for type checkers.
 _EXPORTS = {
@@ -38,7 +38,7 @@ _EXPORTS = {
     "TrialInfo": "det_core.core._cluster_info",
     "get_cluster_info": "det_core.core._cluster_info",
     "hookimpl": "det_core.plugins",
-    "import_from_path": "det_core.trial.origin",
+    "import_from_path": "det_core.trial.trial_description",
 }
 
 __all__ = ["LOG_FORMAT", "__version__", *sorted(_EXPORTS)]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from det_core.testing._lacking import lacking
+from det_core.testing.requirements import skip_or_fail_in_ci
 
 BINARIES = Path("/usr/lib/postgresql/15/bin")
 
@@ -90,7 +90,7 @@ def running_postgresql() -> Iterator[PostgreSQL]:
     if "CI" not in os.environ:
         pytest.importorskip("psycopg")
     if not (BINARIES / "postgres").exists():
-        lacking(f"no PostgreSQL in {BINARIES}")
+        skip_or_fail_in_ci(f"no PostgreSQL in {BINARIES}")
     directory = tempfile.mkdtemp(prefix="det-pg-")
     try:
         server = PostgreSQL(directory)

@@ -8,17 +8,17 @@ from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from det_core.comm._mesh import Mesh as Mesh
-    from det_core.comm._payload import dumps as dumps
-    from det_core.comm._payload import loads as loads
-    from det_core.comm._payload import loads_all as loads_all
+    from det_core.comm._payload import pickle_payload as pickle_payload
+    from det_core.comm._payload import unpickle_payload as unpickle_payload
+    from det_core.comm._payload import unpickle_payloads as unpickle_payloads
     from det_core.comm._ranks import Ranks as Ranks
 
 _EXPORTS = {
     "Mesh": "det_core.comm._mesh",
     "Ranks": "det_core.comm._ranks",
-    "dumps": "det_core.comm._payload",
-    "loads": "det_core.comm._payload",
-    "loads_all": "det_core.comm._payload",
+    "pickle_payload": "det_core.comm._payload",
+    "unpickle_payload": "det_core.comm._payload",
+    "unpickle_payloads": "det_core.comm._payload",
 }
 
 __all__ = [*_EXPORTS]

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
 
-from det_core.comm._descriptors import not_for_children
+from det_core.comm._fork_safety import close_in_children
 from det_core.comm._message import FAIL, HEADER, MOST_FILES, Message
-from det_core.comm._payload import CAN_SHARE, Buffer, Payload, Shared
+from det_core.comm._payload import CAN_SHARE, Buffer, Payload, SharedPayload
 from det_core.comm._ranks import Peer
 from det_core.errors import CommError, OutOfStep, PeerLate, PeerLost
 
@@ -31,14 +31,14 @@ _TCP_CLOSED: Final = 7
 _AGAIN: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-Frame: TypeAlias = tuple[int, int, int, Payload, Sequence[Shared]]
+Frame: TypeAlias = tuple[int, int, int, Payload, Sequence[SharedPayload]]
 """Kind, op, seq, the payload without the parts that are files, and these files in order."""
 
-Idle: TypeAlias = "Callable[[Iterable[Link]], None]"
+IdleCallback: TypeAlias = "Callable[[Iterable[Link]], None]"
 """Function called every `TICK` of waiting, with the links waited for. An error that it raises ends the wait."""
 
 
-class Gone(Exception):
+class LinkClosed(Exception):
     """Error for a connection that the peer has closed or that is broken.
 
     Attributes:
@@ -50,7 +50,7 @@ class Gone(Exception):
         self.link = link
 
 
-class Unexpected(Exception):
+class UnexpectedFrame(Exception):
     """Error for a frame of another call.
 
     Attributes:
@@ -81,14 +81,14 @@ class Link:
 
     def __init__(self, sock: socket.socket, peer: Peer) -> None:
         sock.setblocking(False)
-        not_for_children(sock)
+        close_in_children(sock)
         self.peer = peer
         self.is_remote = isinstance(sock, ssl.SSLSocket)
         self.is_sending = self.is_receiving = False
         """Whether the link is in the middle of a frame. After an error there, no other frame can follow."""
         self._socket = sock
         self._ahead, self._at = b"", 0
-        self._files: deque[Shared] = deque()
+        self._files: deque[SharedPayload] = deque()
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(sock, select.POLLIN)
         self._writable.register(sock, select.POLLOUT)
@@ -97,7 +97,7 @@ class Link:
         """Return the file descriptor, or -1 after `close`."""
         return self._socket.fileno()
 
-    def send(self, message: Message, idle: Idle) -> None:
+    def send(self, message: Message, idle: IdleCallback) -> None:
         """Send one frame, and wait while the buffer of the peer is full.
 
         Args:
@@ -119,7 +119,7 @@ class Link:
                 self._write(part, idle)
         self.is_sending = False
 
-    def receive(self, idle: Idle, *, ready: bool = False) -> Frame:
+    def receive(self, idle: IdleCallback, *, ready: bool = False) -> Frame:
         """Wait for the next frame.
 
         Args:
@@ -149,7 +149,7 @@ class Link:
             raise _decode_failure(bytes(payload))
         return kind, op, seq, payload, files
 
-    def fail(self, error: CommError, idle: Idle) -> None:
+    def fail(self, error: CommError, idle: IdleCallback) -> None:
         """Report to the peer why this worker gives up."""
         self.send(Message(FAIL, 0, 0, _encode_failure(error)), idle)
 
@@ -162,7 +162,7 @@ class Link:
         while len(self._ahead) - self._at < HEADER.size:
             if not self.is_readable():
                 return None
-            self._read_more(forbear)
+            self._read_more(refuse_to_wait)
         kind, op, _, seq, _ = HEADER.unpack_from(self._ahead, self._at)
         return kind, op, seq
 
@@ -203,13 +203,13 @@ class Link:
         poller.register(descriptor, event)
         return bool(poller.poll(0))
 
-    def _take(self, count: int, idle: Idle) -> bytes:
+    def _take(self, count: int, idle: IdleCallback) -> bytes:
         while len(self._ahead) - self._at < count:
             self._read_more(idle)
         self._at += count
         return self._ahead[self._at - count : self._at]
 
-    def _take_large(self, count: int, idle: Idle) -> memoryview:
+    def _take_large(self, count: int, idle: IdleCallback) -> memoryview:
         whole = memoryview(bytearray(count))
         done = min(len(self._ahead) - self._at, count)
         whole[:done] = self._take(done, idle)
@@ -220,13 +220,13 @@ class Link:
             except _AGAIN:
                 continue
             except OSError as error:
-                raise Gone(self) from error
+                raise LinkClosed(self) from error
             if not got:
-                raise Gone(self)
+                raise LinkClosed(self)
             done += got
         return whole.toreadonly()
 
-    def _read_more(self, idle: Idle, *, ready: bool = False) -> None:
+    def _read_more(self, idle: IdleCallback, *, ready: bool = False) -> None:
         if not ready:
             self._await_reading(idle)
         try:
@@ -239,19 +239,19 @@ class Link:
         except _AGAIN:
             return
         except OSError as error:
-            raise Gone(self) from error
+            raise LinkClosed(self) from error
         if not data:
-            raise Gone(self)
+            raise LinkClosed(self)
         self._ahead = self._ahead[self._at :] + data if self._at < len(self._ahead) else data
         self._at = 0
 
     def _take_files(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
         for _, _, descriptors in ancillary:
-            self._files.extend(map(Shared, array("i", descriptors)))
+            self._files.extend(map(SharedPayload, array("i", descriptors)))
         if flags & socket.MSG_CTRUNC:
             raise CommError("a payload could not be received: too many open files; raise `ulimit -n`")
 
-    def _await_reading(self, idle: Idle) -> None:
+    def _await_reading(self, idle: IdleCallback) -> None:
         if self._has_decrypted():
             return
         while not self._readable.poll(_TICK):
@@ -260,7 +260,7 @@ class Link:
     def _has_decrypted(self) -> bool:
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
-    def _write(self, data: Buffer, idle: Idle, files: Iterable[Shared] = ()) -> None:
+    def _write(self, data: Buffer, idle: IdleCallback, files: Iterable[SharedPayload] = ()) -> None:
         """Write all of ``data``, and pass the ``files`` with its first byte."""
         look_at = time.monotonic() + TICK
         while len(data):
@@ -273,7 +273,7 @@ class Link:
                 self._await_writing(idle)
             except OSError as error:
                 if error.errno != errno.ETOOMANYREFS:
-                    raise Gone(self) from error
+                    raise LinkClosed(self) from error
                 time.sleep(_PAUSE)  # too many descriptors of this user are in transit until peers receive them
                 if time.monotonic() > look_at:
                     self._look_around(idle)
@@ -281,20 +281,20 @@ class Link:
             else:
                 data = memoryview(data)[sent:]
 
-    def _await_writing(self, idle: Idle) -> None:
+    def _await_writing(self, idle: IdleCallback) -> None:
         while not self._writable.poll(_TICK):
             self._look_around(idle)
 
-    def _look_around(self, idle: Idle) -> None:
+    def _look_around(self, idle: IdleCallback) -> None:
         idle((self,))
         if self.is_readable():
             _, op, seq, *_ = self.receive(idle)
-            raise Unexpected(self, op, seq)
+            raise UnexpectedFrame(self, op, seq)
 
 
-def forbear(links: Iterable[Link]) -> None:
-    """Raise `Gone`, as the `Idle` of reads and writes that must not wait."""
-    raise Gone(next(iter(links)))
+def refuse_to_wait(links: Iterable[Link]) -> None:
+    """Raise `LinkClosed`, as the `IdleCallback` of reads and writes that must not wait."""
+    raise LinkClosed(next(iter(links)))
 
 
 def _encode_failure(error: CommError) -> bytes:

@@ -10,20 +10,27 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import Any, Final
 
-from det_core.comm._greeting import Listener, Transport, join
-from det_core.comm._group import Group, Hub, Leaf
-from det_core.comm._lane import Lane, say_and_close, watch
+from det_core.comm._collective_channel import CollectiveChannel, check_peers, report_and_close
+from det_core.comm._collectives import Collectives, HubCollectives, LeafCollectives
+from det_core.comm._connection_plan import (
+    ConnectionPlan,
+    OutgoingLink,
+    PeerRole,
+    describe_missing_peers,
+    plan_direct,
+    plan_star,
+)
+from det_core.comm._handshake import Listener, Transport, connect_to_listener
 from det_core.comm._link import TICK, Link
-from det_core.comm._machines import Machines
 from det_core.comm._notices import Notices
-from det_core.comm._payload import view
-from det_core.comm._plan import Plan, Seat, Way, describe, flat, star
+from det_core.comm._payload import view_payload
 from det_core.comm._ranks import Peer, Ranks
-from det_core.comm._tcp import Tcp
-from det_core.comm._unix import Unix, meeting_place
+from det_core.comm._ring_collectives import RingCollectives
+from det_core.comm._tcp import TcpTransport
+from det_core.comm._unix import UnixTransport, rendezvous_path
 from det_core.errors import CommError, PeerLost
 
-_MEETING: Final = 600.0
+_RENDEZVOUS_SECONDS: Final = 600.0
 """Seconds for the meeting if there is no other time limit."""
 _GRACE: Final = 5.0
 """Seconds after the time limit in which workers that know who is missing inform the others.
@@ -60,38 +67,38 @@ class Mesh:
 
     def __init__(self, ranks: Ranks, *, chief_ip: str, port: int, force_tcp: bool, timeout: float | None) -> None:
         self._ranks, self.timeout = ranks, timeout
-        self._patience = _MEETING if timeout is None else timeout
+        self._patience = _RENDEZVOUS_SECONDS if timeout is None else timeout
         self._me, self._job = Peer.myself(ranks), [ranks.size, ranks.cross_size]
-        self._transports: dict[str, Transport] = {"local": Unix()}
+        self._transports: dict[str, Transport] = {"local": UnixTransport()}
         needs_tcp = force_tcp or (ranks.is_hub and ranks.cross_size > 1)
         here, bind = chief_ip, chief_ip if ranks.cross_size == 1 else ""
         if needs_tcp:
-            self._transports["machines"] = Tcp(here, bind, carries_payloads=False)
-        self._control = self._meet(flat(ranks) if force_tcp else star(ranks, ring=False), chief_ip, port)
+            self._transports["machines"] = TcpTransport(here, bind, carries_payloads=False)
+        self._control = self._meet(plan_direct(ranks) if force_tcp else plan_star(ranks, ring=False), chief_ip, port)
         with ExitStack() as undo:
             undo.callback(self._control.close)
             if needs_tcp:
                 if up := self._control.everybody.up:
                     here = bind = up.local_address()
-                self._transports["machines"] = Tcp(here, bind, carries_payloads=True)
+                self._transports["machines"] = TcpTransport(here, bind, carries_payloads=True)
             if force_tcp:
                 self._transports["local"] = self._transports["machines"]
             self.lane = self.open_lane(self._control, timeout)
             undo.pop_all()
         self.notices = Notices(self._control.everybody)
 
-    def open_lane(self, parent: Lane, timeout: float | None) -> Lane:
+    def open_lane(self, parent: CollectiveChannel, timeout: float | None) -> CollectiveChannel:
         """Open another channel. All workers must do so in step, as in a collective of ``parent``.
 
         Args:
             parent: the open channel that carries the new addresses.
-            timeout: as for `Lane`.
+            timeout: as for `CollectiveChannel`.
 
         Raises:
             PeerLost: a worker was lost.
             CommError: workers share a rank, or ``parent`` has failed.
         """
-        ranks, plan = self._ranks, star(self._ranks, ring=True)
+        ranks, plan = self._ranks, plan_star(self._ranks, ring=True)
         with ExitStack() as stack:
             listeners = {
                 door: stack.enter_context(closing(self._listen(door, self._transports[door].fresh(), seats)))
@@ -99,25 +106,25 @@ class Mesh:
             }
             addresses = {door: listener.address for door, listener in listeners.items()}
             mine = json.dumps([ranks.cross_rank, ranks.local_rank, addresses]).encode()
-            gathered = [json.loads(bytes(view(each))) for each in parent.allgather(mine)]
+            gathered = [json.loads(bytes(view_payload(each))) for each in parent.allgather(mine)]
             if len(gathered) != ranks.size:
                 raise CommError(f"of {ranks.size} workers only {len(gathered)} have a rank of their own")
             hosts = {machine: (rank, doors) for rank, (machine, local, doors) in enumerate(gathered) if local == 0}
             places = [(hosts[way.machine][1][way.door], hosts[way.machine][0]) for way in plan.ways]
             links = self._connect(plan, places, list(listeners.values()), 0.0, parent.watch)
-        everybody = _everybody(ranks, plan, links)
+        everybody = _build_collectives(ranks, plan, links)
         here = {seat.number: link for seat, link in links.items() if seat.role == "local"}
-        local = Hub(0, None, here) if ranks.is_hub else everybody
-        return Lane(self._me, everybody, local, heartbeat=self._check_hosts, timeout=timeout)
+        local = HubCollectives(0, None, here) if ranks.is_hub else everybody
+        return CollectiveChannel(self._me, everybody, local, heartbeat=self._check_hosts, timeout=timeout)
 
     def close(self) -> None:
         """Close the first channel and the control channel. Channels from `open_lane` are closed by their owners."""
         self.lane.close()
         self._control.close()
 
-    def _meet(self, plan: Plan, chief_ip: str, port: int) -> Lane:
+    def _meet(self, plan: ConnectionPlan, chief_ip: str, port: int) -> CollectiveChannel:
         end = time.monotonic() + self._patience
-        addresses = {"local": meeting_place(port, self._ranks.cross_rank), "machines": (chief_ip, port)}
+        addresses = {"local": rendezvous_path(port, self._ranks.cross_rank), "machines": (chief_ip, port)}
         hubs = {"local": self._ranks.rank - self._ranks.local_rank, "machines": 0}
         with ExitStack() as stack:
             listeners = [
@@ -127,19 +134,21 @@ class Mesh:
             places = [(addresses[way.door], hubs[way.door]) for way in plan.ways]
             links = self._connect(plan, places, listeners, self._patience, lambda: None)
         left = max(0.0, end - time.monotonic()) + _GRACE
-        return Lane(self._me, _everybody(self._ranks, plan, links), None, heartbeat=lambda: None, timeout=left)
+        return CollectiveChannel(
+            self._me, _build_collectives(self._ranks, plan, links), None, heartbeat=lambda: None, timeout=left
+        )
 
-    def _listen(self, door: str, address: Any, seats: list[Seat]) -> Listener:
+    def _listen(self, door: str, address: Any, seats: list[PeerRole]) -> Listener:
         return Listener(self._transports[door], address, self._me, self._job, seats)
 
     def _connect(
         self,
-        plan: Plan,
+        plan: ConnectionPlan,
         places: list[tuple[Any, int]],
         listeners: list[Listener],
         seconds: float,
         watch_others: Callable[[], None],
-    ) -> dict[Seat, Link]:
+    ) -> dict[PeerRole, Link]:
         """Connect to peers as the plan says, and wait for the peers that connect here.
 
         Args:
@@ -149,7 +158,7 @@ class Mesh:
             seconds: time limit for retries while nobody listens there.
             watch_others: function that raises if an expected peer is lost.
         """
-        links: dict[Seat, Link] = {}
+        links: dict[PeerRole, Link] = {}
         try:
             for way, (address, rank) in zip(plan.ways, places, strict=True):
                 links[way.seat] = self._go(way, address, rank, seconds)
@@ -160,28 +169,30 @@ class Mesh:
             )
             for listener in listeners:
                 listener.close()
-            say_and_close(_all(links, listeners).values(), reason)
+            report_and_close(_all_links(links, listeners).values(), reason)
             raise
-        return _all(links, listeners)
+        return _all_links(links, listeners)
 
-    def _go(self, way: Way, address: Any, rank: int, seconds: float) -> Link:
+    def _go(self, way: OutgoingLink, address: Any, rank: int, seconds: float) -> Link:
         try:
-            return join(self._transports[way.door], address, self._me, self._job, way.seat, seconds=seconds)
+            return connect_to_listener(
+                self._transports[way.door], address, self._me, self._job, way.seat, seconds=seconds
+            )
         except OSError as error:
             waited = f" within {seconds:g} s" if seconds else ""
             raise PeerLost(f"rank {rank} could not be reached at {address}{waited}: {error}", rank) from error
 
-    def _wait(self, listeners: list[Listener], links: dict[Seat, Link], watch_others: Callable[[], None]) -> None:
+    def _wait(self, listeners: list[Listener], links: dict[PeerRole, Link], watch_others: Callable[[], None]) -> None:
         began = time.monotonic()
         end = began + self._patience
         for listener in listeners:
             while not listener.wait(min(TICK, max(0.0, end - time.monotonic()))):
                 watch_others()
-                watch(_all(links, listeners).values())
+                check_peers(_all_links(links, listeners).values())
                 if listener.other_key:  # a foreign process, or a worker that has given up
                     end = min(end, time.monotonic() + _GRACE)
                 if time.monotonic() >= end:
-                    names, lowest = describe(listener.missing, self._ranks)
+                    names, lowest = describe_missing_peers(listener.missing, self._ranks)
                     cause = (
                         f"a worker at {listener.other_key} has another DET_COMM_KEY; set the same for all workers"
                         if listener.other_key
@@ -195,11 +206,11 @@ class Mesh:
                 raise PeerLost(f"{link.peer} is gone: its host has not answered for 30 s", link.peer.rank)
 
 
-def _all(links: dict[Seat, Link], listeners: list[Listener]) -> dict[Seat, Link]:
+def _all_links(links: dict[PeerRole, Link], listeners: list[Listener]) -> dict[PeerRole, Link]:
     return functools.reduce(operator.or_, (listener.links for listener in listeners), links)
 
 
-def _everybody(ranks: Ranks, plan: Plan, links: dict[Seat, Link]) -> Group:
+def _build_collectives(ranks: Ranks, plan: ConnectionPlan, links: dict[PeerRole, Link]) -> Collectives:
     """Return the group of all workers over the links of a plan."""
     went = {way.seat.role: links[way.seat] for way in plan.ways}
     came = [(seat.role, links[seat]) for seats in plan.doors.values() for seat in seats]
@@ -209,8 +220,8 @@ def _everybody(ranks: Ranks, plan: Plan, links: dict[Seat, Link]) -> Group:
         for roles in (("local", "rank"), ("machine",), ("ring",))
     )
     if up and not plan.doors:
-        return Leaf(up)
+        return LeafCollectives(up)
     if "ring" not in went:
-        return Hub(ranks.rank, up, {**here, **others})
+        return HubCollectives(ranks.rank, up, {**here, **others})
     (neighbour,) = left.values()
-    return Machines(ranks.rank, up, here, others, left=neighbour, right=went["ring"], count=ranks.cross_size)
+    return RingCollectives(ranks.rank, up, here, others, left=neighbour, right=went["ring"], count=ranks.cross_size)

@@ -6,10 +6,10 @@ import select
 import threading
 from collections.abc import Callable, Iterable
 
-from det_core.comm._group import Group
-from det_core.comm._link import Gone, Link
+from det_core.comm._collectives import Collectives
+from det_core.comm._link import Link, LinkClosed
 from det_core.comm._message import NOTICE, Message
-from det_core.comm._payload import view
+from det_core.comm._payload import view_payload
 from det_core.errors import CommError, PeerLost
 
 
@@ -20,7 +20,7 @@ class Notices:
         group: the group of all workers, whose links must not be used for anything else from now on.
     """
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Collectives) -> None:
         self._group = group
         self._callbacks: list[Callable[[str], None]] = []
         self._lock = threading.Lock()
@@ -41,8 +41,8 @@ class Notices:
             return
         with self._lock:
             try:
-                up.send(Message(NOTICE, 0, 0, text.encode()), _hurry)
-            except Gone:
+                up.send(Message(NOTICE, 0, 0, text.encode()), _stop_waiting)
+            except LinkClosed:
                 raise PeerLost(f"{up.peer} is gone and cannot receive the notice {text!r}", up.peer.rank) from None
 
     def listen(self, callback: Callable[[str], None]) -> None:
@@ -67,7 +67,7 @@ class Notices:
             for descriptor in ready or [descriptor for descriptor, _ in poller.poll()]:
                 try:
                     self._pass_on(links[descriptor])
-                except Gone:
+                except LinkClosed:
                     poller.unregister(descriptor)
                     del links[descriptor]
                 except CommError:
@@ -76,14 +76,14 @@ class Notices:
 
     def _pass_on(self, link: Link) -> None:
         while True:
-            self.send(bytes(view(link.receive(_be_patient)[3])).decode())
+            self.send(bytes(view_payload(link.receive(_keep_waiting)[3])).decode())
             if not link.is_readable():
                 return
 
 
-def _be_patient(links: Iterable[Link]) -> None:
+def _keep_waiting(links: Iterable[Link]) -> None:
     """Do nothing, because the rest of a text follows at once."""
 
 
-def _hurry(links: Iterable[Link]) -> None:
+def _stop_waiting(links: Iterable[Link]) -> None:
     raise CommError(f"{next(iter(links)).peer} does not read notices")

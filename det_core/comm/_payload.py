@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 Buffer: TypeAlias = "bytes | memoryview"
 """Bytes in the memory of this process."""
 
-Payload: TypeAlias = "Buffer | Shared"
+Payload: TypeAlias = "Buffer | SharedPayload"
 """Bytes that one worker sends to others."""
 
 SMALL: Final = 1 << 15
@@ -25,7 +25,7 @@ _PROTOCOL: Final = pickle.HIGHEST_PROTOCOL
 _MAP: Final = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 
 
-class Shared:
+class SharedPayload:
     """Payload in an anonymous file, which peers on this host receive without a copy.
 
     The file exists as long as any process holds a descriptor or a view of it.
@@ -40,7 +40,7 @@ class Shared:
         self.descriptor = descriptor
 
     @classmethod
-    def write(cls, parts: Iterable[Buffer]) -> Shared:
+    def write(cls, parts: Iterable[Buffer]) -> SharedPayload:
         """Write the parts of a payload to a new file."""
         payload = cls(os.memfd_create("det"))
         for part in parts:
@@ -60,14 +60,14 @@ class Shared:
         os.close(self.descriptor)
 
 
-def view(payload: Payload) -> Buffer:
+def view_payload(payload: Payload) -> Buffer:
     """Return the bytes of a payload in the memory of this process."""
-    return payload.view() if isinstance(payload, Shared) else payload
+    return payload.view() if isinstance(payload, SharedPayload) else payload
 
 
-def shared(payload: Payload) -> Shared:
+def share_payload(payload: Payload) -> SharedPayload:
     """Return a payload in an anonymous file."""
-    return payload if isinstance(payload, Shared) else Shared.write([payload])
+    return payload if isinstance(payload, SharedPayload) else SharedPayload.write([payload])
 
 
 class _Pieces(list[Any]):
@@ -83,7 +83,7 @@ class _Pickler(threading.local):
 _local: Final = _Pickler()
 
 
-def dumps(stuff: Any) -> Payload:
+def pickle_payload(stuff: Any) -> Payload:
     """Pickle an object. Large bytes and arrays are not copied into an additional buffer."""
     pickler, pieces = _local.pickler, _local.pieces  # reused, because a new pickler costs more than most objects
     try:
@@ -99,43 +99,45 @@ def _raw(piece: Any) -> Buffer:
 
 
 def _join(parts: list[Buffer]) -> Payload:
-    return Shared.write(parts) if CAN_SHARE and sum(map(len, parts)) > SMALL else b"".join(parts)
+    return SharedPayload.write(parts) if CAN_SHARE and sum(map(len, parts)) > SMALL else b"".join(parts)
 
 
-def loads(payload: Payload) -> Any:
+def unpickle_payload(payload: Payload) -> Any:
     """Unpickle the payload of a peer. A peer is trusted, because it is a process of this user or holds the key."""
-    return pickle.loads(payload if type(payload) is bytes else view(payload))  # noqa: S301
+    return pickle.loads(payload if type(payload) is bytes else view_payload(payload))  # noqa: S301
 
 
-def loads_all(payloads: Iterable[Payload], mine: int, own: Any) -> list[Any]:
+def unpickle_payloads(payloads: Iterable[Payload], mine: int, own: Any) -> list[Any]:
     """Unpickle the payloads of all workers, except that at index ``mine``, which is replaced by ``own``."""
     return [
-        own if index == mine else pickle.loads(payload if type(payload) is bytes else view(payload))  # noqa: S301
+        own if index == mine else pickle.loads(payload if type(payload) is bytes else view_payload(payload))  # noqa: S301
         for index, payload in enumerate(payloads)
     ]
 
 
-def pack(entries: Mapping[int, Payload]) -> bytes:
+def pack_payloads(entries: Mapping[int, Payload]) -> bytes:
     """Pack the payloads of several workers into one."""
-    large = {key: pickle.PickleBuffer(view(entry)) for key, entry in entries.items() if type(entry) is not bytes}
+    large = {
+        key: pickle.PickleBuffer(view_payload(entry)) for key, entry in entries.items() if type(entry) is not bytes
+    }
     return pickle.dumps({**entries, **large}, _PROTOCOL)
 
 
-def pack_rest(entries: Mapping[int, Payload]) -> tuple[bytes, list[Shared]]:
+def pack_unshared_payloads(entries: Mapping[int, Payload]) -> tuple[bytes, list[SharedPayload]]:
     """Pack the payloads of several workers into one without the shared ones, and return these separately in order."""
-    files = [entry for entry in entries.values() if isinstance(entry, Shared)]
-    rest = {key: None if isinstance(entry, Shared) else entry for key, entry in entries.items()}
+    files = [entry for entry in entries.values() if isinstance(entry, SharedPayload)]
+    rest = {key: None if isinstance(entry, SharedPayload) else entry for key, entry in entries.items()}
     return pickle.dumps(rest, _PROTOCOL), files
 
 
-def unpack(payload: Payload, files: Sequence[Shared] = ()) -> dict[int, Payload]:
+def unpack_payloads(payload: Payload, files: Sequence[SharedPayload] = ()) -> dict[int, Payload]:
     """Unpack payloads in their original order.
 
     Args:
-        payload: the result of `pack` or `pack_rest`.
-        files: the shared payloads that `pack_rest` has returned separately.
+        payload: the result of `pack_payloads` or `pack_unshared_payloads`.
+        files: the shared payloads that `pack_unshared_payloads` has returned separately.
     """
-    entries: dict[int, Any] = loads(payload)
+    entries: dict[int, Any] = unpickle_payload(payload)
     if files:
         left_out = iter(files)
         return {key: next(left_out) if entry is None else entry for key, entry in entries.items()}

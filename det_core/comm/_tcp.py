@@ -9,7 +9,7 @@ import ssl
 from typing import Final
 
 from det_core.comm import _tls
-from det_core.comm._greeting import OtherKey
+from det_core.comm._handshake import KeyMismatch
 from det_core.errors import CommError
 
 _BACKLOG: Final = 1024
@@ -22,7 +22,7 @@ _UNANSWERED: Final = 30_000
 """Milliseconds after which a connection ends if sent data is not acknowledged."""
 
 
-class Tcp:
+class TcpTransport:
     """Connections to peers that hold the same DET_COMM_KEY.
 
     Args:
@@ -37,7 +37,7 @@ class Tcp:
 
     def __init__(self, here: str, bind: str, *, carries_payloads: bool) -> None:
         self._here, self._bind = here, bind
-        self._server, self._client = _tls.contexts()
+        self._server, self._client = _tls.make_tls_contexts()
         self._carries_payloads = carries_payloads
 
     def fresh(self) -> tuple[str, int]:
@@ -77,7 +77,7 @@ class Tcp:
             return self._server.wrap_socket(sock, server_side=True)
         except ssl.SSLError as error:
             if error.reason == "TLSV1_ALERT_UNKNOWN_CA":
-                raise OtherKey(f"it holds another {_tls.KEY}") from error
+                raise KeyMismatch(f"it holds another {_tls.KEY}") from error
             raise
 
     def connect(self, address: tuple[str, int], timeout: float) -> ssl.SSLSocket:

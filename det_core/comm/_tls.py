@@ -16,7 +16,7 @@ _SHORTEST: Final = 32
 _HINT: Final = "make one with `python3 -c 'import secrets; print(secrets.token_hex(32))'` and set it for all workers"
 
 
-def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def make_tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """Return the TLS settings of both sides.
 
     With these, both sides use TLS 1.3, show the same certificate, which is derived from the key, and trust no other.

@@ -34,12 +34,12 @@ _LONGEST: Final = 60
 """Maximum length of the parent directory in bytes, so that a socket's name has room (108 in all, 104 on macOS)."""
 
 
-class Unix:
+class UnixTransport:
     """Connections within this host, to processes of the same user."""
 
     def fresh(self) -> str:
         """Return a new path to listen at."""
-        return str(_directory() / uuid.uuid4().hex[:24])
+        return str(_socket_directory() / uuid.uuid4().hex[:24])
 
     def address_of(self, sock: socket.socket) -> str:
         """Return the path of a listening socket."""
@@ -93,13 +93,13 @@ class Unix:
         Path(path).unlink(missing_ok=True)
 
 
-def meeting_place(port: int, cross_rank: int) -> str:
+def rendezvous_path(port: int, cross_rank: int) -> str:
     """Return the path at which the workers of this job and machine meet. All of them compute the same one."""
     identity = repr([port, cross_rank, *map(os.environ.get, _IDENTITY)])
-    return str(_directory() / hashlib.sha256(identity.encode()).hexdigest()[:24])
+    return str(_socket_directory() / hashlib.sha256(identity.encode()).hexdigest()[:24])
 
 
-def _directory() -> Path:
+def _socket_directory() -> Path:
     parent = tempfile.gettempdir()
     return Path(parent if len(os.fsencode(parent)) <= _LONGEST else "/tmp", f"det-{os.getuid()}")  # noqa: S108
 

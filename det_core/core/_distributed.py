@@ -196,8 +196,8 @@ class DistributedContext:
         """
         if self._lane is None:
             return [stuff]
-        gathered = self._lane.gather(comm.dumps(stuff))
-        return None if gathered is None else comm.loads_all(gathered, 0, stuff)
+        gathered = self._lane.gather(comm.pickle_payload(stuff))
+        return None if gathered is None else comm.unpickle_payloads(gathered, 0, stuff)
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
         """Return the objects of this machine's workers, in order of local rank, to local rank 0, and None to others.
@@ -209,8 +209,8 @@ class DistributedContext:
         """
         if self._lane is None:
             return [stuff]
-        gathered = self._lane.gather(comm.dumps(stuff), local=True)
-        return None if gathered is None else comm.loads_all(gathered, 0, stuff)
+        gathered = self._lane.gather(comm.pickle_payload(stuff), local=True)
+        return None if gathered is None else comm.unpickle_payloads(gathered, 0, stuff)
 
     def allgather(self, stuff: Any) -> list[Any]:
         """Return the objects of all workers to every worker, in order of rank.
@@ -222,7 +222,7 @@ class DistributedContext:
         """
         if self._lane is None:
             return [stuff]
-        return comm.loads_all(self._lane.allgather(comm.dumps(stuff)), self.rank, stuff)
+        return comm.unpickle_payloads(self._lane.allgather(comm.pickle_payload(stuff)), self.rank, stuff)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
         """Return the objects of this machine's workers to each of them, in order of local rank. See `allgather`.
@@ -232,7 +232,9 @@ class DistributedContext:
         """
         if self._lane is None:
             return [stuff]
-        return comm.loads_all(self._lane.allgather(comm.dumps(stuff), local=True), self.local_rank, stuff)
+        return comm.unpickle_payloads(
+            self._lane.allgather(comm.pickle_payload(stuff), local=True), self.local_rank, stuff
+        )
 
     def broadcast(self, stuff: Any) -> Any:
         """Return the chief's object to every worker. The chief gets the object itself, not a copy.
@@ -255,8 +257,8 @@ class DistributedContext:
     def _broadcast(self, stuff: Any, *, is_root: bool, local: bool) -> Any:
         if self._lane is None:
             return stuff
-        payload = self._lane.broadcast(comm.dumps(stuff) if is_root else b"", local=local)
-        return stuff if is_root else comm.loads(payload)
+        payload = self._lane.broadcast(comm.pickle_payload(stuff) if is_root else b"", local=local)
+        return stuff if is_root else comm.unpickle_payload(payload)
 
     def _notify(self, text: str) -> None:
         """Send a notice to the chief's listeners. Any thread may call this at any time, even during a collective."""

@@ -15,7 +15,7 @@ from det_core.interfaces import tracking
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
-from det_core.trial.origin import recorded
+from det_core.trial.trial_description import trust_recorded_entrypoint
 
 
 class Checkpoint(StoredObject):
@@ -137,7 +137,7 @@ class Checkpoint(StoredObject):
             DetError: `download_checkpoint` or `load_from_path` failed. See there.
         """
         directory = self.download(path)
-        with recorded(self.experiment_config.get("entrypoint")):
+        with trust_recorded_entrypoint(self.experiment_config.get("entrypoint")):
             return self.load_from_path(directory, tags=tags, **kwargs)
 
     def add_metadata(self, metadata: dict[str, Any]) -> None:

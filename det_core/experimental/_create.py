@@ -17,7 +17,7 @@ from det_core.experimental._progress_display import display_progress, print_line
 from det_core.experimental._shared_store import config_to_yaml, open_embedded_store, open_shared_store
 from det_core.experimental._trial_source import TrialSource, find_trial_source
 from det_core.interfaces.tracking import State, TrackingStore
-from det_core.trial import DEFAULT_SEARCHER, Trial, TrialContext, _script
+from det_core.trial import DEFAULT_SEARCHER, Trial, TrialContext, _class_from_script
 
 
 def create(
@@ -66,7 +66,7 @@ def create(
         ExperimentFailed: the local training failed.
     """
     _check_trial(trial_def)
-    _script.hand_over(trial_def)
+    _class_from_script.hand_over_trial_class(trial_def)
     _refuse_in_worker(trial_def)
     _check_arguments(config, command)
     directory = _directory(context_dir, local=local)
@@ -124,12 +124,12 @@ def create_trial_instance(
 def _submit(
     store: TrackingStore, config: Mapping[str, Any], directory: Path, *, local: bool, test: bool
 ) -> ExperimentReference:
-    from det_core.runner import start_detached, submit
+    from det_core.runner import start_detached, submit_experiment
 
     parsed = parse_config(config, filename="the config")
     if test:
         parsed = parse_config(one_batch_config(parsed.dump()))
-    experiment = submit(store, parsed, directory, original_config=config_to_yaml(parsed))
+    experiment = submit_experiment(store, parsed, directory, original_config=config_to_yaml(parsed))
     print_line(f"Created experiment {experiment.id}")
     if local:
         _run(store, experiment.id)

@@ -56,7 +56,7 @@ class Determined(StoredObject):
             InvalidExperimentException: the config asks for something that cannot run here.
             DetError: the directory is missing or too large.
         """
-        from det_core.runner import start_detached, submit
+        from det_core.runner import start_detached, submit_experiment
 
         if isinstance(config, Mapping):
             parsed = parse_config(config)
@@ -66,7 +66,7 @@ class Determined(StoredObject):
         with ExitStack() as ending:
             nothing = ending.enter_context(scratch_directory("empty"))
             directory = Path(nothing if model_dir is None else model_dir)
-            experiment = submit(self._store, parsed, directory, original_config=text)
+            experiment = submit_experiment(self._store, parsed, directory, original_config=text)
         start_detached(self._store, experiment.id)
         return self.get_experiment(experiment.id)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from det_core.config import parse_assignments
 from det_core.errors import ConfigError
-from det_core.launch.by_hand import start
+from det_core.launch.standalone import start_workers
 
 _USAGE = """python -m det_core.launch BACKEND [--slots N] [--option KEY=VALUE]... -- SCRIPT [ARGUMENT...]
        python -m det_core.launch BACKEND --hosts A,B --node I --port P ... -- SCRIPT [ARGUMENT...]   (on each node)"""
@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     except ConfigError as error:
         parser.error(str(error))
     place = {"hosts": args.hosts, "node": args.node, "slots": args.slots, "port": args.port}
-    return start(args.backend, [sys.executable, *args.script], options, **place)
+    return start_workers(args.backend, [sys.executable, *args.script], options, **place)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -17,12 +17,12 @@ from typing import IO
 from det_core.core import agent_channel
 from det_core.core._cluster_info import INFO_DIR
 from det_core.interfaces.launcher import Allocation, LaunchRequest
-from det_core.launch._environment import too_long, variables
-from det_core.launch._guarded import Guarded
-from det_core.launch._lines import RANK_TEMPLATE, Lines
+from det_core.launch._output_lines import RANK_TEMPLATE, LineDecoder
+from det_core.launch._reaped_command import ReapedCommand
+from det_core.launch._worker_environment.info_variables import find_oversized_variables, make_info_variables
 from det_core.scratch import scratch_directory
 
-_PATIENCE = 10.0
+_CLOSE_SECONDS = 10.0
 """Seconds to wait for the end of each thread."""
 _CHUNK = 1 << 16
 _LONGEST_PARENT = 60
@@ -56,7 +56,7 @@ class Agent(Allocation):
                 path.touch(0o600)
                 path.write_text(json.dumps(content))
             self._listen()
-            self._processes = Guarded(
+            self._processes = ReapedCommand(
                 request.argv, self._environment(request), cwd=request.cwd, inherit=[lock], output=subprocess.PIPE
             )
         except OSError:
@@ -72,7 +72,7 @@ class Agent(Allocation):
         with self._clients_lock:
             self._preempting = True
             for client in self._clients:
-                _tell(client)
+                _send_preempt(client)
 
     def kill(self) -> None:
         self._processes.kill()
@@ -81,11 +81,11 @@ class Agent(Allocation):
         try:
             self._processes.close()
             for reader in self._readers:
-                reader.join(_PATIENCE)
+                reader.join(_CLOSE_SECONDS)
             with suppress(OSError):  # macOS, where closing is enough
                 self._server.shutdown(socket.SHUT_RDWR)  # ends accept(), which close() does not
             self._server.close()
-            self._listener.join(_PATIENCE)
+            self._listener.join(_CLOSE_SECONDS)
             with self._clients_lock:
                 for client in self._clients:
                     client.close()
@@ -108,11 +108,11 @@ class Agent(Allocation):
             with self._clients_lock:
                 self._clients.append(client)
                 if self._preempting:
-                    _tell(client)
+                    _send_preempt(client)
 
     def _environment(self, request: LaunchRequest) -> dict[str, str]:
-        described = variables(request.info)
-        for name in too_long(described):
+        described = make_info_variables(request.info)
+        for name in find_oversized_variables(described):
             del described[name]
             self._log(None, "det", f"{name} is too long for an environment variable; use det.get_cluster_info()")
         programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
@@ -129,7 +129,7 @@ class Agent(Allocation):
 
     def _follow(self, name: str, stream: IO[bytes]) -> threading.Thread:
         def read() -> None:
-            lines, data = Lines(), b"?"
+            lines, data = LineDecoder(), b"?"
             with stream:
                 while data:
                     data = os.read(stream.fileno(), _CHUNK)
@@ -147,6 +147,6 @@ def _short_parent() -> Path:
     return Path(parent if len(os.fsencode(parent)) <= _LONGEST_PARENT else "/tmp")  # noqa: S108
 
 
-def _tell(client: socket.socket) -> None:
+def _send_preempt(client: socket.socket) -> None:
     with suppress(OSError):  # the client has disconnected
         client.sendall(agent_channel.PREEMPT)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from det_core.errors import LaunchError
 from det_core.interfaces.backend import Backend, NodePlacement
-from det_core.launch import _verdict, backends
-from det_core.launch._guarded import Guarded
-from det_core.launch._lines import RANK_TEMPLATE
-from det_core.launch._ports import free_ports
-from det_core.launch._threads import threads
+from det_core.launch import _failure_notes, backends
+from det_core.launch._output_lines import RANK_TEMPLATE
+from det_core.launch._reaped_command import ReapedCommand
+from det_core.launch._worker_environment.free_ports import reserve_free_ports
+from det_core.launch._worker_environment.thread_limits import thread_limit_variables
 from det_core.scratch import scratch_directory
 
-PATIENCE = 8.0
+FAILURE_GRACE = 8.0
 """Seconds from the failure of the first worker until the others are killed, unless the backend ends them earlier."""
 _TICK = 0.1
 
@@ -92,47 +92,51 @@ class Node:
                     hosts=self.hosts, node=self.node, slots=self.slots, port=port, directory=directory
                 )
                 start = backend.start(place, worker)
-            environment = {**self._environment(meeting), _verdict.DIRECTORY: str(notes), backends.NAME: name}
+            environment = {
+                **self._environment(meeting),
+                _failure_notes.NOTES_VARIABLE: str(notes),
+                backends.BACKEND_VARIABLE: name,
+            }
             # The starter of this process may wait for the end of all processes that inherit its lock.
-            command = Guarded(start.argv, {**os.environ, **environment, **env, **start.env}, inherit=None)
+            command = ReapedCommand(start.argv, {**os.environ, **environment, **env, **start.env}, inherit=None)
             with closing(command):
                 code = _wait(command, notes)
-            return _judge(code, notes)
+            return _report_failure(code, notes)
 
     @contextmanager
     def _ports(self) -> Iterator[tuple[int, int]]:
         if self.port is not None:
             yield self.port, self.port + 1
             return
-        with free_ports(2) as (port, meeting):
+        with reserve_free_ports(2) as (port, meeting):
             yield port, meeting
 
     def _environment(self, meeting: int) -> dict[str, str]:
         """Return the environment variables that the workers of all backends need."""
         return {
-            backends.CHIEF: self.hosts[0],
-            backends.PORT: str(meeting),
+            backends.CHIEF_VARIABLE: self.hosts[0],
+            backends.PORT_VARIABLE: str(meeting),
             "DET_COMM_KEY": os.environ.get("DET_COMM_KEY") or secrets.token_hex(32),
-            **threads(self.slots),
+            **thread_limit_variables(self.slots),
             "PYTHONUNBUFFERED": "1",
             "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": RANK_TEMPLATE,
         }
 
 
-def _wait(command: Guarded, notes: Path) -> int:
+def _wait(command: ReapedCommand, notes: Path) -> int:
     kill_at: float | None = None
     while (code := command.wait(_TICK)) is None:
-        if kill_at is None and _verdict.look(notes):
-            kill_at = time.monotonic() + PATIENCE
+        if kill_at is None and _failure_notes.poll_worker_failures(notes):
+            kill_at = time.monotonic() + FAILURE_GRACE
         if kill_at and time.monotonic() > kill_at:
             command.kill()
     return code
 
 
-def _judge(code: int, notes: Path) -> int:
-    _verdict.look(notes)
-    verdict = _verdict.read(notes)
+def _report_failure(code: int, notes: Path) -> int:
+    _failure_notes.poll_worker_failures(notes)
+    verdict = _failure_notes.read_first_failure(notes)
     if verdict is None:
         return code if code >= 0 else 128 - code
-    print(f"{_verdict.REASON}{verdict}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"{_failure_notes.FAILURE_PREFIX}{verdict}", file=sys.stderr, flush=True)  # noqa: T201
     return verdict.code

@@ -15,7 +15,7 @@ from det_core.core import DistributedContext
 from det_core.core._cluster_info import get_cluster_info
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, LaunchError, PluginError
 from det_core.interfaces.backend import Backend
-from det_core.launch import _verdict
+from det_core.launch import _failure_notes
 from det_core.plugins import import_target, plugin_registry
 from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.specs import BackendSpec
@@ -24,20 +24,20 @@ from det_core.tracking.secret_files import resolve_secrets
 if TYPE_CHECKING:
     from det_core.trial import TrialContext
 
-NAME = "DET_BACKEND"
+BACKEND_VARIABLE = "DET_BACKEND"
 """Environment variable of workers with the name of the backend that started them."""
-OPTIONS = "DET_BACKEND_OPTIONS"
+OPTIONS_VARIABLE = "DET_BACKEND_OPTIONS"
 """Environment variable with the options of the backend as JSON, for workers started outside of the runner."""
-CHIEF = "DET_CHIEF_IP"
+CHIEF_VARIABLE = "DET_CHIEF_IP"
 """Environment variable of workers with the address of the chief's host."""
-PORT = "INTER_TRAIN_PROCESS_COMM_PORT_1"
+PORT_VARIABLE = "INTER_TRAIN_PROCESS_COMM_PORT_1"
 """Environment variable of workers with the port at which they meet.
 
 `DistributedContext.from_torch_distributed` reads it, too.
 """
 
 
-def choose(config: ExperimentConfig, framework: str | None, environ: Mapping[str, str]) -> BackendSpec | None:
+def choose_backend(config: ExperimentConfig, framework: str | None, environ: Mapping[str, str]) -> BackendSpec | None:
     """Choose the backend that starts the workers of a trial.
 
     Args:
@@ -102,18 +102,18 @@ def parse_options(name: str, block: Mapping[str, Any]) -> BaseModel:
         raise ConfigError(explain_block(error, "distributed", {**block, "backend": name})) from error
 
 
-def current() -> tuple[str, Backend] | None:
+def current_backend() -> tuple[str, Backend] | None:
     """Return the name and the backend that started this process, or None if none did.
 
     Raises:
         PluginError: there is no usable plugin with this name.
         ConfigError: options of the backend are invalid.
     """
-    name = os.environ.get(NAME)
-    return (name, open_backend(name, parse_options(name, block()))) if name else None
+    name = os.environ.get(BACKEND_VARIABLE)
+    return (name, open_backend(name, parse_options(name, distributed_block()))) if name else None
 
 
-def adapt(framework: str, context: TrialContext, alone: Callable[[], Any]) -> Any:
+def make_adapter(framework: str, context: TrialContext, alone: Callable[[], Any]) -> Any:
     """Make the framework's adapter of the backend that started this process, for one trial.
 
     Args:
@@ -127,12 +127,12 @@ def adapt(framework: str, context: TrialContext, alone: Callable[[], Any]) -> An
         PluginError: the adapter does not load.
         ConfigError: options of the backend are invalid.
     """
-    if context.distributed.size == 1 and NAME not in os.environ:
+    if context.distributed.size == 1 and BACKEND_VARIABLE not in os.environ:
         return alone()
-    return adapter(framework)(context, parse_options(os.environ[NAME], block()))
+    return load_adapter(framework)(context, parse_options(os.environ[BACKEND_VARIABLE], distributed_block()))
 
 
-def adapter(framework: str) -> Any:
+def load_adapter(framework: str) -> Any:
     """Load the framework's adapter of the backend that started this process.
 
     Args:
@@ -164,7 +164,7 @@ def adapter(framework: str) -> Any:
     return found
 
 
-def meet() -> DistributedContext:
+def connect_workers() -> DistributedContext:
     """Meet the other workers that the current backend has started.
 
     Raises:
@@ -174,23 +174,23 @@ def meet() -> DistributedContext:
         CommError: as `DistributedContext`.
     """
     name = _started_by()
-    ranks = open_backend(name, parse_options(name, block())).ranks()
+    ranks = open_backend(name, parse_options(name, distributed_block())).ranks()
     try:
         return DistributedContext(
             **asdict(ranks),
-            chief_ip=os.environ[CHIEF],
-            pub_port=int(os.environ[PORT]),
-            timeout=block().get("timeout"),
+            chief_ip=os.environ[CHIEF_VARIABLE],
+            pub_port=int(os.environ[PORT_VARIABLE]),
+            timeout=distributed_block().get("timeout"),
         )
     except CommError as error:
-        _verdict.leave(ranks.rank, 1, str(error))
+        _failure_notes.write_failure_note(ranks.rank, 1, str(error))
         raise
 
 
-def block() -> Mapping[str, Any]:
+def distributed_block() -> Mapping[str, Any]:
     """Return the ``distributed`` block that this process was started with. It may be empty."""
-    if OPTIONS in os.environ:
-        return cast("Mapping[str, Any]", json.loads(os.environ[OPTIONS]))
+    if OPTIONS_VARIABLE in os.environ:
+        return cast("Mapping[str, Any]", json.loads(os.environ[OPTIONS_VARIABLE]))
     info = get_cluster_info()
     return resolve_secrets(info.trial.config.get("distributed") or {}) if info and info.trial else {}
 
@@ -200,7 +200,7 @@ def _find(name: str) -> BackendSpec:
 
 
 def _started_by() -> str:
-    name = os.environ.get(NAME)
+    name = os.environ.get(BACKEND_VARIABLE)
     if name is None:
         raise LaunchError(
             "this process was not started by a distributed backend; start it with: "

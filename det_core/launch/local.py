@@ -16,14 +16,14 @@ from det_core.errors import LaunchDelayed, LaunchError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_core.launch._agent import Agent
-from det_core.launch._processes import end_lock_holders
-from det_core.launch._threads import threads
+from det_core.launch._worker_environment.thread_limits import thread_limit_variables
+from det_core.launch.processes import kill_lock_holders
 
 _DEVICES = Path("/dev")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GRACE = 10.0
 """Seconds that processes of an earlier run have to end by themselves, as they do when their runner is gone."""
-_PATIENCE = 15.0
+_LOCK_SECONDS = 15.0
 """Seconds to wait for the end of processes of an earlier run."""
 _TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 """Error numbers of temporarily exhausted resources."""
@@ -40,7 +40,7 @@ class LocalLauncher(Launcher):
     """Launcher that starts workers as children of the calling process."""
 
     def __init__(self, config: LocalConfig) -> None:
-        self.slots: int = gpus() or config.slots
+        self.slots: int = count_gpus() or config.slots
         self._free = set(range(self.slots))
         self._lock = threading.Lock()
 
@@ -62,7 +62,7 @@ class LocalLauncher(Launcher):
 
     def _take(self, count: int) -> list[int]:
         if count > self.slots:
-            more = "" if gpus() else ", or set launcher: {type: local, slots: N}"
+            more = "" if count_gpus() else ", or set launcher: {type: local, slots: N}"
             raise LaunchError(
                 f"the trial needs {count} slots, but this machine has {self.slots}; "
                 f"lower resources.slots_per_trial{more}"
@@ -80,7 +80,7 @@ class LocalLauncher(Launcher):
         devices = _gpu_ids()
         ours = {_VISIBLE: ",".join(devices[slot] for slot in slots)} if devices else {}
         if self.slots > 1:
-            ours |= threads(self.slots)
+            ours |= thread_limit_variables(self.slots)
         host = "127.0.0.1"
         rendezvous = {"container_addrs": [host], "container_rank": 0, "container_slot_counts": [request.slots]}
         return replace(
@@ -94,7 +94,7 @@ class LocalLauncher(Launcher):
             self._free.update(slots)
 
 
-def gpus() -> int:
+def count_gpus() -> int:
     """Return the number of NVIDIA GPUs that this process may use, without importing a framework."""
     return len(_gpu_ids())
 
@@ -130,10 +130,10 @@ def _wait_for(descriptor: int, path: Path) -> None:
         except BlockingIOError:
             waited = time.monotonic() - began
         if waited > _GRACE:
-            end_lock_holders(path)
-        if waited > _PATIENCE:
+            kill_lock_holders(path)
+        if waited > _LOCK_SECONDS:
             raise LaunchDelayed(
-                f"processes of an earlier run of {path.stem} are still alive after {_PATIENCE:.0f} s; "
+                f"processes of an earlier run of {path.stem} are still alive after {_LOCK_SECONDS:.0f} s; "
                 f"find them with: fuser -v {path}"
             )
         time.sleep(0.05)

@@ -9,8 +9,8 @@ import sys
 from det_core import LOG_FORMAT, core
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, InvalidTrial, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
-from det_core.launch import _verdict, backends
-from det_core.launch._roll_call import naming_stuck_workers
+from det_core.launch import _failure_notes, backends
+from det_core.launch._stuck_workers import name_stuck_workers
 from det_core.plugins import plugin_registry
 from det_core.trial import framework_of, load_trial_class
 
@@ -28,31 +28,31 @@ def main(entrypoint: str | None = None) -> int:
     rank = None
     try:
         try:
-            distributed = backends.meet() if backends.NAME in os.environ else None
+            distributed = backends.connect_workers() if backends.BACKEND_VARIABLE in os.environ else None
         except CommError:
             return 1  # the process that started the workers prints the reason
         rank = distributed.rank if distributed else None
         if rank:
             logging.getLogger("det").setLevel(logging.WARNING)  # the chief logs for all workers
-        with _verdict.present(rank or 0), core.init(distributed=distributed) as context:
+        with _failure_notes.mark_worker_present(rank or 0), core.init(distributed=distributed) as context:
             if context.config.debug:
                 logging.getLogger().setLevel(logging.DEBUG)
             if context.config.profiling.enabled:
                 context.profiler.on()
-            timeout = backends.block().get("timeout") if distributed else None
+            timeout = backends.distributed_block().get("timeout") if distributed else None
             trial_class = load_trial_class(entrypoint or str(context.config.entrypoint), context.config.script)
-            with naming_stuck_workers(distributed, timeout):
+            with name_stuck_workers(distributed, timeout):
                 plugin_registry().call_target(framework_of(trial_class), trial_class, context)
     except _HOPELESS as error:
         print(error, file=sys.stderr)  # noqa: T201
-        _verdict.leave(rank, EXIT_DO_NOT_RESTART, str(error))
+        _failure_notes.write_failure_note(rank, EXIT_DO_NOT_RESTART, str(error))
         return EXIT_DO_NOT_RESTART
     except SystemExit as stop:
         if stop.code:
-            _verdict.leave(rank, 1, f"it exited with {stop.code!r}")
+            _failure_notes.write_failure_note(rank, 1, f"it exited with {stop.code!r}")
         raise
     except Exception as error:
-        _verdict.leave(rank, 1, f"{type(error).__name__}: {error}")
+        _failure_notes.write_failure_note(rank, 1, f"{type(error).__name__}: {error}")
         raise
     return 0
 

@@ -16,7 +16,7 @@ from det_core.interfaces.tracking import TrackingStore
 
 FROM_BEGINNING = "--from-beginning"
 """Command-line option of the detached runner."""
-_PATIENCE = 30.0
+_START_SECONDS = 30.0
 """Seconds that a new runner may take to acquire the lease of its experiment."""
 
 
@@ -49,7 +49,7 @@ def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: 
     with suppress(BrokenPipeError), process.stdin as pipe:  # the runner has ended, and its log says why
         pipe.write(f"{store.url}\n".encode())  # not an argument, as all users of the host can read those
     threading.Thread(target=process.wait, daemon=True).start()  # reap the runner if this process outlives it
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         holder = store.lease_holder(experiment_id)
         if holder and f":{process.pid}:" in holder:
@@ -60,7 +60,9 @@ def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: 
             raise LaunchError(f"the runner of experiment {experiment_id} failed: {_text_from(log, begin)}")
         time.sleep(0.05)
     process.kill()
-    raise LaunchError(f"the runner of experiment {experiment_id} was not ready within {_PATIENCE:.0f} s; see {log}")
+    raise LaunchError(
+        f"the runner of experiment {experiment_id} was not ready within {_START_SECONDS:.0f} s; see {log}"
+    )
 
 
 def _text_from(log: Path, begin: int) -> str:

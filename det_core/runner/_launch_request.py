@@ -13,11 +13,11 @@ from det_core.config import ExperimentConfig, is_command
 from det_core.interfaces.launcher import LaunchRequest
 from det_core.interfaces.tracking import CheckpointRecord, Run, TrackingStore, TrialRecord
 from det_core.launch import backends
-from det_core.launch.local import gpus
+from det_core.launch.local import count_gpus
 from det_core.tracking.secret_files import resolve_secrets
 
 
-def launch_request(
+def build_launch_request(
     config: ExperimentConfig,
     trial: TrialRecord,
     run: Run,
@@ -39,9 +39,9 @@ def launch_request(
         log: function that receives the output, as `LaunchRequest.log`.
 
     Raises:
-        InvalidExperimentException, PluginError: as `det_core.launch.backends.choose`.
+        InvalidExperimentException, PluginError: as `det_core.launch.backends.choose_backend`.
     """
-    environment = config.environment.environment_variables.for_device("cuda" if gpus() else "cpu")
+    environment = config.environment.environment_variables.for_device("cuda" if count_gpus() else "cpu")
     return LaunchRequest(
         name=f"trial-{trial.id}-of-{store.cluster_id}",
         argv=_argv(config),
@@ -49,11 +49,11 @@ def launch_request(
         env={**resolve_secrets(environment), "DET_COMM_KEY": secrets.token_hex(32)},
         slots=max(config.resources.slots_per_trial, 1),
         log=log,
-        info=run_info(store, config.dump(), trial, run, latest),
+        info=build_run_info(store, config.dump(), trial, run, latest),
     )
 
 
-def run_info(
+def build_run_info(
     store: TrackingStore, config: Mapping[str, Any], trial: TrialRecord, run: Run, latest: CheckpointRecord | None
 ) -> dict[str, dict[str, Any]]:
     """Return the content of `LaunchRequest.info` for a run, by file name.
@@ -92,7 +92,7 @@ def run_info(
 def _argv(config: ExperimentConfig) -> Sequence[str]:
     entrypoint = config.entrypoint
     if entrypoint is None or not is_command(entrypoint):
-        backend, worker = backends.choose(config, None, os.environ), ["-m", "det_core.launch.worker"]
+        backend, worker = backends.choose_backend(config, None, os.environ), ["-m", "det_core.launch.worker"]
         start = ["-m", "det_core.launch", backend.name, "--"] if backend else []
         return [sys.executable, *start, *worker]
     return ["/bin/sh", "-c", entrypoint] if isinstance(entrypoint, str) else entrypoint

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from det_core.errors import ExperimentBusy, RecordNotFound, StoreBusy
 from det_core.interfaces.tracking import State, TrackingStore
-from det_core.launch._processes import has_ended, start_time, this_place
+from det_core.launch.processes import pid_namespace_name, process_has_ended, process_start_time
 
 _SECONDS = 30.0
 """Seconds after which a lease expires unless it is renewed."""
@@ -34,7 +34,7 @@ class Lease:
     """
 
     def __init__(self, store: TrackingStore, experiment_id: int, state: State | None = None) -> None:
-        self.holder = f"{this_place()}:{os.getpid()}:{start_time(os.getpid())}:{uuid.uuid4().hex[:8]}"
+        self.holder = f"{pid_namespace_name()}:{os.getpid()}:{process_start_time(os.getpid())}:{uuid.uuid4().hex[:8]}"
         """Name of this holder in the tracking store, unique to this object."""
         self._store = store
         self._experiment_id = experiment_id
@@ -91,4 +91,4 @@ class Lease:
 def _is_dead(holder: str) -> bool:
     """Return whether the holder is certainly gone. A process that is not visible from here counts as alive."""
     place, pid, start, _ = holder.rsplit(":", 3)
-    return place == this_place() and has_ended(int(pid), start)
+    return place == pid_namespace_name() and process_has_ended(int(pid), start)

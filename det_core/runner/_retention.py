@@ -16,10 +16,10 @@ _log = logging.getLogger("det.runner")
 _UNFINISHED = [state for state in State if state is not State.COMPLETED]
 
 
-def clean_up(
+def remove_superfluous(
     store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig, proceed: Callable[[], bool]
 ) -> None:
-    """Remove the `superfluous` checkpoints of an experiment.
+    """Remove the `find_superfluous` checkpoints of an experiment.
 
     A checkpoint that cannot be removed is logged and left in place, because a failure here must not cost the results
     of training.
@@ -30,7 +30,7 @@ def clean_up(
         policy: the numbers of checkpoints to keep.
         proceed: function called before each removal. The clean-up stops when it returns False.
     """
-    for checkpoint in superfluous(store, experiment_id, policy):
+    for checkpoint in find_superfluous(store, experiment_id, policy):
         if not proceed():
             _log.warning(
                 "stopped before all checkpoints that are no longer needed were removed; to remove the others: "
@@ -49,21 +49,23 @@ def clean_up(
             )
 
 
-def superfluous(store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig) -> list[CheckpointRecord]:
+def find_superfluous(
+    store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig
+) -> list[CheckpointRecord]:
     """Return the complete checkpoints that are no longer needed, oldest first.
 
     The policy, a registered model, an unfinished trial or another experiment may need a checkpoint.
     """
     complete = store.checkpoints(experiment_id=experiment_id)
     keep = {
-        *kept(store.scored_checkpoints(experiment_id), complete, policy),
+        *select_kept(store.scored_checkpoints(experiment_id), complete, policy),
         *store.registered_checkpoints(experiment_id),
         *_held(store, experiment_id),
     }
     return [one for one in complete if one.uuid not in keep]
 
 
-def kept(
+def select_kept(
     scored: Iterable[ScoredCheckpoint], complete: Sequence[CheckpointRecord], policy: CheckpointStorageConfig
 ) -> Iterator[str]:
     """Yield the uuids of the checkpoints that the policy keeps.
@@ -88,11 +90,11 @@ def _held(store: TrackingStore, experiment_id: int) -> Iterator[str]:
     for trial in store.trials(experiment_id, states=_UNFINISHED):
         yield from _latest(store, trial.id)
         yield from filter(None, [trial.source_checkpoint])
-    for uuids in warm_starts(store).values():
+    for uuids in find_warm_start_sources(store).values():
         yield from uuids
 
 
-def warm_starts(store: TrackingStore) -> dict[int, list[str]]:
+def find_warm_start_sources(store: TrackingStore) -> dict[int, list[str]]:
     """Return the uuids of the checkpoints that unfinished experiments start from, by experiment id."""
     found: dict[int, list[str]] = {}
     for one in store.experiments(states=_UNFINISHED):

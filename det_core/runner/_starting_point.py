@@ -9,7 +9,7 @@ from det_core.config import SearcherConfig
 from det_core.errors import InvalidExperimentException, NoCheckpoint, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, TrackingStore, TrialRecord
-from det_core.runner._warm_start import check_stored, source_checkpoint
+from det_core.runner._warm_start import check_source_stored, find_source_checkpoint
 
 _MISSING = "its files are no longer in the storage"
 
@@ -36,7 +36,7 @@ class StartingPoint:
         ]
 
 
-def starting_point(
+def choose_starting_point(
     store: TrackingStore, storage: StorageManager, trial: TrialRecord, searcher: SearcherConfig, *, from_beginning: bool
 ) -> StartingPoint:
     """Choose where the next run of a trial starts.
@@ -98,9 +98,9 @@ def _source(
 ) -> StartingPoint:
     """Choose where a trial without checkpoints of its own starts."""
     if trial.source_checkpoint is None:
-        source = source_checkpoint(store, searcher)
+        source = find_source_checkpoint(store, searcher)
         if source and not _is_stored(storage, source):
-            check_stored(source, storage)
+            check_source_stored(source, storage)
         return StartingPoint(source)
     wanted = store.checkpoint(trial.source_checkpoint)
     of_origin = store.checkpoints(trial_id=wanted.trial_id, states=list(CheckpointState))

@@ -11,12 +11,12 @@ from det_core.errors import InvalidExperimentException
 from det_core.home import default_storage, user_name
 from det_core.interfaces.tracking import ExperimentRecord, TrackingStore
 from det_core.launch import backends
-from det_core.runner._context_dir import pack
-from det_core.runner._warm_start import check_stored, source_checkpoint
+from det_core.runner._context_archive import pack_context_dir
+from det_core.runner._warm_start import check_source_stored, find_source_checkpoint
 from det_core.tracking.secret_files import extract_secrets, resolve_secrets, store_secrets
 
 
-def submit(
+def submit_experiment(
     store: TrackingStore, config: ExperimentConfig, context_dir: Path, *, original_config: str = ""
 ) -> ExperimentRecord:
     """Record a new experiment with its code, ready for a runner.
@@ -43,18 +43,18 @@ def submit(
             "the config has no entrypoint; add one, such as entrypoint: model_def:MyTrial or "
             "entrypoint: python3 train.py"
         )
-    backends.choose(config, None, os.environ)
+    backends.choose_backend(config, None, os.environ)
     complete = resolve_secrets(config.dump())
     if complete.get("checkpoint_storage") is None:
         complete["checkpoint_storage"] = default_storage()
     complete = parse_config(complete).dump()
-    source = source_checkpoint(store, config.searcher)
+    source = find_source_checkpoint(store, config.searcher)
     if source:
-        check_stored(source, open_storage_block(complete["checkpoint_storage"]))
+        check_source_stored(source, open_storage_block(complete["checkpoint_storage"]))
     known = store_secrets(complete)
     return store.create_experiment(
         config=extract_secrets(complete),
         original_config=replace_texts(original_config, known),
-        model_definition=pack(context_dir, lambda text: replace_texts(text, known)),
+        model_definition=pack_context_dir(context_dir, lambda text: replace_texts(text, known)),
         owner=user_name(),
     )

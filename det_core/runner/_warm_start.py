@@ -10,7 +10,7 @@ from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, Trac
 _LISTS = "`det checkpoint list` shows the existing ones"
 
 
-def source_checkpoint(store: TrackingStore, searcher: SearcherConfig) -> CheckpointRecord | None:
+def find_source_checkpoint(store: TrackingStore, searcher: SearcherConfig) -> CheckpointRecord | None:
     """Return the checkpoint that the trials of an experiment start from.
 
     Args:
@@ -37,7 +37,7 @@ def source_checkpoint(store: TrackingStore, searcher: SearcherConfig) -> Checkpo
         raise InvalidExperimentException(f"searcher.{key}: {error}; {_LISTS}") from error
 
 
-def check_stored(source: CheckpointRecord, storage: StorageManager) -> None:
+def check_source_stored(source: CheckpointRecord, storage: StorageManager) -> None:
     """Raise InvalidExperimentException if the experiment's own storage does not hold the checkpoint."""
     if not storage.list(source.uuid):
         raise InvalidExperimentException(

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Entry = tuple[float, int, int]
+RungResult = tuple[float, int, int]
 """Metric, number of earlier results of the rung, and trial. They sort by metric, and equal metrics by time."""
 
 
 @dataclass(frozen=True)
-class Rule:
+class PromotionRule:
     """Rule of promotion. Of the ``n`` results of a rung, the best ``floor(n / divisor)`` are promoted.
 
     Args:
@@ -31,9 +31,9 @@ class Rule:
         return max(int(results / divisor), self.least)
 
 
-PROMOTION = Rule(least=0, patient=True)
+PROMOTION = PromotionRule(least=0, patient=True)
 """Default rule, under which a result waits as long as further results could promote it."""
-STOP_ONCE = Rule(least=1, patient=False)
+STOP_ONCE = PromotionRule(least=1, patient=False)
 """Rule of ``stop_once``, under which a trial is either promoted at once or never."""
 
 
@@ -52,10 +52,10 @@ class Rung:
     length: int
     training: int = 0
     seen: int = 0
-    waiting: list[Entry] = field(default_factory=list)
-    settled: list[Entry] = field(default_factory=list)
+    waiting: list[RungResult] = field(default_factory=list)
+    settled: list[RungResult] = field(default_factory=list)
 
-    def candidate(self, rule: Rule, divisor: float) -> Entry | None:
+    def candidate(self, rule: PromotionRule, divisor: float) -> RungResult | None:
         """Return the result to promote next, or None."""
         if not self.waiting:
             return None
@@ -68,7 +68,7 @@ class Rung:
         insort(self.waiting, (metric, self.seen, trial))
         self.seen += 1
 
-    def settle(self, entries: Sequence[Entry]) -> None:
+    def settle(self, entries: Sequence[RungResult]) -> None:
         """Mark the best waiting results as settled."""
         for entry in entries:
             insort(self.settled, entry)
@@ -95,7 +95,7 @@ class Bracket:
         left: number of trials that may still be created.
     """
 
-    def __init__(self, lengths: Iterable[int], trials: int, divisor: float, rule: Rule) -> None:
+    def __init__(self, lengths: Iterable[int], trials: int, divisor: float, rule: PromotionRule) -> None:
         self.rungs = [Rung(length) for length in lengths]
         self.trials = self.left = trials
         self._divisor, self._rule = divisor, rule

@@ -13,9 +13,15 @@ from typing_extensions import Self
 
 from det_core.config import Block, Count, Flag, Number, Positive, PositiveLength
 from det_core.interfaces.search_method import INVALID_HP, WORST, Action, Close, Create, SearchMethod, Train
-from det_core.search._brackets import fewest_rungs, most_rungs, rung_lengths, shares, trials_per_bracket
+from det_core.search._bracket_sizes import (
+    count_max_rungs,
+    count_min_rungs,
+    rung_lengths,
+    starting_trials_per_bracket,
+    trials_per_bracket,
+)
 from det_core.search._rungs import PROMOTION, STOP_ONCE, Bracket
-from det_core.search.sampling import REPLACED_PER_TRIAL, Sampler
+from det_core.search.sampling import REPLACED_PER_TRIAL, HyperparameterSampler
 
 
 class HalvingConfig(Block):
@@ -92,8 +98,10 @@ class AdaptiveAshaConfig(HalvingConfig):
     def rungs(self, max_trials: int) -> list[int]:
         if self.bracket_rungs:
             return sorted(self.bracket_rungs, reverse=True)
-        most = most_rungs(self.max_rungs, max_length=self.max_length.value, max_trials=max_trials, divisor=self.divisor)
-        return list(range(most, fewest_rungs(self.mode, most) - 1, -1))
+        most = count_max_rungs(
+            self.max_rungs, max_length=self.max_length.value, max_trials=max_trials, divisor=self.divisor
+        )
+        return list(range(most, count_min_rungs(self.mode, most) - 1, -1))
 
 
 class AsyncHalvingSearch(SearchMethod):
@@ -108,10 +116,10 @@ class AsyncHalvingSearch(SearchMethod):
     """
 
     def __init__(self, config: HalvingConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
-        self._hparams = Sampler(hyperparameters, seed)
+        self._hparams = HyperparameterSampler(hyperparameters, seed)
         self._total = config.trials()
         self.brackets = config.brackets(self._total)
-        self._shares = shares(
+        self._shares = starting_trials_per_bracket(
             config.max_concurrent_trials,
             [bracket.trials for bracket in self.brackets],
             [len(bracket.rungs) for bracket in self.brackets],

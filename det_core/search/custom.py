@@ -20,7 +20,7 @@ from det_core.config import Block, Unit
 from det_core.errors import DetError
 from det_core.interfaces.search_method import Action, Close, Create, SearchMethod, Train
 
-PATIENCE = 60.0
+CALL_TIMEOUT = 60.0
 """Time limit in seconds of each call, and of the import and construction of the method."""
 _ACTIONS: dict[str, Callable[..., Action]] = {action.__name__: action for action in (Create, Train, Close)}
 
@@ -92,7 +92,7 @@ class _Child:
     def __init__(self, method: str, context_dir: Path) -> None:
         self._method = method
         ours, theirs = socket.socketpair()
-        ours.settimeout(PATIENCE)
+        ours.settimeout(CALL_TIMEOUT)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "det_core.search._custom_process", str(theirs.fileno()), method],
@@ -119,7 +119,7 @@ class _Child:
             self._stream.flush()
             line = self._stream.readline()
         except TimeoutError:
-            raise self._problem(f"did not return from {name} within {PATIENCE:g} s") from None
+            raise self._problem(f"did not return from {name} within {CALL_TIMEOUT:g} s") from None
         except OSError:
             line = b""
         if not line:

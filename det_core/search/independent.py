@@ -19,7 +19,7 @@ from det_core.config import (
     sample_hyperparameters,
 )
 from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train
-from det_core.search.sampling import REPLACED_PER_TRIAL, Sampler
+from det_core.search.sampling import REPLACED_PER_TRIAL, HyperparameterSampler
 
 MAX_GRID = 2000
 """Maximum number of points of a grid."""
@@ -121,7 +121,7 @@ class RandomSearch(IndependentSearch):
     """Search with ``max_trials`` random trials. A trial with invalid hyperparameters is replaced and does not count."""
 
     def __init__(self, config: RandomConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
-        sampler = Sampler(hyperparameters, seed)
+        sampler = HyperparameterSampler(hyperparameters, seed)
         super().__init__(config, sampler, total=config.max_trials, at_once=config.max_concurrent_trials)
 
     def on_exit(self, request_id: int, reason: str) -> Sequence[Action]:

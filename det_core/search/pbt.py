@@ -12,7 +12,7 @@ from pydantic import Field
 
 from det_core.config import Block, Number, Positive, PositiveLength, explore_hyperparameters
 from det_core.interfaces.search_method import INVALID_HP, WORST, Action, Close, Create, SearchMethod, Train
-from det_core.search.sampling import REPLACED_PER_TRIAL, Sampler, generator
+from det_core.search.sampling import REPLACED_PER_TRIAL, HyperparameterSampler, seeded_generator
 
 _Fraction = Annotated[Number, Field(ge=0, le=1)]
 
@@ -62,7 +62,7 @@ class PbtSearch(SearchMethod):
 
     def __init__(self, config: PbtConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
         self._config, self._space, self._seed = config, hyperparameters, seed
-        self._sampled = Sampler(hyperparameters, seed)
+        self._sampled = HyperparameterSampler(hyperparameters, seed)
         self._origins: list[int | None] = []
         """For each trial, the trial that it is a variation of."""
         self._hparams: list[Mapping[str, Any]] = []
@@ -167,6 +167,6 @@ class PbtSearch(SearchMethod):
         return explore_hyperparameters(
             self._space,
             self._hparams[origin],
-            generator(self._seed, request_id),
+            seeded_generator(self._seed, request_id),
             **self._config.explore_function.model_dump(),
         )

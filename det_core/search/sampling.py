@@ -12,12 +12,12 @@ REPLACED_PER_TRIAL = 10
 """Maximum number of replacements for invalid hyperparameters, per trial of the search, so that searches end."""
 
 
-def generator(seed: int, *parts: int | str) -> random.Random:
+def seeded_generator(seed: int, *parts: int | str) -> random.Random:
     """Return a random number generator that depends only on the seed and the parts."""
     return random.Random(repr((seed, *parts)))  # noqa: S311
 
 
-class Sampler:
+class HyperparameterSampler:
     """Sampler of the hyperparameters of trial 0, 1, 2, ..., which do not depend on the order of the calls.
 
     Args:
@@ -30,4 +30,4 @@ class Sampler:
 
     def __call__(self, request_id: int) -> dict[str, Any]:
         """Return the hyperparameters of a trial."""
-        return sample_hyperparameters(self._space, generator(self._seed, request_id))
+        return sample_hyperparameters(self._space, seeded_generator(self._seed, request_id))

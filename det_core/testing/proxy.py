@@ -32,7 +32,7 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True)
-class Request:
+class ProxiedRequest:
     """The part of a request that a proxy reads before the body.
 
     Attributes:
@@ -46,7 +46,7 @@ class Request:
     size: int
 
 
-Plan: TypeAlias = "Callable[[Request], Fault | None]"
+FaultPlan: TypeAlias = "Callable[[ProxiedRequest], Fault | None]"
 """Function that chooses the fault of each request, or None for no fault. Called from a thread per connection."""
 
 _ANSWERS: Final = {
@@ -67,7 +67,9 @@ class FaultyProxy:
         stall: time in seconds after which a stalled connection is closed.
     """
 
-    def __init__(self, host: str, port: int, plan: Plan = lambda request: None, *, delay: float = 0, stall: float = 60):
+    def __init__(
+        self, host: str, port: int, plan: FaultPlan = lambda request: None, *, delay: float = 0, stall: float = 60
+    ):
         self.plan, self.delay = plan, delay
         self._server, self._stall = (host, port), stall
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -118,7 +120,7 @@ class FaultyProxy:
         start, headers = _head(incoming)
         method, target, _ = start.split(" ", 2)
         size = int(headers.get("content-length", 0))
-        fault = self.plan(Request(method, target, size))
+        fault = self.plan(ProxiedRequest(method, target, size))
         if fault is Fault.RESET:
             _break(client)
             raise _Ended

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from det_core.trial._context import DEFAULT_SEARCHER, TrialContext
-from det_core.trial._loop import Progress, TrialLoop
-from det_core.trial._plan import NEVER, Period, Plan
 from det_core.trial._schedule import At, Every, Schedule
-from det_core.trial._trial import Trial, framework_of, load_trial_class
+from det_core.trial._training_plan import NEVER, Period, TrainingPlan
+from det_core.trial._trial_class import Trial, framework_of, load_trial_class
+from det_core.trial._trial_context import DEFAULT_SEARCHER, TrialContext
+from det_core.trial._trial_loop import Progress, TrialLoop
 
 __all__ = [
     "DEFAULT_SEARCHER",
@@ -14,7 +14,7 @@ __all__ = [
     "At",
     "Every",
     "Period",
-    "Plan",
+    "TrainingPlan",
     "Progress",
     "Schedule",
     "Trial",

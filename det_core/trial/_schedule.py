@@ -9,7 +9,7 @@ from typing import TypeAlias
 from det_core.config import Length, Unit
 from det_core.errors import InvalidExperimentException
 from det_core.interfaces.framework import TrialAdapter
-from det_core.trial._plan import Period, Plan
+from det_core.trial._training_plan import Period, TrainingPlan
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Schedule:
     """Points at which a checkpoint is saved."""
 
     @classmethod
-    def of(cls, plan: Plan, adapter: TrialAdapter) -> Schedule:
+    def of(cls, plan: TrainingPlan, adapter: TrialAdapter) -> Schedule:
         """Convert the plan's lengths to batches.
 
         Raises:

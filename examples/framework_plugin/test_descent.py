@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from det_descent import DescentTrial
 
-from det_core.testing.framework import FrameworkCompliance, reached
+from det_core.testing.framework import FrameworkCompliance, reach_point
 
 
 class Line(DescentTrial):
@@ -23,13 +23,13 @@ class Line(DescentTrial):
         return [random.random(), 0.0], range(18), range(4)
 
     def gradient(self, weights: list[float], batch: Sequence[int], random: Random) -> tuple[list[float], Any]:
-        reached("training")
+        reach_point("training")
         errors = [self.error(weights, record) + random.gauss(0, 0.1) for record in batch]
         slope = sum(error * record / 18 for error, record in zip(errors, batch, strict=True))
         return [slope, sum(errors)], {"loss": sum(error**2 for error in errors), "records": list(batch)}
 
     def evaluate(self, weights: list[float], record: int, random: Random) -> float:
-        reached("validation")
+        reach_point("validation")
         return abs(self.error(weights, record) + random.gauss(0, 0.1))
 
     def error(self, weights: list[float], record: int) -> float:

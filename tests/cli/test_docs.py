@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from det_core.cli._program import parser_for
-from det_core.runner._context_dir import pack
+from det_core.runner._context_archive import pack_context_dir
 
 from .conftest import Det, Record
 
@@ -37,7 +37,7 @@ def test_lines_that_need_only_a_tracking_store_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "code").mkdir()
-    trained.store.create_experiment(config={}, model_definition=pack(tmp_path / "code"))
+    trained.store.create_experiment(config={}, model_definition=pack_context_dir(tmp_path / "code"))
     (tmp_path / "code").rmdir()
     ran = []
     for argv in lines():

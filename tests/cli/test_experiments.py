@@ -17,8 +17,8 @@ import yaml
 
 from det_core.cli.render.formats import to_json_compatible
 from det_core.interfaces.tracking import LogLine, MetricsReport, State, TrackingStore
-from det_core.runner._context_dir import pack
-from det_core.testing._lacking import lacking
+from det_core.runner._context_archive import pack_context_dir
+from det_core.testing.requirements import skip_or_fail_in_ci
 
 from .conftest import CONFIG, Det, Record
 from .test_checkpoint import Terminal
@@ -166,7 +166,7 @@ def test_download_model_def_copies_the_code(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "model_def.py").write_text("x = 1\n")
-    trained.store.create_experiment(config=CONFIG, model_definition=pack(tmp_path / "code"))
+    trained.store.create_experiment(config=CONFIG, model_definition=pack_context_dir(tmp_path / "code"))
     assert det("experiment", "download-model-def", 2).code == 0
     assert (tmp_path / "experiment_2_model_def" / "model_def.py").read_text() == "x = 1\n"
     result = det("experiment", "download-model-def", 2)
@@ -335,7 +335,7 @@ def test_names_that_look_like_markup_are_printed_unchanged(
 def test_a_plot_shows_names_unchanged(det: Det, three: Record, tmp_path: Path) -> None:
     """A hyperparameter with two dollar signs was parsed as a formula and raised a ParseException."""
     if find_spec("matplotlib") is None:
-        lacking("matplotlib is not installed: pip install 'det-core[plot]'")
+        skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
     three.trial = three.store.create_trial(1, hparams={"path": r"$DATA/\nothing_$1"}, seed=0)
     three.store.start_run(three.trial.id, allocation_id="a")
     three.report(100, "validation", accuracy=0.5)
@@ -346,7 +346,7 @@ def test_a_plot_shows_names_unchanged(det: Det, three: Record, tmp_path: Path) -
 def test_huge_values_and_long_names_are_plotted(det: Det, three: Record, tmp_path: Path) -> None:
     """Huge values raised an error. With long names, the legend left no room for the curves, which is a warning."""
     if find_spec("matplotlib") is None:
-        lacking("matplotlib is not installed: pip install 'det-core[plot]'")
+        skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
     three.trial = three.store.create_trial(1, hparams={"path": "/data" * 100}, seed=0)
     three.store.start_run(three.trial.id, allocation_id="a")
     for step, accuracy in ((100, 1.0), (200, 1e299), (300, -1.7e308)):
@@ -359,7 +359,7 @@ def test_huge_values_and_long_names_are_plotted(det: Det, three: Record, tmp_pat
 @pytest.mark.parametrize("options", [(), ("--log", "--metric", "accuracy")])
 def test_plot_writes_a_picture(det: Det, three: Record, tmp_path: Path, suffix: str, options: tuple[str, ...]) -> None:
     if find_spec("matplotlib") is None:
-        lacking("matplotlib is not installed: pip install 'det-core[plot]'")
+        skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
     target = tmp_path / f"curves.{suffix}"
     result = det("experiment", "plot", 1, "-o", target, *options)
     assert (result.code, result.out) == (0, f"The curves of 2 trials are in {target}\n")
@@ -374,7 +374,7 @@ def test_a_plot_of_many_trials_names_the_best_ten(
 ) -> None:
     """The best ten trials have named lines. All others are one grey artist, and short curves have markers."""
     if find_spec("matplotlib") is None:
-        lacking("matplotlib is not installed: pip install 'det-core[plot]'")
+        skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
     from matplotlib.figure import Figure
 
     figures: list[Figure] = []

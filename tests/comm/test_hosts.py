@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.testing._lacking import lacking
+from det_core.testing.requirements import skip_or_fail_in_ci
 
 from . import job
 
@@ -52,7 +52,7 @@ def ip(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def hosts() -> Iterator[Hosts]:
     if os.getuid() != 0 or not shutil.which("ip"):
-        lacking("network namespaces need root and iproute2")
+        skip_or_fail_in_ci("network namespaces need root and iproute2")
     found = Hosts(f"d{uuid.uuid4().hex[:6]}", 4)
     bridge = f"{found.name}b"
     try:

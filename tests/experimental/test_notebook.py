@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.testing._lacking import lacking
+from det_core.testing.requirements import skip_or_fail_in_ci
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -22,7 +22,7 @@ CELLS = (
 
 def test_a_class_of_a_cell_trains_in_the_notebook(tmp_path: Path) -> None:
     if not (find_spec("ipykernel") and find_spec("nbclient")):
-        lacking("no ipykernel or nbclient: pip install 'det-core[dev]'")
+        skip_or_fail_in_ci("no ipykernel or nbclient: pip install 'det-core[dev]'")
     from nbclient import NotebookClient
     from nbformat.v4 import new_code_cell, new_notebook
 

@@ -17,9 +17,9 @@ from det_core.cli.commands._checkpoint_orphans import find_orphans, remove_orpha
 from det_core.config import parse_config
 from det_core.interfaces.search_method import Create
 from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, ExperimentRecord, State, TrackingStore
-from det_core.runner import submit
+from det_core.runner import submit_experiment
 from det_core.scratch import scratch_directory
-from det_core.search.method import open_method
+from det_core.search.method_selection import open_search_method
 from det_core.testing import campaign_seeds
 from det_core.tracking import open_store
 
@@ -109,7 +109,7 @@ def new_experiment(store: TrackingStore, seed: int, disk: Path, context_dir: Pat
             "save_trial_latest": chance.randint(1, 3),
         },
     }
-    return submit(store, parse_config(config), context_dir)
+    return submit_experiment(store, parse_config(config), context_dir)
 
 
 def plan(seed: int) -> list[tuple[int, str]]:
@@ -152,7 +152,7 @@ def assert_undisturbed(attacked: Round, seed: int, context_dir: Path) -> None:
     """Compare trials, metrics and weights with those of an undisturbed search with this seed."""
     store = attacked.store
     assert not (context_dir.parent / "trial.twice").exists(), "a trial ran twice at once"
-    with open_method(parse_config(store.experiment(attacked.experiment_id).config), context_dir) as method:
+    with open_search_method(parse_config(store.experiment(attacked.experiment_id).config), context_dir) as method:
         created = {action.request_id: action.hparams for action in method.start() if isinstance(action, Create)}
     trials = store.trials(attacked.experiment_id)
     assert {trial.request_id: trial.hparams for trial in trials} == created

@@ -76,7 +76,7 @@ def config(slots: int = 2, **changes: Any) -> Any:
 
 
 def chosen(settings: Any, framework: str | None = None, **environ: str) -> str | None:
-    spec = backends.choose(settings, framework, environ)
+    spec = backends.choose_backend(settings, framework, environ)
     return spec and spec.name
 
 
@@ -128,21 +128,21 @@ def test_a_missing_backend_is_reported_with_the_commands_to_install_one() -> Non
 def test_an_adapter_is_loaded_or_the_error_lists_the_others(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install(backend("one", toy="os.path:join", broken="no.such:module"))
     with pytest.raises(LaunchError, match=r"not started by a distributed backend.*python -m det_core\.launch"):
-        backends.adapter("toy")
-    monkeypatch.setenv(backends.NAME, "one")
-    assert backends.adapter("toy").__name__ == "join"
+        backends.load_adapter("toy")
+    monkeypatch.setenv(backends.BACKEND_VARIABLE, "one")
+    assert backends.load_adapter("toy").__name__ == "join"
     with pytest.raises(InvalidExperimentException, match="adapts broken, toy, but the trial's framework is 'keras'"):
-        backends.adapter("keras")
+        backends.load_adapter("keras")
     with pytest.raises(PluginError, match="adapter of backend 'one' to 'broken' does not load: no.such:module"):
-        backends.adapter("broken")
+        backends.load_adapter("broken")
 
 
 def test_the_options_of_a_backend_come_from_the_environment(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert backends.current() is None
+    assert backends.current_backend() is None
     install(replace(backend("one"), config_model="det_core.launch.local:LocalConfig"))
-    monkeypatch.setenv(backends.NAME, "one")
-    monkeypatch.setenv(backends.OPTIONS, json.dumps({"slots": 7, "timeout": 3}))
-    found = backends.current()
+    monkeypatch.setenv(backends.BACKEND_VARIABLE, "one")
+    monkeypatch.setenv(backends.OPTIONS_VARIABLE, json.dumps({"slots": 7, "timeout": 3}))
+    found = backends.current_backend()
     assert found
     name, opened = found
     assert isinstance(opened, Recorder)

@@ -17,7 +17,7 @@ import pytest
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Allocation, LaunchRequest
 from det_core.launch import local
-from det_core.launch.local import LocalConfig, LocalLauncher, gpus
+from det_core.launch.local import LocalConfig, LocalLauncher, count_gpus
 from det_core.testing import is_soak
 
 
@@ -46,7 +46,7 @@ def test_only_visible_gpus_are_used(visible: str | None, expected: list[str], mo
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert local._gpu_ids() == expected
-    assert gpus() == len(expected)
+    assert count_gpus() == len(expected)
 
 
 DEVICES = "os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ['DET_SLOT_IDS']"

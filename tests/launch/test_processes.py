@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.launch._processes import end_lock_holders, has_ended, start_time
+from det_core.launch.processes import kill_lock_holders, process_has_ended, process_start_time
 
 from ..waiting import wait_for
 
@@ -18,19 +18,19 @@ pytestmark = pytest.mark.integration
 
 
 def test_a_zombie_counts_as_ended_and_a_living_process_does_not() -> None:
-    assert int(start_time(os.getpid())) > 0
-    assert not has_ended(os.getpid())
+    assert int(process_start_time(os.getpid())) > 0
+    assert not process_has_ended(os.getpid())
     child = subprocess.Popen(["true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert has_ended(child.pid)  # a zombie
+    assert process_has_ended(child.pid)  # a zombie
     child.wait()
-    assert has_ended(child.pid)
-    assert start_time(child.pid) == ""
+    assert process_has_ended(child.pid)
+    assert process_start_time(child.pid) == ""
 
 
 def test_a_later_process_with_the_same_id_is_another_one() -> None:
-    assert not has_ended(os.getpid(), start_time(os.getpid()))
-    assert has_ended(os.getpid(), "1")
+    assert not process_has_ended(os.getpid(), process_start_time(os.getpid()))
+    assert process_has_ended(os.getpid(), "1")
 
 
 def test_all_processes_count_as_alive_where_proc_cannot_be_read() -> None:
@@ -40,7 +40,7 @@ def test_all_processes_count_as_alive_where_proc_cannot_be_read() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     code = f"""if True:
-        from det_core.launch._processes import has_ended, start_time
+        from det_core.launch.processes import has_ended, start_time
         print([has_ended({os.getpid()}, "1"), start_time({os.getpid()}), has_ended({gone.pid})])
     """
     ran = subprocess.run([*hidden, sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -57,9 +57,9 @@ def test_lock_holders_are_ended_with_all_that_they_started(tmp_path: Path) -> No
     with path.open() as ours:
         with pytest.raises(BlockingIOError):
             fcntl.flock(ours, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        end_lock_holders(path)
+        kill_lock_holders(path)
         assert holder.wait(10) != 0
-        wait_for(lambda: has_ended(child))
+        wait_for(lambda: process_has_ended(child))
         assert waiting.wait(10) == 0
         fcntl.flock(ours, fcntl.LOCK_EX)
-        end_lock_holders(path)  # but not the process that asks
+        kill_lock_holders(path)  # but not the process that asks

@@ -17,7 +17,7 @@ from det_core.core import open_storage_block
 from det_core.home import default_storage
 from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
 from det_core.plugins import plugin_registry
-from det_core.runner import submit
+from det_core.runner import submit_experiment
 from det_core.tracking import open_store
 
 TOY = Path(__file__).parent.parent / "toy" / "det_toy.py"
@@ -88,7 +88,7 @@ def new_experiment(store: TrackingStore, context_dir: Path) -> Submit:
             "checkpoint_storage": keep_all(),
             **changes,
         }
-        return submit(store, parse_config(config), context_dir)
+        return submit_experiment(store, parse_config(config), context_dir)
 
     return new
 

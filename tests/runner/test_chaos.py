@@ -15,7 +15,7 @@ import pytest
 from det_core.config import parse_config
 from det_core.interfaces.search_method import Action, Create, SearchMethod, Train, action_to_json
 from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
-from det_core.search.method import open_method
+from det_core.search.method_selection import open_search_method
 from det_core.testing import campaign_seeds
 
 from .conftest import start_runner
@@ -146,7 +146,7 @@ def test_killed_searches_end_as_undisturbed_ones(
 
     config = parse_config(experiment.config)
     if name in SAME_EVERY_TIME:
-        with open_method(config, tmp_path) as method:
+        with open_search_method(config, tmp_path) as method:
             lengths = undisturbed(method, seed)
         assert {trial.request_id: trial.steps_completed for trial in trials} == lengths
     for trial in trials:
@@ -154,7 +154,7 @@ def test_killed_searches_end_as_undisturbed_ones(
         expected = loss(seed + trial.request_id, trial.steps_completed)
         assert (last.steps_completed, last.metrics) == (trial.steps_completed, {"validation_loss": expected})
 
-    with open_method(config, tmp_path) as method:
+    with open_search_method(config, tmp_path) as method:
         for event in store.search_events(experiment.id):
             actions: list[Action] = list(getattr(method, event.event[0])(*event.event[1:]))
             assert [action_to_json(action) for action in actions] == event.actions

@@ -19,7 +19,7 @@ from det_core.config import parse_config
 from det_core.errors import ConfigError
 from det_core.interfaces.search_method import WORST
 from det_core.interfaces.tracking import ExperimentRecord, SearcherOperationRecord, State, TrackingStore
-from det_core.runner import ExperimentRunner, start_detached, submit
+from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.tracking.control import request_experiment_stop
 
 from ..waiting import is_alive, wait_for
@@ -59,7 +59,7 @@ def command(store: TrackingStore, context_dir: Path, out: Path) -> Command:
             "environment": {"environment_variables": [f"OUT={out}", "COLOR=red"]},
             **changes,
         }
-        return submit(store, parse_config(config), context_dir)
+        return submit_experiment(store, parse_config(config), context_dir)
 
     return new
 

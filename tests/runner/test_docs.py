@@ -13,7 +13,7 @@ import yaml
 from det_core.config import parse_config
 from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
 from det_core.runner import ExperimentRunner
-from det_core.search.method import open_method
+from det_core.search.method_selection import open_search_method
 
 PAGE = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
 CONFIG, BLOCK = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -22,7 +22,7 @@ CONFIG, BLOCK = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 def test_the_first_config_of_the_document_is_valid() -> None:
     config = parse_config(yaml.safe_load(CONFIG))
-    with open_method(config, Path()) as method:
+    with open_search_method(config, Path()) as method:
         assert method.outline()
 
 

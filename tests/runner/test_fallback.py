@@ -23,8 +23,8 @@ from det_core.interfaces.tracking import (
     TrialRecord,
     TrialUpdate,
 )
-from det_core.runner import ExperimentRunner, submit
-from det_core.runner._starting_point import starting_point
+from det_core.runner import ExperimentRunner, submit_experiment
+from det_core.runner._starting_point import choose_starting_point
 from det_core.storage.directory import DirectoryStorage
 
 from .test_experiment import Submit, history, log_of, run, the_trial
@@ -103,7 +103,7 @@ def stopped(store: TrackingStore, new_experiment: Submit) -> ExperimentRecord:
 def find_start(store: TrackingStore, trial: TrialRecord, *, from_beginning: bool = False) -> Any:
     config = parse_config(store.experiment(trial.experiment_id).config)
     manager = open_storage_block(config.dump()["checkpoint_storage"])
-    return starting_point(store, manager, trial, config.searcher, from_beginning=from_beginning)
+    return choose_starting_point(store, manager, trial, config.searcher, from_beginning=from_beginning)
 
 
 @pytest.mark.integration
@@ -259,7 +259,7 @@ def test_a_script_on_the_core_api_falls_back_to_an_intact_checkpoint(
         "checkpoint_storage": {"type": "directory", "container_path": str(tmp_path / "stored")},
         "max_restarts": 1,
     }
-    experiment = submit(store, parse_config(config), context_dir)
+    experiment = submit_experiment(store, parse_config(config), context_dir)
     assert run(store, experiment) is State.COMPLETED
     trial = the_trial(store, experiment)
     assert (trial.restarts, trial.run_id) == (1, 3)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from det_core.interfaces.tracking import TrackingStore
-from det_core.launch._processes import start_time
+from det_core.launch.processes import process_start_time
 from det_core.runner._lease import Lease, _is_dead
 
 
@@ -29,7 +29,7 @@ def test_a_living_runner_is_not_dead(holder: str) -> None:
 
 def test_a_runner_that_ended_or_whose_process_id_is_reused_is_dead(holder: str) -> None:
     child = subprocess.Popen(["true"])
-    start = start_time(child.pid)
+    start = process_start_time(child.pid)
     child.wait()
     assert _is_dead(with_pid(holder, child.pid, start))
     assert _is_dead(with_pid(holder, os.getpid(), "1"))
@@ -43,7 +43,7 @@ def test_a_runner_in_a_container_with_the_same_host_name_is_not_considered_dead(
     elsewhere = ["unshare", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*elsewhere, "true"], capture_output=True).returncode:
         pytest.skip("a process id namespace needs root")
-    code = "from det_core.launch._processes import this_place; print(this_place())"
+    code = "from det_core.launch.processes import this_place; print(this_place())"
     ran = subprocess.run([*elsewhere, sys.executable, "-c", code], capture_output=True, text=True, check=True)
     place = ran.stdout.strip()
     ours, pid, start, mark = holder.rsplit(":", 3)

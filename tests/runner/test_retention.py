@@ -26,7 +26,7 @@ from det_core.interfaces.tracking import (
     TrackingStore,
 )
 from det_core.runner import ExperimentRunner
-from det_core.runner._retention import clean_up, kept
+from det_core.runner._retention import remove_superfluous, select_kept
 from det_core.tracking._schema import experiments
 
 Submit = Callable[..., ExperimentRecord]
@@ -76,7 +76,7 @@ def test_the_policy_keeps_the_best_and_the_latest(
         save_experiment_best=experiment_best, save_trial_best=trial_best, save_trial_latest=trial_latest
     )
     complete = sorted((one.checkpoint for one in ALL), key=lambda one: one.time)
-    assert "".join(sorted(set(kept(ALL, complete, policy)))) == expected
+    assert "".join(sorted(set(select_kept(ALL, complete, policy)))) == expected
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_an_experiment_that_starts_from_a_deleted_trial_does_not_prevent_clean_u
     saved(State.PAUSED, source_trial_id=12345)
     policy = parse_config(experiment.config).checkpoint_storage
     assert policy
-    clean_up(store, experiment.id, policy, lambda: True)
+    remove_superfluous(store, experiment.id, policy, lambda: True)
     assert left(store, experiment) == ["1-3"]
 
 

@@ -30,7 +30,7 @@ from det_core.errors import ConfigError, SecretMissing, StorageError
 from det_core.interfaces.secrets import SECRET_REFERENCE
 from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
 from det_core.plugins import plugin_registry
-from det_core.runner import ExperimentRunner, submit
+from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.storage import read_checkpoint_metadata
 from det_core.tracking.secret_files import extract_secrets, find_missing_secrets, resolve_secrets
 
@@ -149,10 +149,10 @@ def test_the_text_of_the_config_and_its_variants_in_the_snapshot_have_references
     (context_dir / "unrelated.yaml").write_text("# kept\nx: 1\n")
     (context_dir / "not.yaml").write_bytes(b"\xff{[")
     (context_dir / "link.yaml").symlink_to("const.yaml")
-    experiment = submit(store, parse_config(text), context_dir, original_config=text)
+    experiment = submit_experiment(store, parse_config(text), context_dir, original_config=text)
     assert not leaks(experiment)
     assert resolve_secrets(yaml.safe_load(experiment.original_config)) == config
-    assert experiment.config == submit(store, parse_config(experiment.original_config), context_dir).config
+    assert experiment.config == submit_experiment(store, parse_config(experiment.original_config), context_dir).config
     content = store.model_definition(experiment.id)
     assert b"hunter2" not in gzip.decompress(content)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:

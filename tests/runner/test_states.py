@@ -27,10 +27,10 @@ from det_core.interfaces.tracking import (
     stronger_request,
 )
 from det_core.runner import ExperimentRunner
-from det_core.runner._loop import Loop
-from det_core.runner._search import Search
-from det_core.runner._trial import Ended, Outcome
-from det_core.search.method import open_method
+from det_core.runner._recorded_search import RecordedSearch
+from det_core.runner._search_loop import SearchLoop
+from det_core.runner._trial_runner import TrainingOutcome, TrainingResult
+from det_core.search.method_selection import open_search_method
 from det_core.testing import campaign_seeds
 from det_core.tracking import control, open_store
 
@@ -61,13 +61,13 @@ class Turn(Exception):
 
 
 class Training:
-    """Substitute for `det_core.runner._trials.Trials` that writes what workers and their watchers write."""
+    """Substitute for `det_core.runner._trial_pool.TrialPool` that writes what workers and their watchers write."""
 
     def __init__(self, store: TrackingStore, runner: ExperimentRunner, lease: str) -> None:
         self.asked: dict[int, State] = {}
         self.waiting: dict[int, TrialRecord] = {}
         self.runs: dict[int, Run] = {}
-        self.ended: list[tuple[TrialRecord, Ended]] = []
+        self.ended: list[tuple[TrialRecord, TrainingResult]] = []
         self._store = store
         self._requests = runner._requests
         self._lease = lease
@@ -85,7 +85,7 @@ class Training:
     def start(self, trial: TrialRecord) -> None:
         self.waiting[trial.id] = trial
 
-    def wait(self, timeout: float) -> list[tuple[TrialRecord, Ended]]:
+    def wait(self, timeout: float) -> list[tuple[TrialRecord, TrainingResult]]:
         ended, self.ended = self.ended, []
         for trial, _ in ended:
             del self.waiting[trial.id]
@@ -94,16 +94,16 @@ class Training:
     def launch(self, trial: TrialRecord) -> None:
         """Do what `TrialRunner.run` does up to the start of the processes."""
         if self.requested(trial):
-            self.end(trial, Outcome.INTERRUPTED)
+            self.end(trial, TrainingOutcome.INTERRUPTED)
             return
         self._store.set_trial_state(trial.id, State.ACTIVE, lease=self._lease)
         if self._store.trial(trial.id).state is not State.ACTIVE:
-            self.end(trial, Outcome.INTERRUPTED)
+            self.end(trial, TrainingOutcome.INTERRUPTED)
             return
         self.runs[trial.id] = self._store.start_run(trial.id, allocation_id="a", lease=self._lease)
 
-    def end(self, trial: TrialRecord, outcome: Outcome) -> None:
-        self.ended.append((trial, Ended(outcome, metric=float(trial.id))))
+    def end(self, trial: TrialRecord, outcome: TrainingOutcome) -> None:
+        self.ended.append((trial, TrainingResult(outcome, metric=float(trial.id))))
 
     def requested(self, trial: TrialRecord) -> State | None:
         return stronger_request(self._requests.current, self.asked.get(trial.id))
@@ -117,7 +117,7 @@ class Runner:
     experiment_id: int
     holder: str
     alive: bool = True
-    loop: Loop | None = None
+    loop: SearchLoop | None = None
     training: Training = field(init=False)
 
     def __post_init__(self) -> None:
@@ -166,10 +166,10 @@ class Runner:
     def _begin(self) -> None:
         self.real._begin()
         config = parse_config(CONFIG)
-        with open_method(config, Path()) as method:
-            self.search = Search(self.store, self.experiment_id, method, seed=7, lease=self.holder)
+        with open_search_method(config, Path()) as method:
+            self.search = RecordedSearch(self.store, self.experiment_id, method, seed=7, lease=self.holder)
         self.search.begin()
-        self.loop = Loop(
+        self.loop = SearchLoop(
             self.store,
             self.experiment_id,
             self.search,
@@ -328,8 +328,8 @@ class States(RuleBasedStateMachine):
     # Events of trials
 
     @precondition(lambda self: any(runner.alive and runner.training.waiting for runner in self.runners))
-    @rule(runner=st.integers(0, 9), index=st.integers(0, 1), end=st.sampled_from([None, *Outcome]))
-    def train(self, runner: int, index: int, end: Outcome | None) -> None:
+    @rule(runner=st.integers(0, 9), index=st.integers(0, 1), end=st.sampled_from([None, *TrainingOutcome]))
+    def train(self, runner: int, index: int, end: TrainingOutcome | None) -> None:
         """Start a trial, or let a running one report and end."""
         one = self.living(runner)
         training = one.training
@@ -341,7 +341,7 @@ class States(RuleBasedStateMachine):
             self.by(one, lambda: training.launch(trial))
             return
         self.report(training.runs[trial.id])
-        if end is not None and (end is not Outcome.INTERRUPTED or training.requested(trial)):
+        if end is not None and (end is not TrainingOutcome.INTERRUPTED or training.requested(trial)):
             training.end(trial, end)
             del training.runs[trial.id]
 

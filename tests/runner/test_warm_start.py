@@ -16,7 +16,7 @@ from det_core.config import parse_config
 from det_core.core import open_storage_block
 from det_core.errors import InvalidExperimentException
 from det_core.interfaces.tracking import CheckpointRecord, ExperimentRecord, State, TrackingStore
-from det_core.runner import ExperimentRunner, submit
+from det_core.runner import ExperimentRunner, submit_experiment
 
 from .conftest import Submit, keep_all
 
@@ -70,7 +70,7 @@ def new(store: TrackingStore, context_dir: Path) -> Callable[..., ExperimentReco
             "checkpoint_storage": keep_all(),
             **dict(others),
         }
-        return submit(store, parse_config(config), context_dir)
+        return submit_experiment(store, parse_config(config), context_dir)
 
     return new
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from det_core.config import parse_config
 from det_core.interfaces.search_method import WORST, Action, Close, Create, SearchMethod, Train
-from det_core.search.method import open_method
+from det_core.search.method_selection import open_search_method
 
 SPACE = {
     "lr": {"type": "log", "base": 10, "minval": -4, "maxval": 0},
@@ -27,7 +27,7 @@ def make(name: str, *, hyperparameters: dict[str, Any] | None = None, seed: int 
             "reproducibility": {"experiment_seed": seed},
         }
     )
-    with open_method(config, Path()) as method:
+    with open_search_method(config, Path()) as method:
         return method
 
 

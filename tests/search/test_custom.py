@@ -16,7 +16,7 @@ import pytest
 from det_core.config import parse_config
 from det_core.errors import ConfigError, DetError
 from det_core.interfaces.search_method import SearchMethod
-from det_core.search.method import open_method
+from det_core.search.method_selection import open_search_method
 
 from ..waiting import is_alive, wait_for
 from .playing import SPACE, brief
@@ -77,7 +77,7 @@ def new_method(tmp_path: Path) -> Iterator[Open]:
                 }
             )
             assert parse_config(config.dump()) == config and config.searcher.unit == "epochs"
-            return stack.enter_context(open_method(config, tmp_path))
+            return stack.enter_context(open_search_method(config, tmp_path))
 
         yield new
 
@@ -117,7 +117,7 @@ def test_the_example_of_the_documentation_works(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(imports + textwrap.dedent(code))
     options = {"name": "custom", "method": "mine:UntilGood", "options": {"length": 100}}
     config = parse_config({"searcher": {"metric": "loss", **options}, "hyperparameters": SPACE})
-    with open_method(config, tmp_path) as method:
+    with open_search_method(config, tmp_path) as method:
         assert brief(method.start()) == "+0 0:100"
         assert brief(method.on_validation(0, 100, 0.2)) == "-0 +1 1:100"
         assert brief(method.on_exit(1, "invalid_hp")) == "+2 2:100"

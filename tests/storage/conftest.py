@@ -11,7 +11,7 @@ import pytest
 
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
-from det_core.testing._lacking import lacking
+from det_core.testing.requirements import skip_or_fail_in_ci
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def store(base: Path) -> DirectoryStorage:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount point of a file system of 2 MiB."""
     if os.getuid() != 0:
-        lacking("only root may mount a small disk")
+        skip_or_fail_in_ci("only root may mount a small disk")
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], check=True)

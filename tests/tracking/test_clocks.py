@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from det_core.errors import ExperimentBusy, StaleRun
 from det_core.interfaces.tracking import MetricsReport, State, TrackingStore
-from det_core.runner._retention import superfluous
+from det_core.runner._retention import find_superfluous
 from det_core.tracking import _column_types
 
 CONFIG = {"searcher": {"metric": "loss", "smaller_is_better": True}}
@@ -60,7 +60,7 @@ def test_order_and_retention_do_not_depend_on_the_clock(store: TrackingStore) ->
     store.set_trial_state(trial.id, State.COMPLETED)
     store.set_experiment_state(experiment.id, State.COMPLETED)
     policy: Any = SimpleNamespace(save_experiment_best=0, save_trial_best=1, save_trial_latest=2)
-    assert [one.uuid for one in superfluous(store, experiment.id, policy)] == ["c2", "c3"]
+    assert [one.uuid for one in find_superfluous(store, experiment.id, policy)] == ["c2", "c3"]
 
 
 @pytest.mark.parametrize("hours", [-900, 900])

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from det_core.testing._lacking import lacking
+from det_core.testing.requirements import skip_or_fail_in_ci
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -177,7 +177,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compile the library that records calls, and return its path for LD_PRELOAD."""
     compiler = shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
-        lacking("no C compiler, or not Linux")
+        skip_or_fail_in_ci("no C compiler, or not Linux")
     library = tmp_path_factory.mktemp("recorder") / "recorder.so"
     source = Path(__file__).with_name("recorder.c")
     subprocess.run([str(compiler), "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.trial.test_saver import Counting
 
 import det_core as det
 from det_core.config import Length
-from det_core.trial import Plan, TrialContext, TrialLoop
-from tests.trial.test_saver import Counting
+from det_core.trial import TrainingPlan, TrialContext, TrialLoop
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -31,7 +31,7 @@ def test_code_is_stored_if_checkpoint_code_is_set(
         monkeypatch.chdir(tmp_path)
 
     with det.core.init() as core:
-        plan = Plan(length=Length.parse(3), checkpoint_code=wanted)
+        plan = TrainingPlan(length=Length.parse(3), checkpoint_code=wanted)
         TrialLoop(Counting(on_batch=on_batch), core, TrialContext.from_core(core), plan=plan).run()
         (saved,) = core._store.checkpoints(trial_id=core.trial.trial_id)
         with core.checkpoint.restore_path(saved.uuid) as path:

@@ -10,15 +10,15 @@ import pytest
 
 from det_core.config import Length, parse_config
 from det_core.errors import InvalidExperimentException
-from det_core.trial import NEVER, Plan, Schedule
-from det_core.trial.averaging import average
+from det_core.trial import NEVER, Schedule, TrainingPlan
+from det_core.trial.metric_averages import average_metrics
 
 BASE = {"searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}}}
 
 
 def schedule(length: Any, *, global_batch_size: int = 4, batches_per_epoch: int = 10, **changes: Any) -> Schedule:
     adapter: Any = SimpleNamespace(records_per_batch=global_batch_size, batches_per_epoch=batches_per_epoch)
-    plan = Plan.of(parse_config({**BASE, **changes}), Length.parse(length))
+    plan = TrainingPlan.of(parse_config({**BASE, **changes}), Length.parse(length))
     return Schedule.of(plan, adapter)
 
 
@@ -74,13 +74,13 @@ def test_the_batch_size_is_only_needed_if_a_length_is_in_records() -> None:
             raise AssertionError
 
     adapter: Any = NoBatchSize()
-    assert Schedule.of(Plan(length=Length.parse({"epochs": 2})), adapter).length == 20
+    assert Schedule.of(TrainingPlan(length=Length.parse({"epochs": 2})), adapter).length == 20
 
 
 def test_a_period_may_be_a_list_of_points() -> None:
     adapter: Any = SimpleNamespace(records_per_batch=4, batches_per_epoch=10)
     points = tuple(map(Length.parse, [{"epochs": 1}, {"batches": 3}, {"records": 12}, 17]))
-    found = Schedule.of(Plan(length=Length.parse(20), validation=points, checkpoint=()), adapter)
+    found = Schedule.of(TrainingPlan(length=Length.parse(20), validation=points, checkpoint=()), adapter)
     assert list(walk(found)) == [3, 10, 17, 20]
     assert [batch for batch in range(1, 21) if found.validates_at(batch)] == [3, 10, 17, 20]
     assert [batch for batch in range(1, 21) if found.checkpoints_at(batch)] == [20]
@@ -88,18 +88,18 @@ def test_a_period_may_be_a_list_of_points() -> None:
 
 def test_epochs_of_data_without_a_length_are_refused() -> None:
     adapter: Any = SimpleNamespace(records_per_batch=4, batches_per_epoch=None)
-    assert Schedule.of(Plan(length=Length.parse({"batches": 8}), validation=NEVER), adapter).length == 8
+    assert Schedule.of(TrainingPlan(length=Length.parse({"batches": 8}), validation=NEVER), adapter).length == 8
     with pytest.raises(InvalidExperimentException, match=r"a length is \{'epochs': 1\}.*records_per_epoch"):
-        Schedule.of(Plan(length=Length.parse({"epochs": 1})), adapter)
+        Schedule.of(TrainingPlan(length=Length.parse({"epochs": 1})), adapter)
 
 
 def test_averages_leave_out_values_that_are_not_numbers() -> None:
     rows = [{"loss": 1, "note": "a", "rare": 4.0}, {"loss": 2.0, "note": "b", "rare": None}]
-    assert average(rows) == {"loss": 1.5, "rare": 4.0}
-    assert str(average([{"loss": float("nan")}, {"loss": 1.0}])["loss"]) == "nan"
-    assert average([]) == {}
+    assert average_metrics(rows) == {"loss": 1.5, "rare": 4.0}
+    assert str(average_metrics([{"loss": float("nan")}, {"loss": 1.0}])["loss"]) == "nan"
+    assert average_metrics([]) == {}
 
 
 def test_averages_are_over_batches_and_elements() -> None:
     rows = [{"one": [1.0], "array": [[1, 2], [3, 4]], "odd": [1.0, "a"]}, {"one": [3], "array": [5.0, 9.0], "odd": []}]
-    assert average(rows) == {"one": 2.0, "array": 4.0}
+    assert average_metrics(rows) == {"one": 2.0, "array": 4.0}

@@ -17,8 +17,8 @@ from det_core.config import Length
 from det_core.core import Context, DistributedContext
 from det_core.errors import InvalidTrial, RankFailed
 from det_core.interfaces.framework import Metrics, TrialAdapter
-from det_core.trial import Plan, Progress, TrialContext, TrialLoop
-from det_core.trial.averaging import unite
+from det_core.trial import Progress, TrainingPlan, TrialContext, TrialLoop
+from det_core.trial.metric_averages import merge_rank_metrics
 
 SIZE = 2
 
@@ -80,7 +80,7 @@ def train(
     on_start: Callable[[Share], None] = lambda _: None,
 ) -> tuple[list[Share], list[BaseException | None]]:
     """Run both workers to the end. Return their adapters and the errors that they raised."""
-    plan = Plan(length=Length.parse({"epochs": 2}), reporting=Length.parse(2), checkpoint=Length.parse(5))
+    plan = TrainingPlan(length=Length.parse({"epochs": 2}), reporting=Length.parse(2), checkpoint=Length.parse(5))
     shares: list[Any] = [None] * SIZE
 
     def work(rank: int) -> None:
@@ -181,7 +181,7 @@ def test_workers_with_data_of_different_lengths_are_refused(core: Context) -> No
 
 
 def test_numbers_are_averaged_over_the_workers_that_report_them() -> None:
-    assert unite([{"loss": 1, "name": "a"}, {"loss": 2.0, "name": "b", "only": 4}]) == {
+    assert merge_rank_metrics([{"loss": 1, "name": "a"}, {"loss": 2.0, "name": "b", "only": 4}]) == {
         "loss": 1.5,
         "name": "a",
         "only": 4.0,
@@ -189,7 +189,9 @@ def test_numbers_are_averaged_over_the_workers_that_report_them() -> None:
 
 
 def test_lists_are_averaged_element_by_element_or_joined() -> None:
-    assert unite([{"classes": [1, [2]], "losses": [1.0]}, {"classes": [3, [4]], "losses": [2.0, 3.0]}]) == {
+    assert merge_rank_metrics(
+        [{"classes": [1, [2]], "losses": [1.0]}, {"classes": [3, [4]], "losses": [2.0, 3.0]}]
+    ) == {
         "classes": [2.0, [3.0]],
         "losses": [1.0, 2.0, 3.0],
     }

@@ -13,7 +13,7 @@ from det_core.errors import DetError
 from det_core.home import default_storage
 from det_core.interfaces.tracking import CheckpointRecord
 from det_core.runner._lease import Lease
-from det_core.runner._retention import superfluous
+from det_core.runner._retention import find_superfluous
 from det_core.tracking import open_store
 
 
@@ -35,7 +35,7 @@ def apply_retention(args: argparse.Namespace) -> int:
         configured = parse_config(experiment.config).checkpoint_storage
         policy = configured or CheckpointStorageConfig.model_validate(default_storage())
         with Lease(store, experiment.id) as lease:
-            for checkpoint in superfluous(store, experiment.id, policy):
+            for checkpoint in find_superfluous(store, experiment.id, policy):
                 lease.check()
                 try:
                     if not args.dry_run:

@@ -19,10 +19,10 @@ from det_core.core import open_storage_block
 from det_core.errors import DetError, LaunchError, RecordNotFound
 from det_core.home import default_storage
 from det_core.launch import backends
-from det_core.launch._lines import Lines
-from det_core.launch._ports import free_ports
-from det_core.launch._verdict import REASON
-from det_core.launch.local import LocalConfig, gpus
+from det_core.launch._failure_notes import FAILURE_PREFIX
+from det_core.launch._output_lines import LineDecoder
+from det_core.launch._worker_environment.free_ports import reserve_free_ports
+from det_core.launch.local import LocalConfig, count_gpus
 from det_core.plugins import plugin_registry
 from det_core.storage import check_storage
 from det_core.tracking import open_store
@@ -86,7 +86,7 @@ def _storage(config: ExperimentConfig | None) -> str:
 
 
 def _slots(config: ExperimentConfig | None) -> str:
-    found = gpus()
+    found = count_gpus()
     launcher = config.launcher.options if config else LocalConfig()
     if not isinstance(launcher, LocalConfig):
         return "unknown until the launcher starts a trial"
@@ -112,7 +112,7 @@ def _host(_: ExperimentConfig | None) -> str:
 
 
 def _ports(_: ExperimentConfig | None) -> str:
-    with free_ports(2) as ports:
+    with reserve_free_ports(2) as ports:
         return f"{ports[0]} and {ports[1]} are free"
 
 
@@ -132,7 +132,7 @@ def _backends(config: ExperimentConfig | None) -> list[str]:
     """Return the name of the backend that the config needs, if any. Without a config, return all names."""
     if config is None:
         return plugin_registry().names("backend")
-    spec = backends.choose(config, None, os.environ)
+    spec = backends.choose_backend(config, None, os.environ)
     return [spec.name] if spec else []
 
 
@@ -142,7 +142,16 @@ def _rehearse(name: str, config: ExperimentConfig | None) -> str:
     block = resolve_secrets(config.dump()).get("distributed") if config else None
     options = {key: value for key, value in (block or {}).items() if key != "backend" and value is not None}
     given = [f"--option={key}={json.dumps(value)}" for key, value in options.items()]
-    command = ["-m", "det_core.launch", name, f"--slots={slots}", *given, "--", "-m", "det_core.launch._rehearsal"]
+    command = [
+        "-m",
+        "det_core.launch",
+        name,
+        f"--slots={slots}",
+        *given,
+        "--",
+        "-m",
+        "det_core.launch._rehearsal_worker",
+    ]
     try:
         ran = subprocess.run([sys.executable, *command], capture_output=True, timeout=_REHEARSAL_SECONDS)
     except subprocess.TimeoutExpired:
@@ -162,12 +171,12 @@ def _by_hand(command: list[str]) -> str:
 
 def _reason(stderr: bytes) -> str:
     texts = [text for _, text in _lines(stderr) if text.strip()]
-    reasons = [text.removeprefix(REASON) for text in texts if text.startswith(REASON)]
+    reasons = [text.removeprefix(FAILURE_PREFIX) for text in texts if text.startswith(FAILURE_PREFIX)]
     return next(iter([*reasons, *texts[-1:]]), "the workers failed without output")
 
 
 def _lines(output: bytes) -> list[tuple[int | None, str]]:
-    lines = Lines()
+    lines = LineDecoder()
     return [*lines.feed(output), *lines.feed(b"")] if output else []
 
 

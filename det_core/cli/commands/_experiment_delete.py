@@ -11,7 +11,7 @@ from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import DetError
 from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, ExperimentRecord, State, TrackingStore
 from det_core.runner._lease import Lease
-from det_core.runner._retention import warm_starts
+from det_core.runner._retention import find_warm_start_sources
 from det_core.tracking import open_store
 from det_core.tracking.control import settled_experiment
 
@@ -56,7 +56,9 @@ def _refuse_needed(store: TrackingStore, experiment: ExperimentRecord) -> None:
     _refuse_registered(store, experiment)
     own = {checkpoint.uuid for checkpoint in _checkpoints(store, experiment)}
     needed = [
-        identity for identity, uuids in warm_starts(store).items() if own & {*uuids} and identity != experiment.id
+        identity
+        for identity, uuids in find_warm_start_sources(store).items()
+        if own & {*uuids} and identity != experiment.id
     ]
     if needed:
         others = ", ".join(map(str, needed))

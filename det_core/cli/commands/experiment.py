@@ -106,7 +106,7 @@ def _config(args: argparse.Namespace) -> int:
 
 def _download_model_def(args: argparse.Namespace) -> int:
     from det_core.experimental._downloads import atomic_directory
-    from det_core.runner._context_dir import unpack
+    from det_core.runner._context_archive import unpack_context_dir
 
     target: Path = args.directory or Path(f"experiment_{args.experiment_id}_model_def")
     with open_store() as store:
@@ -115,7 +115,7 @@ def _download_model_def(args: argparse.Namespace) -> int:
         raise DetError(f"experiment {args.experiment_id} was recorded by a script, without its code")
     with atomic_directory(target) as files:
         files.mkdir()
-        unpack(content, files)
+        unpack_context_dir(content, files)
     if args.json:
         print_json({"id": args.experiment_id, "path": target.absolute()})
     else:

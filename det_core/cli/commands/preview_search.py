@@ -16,7 +16,7 @@ from det_core.errors import DetError
 
 if TYPE_CHECKING:
     from det_core.config import ExperimentConfig
-    from det_core.search.simulate import Outcome, Training
+    from det_core.search.simulation import SimulatedOutcome, SimulateTraining
 
 _ARGUMENTS = (
     make_argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML"),
@@ -74,14 +74,14 @@ def _run(args: argparse.Namespace) -> int:
 
 def _preview(config: ExperimentConfig, directory: Path) -> SearchPreview:
     from det_core.config import grid_axes
-    from det_core.search.method import open_method
-    from det_core.search.simulate import simulate
+    from det_core.search.method_selection import open_search_method
+    from det_core.search.simulation import simulate_search
 
     lengths: dict[int, int | None] = {}
     at_once = 0
-    with open_method(config, directory) as method:
+    with open_search_method(config, directory) as method:
         outline = method.outline()
-        for number, result in enumerate(simulate(method, _random_training(config), slots=_MOST_ORDERS)):
+        for number, result in enumerate(simulate_search(method, _random_training(config), slots=_MOST_ORDERS)):
             if number == _MOST_ORDERS:
                 raise DetError(
                     f"the search has not ended after {number} orders to train; check that the method closes its trials"
@@ -109,14 +109,14 @@ def _preview(config: ExperimentConfig, directory: Path) -> SearchPreview:
     )
 
 
-def _random_training(config: ExperimentConfig) -> Training:
+def _random_training(config: ExperimentConfig) -> SimulateTraining:
     """Return a function that simulates training. Each trial reports the same random metric at every length."""
-    from det_core.search.sampling import generator
-    from det_core.search.simulate import Outcome
+    from det_core.search.sampling import seeded_generator
+    from det_core.search.simulation import SimulatedOutcome
 
-    def train(trial: int, hparams: Mapping[str, Any], start: int, length: int | None) -> Outcome:
-        metric = generator(config.reproducibility.experiment_seed, "preview", trial).random()
-        return Outcome(seconds=(length or 1) - start, metric=metric)
+    def train(trial: int, hparams: Mapping[str, Any], start: int, length: int | None) -> SimulatedOutcome:
+        metric = seeded_generator(config.reproducibility.experiment_seed, "preview", trial).random()
+        return SimulatedOutcome(seconds=(length or 1) - start, metric=metric)
 
     return train
 

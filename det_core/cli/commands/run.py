@@ -89,7 +89,7 @@ def submit_config_file(
     if hook.exists():
         print(f"det: note: {hook} is not run; run its commands, such as pip install, once yourself", file=sys.stderr)
     changed = "".join(f"# --config {each}\n" for each in changes)
-    return runner.submit(store, config, directory, original_config=changed + path.read_text())
+    return runner.submit_experiment(store, config, directory, original_config=changed + path.read_text())
 
 
 def train_in_foreground(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> int:

@@ -8,14 +8,14 @@ A file with these lines tests your backend (`docs/backends.md`)::
 
 from __future__ import annotations
 
-from det_core.testing.backend._ends import Ends
-from det_core.testing.backend._launches import Launches
-from det_core.testing.backend._plugin import Plugin
+from det_core.testing.backend.failure_tests import BackendFailureTests
+from det_core.testing.backend.launch_tests import BackendLaunchTests
+from det_core.testing.backend.registration_tests import BackendRegistrationTests
 
 __all__ = ["BackendCompliance"]
 
 
-class BackendCompliance(Plugin, Launches, Ends):
+class BackendCompliance(BackendRegistrationTests, BackendLaunchTests, BackendFailureTests):
     """Base class for the tests of a backend. Subclasses set ``plugin``, and ``name`` if it offers several backends.
 
     Other attributes describe requirements and limitations of the backend: ``options``, ``slots``, ``several_nodes``,

@@ -12,16 +12,18 @@ A file with these lines tests your framework (`docs/frameworks.md`)::
 
 from __future__ import annotations
 
-from det_core.testing.framework._checkpoints import Checkpoints
-from det_core.testing.framework._course import reached
-from det_core.testing.framework._leaving import Leaving
-from det_core.testing.framework._plugin import Plugin
-from det_core.testing.framework._training import Training
+from det_core.testing.framework._checkpoint_tests import FrameworkCheckpointTests
+from det_core.testing.framework._incidents import reach_point
+from det_core.testing.framework._registration_tests import FrameworkRegistrationTests
+from det_core.testing.framework._stop_tests import FrameworkStopTests
+from det_core.testing.framework._training_tests import FrameworkTrainingTests
 
-__all__ = ["FrameworkCompliance", "reached"]
+__all__ = ["FrameworkCompliance", "reach_point"]
 
 
-class FrameworkCompliance(Plugin, Training, Leaving, Checkpoints):
+class FrameworkCompliance(
+    FrameworkRegistrationTests, FrameworkTrainingTests, FrameworkStopTests, FrameworkCheckpointTests
+):
     """Base class for the tests of a framework. Subclasses set ``plugin`` and ``trial_class``, and define `weights`.
 
     Further attributes: ``hyperparameters``, ``metric``, ``expected_failures``. Redefining a test is an error.

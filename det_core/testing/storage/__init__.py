@@ -10,16 +10,16 @@ A file with these lines tests your store (`docs/storage.md`)::
 
 from __future__ import annotations
 
-from det_core.testing.storage._checkpoints import Checkpoints
-from det_core.testing.storage._files import Files
-from det_core.testing.storage._names import Names
-from det_core.testing.storage._store import Opener
-from det_core.testing.storage._together import Together
+from det_core.testing.storage._checkpoint_tests import StoreCheckpointTests
+from det_core.testing.storage._concurrency_tests import StoreConcurrencyTests
+from det_core.testing.storage._file_tests import StoreFileTests
+from det_core.testing.storage._name_tests import StoreNameTests
+from det_core.testing.storage._store_suite import Opener
 
 __all__ = ["Opener", "StorageCompliance"]
 
 
-class StorageCompliance(Files, Names, Checkpoints, Together):
+class StorageCompliance(StoreFileTests, StoreNameTests, StoreCheckpointTests, StoreConcurrencyTests):
     """Base class for the tests of a store. Subclasses override the fixture ``opener``, and if possible ``broken``.
 
     Attributes describe limitations of a medium: ``longest_part``, ``longest_path``, ``newlines``, ``exact_sizes``,

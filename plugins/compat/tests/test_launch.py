@@ -29,7 +29,7 @@ def test_arguments_become_the_command_of_the_workers(
     argv: str, worker: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
-    monkeypatch.setattr(_command, "start", lambda name, worker: started.append((name, worker)) or 0)
+    monkeypatch.setattr(_command, "start_workers", lambda name, worker: started.append((name, worker)) or 0)
     assert _command.run("horovod", argv.split()) == 0
     assert started == [("horovod", worker)]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from det_core.testing.backend._launches import Launches
-from det_core.testing.backend._plugin import Plugin
+from det_core.testing.backend.launch_tests import BackendLaunchTests
+from det_core.testing.backend.registration_tests import BackendRegistrationTests
 
 pytestmark = pytest.mark.integration
 
 
-class TestDeepSpeed(Plugin, Launches):
+class TestDeepSpeed(BackendRegistrationTests, BackendLaunchTests):
     plugin = "det_deepspeed.plugin"
     joins = """
 import deepspeed

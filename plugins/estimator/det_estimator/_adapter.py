@@ -15,7 +15,7 @@ import tensorflow as tf
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.storage import read_object
-from det_core.trial import generators
+from det_core.trial import random_generators
 from det_estimator._context import EstimatorTrialContext
 from det_estimator._evaluation import Validator
 from det_estimator._run_hook import RunHook
@@ -86,14 +86,16 @@ class EstimatorAdapter(TrialAdapter):
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
         # Separate generators, so that the number of validations does not affect training.
-        with generators.forked(generators.derive_seed(self._context.get_trial_seed(), "validation")):
+        with random_generators.forked_generators(
+            random_generators.derive_seed(self._context.get_trial_seed(), "validation")
+        ):
             metrics = self._validator.validate(stop)
         self._store_summaries()
         return metrics
 
     def snapshot(self) -> Callable[[Path], None]:
         self.session.share_aggregated()
-        return partial(self._write, self._context.distributed.gather(generators.rng_state()))
+        return partial(self._write, self._context.distributed.gather(random_generators.get_generator_states()))
 
     def load(self, path: Path, *, batches_trained: int) -> None:
         if batches_trained == 0:  # checkpoint of another trial
@@ -103,7 +105,7 @@ class EstimatorAdapter(TrialAdapter):
         self.session.restore(path, batches_trained)
         slots, rank = state["generators"], self._context.distributed.rank
         if len(slots) == self._context.distributed.size:
-            generators.set_rng_state(slots[rank])
+            random_generators.set_generator_states(slots[rank])
         for hook in self._hooks:
             hook.on_checkpoint_load(str(path))
 
@@ -140,7 +142,9 @@ class EstimatorAdapter(TrialAdapter):
             "generators": slots,
         }
         (path / STATE_FILE).write_text(json.dumps(state))
-        with generators.forked(generators.derive_seed(self._context.get_trial_seed(), "export")):
+        with random_generators.forked_generators(
+            random_generators.derive_seed(self._context.get_trial_seed(), "export")
+        ):
             for name, receiver_fn in exports.items():
                 self._estimator.export_saved_model(str(path / name), receiver_fn, checkpoint_path=prefix)
         for hook in self._hooks:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics
 from det_core.scratch import scratch_directory
-from det_core.trial.averaging import average
+from det_core.trial.metric_averages import average_metrics
 from det_estimator._context import EstimatorTrialContext
 
 _log = logging.getLogger("det.estimator")
@@ -86,7 +86,7 @@ class Validator:
         return _mean(self._context.distributed.allgather(self._numbers(found)), evaluation.batches)
 
     def _numbers(self, found: Mapping[str, Any]) -> dict[str, float]:
-        numbers = average([{name: np.asarray(value).tolist() for name, value in found.items()}])
+        numbers = average_metrics([{name: np.asarray(value).tolist() for name, value in found.items()}])
         new = sorted(found.keys() - numbers.keys() - self._left_out)
         if new:
             _log.warning("validation metrics that are not numbers are not reported: %s", ", ".join(new))

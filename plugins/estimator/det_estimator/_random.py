@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from det_core.trial.generators import derive_seed
+from det_core.trial.random_generators import derive_seed
 
 Operation: TypeAlias = Any
 

@@ -12,7 +12,7 @@ from det_tensorflow.backend import backend_of
 
 from det_core.core import Context
 from det_core.errors import InvalidTrial
-from det_core.trial import TrialLoop, generators, tensorboard
+from det_core.trial import TrialLoop, random_generators, tensorboard_upload
 from det_estimator._adapter import EstimatorAdapter
 from det_estimator._context import EstimatorTrialContext
 from det_estimator._control import Control
@@ -25,11 +25,11 @@ def run_trial(trial_class: type[EstimatorTrial], core_context: Context) -> None:
     Raises:
         InvalidTrial: the trial is incomplete, contradicts itself, or has no training data.
     """
-    generators.seed_all(core_context.trial.trial_seed)
+    random_generators.seed_generators(core_context.trial.trial_seed)
     context = EstimatorTrialContext.from_core(core_context)
     devices.choose(context)
     with ExitStack() as ending:
-        store_summaries = partial(tensorboard.upload, core_context.train)
+        store_summaries = partial(tensorboard_upload.upload_tensorboard_files, core_context.train)
         ending.callback(store_summaries)
         ending.callback(tf.compat.v1.summary.FileWriterCache.clear)  # flushes all writers and ends their threads
         context._backend = ending.enter_context(closing(backend_of("estimator", context)))

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
-from det_core.trial import generators
+from det_core.trial import random_generators
 from det_estimator import _old
 from det_estimator._context import EstimatorTrialContext
 from det_estimator._data import TrainingData
@@ -51,7 +51,7 @@ class TrainingSession:
         """Add the operations that det needs to the default graph, which is otherwise complete."""
         context, variables = self._context, v1.global_variables()
         self.fetches = training_metrics(loss)
-        seed = generators.derive_seed(context.get_trial_seed(), "training graph", context.distributed.rank)
+        seed = random_generators.derive_seed(context.get_trial_seed(), "training graph", context.distributed.rank)
         ends = [train_op, *v1.get_collection(v1.GraphKeys.SUMMARIES), *self.fetches.values()]
         kept = make_stateless([getattr(end, "op", end) for end in ends], self._number, seed)
         if kept:
@@ -69,8 +69,8 @@ class TrainingSession:
         self._session = session
         session.run(self._counter.initializer)  # not initialized by a Scaffold of the user
         # From here on, each slot draws its own random numbers, no matter how many it drew to build the graph.
-        seed = generators.derive_seed(self._context.get_trial_seed(), "slot", self._context.distributed.rank)
-        generators.seed_all(seed)
+        seed = random_generators.derive_seed(self._context.get_trial_seed(), "slot", self._context.distributed.rank)
+        random_generators.seed_generators(seed)
         self.data.start(session)
 
     def share(self) -> None:

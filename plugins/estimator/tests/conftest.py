@@ -16,7 +16,7 @@ import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from det_estimator import EstimatorTrial, EstimatorTrialContext  # noqa: E402
 
-from det_core.testing.framework._laboratory import Laboratory  # noqa: E402
+from det_core.testing.framework.trial_harness import TrialHarness  # noqa: E402
 
 CONFIG: dict[str, Any] = {
     "name": "test",
@@ -29,13 +29,13 @@ CONFIG: dict[str, Any] = {
 
 
 @pytest.fixture
-def make_laboratory(tmp_path: Path) -> Iterator[Callable[..., Laboratory]]:
+def make_laboratory(tmp_path: Path) -> Iterator[Callable[..., TrialHarness]]:
     """Function that makes a laboratory, where a trial class trains as under a runner with these keys in the config."""
     with ExitStack() as ending:
 
-        def make(trial_class: type[EstimatorTrial], **keys: Any) -> Laboratory:
+        def make(trial_class: type[EstimatorTrial], **keys: Any) -> TrialHarness:
             config = {**CONFIG, **keys}
-            made = Laboratory(tmp_path, "det_estimator._run:run_trial", trial_class, config, lambda _: None)
+            made = TrialHarness(tmp_path, "det_estimator._run:run_trial", trial_class, config, lambda _: None)
             ending.enter_context(made.store)
             return made
 

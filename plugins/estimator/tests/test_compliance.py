@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from det_estimator import EstimatorTrial
 
-from det_core.testing.framework import FrameworkCompliance, reached
+from det_core.testing.framework import FrameworkCompliance, reach_point
 
 v1 = tf.compat.v1
 tf.config.experimental.enable_op_determinism()
@@ -22,7 +22,7 @@ class Reached(v1.train.SessionRunHook):
         self._point = point
 
     def before_run(self, run_context: Any) -> None:
-        reached(self._point)
+        reach_point(self._point)
 
 
 class Tiny(EstimatorTrial):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from det_core.config import parse_config
-from det_core.testing.framework._laboratory import Laboratory
+from det_core.testing.framework.trial_harness import TrialHarness
 
 pytestmark = pytest.mark.integration
 
@@ -29,7 +29,7 @@ def load(name: str) -> tuple[Any, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "metric"), [("digits_estimator", "auc"), ("linear_estimator", "average_loss")])
-def test_the_example_learns(make_laboratory: Callable[..., Laboratory], name: str, metric: str) -> None:
+def test_the_example_learns(make_laboratory: Callable[..., TrialHarness], name: str, metric: str) -> None:
     trial_class, config = load(name)
     config.pop("min_checkpoint_period", None)
     laboratory = make_laboratory(

@@ -20,11 +20,11 @@ from det_estimator._specs import Specs
 
 from det_core.core import EarlyExitReason
 from det_core.errors import CheckpointCorrupt, InvalidTrial
-from det_core.testing.framework._laboratory import Laboratory
+from det_core.testing.framework.trial_harness import TrialHarness
 
 v1 = tf.compat.v1
 INPUTS = np.arange(12, dtype=np.float32)[:, None]
-MakeLaboratory = Callable[..., Laboratory]
+MakeLaboratory = Callable[..., TrialHarness]
 
 
 def records(size: int = 12) -> Any:
@@ -106,7 +106,7 @@ class Serving(Line):
         return {"raw": make({"x": v1.placeholder(tf.float32, [None, 1])})}
 
 
-def directory(laboratory: Laboratory, trial_id: int) -> Path:
+def directory(laboratory: TrialHarness, trial_id: int) -> Path:
     checkpoint = laboratory.checkpoints(trial_id)[-1]
     return Path(checkpoint.storage["container_path"], checkpoint.uuid)
 

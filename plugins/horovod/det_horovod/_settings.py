@@ -52,7 +52,7 @@ def begin(hvd: Any, config: ExperimentConfig, distributed: DistributedContext) -
     """
     begins = not hvd.is_initialized()
     if begins:
-        for name, value in environment(config, backends.block().get("timeout")).items():
+        for name, value in environment(config, backends.distributed_block().get("timeout")).items():
             os.environ.setdefault(name, value)
         hvd.init()
     found, expected = (hvd.rank(), hvd.size()), (distributed.rank, distributed.size)

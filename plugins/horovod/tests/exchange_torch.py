@@ -23,7 +23,7 @@ CONFIG = {
     "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
     "optimizations": {"tensor_fusion_threshold": 2},
 }
-TAKEN = SimpleNamespace(config=parse_config(CONFIG), distributed=backends.meet())
+TAKEN = SimpleNamespace(config=parse_config(CONFIG), distributed=backends.connect_workers())
 RANK = TAKEN.distributed.rank
 
 
@@ -64,7 +64,7 @@ def gradient(weight: nn.Parameter) -> float | None:
 def horovod_gets_the_settings_and_knows_its_ranks() -> None:
     assert os.environ["HOROVOD_FUSION_THRESHOLD"] == str(2 << 20)
     assert os.environ["HOROVOD_CYCLE_TIME"] == "2", "variables of the environment are kept"
-    context = DistributedContext.from_horovod(hvd, chief_ip=os.environ[backends.CHIEF])
+    context = DistributedContext.from_horovod(hvd, chief_ip=os.environ[backends.CHIEF_VARIABLE])
     assert (context.rank, context.size, context.local_rank, context.cross_size) == (RANK, 2, RANK, 1)
     assert context.allgather(context.rank) == [0, 1]
     context.close()

@@ -18,7 +18,7 @@ from det_estimator import load_estimator_from_checkpoint_path
 from det_tensorflow.testing._jobs import read_weights
 
 from det_core.core import EarlyExitReason
-from det_core.testing._job import Job
+from det_core.testing.trial_job import TrialJob
 from det_core.tracking import open_store
 
 v1 = tf.compat.v1
@@ -40,7 +40,7 @@ CONFIG = {
 def test_every_name_of_the_interface_works(slots: int, horovod: None, tmp_path: Path) -> None:
     """A hook of one slot stops the first run, and the second run continues to the end."""
     with open_store(f"sqlite:///{tmp_path / 'det.db'}") as store:
-        job = Job(store, tmp_path, CONFIG, code=Path(__file__).parent, weights=read_weights, limit=200)
+        job = TrialJob(store, tmp_path, CONFIG, code=Path(__file__).parent, weights=read_weights, limit=200)
         home = tmp_path / str(job.trial_id)
 
         def run() -> list[list[Any]]:

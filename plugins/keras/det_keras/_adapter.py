@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
-from det_core.trial import origin, tensorboard
-from det_core.trial.generators import derive_seed
+from det_core.trial import tensorboard_upload, trial_description
+from det_core.trial.random_generators import derive_seed
 from det_keras import _checkpoint, _load, _model
 from det_keras._callbacks import Callbacks
 from det_keras._context import TFKerasTrialContext
@@ -198,7 +198,7 @@ class KerasAdapter(TrialAdapter):
     def _write(self, state: Mapping[str, Any], path: Path) -> None:
         _checkpoint.write(self._context, state, path)
         if self._description:
-            origin.write(self._description, path)
+            trial_description.write_description(self._description, path)
         self._callbacks.workload("on_checkpoint_end", str(path))
 
     def _share_buffers(self) -> None:
@@ -214,7 +214,7 @@ class KerasAdapter(TrialAdapter):
 
     def _store_tensorboard(self) -> None:
         if self._context._train:
-            tensorboard.upload(self._context._train)
+            tensorboard_upload.upload_tensorboard_files(self._context._train)
 
     @contextmanager
     def _noting_errors(self, activity: str, data: Source) -> Iterator[None]:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
-from det_core.trial.generators import derive_seed
+from det_core.trial.random_generators import derive_seed
 from det_keras import _arrays, _sequences
 from det_keras._context import TFKerasTrialContext
 from det_keras._reading import Reader

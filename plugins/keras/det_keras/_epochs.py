@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from det_core.trial.averaging import numbers_in
+from det_core.trial.metric_averages import flatten_numbers
 
 
 class Epochs:
@@ -32,7 +32,7 @@ class Epochs:
         """Add the metrics of batches to the sums of the current epoch."""
         for row in rows:
             for name, value in row.items():
-                if numbers := numbers_in(value):
+                if numbers := flatten_numbers(value):
                     total = self._sums.setdefault(name, [0.0, 0])
                     total[0] += sum(numbers)
                     total[1] += len(numbers)

@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from det_core.errors import CheckpointNotFound
-from det_core.trial import origin
+from det_core.trial import trial_description
 from det_keras import _checkpoint, _old
 from det_keras._context import TFKerasTrialContext
 from det_keras._trial import TFKerasTrial
@@ -46,8 +46,8 @@ def load_model_from_checkpoint_path(
         raise CheckpointNotFound(
             f"{path} is not a directory; expected the directory of a checkpoint: det checkpoint download UUID"
         )
-    description = origin.read(directory)
-    trial_class = trial_class or origin.find_class(
+    description = trial_description.read_description(directory)
+    trial_class = trial_class or trial_description.find_trial_class(
         directory,
         description,
         TFKerasTrial,

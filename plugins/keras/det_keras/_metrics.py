@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from det_core.core import DistributedContext
 from det_core.errors import InvalidTrial
-from det_core.trial.averaging import unite
+from det_core.trial.metric_averages import merge_rank_metrics
 
 
 def plain(logs: Any, step: str) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _merged(model: tf.keras.Model, states: Sequence[Any]) -> dict[str, Any]:
         metric.merge_state(others)
     known = plain(model.get_metrics_result(), "get_metrics_result")
     # Values from the user's own step that belong to no metric object are averaged over the slots.
-    return {name: known.get(name, value) for name, value in unite([logs for _, logs in states]).items()}
+    return {name: known.get(name, value) for name, value in merge_rank_metrics([logs for _, logs in states]).items()}
 
 
 def with_arrays(metrics: Mapping[str, Any]) -> dict[str, Any]:

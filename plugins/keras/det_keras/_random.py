@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context as eager
 
-from det_core.trial import generators
-from det_core.trial.generators import derive_seed
+from det_core.trial import random_generators
+from det_core.trial.random_generators import derive_seed
 
 
 def seed_all(seed: int) -> None:
@@ -36,7 +36,7 @@ class Generators:
         """Return the states of the generators as JSON-compatible values."""
         version, words, gauss = eager.context()._rng.getstate()
         return {
-            **generators.rng_state(),
+            **random_generators.get_generator_states(),
             "tensorflow": [version, list(words), gauss],
             "model": [one.state.numpy().tolist() for one in self._of_model],
         }
@@ -47,7 +47,7 @@ class Generators:
         Raises:
             ValueError: the model has a different number of generators.
         """
-        generators.set_rng_state(state)
+        random_generators.set_generator_states(state)
         version, words, gauss = state["tensorflow"]
         eager.context()._rng.setstate((version, tuple(words), gauss))
         for one, own in zip(self._of_model, state["model"], strict=True):
@@ -55,14 +55,14 @@ class Generators:
 
     def seed(self, seed: int) -> None:
         """Seed all generators."""
-        generators.seed_all(seed)
+        random_generators.seed_generators(seed)
         eager.context()._rng = random.Random(seed)  # noqa: S311
         for index, one in enumerate(self._of_model):
             one.reset_from_seed(derive_seed(seed, index))
 
     def forked(self, seed: int) -> AbstractContextManager[None]:
         """Return a context in which all generators use this seed. Their previous state is restored at its end."""
-        return generators.forking(self.state, self.seed, self.load)(seed)
+        return random_generators.make_forked_context(self.state, self.seed, self.load)(seed)
 
 
 def _generators(model: tf.keras.Model) -> Iterator[tf.random.Generator]:

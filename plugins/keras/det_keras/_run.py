@@ -9,7 +9,7 @@ from det_tensorflow import devices
 from det_tensorflow.backend import backend_of
 
 from det_core.core import Context
-from det_core.trial import TrialLoop, origin
+from det_core.trial import TrialLoop, trial_description
 from det_keras import _session
 from det_keras._adapter import KerasAdapter
 from det_keras._context import TFKerasTrialContext
@@ -29,5 +29,5 @@ def run_trial(trial_class: type[TFKerasTrial], core_context: Context) -> None:
     with closing(backend_of("keras", context)) as context._backend, context._backend.training():
         trial = trial_class(context)
         _session.apply(trial.session_config())
-        adapter = KerasAdapter(trial, context, description=origin.describe(trial_class, core_context))
+        adapter = KerasAdapter(trial, context, description=trial_description.describe_trial(trial_class, core_context))
         TrialLoop(adapter, core_context, context).run()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
-from det_core.trial.generators import derive_seed, forked
+from det_core.trial.random_generators import derive_seed, forked_generators
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -141,10 +141,10 @@ def _read_plainly(sequence: Any, seed: int, epoch: int, number: int) -> Any:
 
 
 def _seeded(sequence: Any, seed: int, epoch: int, number: int) -> Any:
-    with forked(derive_seed(seed, epoch, number)):
+    with forked_generators(derive_seed(seed, epoch, number)):
         return sequence[number]
 
 
 def _end_epoch(sequence: Any, seed: int, epoch: int) -> None:
-    with forked(derive_seed(seed, "end of epoch", epoch)):
+    with forked_generators(derive_seed(seed, "end of epoch", epoch)):
         sequence.on_epoch_end()

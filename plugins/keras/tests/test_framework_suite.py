@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from det_keras import TFKerasTrial, callbacks
 
-from det_core.testing.framework import FrameworkCompliance, reached
+from det_core.testing.framework import FrameworkCompliance, reach_point
 
 INPUTS = np.arange(36, dtype=np.float32).reshape(18, 2) / 36
 NUMBERS = np.arange(18, dtype=np.float32)
@@ -25,10 +25,10 @@ class Tells(tf.keras.callbacks.Callback):  # type: ignore[misc]
     """Callback that reports its position to the suite."""
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        reached("training")
+        reach_point("training")
 
     def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-        reached("validation")
+        reach_point("validation")
 
 
 class Wanders(callbacks.Callback):

@@ -27,7 +27,7 @@ from det_keras._session import apply
 
 from det_core.core import DistributedContext
 from det_core.errors import CheckpointCorrupt, InvalidTrial, UntrustedCheckpoint
-from det_core.trial import origin
+from det_core.trial import trial_description
 
 pytestmark = pytest.mark.integration
 
@@ -429,7 +429,7 @@ class Held(TFKerasTrial):
 def test_the_code_of_a_checkpoint_runs_if_it_is_trusted(make_context: Make, tmp_path: Path) -> None:
     """The code next to the weights builds the model."""
     begin(make_context()).snapshot()(tmp_path)
-    origin.write({"trial_cls_spec": "held_def:Held", "hparams": {"width": 2}}, tmp_path)
+    trial_description.write_description({"trial_cls_spec": "held_def:Held", "hparams": {"width": 2}}, tmp_path)
     with pytest.raises(
         InvalidTrial, match=r"belongs to the trial 'held_def:Held', which cannot be imported.*trial_class=MyTr"
     ):

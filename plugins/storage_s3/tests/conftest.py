@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from det_storage_s3._config import S3Config
 
-from det_core.testing._lacking import lacking
+from det_core.testing.requirements import skip_or_fail_in_ci
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -22,7 +22,7 @@ from rgw import Server, missing, rgw
 @pytest.fixture(scope="session")
 def ceph() -> Iterator[Server]:
     if why := missing():
-        lacking(why)
+        skip_or_fail_in_ci(why)
     with rgw() as server:
         yield server
 

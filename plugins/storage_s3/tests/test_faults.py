@@ -25,7 +25,7 @@ from det_core.errors import DetError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import State, TrackingStore
 from det_core.testing import campaign_seeds
-from det_core.testing.proxy import Fault, FaultyProxy, Request
+from det_core.testing.proxy import Fault, FaultyProxy, ProxiedRequest
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.campaign]
@@ -48,7 +48,7 @@ class Mischief:
         self._faults = list(Fault)
         self.seen: list[Fault] = []
 
-    def __call__(self, request: Request) -> Fault | None:
+    def __call__(self, request: ProxiedRequest) -> Fault | None:
         with self._lock:
             if self._chance.random() > self._share:
                 return None
@@ -194,7 +194,7 @@ class Executioner:
         self.requests: list[str] = []
         self.process: subprocess.Popen[str] | None = None
 
-    def __call__(self, request: Request) -> Fault | None:
+    def __call__(self, request: ProxiedRequest) -> Fault | None:
         with self._lock:
             self.requests.append(f"{request.method} {request.target}")
             if len(self.requests) != self._at:

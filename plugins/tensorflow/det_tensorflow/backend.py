@@ -57,7 +57,8 @@ def backend_of(framework: str, context: TrialContext) -> TensorFlowBackend:
         framework: the name of the framework, a key of ``BackendSpec.adapters``.
 
     Raises:
-        LaunchError, InvalidExperimentException, PluginError, ConfigError: as for `det_core.launch.backends.adapt`.
+        LaunchError, InvalidExperimentException, PluginError, ConfigError: as for
+            `det_core.launch.backends.make_adapter`.
     """
-    found: TensorFlowBackend = backends.adapt(framework, context, TensorFlowBackend)
+    found: TensorFlowBackend = backends.make_adapter(framework, context, TensorFlowBackend)
     return found

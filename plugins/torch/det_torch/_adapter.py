@@ -16,8 +16,8 @@ import torch
 from det_core.core._distributed import single_process
 from det_core.core._rank_agreement import all_ranks_group
 from det_core.interfaces.framework import Metrics, TrialAdapter
-from det_core.trial import origin
-from det_core.trial.generators import derive_seed
+from det_core.trial import trial_description
+from det_core.trial.random_generators import derive_seed
 from det_torch import _checkpoint, _reading
 from det_torch._callback import Callbacks
 from det_torch._context import PyTorchTrialContext
@@ -48,7 +48,7 @@ class PyTorchAdapter(TrialAdapter):
     Args:
         trial: trial to train and evaluate.
         context: context that the trial was made with.
-        description: description of the trial that is stored with every checkpoint (`det_core.trial.origin`).
+        description: description of the trial that is stored with every checkpoint (`det_core.trial.trial_description`).
         first_batch: number of the batch at which this run begins, from 0. It is passed to callbacks.
         latest: storage id of the checkpoint from which this run begins. None if there is none.
         trust: whether loading that checkpoint may run code stored in it.
@@ -304,7 +304,7 @@ class PyTorchAdapter(TrialAdapter):
             self._context._backend.save(path)
         _checkpoint.write(state, path, safetensors=self._trial.safetensors)
         if self._description:
-            origin.write(self._description, path)
+            trial_description.write_description(self._description, path)
         self._callbacks.call("on_checkpoint_write_end", str(path))
 
     def _begin_reading(self, state: Any) -> Iterator[Any]:

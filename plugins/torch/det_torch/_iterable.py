@@ -19,7 +19,7 @@ from numpy.random.mtrand import get_bit_generator, set_bit_generator
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_worker_info
 
 from det_core.errors import InvalidTrial
-from det_core.trial.generators import derive_seed
+from det_core.trial.random_generators import derive_seed
 from det_torch._stream import chain, enter_epoch, wrong_length
 
 _OPTIONS = (

@@ -11,7 +11,7 @@ import torch
 
 from det_core.errors import CheckpointNotFound
 from det_core.storage import read_object
-from det_core.trial import Progress, origin
+from det_core.trial import Progress, trial_description
 from det_torch import _checkpoint, _reading
 from det_torch._context import PyTorchTrialContext
 from det_torch._random import forked
@@ -132,8 +132,8 @@ def _load(
         raise CheckpointNotFound(
             f"{path} is not a directory; expected the directory of a checkpoint, as from: det checkpoint download UUID"
         )
-    description = origin.read(path) or _metadata(path)
-    trial_class = trial_class or origin.find_class(
+    description = trial_description.read_description(path) or _metadata(path)
+    trial_class = trial_class or trial_description.find_trial_class(
         path, description, PyTorchTrial, call="load(path, MyTrial)", shared={"det_torch", "torch"}, trust=trust
     )
     state = _reading.read(path, trust=trust)

@@ -7,18 +7,18 @@ from typing import Any
 
 import torch
 
-from det_core.trial import generators
+from det_core.trial import random_generators
 
 
 def seed_all(seed: int) -> None:
     """Seed every global generator."""
-    generators.seed_all(seed)
+    random_generators.seed_generators(seed)
     torch.manual_seed(seed)
 
 
 def rng_state() -> dict[str, Any]:
     """Return the state of every global generator, in types that ``torch.load(weights_only=True)`` accepts."""
-    state = {**generators.rng_state(), "cpu": torch.get_rng_state()}
+    state = {**random_generators.get_generator_states(), "cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["gpu"] = torch.cuda.get_rng_state()
         if others := _other_gpus():
@@ -32,7 +32,7 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     Args:
         state: return value of `rng_state`.
     """
-    generators.set_rng_state(state)
+    random_generators.set_generator_states(state)
     torch.set_rng_state(state["cpu"])
     if "gpu" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["gpu"])
@@ -49,5 +49,5 @@ def _other_gpus() -> list[int]:
     return [(own + step) % count for step in range(1, count)]
 
 
-forked = generators.forking(rng_state, seed_all, set_rng_state)
+forked = random_generators.make_forked_context(rng_state, seed_all, set_rng_state)
 """Context manager that seeds the global generators for a block and restores their state afterwards."""

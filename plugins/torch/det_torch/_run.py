@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from det_core.core import Context
-from det_core.trial import TrialLoop, origin
+from det_core.trial import TrialLoop, trial_description
 from det_torch._adapter import PyTorchAdapter
 from det_torch._context import PyTorchTrialContext
 from det_torch._random import seed_all
@@ -24,7 +24,7 @@ def run_trial(trial_class: type[PyTorchTrial], core_context: Context) -> None:
         adapter = PyTorchAdapter(
             trial_class(context),
             context,
-            description=origin.describe(trial_class, core_context),
+            description=trial_description.describe_trial(trial_class, core_context),
             first_batch=core_context.trial.steps_completed,
             latest=core_context.info.latest_checkpoint if core_context.info else None,
         )

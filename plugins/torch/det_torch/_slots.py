@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from det_core.core import DistributedContext
-from det_core.trial.generators import derive_seed
+from det_core.trial.random_generators import derive_seed
 from det_torch._packing import map_leaves, pack
 from det_torch._random import seed_all
 from det_torch._staging import identity

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from det_core.errors import InvalidTrial
-from det_core.trial.generators import derive_seed
+from det_core.trial.random_generators import derive_seed
 from det_torch._random import forked, seed_all
 from det_torch.samplers import RepeatSampler
 

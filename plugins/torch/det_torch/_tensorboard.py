@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from det_core.core import TrainContext
 from det_core.errors import InvalidTrial
-from det_core.trial import tensorboard
+from det_core.trial import tensorboard_upload
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -50,7 +50,7 @@ class Tensorboard:
         """
         if self._writer is not None:
             self._writer.flush()
-        tensorboard.upload(self._train)
+        tensorboard_upload.upload_tensorboard_files(self._train)
 
     def close(self) -> None:
         """Close the writer."""

@@ -12,8 +12,8 @@ from typing import Any
 from det_core import core
 from det_core.config import ExperimentConfig, Length, Unit
 from det_core.errors import InvalidTrial
-from det_core.trial import Period, Plan, Progress, TrialLoop, origin
-from det_core.trial.generators import derive_seed
+from det_core.trial import Period, Progress, TrainingPlan, TrialLoop, trial_description
+from det_core.trial.random_generators import derive_seed
 from det_torch import _reading
 from det_torch._adapter import PyTorchAdapter
 from det_torch._context import PyTorchTrialContext
@@ -191,7 +191,7 @@ class Trainer:
             UntrustedCheckpoint: reading ``latest_checkpoint`` could run code, and ``trust`` is false.
         """
         run = self._run()
-        plan = Plan(
+        plan = TrainingPlan(
             length=Length(1, Unit.BATCHES) if test_mode else _length(max_length, run),
             reporting=_reporting(reporting_period, run.config),
             validation=_period("validation_period", validation_period) or run.config.min_validation_period,
@@ -212,7 +212,8 @@ class Trainer:
         adapter = adapter_class(
             self._trial,
             self._context,
-            description=origin.describe(type(self._trial), run) | {"hparams": self._context.get_hparams()},
+            description=trial_description.describe_trial(type(self._trial), run)
+            | {"hparams": self._context.get_hparams()},
             first_batch=first_batch,
             latest=latest,
             trust=trust,
@@ -305,5 +306,5 @@ def _period(name: str, given: TrainUnit | None) -> Period | None:
     return given._period()
 
 
-def _shortest(plan: Plan, *, beyond: int) -> Plan:
+def _shortest(plan: TrainingPlan, *, beyond: int) -> TrainingPlan:
     return replace(plan, length=Length(beyond + 1, Unit.BATCHES), initial_validation=False, checkpoint_policy="none")

@@ -134,9 +134,9 @@ class TorchBackend:
 def backend_of(context: PyTorchTrialContext) -> TorchBackend:
     """Return the adapter of the backend that started this process.
 
-    Raises the errors of `det_core.launch.backends.adapt`.
+    Raises the errors of `det_core.launch.backends.make_adapter`.
     """
-    return cast("TorchBackend", backends.adapt("pytorch", context, TorchBackend))
+    return cast("TorchBackend", backends.make_adapter("pytorch", context, TorchBackend))
 
 
 def meet(distributed: DistributedContext | None) -> DistributedContext | None:
@@ -152,8 +152,8 @@ def meet(distributed: DistributedContext | None) -> DistributedContext | None:
     Raises:
         ValueError: there are several workers but no backend is chosen.
     """
-    if distributed is None and backends.NAME in os.environ and backends.CHIEF in os.environ:
-        return backends.meet()
+    if distributed is None and backends.BACKEND_VARIABLE in os.environ and backends.CHIEF_VARIABLE in os.environ:
+        return backends.connect_workers()
     installed = (
         ", ".join(plugin_registry().names("backend")) or "none; to install one: pip install det-torch-distributed"
     )
@@ -164,7 +164,7 @@ def meet(distributed: DistributedContext | None) -> DistributedContext | None:
             "called without distributed=; pass core.DistributedContext.from_torch_distributed() and set DET_BACKEND to "
             f"a backend's name, or {remedy}"
         )
-    if distributed is not None and distributed.size > 1 and backends.NAME not in os.environ:
+    if distributed is not None and distributed.size > 1 and backends.BACKEND_VARIABLE not in os.environ:
         raise ValueError(
             f"distributed has {distributed.size} workers, but without a distributed backend det_torch trains on one "
             f"slot; set DET_BACKEND to a backend's name, or {remedy}"

@@ -37,7 +37,7 @@ class ProcessGroup:
     def __init__(self, device: torch.device) -> None:
         self._owned = not dist.is_initialized()
         if self._owned:
-            seconds = backends.block().get("timeout")
+            seconds = backends.distributed_block().get("timeout")
             dist.init_process_group(
                 _TRANSPORTS.get(device.type, "gloo"),
                 timeout=timedelta(seconds=seconds) if seconds else _FOREVER,

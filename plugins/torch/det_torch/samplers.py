@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import Sampler
 
-from det_core.trial.generators import derive_seed
+from det_core.trial.random_generators import derive_seed
 
 __all__ = [
     "DistributedBatchSampler",

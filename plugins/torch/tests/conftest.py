@@ -13,7 +13,7 @@ from det_torch import PyTorchTrialContext
 
 from det_core.config import parse_config
 from det_core.core._distributed import single_process
-from det_core.testing._exact import exact
+from det_core.testing.comparison import bitwise_form
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -72,4 +72,4 @@ def fingerprint() -> Callable[[Any], Any]:
 
 
 def _fingerprint(value: Any) -> Any:
-    return exact(torch.load(value / "state_dict.pth", weights_only=True) if isinstance(value, Path) else value)
+    return bitwise_form(torch.load(value / "state_dict.pth", weights_only=True) if isinstance(value, Path) else value)

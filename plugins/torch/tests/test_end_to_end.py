@@ -17,7 +17,7 @@ import pytest
 import torch
 import yaml
 
-from det_core.launch._processes import has_ended
+from det_core.launch.processes import process_has_ended
 from det_core.testing import campaign_seeds, is_soak
 from det_core.tracking import open_store
 
@@ -155,7 +155,7 @@ def test_an_experiment_whose_runner_was_killed_is_resumed_by_hand(tmp_path: Path
         assert holder
         runner = int(holder.rsplit(":", 3)[1])
         os.kill(runner, signal.SIGKILL)
-        while not has_ended(runner):  # os.kill returns before the process is gone
+        while not process_has_ended(runner):  # os.kill returns before the process is gone
             assert time.monotonic() < deadline + 60
             time.sleep(0.01)
     det("experiment", "resume", experiment_id)

@@ -12,7 +12,7 @@ from det_torch import DataLoader, PyTorchTrial, PyTorchTrialContext
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from det_core.testing.framework import FrameworkCompliance, reached
+from det_core.testing.framework import FrameworkCompliance, reach_point
 
 INPUTS = torch.arange(36.0).reshape(18, 2) / 36
 
@@ -52,11 +52,11 @@ class FrameworkDrives(Data):
         return torch.optim.Adam(model.parameters(), lr=0.01)
 
     def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
-        reached("training")
+        reach_point("training")
         return {"loss": self.loss(model, batch), "records": batch[1]}
 
     def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
-        reached("validation")
+        reach_point("validation")
         return {"validation_loss": self.loss(model, batch) + torch.rand(())}
 
 
@@ -67,14 +67,14 @@ class UserDrives(Data):
         self.sgd = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9))
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-        reached("training")
+        reach_point("training")
         loss = self.loss(self.model, batch)
         self.context.backward(loss)
         self.context.step_optimizer(self.sgd)
         return {"loss": loss, "records": batch[1]}
 
     def evaluate_batch(self, batch: Any) -> Any:
-        reached("validation")
+        reach_point("validation")
         return {"validation_loss": self.loss(self.model, batch) + torch.rand(())}
 
 

@@ -24,7 +24,7 @@ import det_core as det
 from det_core.config import load_config, parse_config, sample_hyperparameters
 from det_core.core._cluster_info import get_cluster_info
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing._run import begin_run
+from det_core.testing.runs import begin_run
 from det_core.tracking import open_store
 from det_core.trial import load_trial_class
 

@@ -17,7 +17,7 @@ from det_torch._packing import pack, unpack
 from det_torch._slots import SLOTS, gather_parts, own_state
 from det_torch._staging import Staging
 
-from det_core.comm._payload import dumps
+from det_core.comm._payload import pickle_payload
 from det_core.core import DistributedContext
 
 SIZE = 3
@@ -76,7 +76,7 @@ def saved(sent: list[int], tmp_path_factory: pytest.TempPathFactory) -> Path:
         own, staging = part(slot.rank), Staging()
 
         def copy(value: Any) -> Any:
-            sent[slot.rank] = len(dumps(value))
+            sent[slot.rank] = len(pickle_payload(value))
             return staging.copy(value)
 
         others = gather_parts(own, slot, copy)

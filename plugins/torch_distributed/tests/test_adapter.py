@@ -15,7 +15,7 @@ from det_torch_distributed._options import Options
 from det_torch_distributed._replicas import Replicas
 
 from det_core.errors import InvalidTrial
-from det_core.testing._job import Failure
+from det_core.testing.trial_job import InjectedFailure
 
 
 class TestReplicas(AdapterCompliance):
@@ -27,7 +27,7 @@ class TestReplicas(AdapterCompliance):
     def test_four_slots_resume_exactly(self, jobs: Jobs, trial: str) -> None:
         """The position of an element in a bucket decides the order in which a ring sums it up, and must not change."""
         job, undisturbed = jobs.make(trial), jobs.undisturbed(trial, 4)
-        assert job.run(4, Failure("kill", rank=1, batches=8)) != 0, job.output()
+        assert job.run(4, InjectedFailure("kill", rank=1, batches=8)) != 0, job.output()
         assert 0 < job.steps() < 8, job.output()
         self.assert_same(job.start(4).ended(), undisturbed.ended())
 

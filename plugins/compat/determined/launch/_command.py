@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from det_core.launch.by_hand import start
+from det_core.launch.standalone import start_workers
 
 _PYTHON = re.compile(r"(.*/)?python[\d.]*")
 
@@ -41,7 +41,7 @@ def run(backend: str, argv: Sequence[str]) -> int:
     args = parser.parse_args(rest)
     if bool(args.trial) == bool(args.script):
         parser.error("expected --trial MODULE:CLASS, or a program with its arguments, such as python3 train.py")
-    return start(backend, _worker(args.trial, args.script))
+    return start_workers(backend, _worker(args.trial, args.script))
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from det_core.testing._job import CONFIG, Job
-from det_core.testing._jobs import Jobs as _Jobs
+from det_core.testing.job_factory import JobFactory as _Jobs
+from det_core.testing.trial_job import JOB_CONFIG, TrialJob
 
-Jobs: TypeAlias = _Jobs[Job]
+Jobs: TypeAlias = _Jobs[TrialJob]
 
 METRICS = {"estimator": "validation_loss", "keras": "val_loss"}
 """Framework -> the metric that its trial minimizes."""
@@ -35,11 +35,11 @@ def jobs_of(directory: Path, distributed: Mapping[str, Any], limit: float) -> Jo
             "hyperparameters": {"global_batch_size": 8},
             "distributed": distributed,
             "entrypoint": f"{framework}_def:Trial",
-            "searcher": {**CONFIG["searcher"], "metric": metric},
+            "searcher": {**JOB_CONFIG["searcher"], "metric": metric},
         }
         configs[framework] = plain
         configs[AGGREGATED.format(framework)] = {**plain, "optimizations": {"aggregation_frequency": 2}}
-    return _Jobs(directory, partial(Job, code=_CODE, weights=read_weights, limit=limit), configs)
+    return _Jobs(directory, partial(TrialJob, code=_CODE, weights=read_weights, limit=limit), configs)
 
 
 def read_weights(path: Path) -> dict[str, Any]:

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from det_core.testing._exact import exact
-from det_core.testing._job import BATCHES, Failure, Job
-from det_core.testing._suite import Suite
+from det_core.testing.comparison import bitwise_form
+from det_core.testing.suite import ComplianceSuite
+from det_core.testing.trial_job import BATCHES, InjectedFailure, TrialJob
 from det_tensorflow.testing._jobs import AGGREGATED, METRICS, Jobs, jobs_of
 from det_tensorflow.testing.code.common import VALIDATION
 
 EACH_FRAMEWORK = pytest.mark.parametrize("framework", METRICS)
 
 
-class AdapterCompliance(Suite):
+class AdapterCompliance(ComplianceSuite):
     """Compliance suite for an adapter. Derive from it and set ``backend``. Redefining a test is an error."""
 
     backend: ClassVar[str] = ""
@@ -88,11 +88,11 @@ class AdapterCompliance(Suite):
         """The results are equal bit for bit."""
         trial = AGGREGATED.format(framework)
         killed, undisturbed = jobs.make(trial), jobs.undisturbed(trial, 2)
-        assert killed.run(2, Failure("kill", 1, 11)) != 0, killed.output()
+        assert killed.run(2, InjectedFailure("kill", 1, 11)) != 0, killed.output()
         assert killed.steps() == 9
-        assert exact(killed.start(2).ended().outcome()) == exact(undisturbed.ended().outcome())
+        assert bitwise_form(killed.start(2).ended().outcome()) == bitwise_form(undisturbed.ended().outcome())
 
-    def assert_close(self, one: Job, other: Job) -> None:
+    def assert_close(self, one: TrialJob, other: TrialJob) -> None:
         """Compare the weights, the optimizer states and the losses of all batches."""
         mine, theirs = one.weights(), other.weights()
         assert mine.keys() == theirs.keys()

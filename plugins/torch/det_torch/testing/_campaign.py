@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from det_core.testing import campaign_seeds
-from det_core.testing._job import BATCHES, Failure
+from det_core.testing.trial_job import BATCHES, InjectedFailure
 from det_torch.testing._jobs import ADVERSARIES, ONE_MODEL, Jobs
 from det_torch.testing._suite import AdapterSuite
 
 SEEDS = campaign_seeds(few=1, many=50)
 
 
-def draw(seed: int) -> tuple[str, dict[str, Any], list[Failure]]:
+def draw(seed: int) -> tuple[str, dict[str, Any], list[InjectedFailure]]:
     """Return the name of a trial, keys of its config, and the failures that kill its slots."""
     chance = random.Random(seed)  # noqa: S311
     batches = sorted(chance.sample(range(1, BATCHES), chance.randint(1, 2)))
-    kills = [Failure("kill", chance.randrange(2), at) for at in batches]
+    kills = [InjectedFailure("kill", chance.randrange(2), at) for at in batches]
     keys = {
         "data": {
             "kind": chance.choice(["table", "augmented", "stream"]),

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from det_core.testing._job import Node
-from det_core.testing._lacking import lacking
+from det_core.testing.requirements import skip_or_fail_in_ci
+from det_core.testing.trial_job import NodeLaunch
 from det_torch.testing._jobs import ONE_MODEL, Jobs
 from det_torch.testing._suite import AdapterSuite
 
@@ -41,11 +41,13 @@ class Hosts(AdapterSuite):
 
 
 @contextmanager
-def _two_hosts(directory: Path) -> Iterator[list[Node]]:
+def _two_hosts(directory: Path) -> Iterator[list[NodeLaunch]]:
     """Set up two hosts with a shared file system and a network link, and yield how to launch on each."""
     missing = [program for program in ("ip", "unshare") if not shutil.which(program)]
     if os.getuid() != 0 or missing:
-        lacking(f"the network namespaces of two hosts need root, iproute2 and util-linux; missing programs: {missing}")
+        skip_or_fail_in_ci(
+            f"the network namespaces of two hosts need root, iproute2 and util-linux; missing programs: {missing}"
+        )
     names = [f"det-{uuid.uuid4().hex[:6]}" for _ in _ADDRESSES]
     addresses = {"localhost": "127.0.0.1", **dict(zip(names, _ADDRESSES, strict=True))}
     for own in names:
@@ -55,7 +57,7 @@ def _two_hosts(directory: Path) -> Iterator[list[Node]]:
     try:
         _join(names)
         yield [
-            Node(
+            NodeLaunch(
                 prefix=["ip", "netns", "exec", name, *enter, name, str(directory / name)],
                 arguments=[f"--hosts={','.join(names)}", f"--node={index}", f"--port={_PORT}"],
             )

@@ -12,8 +12,8 @@ import torch
 
 from det_core import core
 from det_core.core._cluster_info import get_cluster_info
-from det_core.testing import _job
-from det_core.testing._run import begin_run
+from det_core.testing import trial_job
+from det_core.testing.runs import begin_run
 from det_torch._run import run_trial
 from det_torch.testing.code import model_def
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 CODE = Path(__file__).with_name("code")
 
 
-class Job(_job.Job):
+class Job(trial_job.TrialJob):
     """Training of a `PyTorchTrial` of `model_def` with the failures of `model_def.FAILURES`."""
 
-    def train_here(self, failure: _job.Failure | None = None) -> Self:
+    def train_here(self, failure: trial_job.InjectedFailure | None = None) -> Self:
         """Train on one slot in this process, from the latest checkpoint."""
         begin_run(self._store, self.trial_id, self._directory)
         with pytest.MonkeyPatch.context() as patch:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from det_core.plugins import plugin_registry
 from det_core.specs import BackendSpec
-from det_core.testing import _jobs
+from det_core.testing import job_factory
 from det_torch.testing._job import CODE, Job
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ONE_MODEL, ADVERSARIES = "one model", "adversaries"
 """Names of the two trials. det drives the first, and the second drives itself."""
 
-Jobs: TypeAlias = _jobs.Jobs[Job]
+Jobs: TypeAlias = job_factory.JobFactory[Job]
 
 
 def jobs_of(suite: AdapterSuite, directory: Path) -> Jobs:
@@ -41,4 +41,4 @@ def jobs_of(suite: AdapterSuite, directory: Path) -> Jobs:
         cast("BackendSpec", plugin_registry().find("backend", suite.backend)).adapters["pytorch"].partition(":")[0]
     )
     job = partial(Job, code=CODE, weights=suite.weights, limit=suite.limit)
-    return _jobs.Jobs(directory, job, configs, modules=["det_torch._run", adapter, *suite.imports])
+    return job_factory.JobFactory(directory, job, configs, modules=["det_torch._run", adapter, *suite.imports])

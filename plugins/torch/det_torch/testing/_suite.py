@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from det_core.testing._exact import exact
-from det_core.testing._suite import Suite
+from det_core.testing.comparison import bitwise_form
+from det_core.testing.suite import ComplianceSuite
 from det_torch import _reading
 from det_torch.testing._job import Job
 from det_torch.testing._jobs import Jobs, jobs_of
 
 
-class AdapterSuite(Suite):
+class AdapterSuite(ComplianceSuite):
     """Base of the tests, with the attributes by which a subclass describes its adapter."""
 
     backend: ClassVar[str] = ""
@@ -73,7 +73,7 @@ class AdapterSuite(Suite):
         """
         if self.exact:
             for (name, mine), theirs in zip(one.outcome().items(), other.outcome().values(), strict=True):
-                assert exact(mine) == exact(theirs), f"{name} differ"
+                assert bitwise_form(mine) == bitwise_form(theirs), f"{name} differ"
         else:
             self.assert_close(one, other)
             assert one.steps_of_reports() == other.steps_of_reports()

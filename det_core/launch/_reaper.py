@@ -1,0 +1,128 @@
+"""Guard process that runs a command and leaves no process of it behind, ``python _guard.py CHANNEL ARGUMENT...``.
+
+The agent starts this file as a script between itself and the command, so it only imports the standard library.
+Launchers such as torchrun put their workers into sessions of their own, where signals to a process group do not reach
+them. The guard therefore adopts every orphan below it (prctl(2), PR_SET_CHILD_SUBREAPER). It ends all of them when the
+command has ended, when the agent requests it, or soon after the agent is gone. It exits as the command did.
+
+There are two guard processes, one the child of the other, because either may be killed. The remaining one then ends
+everything at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+GRACE = 8.5
+"""Seconds that the command has to end by itself once the agent is gone. Workers that notice the loss take up to 8 s."""
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""Exit codes for a command that could not be started, the same as in a shell."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+_IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+"""Signals that the guard ignores, because a command may send them to its process group, which includes the guard."""
+
+
+def main(channel: int, argv: list[str]) -> int:
+    """Run the command to its end, and return its exit code.
+
+    Args:
+        channel: file descriptor of the pipe from the agent, as for `_obey`.
+        argv: the command.
+    """
+    os.set_inheritable(channel, False)
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    from_outer, to_inner = os.pipe()
+    if inner := os.fork():
+        os.close(from_outer)
+        return _reap(inner, channel, GRACE)
+    os.close(to_inner)
+    os.close(channel)
+    try:
+        command = os.posix_spawnp(
+            argv[0], argv, os.environ, setsigdef=[*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ], setsigmask=[]
+        )
+    except OSError as error:
+        print(f"cannot start {argv[0]!r}: {error.strerror}", file=sys.stderr)  # noqa: T201  (to the trial's log)
+        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+    return _reap(command, from_outer, 0)
+
+
+def _reap(child: int, channel: int, grace: float) -> int:
+    """Wait for the child, end all processes that it left behind, and return its exit code.
+
+    Args:
+        child: process id of the child.
+        channel: file descriptor of a pipe that reaches its end when the parent of this process is gone.
+        grace: seconds that the child then has to end by itself.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    threading.Thread(target=_obey, args=(channel, grace), daemon=True).start()
+    status = _reap_until(child)
+    _end_all()
+    if os.WIFSIGNALED(status):
+        _exit_by_signal(os.WTERMSIG(status))
+    return os.waitstatus_to_exitcode(status)
+
+
+def _obey(channel: int, grace: float) -> None:
+    """End everything at once when a byte arrives, or ``grace`` seconds after the end of the stream."""
+    if not os.read(channel, 1):
+        time.sleep(grace)
+    while True:
+        _kill_descendants()
+        time.sleep(0.05)
+
+
+def _reap_until(command: int) -> int:
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == command:
+            return status
+
+
+def _end_all() -> None:
+    with contextlib.suppress(ChildProcessError):  # none is left
+        while True:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            _kill_descendants()
+            os.waitpid(-1, 0)
+
+
+def _kill_descendants() -> None:
+    children = defaultdict(list)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
+            children[int(parent)].append(int(stat.parent.name))
+    if not children:  # processes cannot be listed here, so end the whole group, this process included
+        os.killpg(0, signal.SIGKILL)
+    todo = [os.getpid()]
+    while todo:
+        for pid in children[todo.pop()]:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+            todo.append(pid)
+
+
+def _exit_by_signal(number: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError):  # SIGKILL has no handler to reset
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

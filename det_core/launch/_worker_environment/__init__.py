@@ -1,0 +1,1 @@
+"""Environment of workers: variables of the cluster, thread limits, and free ports."""

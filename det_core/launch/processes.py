@@ -1,0 +1,96 @@
+"""Liveness of processes, and the holders of file locks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import sys
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def process_has_ended(pid: int, start: str = "") -> bool:
+    """Return whether a process is certainly gone.
+
+    A zombie counts as gone, and a process that cannot be inspected counts as alive.
+
+    Args:
+        pid: id of the process.
+        start: its `process_start_time`, which distinguishes it from a later process with the same id, or "" if unknown.
+    """
+    if seen := _inspect_process(pid):
+        is_zombie, started = seen
+        return is_zombie or start not in ("", started)
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)  # a process of another user cannot be signaled
+    return False
+
+
+def process_start_time(pid: int) -> str:
+    """Return a text that identifies the start time of a process, or "" if it is gone or cannot be inspected."""
+    seen = _inspect_process(pid)
+    return seen[1] if seen else ""
+
+
+def pid_namespace_name() -> str:
+    """Return a name for this container, or for this host since its boot, within which process ids are valid.
+
+    Several hosts and containers may share a host name. If Linux offers nothing more specific, the name is unique.
+    """
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        namespace = (_PROC / "self/ns/pid").readlink()
+    except OSError:
+        return f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
+    mark = hashlib.sha256(f"{boot} {namespace}".encode()).hexdigest()[:12]
+    return f"{socket.gethostname()}-{mark}"
+
+
+def kill_lock_holders(path: Path) -> None:
+    """Kill the other processes of this user that hold a lock on the file, and all their descendants."""
+    import psutil  # slow to import, and needed only here and outside of Linux
+
+    for pid in sorted(_lock_holders(path)):
+        with suppress(psutil.Error):  # ended meanwhile
+            holder = psutil.Process(pid)
+            for one in (holder, *holder.children(recursive=True)):  # a parent first, as it may start others
+                one.kill()
+
+
+def _lock_holders(path: Path) -> set[int]:
+    """Return the ids of the processes, or none if there is no ``/proc``."""
+    file, found = path.stat(), set()
+    for descriptor in _PROC.glob("[0-9]*/fd/[0-9]*"):
+        process = descriptor.parent.parent
+        with suppress(OSError):  # ended meanwhile, or another user's
+            is_open = process.stat().st_uid == os.getuid() and os.path.samestat(descriptor.stat(), file)
+            if is_open and "FLOCK" in (process / "fdinfo" / descriptor.name).read_text():
+                found.add(int(process.name))
+    return found - {os.getpid()}
+
+
+def _inspect_process(pid: int) -> tuple[bool, str] | None:
+    """Return whether a process is a zombie and when it started, or None if it is gone or cannot be inspected."""
+    if sys.platform != "linux":
+        return _ask_psutil(pid)
+    try:  # exact, whereas psutil's times move with the clock
+        state, *fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return state in "ZX", fields[18]
+
+
+def _ask_psutil(pid: int) -> tuple[bool, str] | None:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return process.status() == psutil.STATUS_ZOMBIE, repr(process.create_time())
+    except psutil.Error:
+        return None

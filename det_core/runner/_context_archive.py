@@ -1,0 +1,96 @@
+"""The context directory (the user's code) as a gzipped tar file."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from det_core.core.context_dir import IGNORE_FILE, context_files
+from det_core.errors import DetError
+
+MAX_CONTEXT_BYTES = 96 << 20
+"""Maximum total size of the files of a context directory in bytes."""
+_ARCHIVE_LIMIT = 2 * MAX_CONTEXT_BYTES
+"""Maximum size of the uncompressed tar file in bytes, headers included."""
+_YAML = (".yaml", ".yml", ".json")
+
+
+def pack_context_dir(directory: Path, hide: Callable[[str], str] = str) -> bytes:
+    """Pack the files that `context_files` finds. Links are replaced by the files that they lead to.
+
+    Args:
+        directory: the context directory.
+        hide: function that returns the text of a YAML or JSON file without its secrets.
+
+    Returns:
+        The content of the archive.
+
+    Raises:
+        DetError: the directory does not exist or is ``DET_HOME``, or its files exceed the limit.
+    """
+    if not directory.is_dir():
+        raise DetError(f"the context directory {str(directory)!r} does not exist; give the directory with your code")
+    files = list(context_files(directory))
+    total = sum((directory / name).stat().st_size for name in files)
+    if total > MAX_CONTEXT_BYTES:
+        raise DetError(
+            f"the context directory {str(directory)!r} holds {total >> 20} MiB, "
+            f"the limit is {MAX_CONTEXT_BYTES >> 20} MiB; "
+            f"list data and outputs in its file {IGNORE_FILE}"
+        )
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1, dereference=True) as archive:
+        for name in files:
+            path = directory / name
+            if name.endswith(_YAML) or path.resolve().name.endswith(_YAML):
+                _add_hidden(archive, path, name, hide)
+            else:
+                archive.add(path, name, recursive=False)
+        if archive.offset > _ARCHIVE_LIMIT:
+            raise DetError(
+                f"the {len(files)} files of the context directory {str(directory)!r} make an archive of "
+                f"{archive.offset >> 20} MiB, the limit is {_ARCHIVE_LIMIT >> 20} MiB; list data and outputs in its "
+                f"file {IGNORE_FILE}"
+            )
+    return buffer.getvalue()
+
+
+def _add_hidden(archive: tarfile.TarFile, path: Path, name: str, hide: Callable[[str], str]) -> None:
+    member = archive.gettarinfo(path, name)
+    content = hide(path.read_bytes().decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    member.size = len(content)
+    archive.addfile(member, io.BytesIO(content))
+
+
+def unpack_context_dir(content: bytes, directory: Path) -> None:
+    """Unpack an archive into an existing directory.
+
+    Nothing is written outside of the directory, and no more than `pack_context_dir` allows.
+
+    Args:
+        content: the content of the archive.
+        directory: the existing directory.
+
+    Raises:
+        DetError: the archive was not made by `pack_context_dir`, or the disk is full.
+    """
+    try:
+        with gzip.open(io.BytesIO(content)) as stream:
+            plain = stream.read(_ARCHIVE_LIMIT + 1)
+        if len(plain) > _ARCHIVE_LIMIT:
+            raise tarfile.TarError(f"it holds more than {_ARCHIVE_LIMIT >> 20} MiB")
+        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
+            _refuse_links(archive.getmembers())
+            archive.extractall(directory, filter="data")
+    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as error:
+        raise DetError(f"the recorded code cannot be unpacked into {directory}: {error}") from error
+
+
+def _refuse_links(members: Iterable[tarfile.TarInfo]) -> None:
+    for member in members:
+        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) or member.issparse():
+            raise tarfile.TarError(f"{member.name!r} is neither a file nor a directory")

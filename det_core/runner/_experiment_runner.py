@@ -1,0 +1,187 @@
+"""Execution of one experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from det_core import events
+from det_core.config import parse_config
+from det_core.core import open_storage_block
+from det_core.errors import DetError, ExperimentBusy, StaleRun, StoreBusy
+from det_core.home import private_directory
+from det_core.interfaces.launcher import Launcher
+from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
+from det_core.launch.launchers import open_launcher
+from det_core.plugins import emit_event
+from det_core.runner._context_archive import unpack_context_dir
+from det_core.runner._lease import Lease
+from det_core.runner._recorded_search import RecordedSearch
+from det_core.runner._retention import remove_superfluous
+from det_core.runner._search_loop import SearchLoop
+from det_core.runner._stop_requests import StopRequests
+from det_core.runner._trial_pool import TrialPool
+from det_core.runner._trial_runner import TrialRunner
+from det_core.scratch import scratch_directory
+from det_core.search.method_selection import open_search_method
+from det_core.storage import check_storage
+from det_core.tracking.secret_files import resolve_secrets
+
+
+class ExperimentRunner:
+    """Runner of a recorded experiment, which may be new, interrupted or killed.
+
+    Args:
+        store: the tracking store of the experiment.
+        experiment_id: the experiment to run.
+        from_beginning: whether trials that have lost all their checkpoints start from the beginning. By default they
+            wait until the experiment is resumed.
+
+    Raises:
+        DetError: the experiment was recorded by a script.
+        SecretMissing: the config refers to a secret that is not on this host.
+    """
+
+    def __init__(self, store: TrackingStore, experiment_id: int, *, from_beginning: bool = False) -> None:
+        self._store = store
+        self._from_beginning = from_beginning
+        self._experiment = store.experiment(experiment_id)
+        if self._experiment.unmanaged:
+            raise DetError(f"experiment {experiment_id} was recorded by a script; run that script again instead")
+        resolve_secrets(self._experiment.config)  # report a missing secret before anything starts
+        self._config = parse_config(self._experiment.config)
+        self._error: str | None = None
+        self._requests = StopRequests(store, experiment_id)
+
+    @property
+    def signals(self) -> Sequence[int]:
+        """Numbers of the signals received during the run. The first requests a pause, a second one may kill."""
+        return self._requests.came
+
+    def run(self, tick: Callable[[], None] = lambda: None) -> State:
+        """Run the experiment until it ends or is requested to stop.
+
+        Args:
+            tick: function called about five times per second from this thread.
+
+        Returns:
+            COMPLETED, ERROR, CANCELED or PAUSED. The experiment is PAUSED on request, or because a trial could not be
+            started.
+
+        Raises:
+            ExperimentBusy: another living runner holds the experiment.
+            StaleRun: another runner has taken over the experiment.
+            StoreBusy: the database was unavailable for too long. The experiment can be resumed.
+        """
+        if self._experiment.state is State.COMPLETED:
+            return State.COMPLETED
+        with self._requests.signals(), Lease(self._store, self._experiment.id, State.ACTIVE) as lease:
+            state = self._train(lease, tick)
+            if state is State.COMPLETED:  # others keep all checkpoints, because the newest may be damaged
+                self._clean_up(lease)
+        tick()
+        return state
+
+    def _train(self, lease: Lease, tick: Callable[[], None]) -> State:
+        try:
+            self._begin()
+            state = self._run(lease, tick)
+        except (StaleRun, ExperimentBusy):
+            raise  # another runner holds the experiment now
+        except StoreBusy as error:
+            raise StoreBusy(
+                f"{error} The experiment keeps its last recorded state; to continue it: "
+                f"det experiment resume {self._experiment.id}"
+            ) from error
+        except BaseException as error:
+            self._error = str(error) or repr(error)
+            self._finish(State.ERROR, lease)
+            raise
+        return self._finish(state, lease)
+
+    def _clean_up(self, lease: Lease) -> None:
+        """Remove the checkpoints that the policy does not keep, unless a stop is requested."""
+
+        def proceed() -> bool:
+            lease.check()
+            return self._requests.current is None
+
+        if self._config.checkpoint_storage:
+            remove_superfluous(self._store, self._experiment.id, self._config.checkpoint_storage, proceed)
+
+    def _begin(self) -> None:
+        experiment = self._experiment
+        resumed = experiment.state is not State.QUEUED
+        emit_event(events.ExperimentStarted(experiment_id=experiment.id, config=experiment.config, resumed=resumed))
+
+    def _finish(self, state: State, lease: Lease) -> State:
+        identity = self._experiment.id
+        self._store.set_experiment_state(identity, state, lease=lease.holder, error=self._error)
+        state = self._store.experiment(identity).state  # a late request may be stronger than this state
+        if state is State.COMPLETED:
+            self._store.set_experiment_progress(identity, 1.0, lease=lease.holder)
+        emit_event(events.ExperimentFinished(experiment_id=identity, state=state.value))
+        return state
+
+    def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
+        config, requests = self._config, self._requests
+        with scratch_directory("context", private_directory("runs")) as context_dir:
+            unpack_context_dir(self._store.model_definition(self._experiment.id), context_dir)
+            storage = open_storage_block(config.dump()["checkpoint_storage"])
+            check_storage(storage)
+            launcher = open_launcher(config)
+            runner = TrialRunner(
+                store=self._store,
+                config=config,
+                launcher=launcher,
+                lease=lease.holder,
+                storage=storage,
+                from_beginning=self._from_beginning,
+            )
+            with (
+                open_search_method(config, context_dir) as method,
+                TrialPool(runner.run, requests, self._room(launcher)) as trials,
+            ):
+                search = RecordedSearch(
+                    self._store,
+                    self._experiment.id,
+                    method,
+                    seed=config.reproducibility.experiment_seed,
+                    lease=lease.holder,
+                )
+                search.begin()
+                loop = SearchLoop(
+                    self._store,
+                    self._experiment.id,
+                    search,
+                    trials,
+                    requests,
+                    smaller_is_better=config.searcher.smaller_is_better,
+                    lease=lease.holder,
+                )
+
+                def turn() -> None:
+                    lease.check()
+                    tick()
+
+                loop.run(turn)
+            return self._outcome(search, loop)
+
+    def _outcome(self, search: RecordedSearch, loop: SearchLoop) -> State:
+        if self._requests.current:
+            return REQUESTS[self._requests.current]
+        if search.queue:
+            self._error = loop.hopeless
+            return State.ERROR
+        if loop.postponed:
+            self._error = loop.postponed
+            return State.PAUSED
+        outcome = search.finish()
+        if outcome is State.ERROR:
+            self._error = loop.error
+        return outcome
+
+    def _room(self, launcher: Launcher) -> int | None:
+        """Return how many trials may train at once, or None if the launcher queues the others."""
+        resources = self._config.resources
+        limits = [limit for limit in (launcher.slots, resources.max_slots) if limit is not None]
+        return max(min(limits) // max(resources.slots_per_trial, 1), 1) if limits else None

@@ -1,0 +1,149 @@
+"""Main loop of the runner, which connects a search with its trials."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from det_core import events
+from det_core.interfaces.tracking import ENDINGS, REQUESTS, State, TrackingStore, TrialRecord
+from det_core.plugins import emit_event
+from det_core.runner._recorded_search import RecordedSearch, TrialReport
+from det_core.runner._repeated_failures import repeatable_cause
+from det_core.runner._stop_requests import StopRequests
+from det_core.runner._trial_pool import TrialPool
+from det_core.runner._trial_runner import TrainingOutcome, TrainingResult
+from det_core.search.method_selection import normalize_searcher_metric
+
+_TICK = 0.2
+_LOOK_EVERY = 1.0
+"""Seconds between two looks at the progress and the requests in the tracking store."""
+
+_EXITS = {
+    TrainingOutcome.FAILED: State.ERROR,
+    TrainingOutcome.STOPPED: State.COMPLETED,
+    TrainingOutcome.INVALID_HP: State.COMPLETED,
+}
+"""State of a trial that ended by itself, by outcome."""
+
+
+class SearchLoop:
+    """Loop that trains the trials of a search and reports their results to it.
+
+    Args:
+        store: the tracking store.
+        experiment_id: the experiment of the search.
+        search: the search, which has begun.
+        trials: the pool that trains its trials.
+        requests: requests to pause or end the experiment.
+        smaller_is_better: whether the search minimizes its metric.
+        lease: the holder of the experiment's lease.
+    """
+
+    def __init__(
+        self,
+        store: TrackingStore,
+        experiment_id: int,
+        search: RecordedSearch,
+        trials: TrialPool,
+        requests: StopRequests,
+        *,
+        smaller_is_better: bool,
+        lease: str,
+    ) -> None:
+        self.error: str | None = None
+        """Error of the first trial that failed."""
+        self.postponed: str | None = None
+        """Reason why a trial could not be started and waits for the experiment to be resumed."""
+        self._store = store
+        self._experiment_id = experiment_id
+        self._search = search
+        self._trials = trials
+        self._requests = requests
+        self._smaller_is_better = smaller_is_better
+        self._lease = lease
+        self._look_at = 0.0
+        self._untrained: list[str] = []
+        """Errors of the trials that failed before they trained a batch."""
+        self._others_ended = False
+
+    def run(self, tick: Callable[[], None]) -> None:
+        """Train until no trial is left, the search is hopeless, or a stop is requested.
+
+        Args:
+            tick: function called about five times per second. An exception that it raises ends the loop.
+        """
+        search, trials, requests = self._search, self._trials, self._requests
+        while trials or (search.queue and not requests.current and not self.hopeless):
+            self._look()
+            while search.queue and not (trials.full or requests.current or self.hopeless):
+                trials.start(search.queue.popleft())
+            self._settle(trials.wait(_TICK))
+            requests.poll()
+            tick()
+        if self.hopeless or (requests.current and REQUESTS[requests.current] is State.CANCELED):
+            search.cancel()
+
+    @property
+    def hopeless(self) -> str | None:
+        """Reason why no more trials are started.
+
+        It is set when two or more trials have failed in the same way and no trial has trained a batch.
+        """
+        causes = {repeatable_cause(1, error) for error in self._untrained}
+        if len(self._untrained) < 2 or len(causes) > 1 or "" in causes or self._others_ended:
+            return None
+        if any(trial.steps_completed for trial in self._store.trials(self._experiment_id)):
+            return None
+        return (
+            f"{self._untrained[0]} ({len(self._untrained)} trials failed like this before training, and none trained)"
+        )
+
+    def _settle(self, ended: list[tuple[TrialRecord, TrainingResult]]) -> None:
+        happened = []
+        for trial, end in ended:
+            if end.outcome is TrainingOutcome.FAILED:
+                self.error = self.error or end.error
+            if end.outcome is TrainingOutcome.FAILED and end.error and not end.trained:
+                self._untrained.append(end.error)
+            else:
+                self._others_ended = True
+            if end.outcome is TrainingOutcome.COMPLETED:
+                metric = normalize_searcher_metric(end.metric, smaller_is_better=self._smaller_is_better)
+                happened.append(TrialReport(trial, ("on_validation", trial.searcher_length, metric), State.PAUSED))
+            elif end.outcome in _EXITS:
+                happened.append(TrialReport(trial, ("on_exit", end.outcome.value), _EXITS[end.outcome]))
+            elif trial.id in self._trials.asked:
+                happened.append(_canceled_report(trial))
+            elif self._requests.current:
+                self._store.set_trial_state(trial.id, REQUESTS[self._requests.current], lease=self._lease)
+            elif end.outcome is TrainingOutcome.POSTPONED:
+                self.postponed = self.postponed or end.error
+                self._store.set_trial_state(trial.id, State.PAUSED, lease=self._lease)
+            else:  # its end was requested after the last poll
+                happened.append(_canceled_report(trial))
+        self._tell(happened)
+
+    def _tell(self, happened: list[TrialReport]) -> None:
+        if not happened:
+            return
+        for trial in self._search.tell(happened):
+            emit_event(
+                events.TrialFinished(experiment_id=trial.experiment_id, trial_id=trial.id, state=trial.state.value)
+            )
+
+    def _look(self) -> None:
+        """Record the progress, and look for requests to end single trials."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _LOOK_EVERY
+        progress = self._search.progress(self._store.trials(self._experiment_id, ordered=True))
+        self._store.set_experiment_progress(self._experiment_id, progress, lease=self._lease)
+        if asked := self._store.trials(self._experiment_id, states=ENDINGS):
+            self._trials.asked |= {trial.id: trial.state for trial in asked}
+            self._search.leave_out(self._trials.asked)
+            self._tell([_canceled_report(trial) for trial in asked if trial not in self._trials])
+
+
+def _canceled_report(trial: TrialRecord) -> TrialReport:
+    return TrialReport(trial, ("on_exit", TrainingOutcome.FAILED.value), State.CANCELED)

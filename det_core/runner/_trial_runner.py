@@ -1,0 +1,263 @@
+"""Execution of one trial, with its restarts."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+from numbers import Real
+from pathlib import Path
+
+from det_core import events
+from det_core.config import ExperimentConfig, is_command
+from det_core.core import EarlyExitReason
+from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, NoCheckpoint, PluginError
+from det_core.home import private_directory
+from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher, LaunchRequest
+from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.tracking import CheckpointState, Run, State, TrackingStore, TrialRecord
+from det_core.launch._failure_notes import FAILURE_PREFIX
+from det_core.plugins import emit_event
+from det_core.runner._context_archive import unpack_context_dir
+from det_core.runner._launch_request import build_launch_request
+from det_core.runner._log_writer import LogWriter
+from det_core.runner._repeated_failures import RepeatedFailureDetector
+from det_core.runner._starting_point import StartingPoint, choose_starting_point
+from det_core.scratch import scratch_directory
+
+_TICK = 0.2
+_LAUNCH_TIMEOUT = 60.0
+"""Seconds for which a launch is retried."""
+_LAUNCH_EVERY = 1.0
+_PREEMPTION_TIMEOUT = 600.0
+"""Seconds from a request to stop until the trial is killed, unless the config sets preemption_timeout."""
+_NO_LAUNCH = (LaunchError, PluginError, InvalidExperimentException)
+_NOT_STARTED = (126, 127)
+"""Exit codes with which shells and our launcher report a command that could not be started."""
+
+
+class TrainingOutcome(Enum):
+    """Outcome of an order to train a trial.
+
+    Attributes:
+        COMPLETED: the trial has finished its order.
+        STOPPED: the trial has stopped itself early.
+        INVALID_HP: the trial has rejected its hyperparameters.
+        FAILED: the trial has failed and is not restarted.
+        INTERRUPTED: the trial has stopped on request.
+        POSTPONED: the trial could not be started, and waits until the experiment is resumed.
+    """
+
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    INVALID_HP = "invalid_hp"
+    FAILED = "error"
+    INTERRUPTED = "interrupted"
+    POSTPONED = "postponed"
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """Result of an order to train a trial.
+
+    Attributes:
+        outcome: the outcome.
+        metric: the searcher metric of a COMPLETED trial, or NaN if it has reported none.
+        error: the reason why the trial has FAILED or is POSTPONED.
+        trained: whether the trial is known to have trained a batch, now or earlier.
+    """
+
+    outcome: TrainingOutcome
+    metric: float = math.nan
+    error: str | None = None
+    trained: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRunner:
+    """Runner for the trials of one experiment. It may be used from any thread.
+
+    Args:
+        store: the tracking store.
+        config: the config of the experiment.
+        launcher: the launcher that starts the processes.
+        lease: the holder of the experiment's lease.
+        storage: the storage of the experiment's checkpoints.
+        from_beginning: whether a trial that has lost all its checkpoints starts from the beginning.
+    """
+
+    store: TrackingStore
+    config: ExperimentConfig
+    launcher: Launcher
+    lease: str
+    storage: StorageManager
+    from_beginning: bool
+
+    def run(self, trial: TrialRecord, requested: Callable[[], State | None]) -> TrainingResult:
+        """Run the trial from its newest intact checkpoint, with up to max_restarts restarts.
+
+        Args:
+            trial: the trial to run.
+            requested: function that returns the current request, a key of `REQUESTS`, or None to continue training.
+        """
+        failures = trial.restarts
+        watch = RepeatedFailureDetector(self.store, trial.id, is_silent=is_command(self.config.entrypoint))
+        while not requested():
+            self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
+            if self.store.trial(trial.id).state is not State.ACTIVE:
+                break  # its end was requested
+            try:
+                start = self._starting_point(trial)
+                run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
+                watch.started()
+                code, error = self._run_once(trial, run, start, requested)
+            except (LaunchDelayed, NoCheckpoint) as delay:
+                if requested():
+                    continue
+                return TrainingResult(TrainingOutcome.POSTPONED, error=str(delay))
+            except _NO_LAUNCH as failure:
+                return TrainingResult(TrainingOutcome.FAILED, error=str(failure), trained=watch.has_trained)
+            run = self.store.run(trial.id, run.run_id)
+            if run.early_exit == EarlyExitReason.INVALID_HP.value:  # workers that waited for it may have failed
+                return TrainingResult(TrainingOutcome.INVALID_HP)
+            if code == 0 and run.early_exit:
+                return TrainingResult(TrainingOutcome.STOPPED)
+            if code == 0 and not run.preemption_acknowledged:
+                return TrainingResult(TrainingOutcome.COMPLETED, metric=self._searcher_metric(trial))
+            if code == 0 or requested():
+                continue  # it stopped on request
+            if self._was_damaged(start):
+                continue  # the next run starts from an older checkpoint
+            failures = self.store.count_restart(trial.id, lease=self.lease)
+            not_started = is_command(self.config.entrypoint) and code in _NOT_STARTED
+            if watch.failed_again(code, error):
+                self._note(run, "it failed in the same way twice before its first batch, so it is not restarted")
+            elif not (not_started or code == EXIT_DO_NOT_RESTART or failures > self.config.max_restarts):
+                continue
+            return TrainingResult(
+                TrainingOutcome.FAILED,
+                error=self._not_started(code, error) if not_started else error,
+                trained=watch.has_trained,
+            )
+        return TrainingResult(TrainingOutcome.INTERRUPTED)
+
+    def _note(self, run: Run, text: str) -> None:
+        with LogWriter(self.store, run) as logs:
+            logs.add(None, "det", f"trial {run.trial_id}: {text}")
+
+    def _not_started(self, code: int, error: str) -> str:
+        entrypoint = self.config.entrypoint
+        command = shlex.join(entrypoint) if isinstance(entrypoint, tuple) else entrypoint
+        return (
+            f"the entrypoint {command!r} could not be started (exit code {code}: {error}); programs are looked up in "
+            f"{Path(sys.executable).parent} and on PATH, files in the context directory; "
+            "a trial class is written as module:Class"
+        )
+
+    def _run_once(
+        self, trial: TrialRecord, run: Run, start: StartingPoint, requested: Callable[[], State | None]
+    ) -> tuple[int, str]:
+        name = f"run {run.run_id} of trial {trial.id}"
+        reasons: list[str] = []
+        with LogWriter(self.store, run) as logs, ExitStack() as ending:
+
+            def log(rank: int | None, stdtype: str, text: str) -> None:
+                if text.startswith(FAILURE_PREFIX):
+                    reasons.append(text.removeprefix(FAILURE_PREFIX))
+                logs.add(rank, stdtype, text)
+
+            for line in start.warnings():
+                logs.add(None, "det", line)
+            logs.add(None, "det", f"{name} starts from {start}")
+            emit_event(
+                events.TrialStarted(
+                    experiment_id=trial.experiment_id, trial_id=trial.id, run_id=run.run_id, hparams=trial.hparams
+                )
+            )
+            try:
+                context_dir = self._unpack_code(trial, ending)
+                request = build_launch_request(
+                    self.config, trial, run, start.checkpoint, store=self.store, context_dir=context_dir, log=log
+                )
+                allocation = self._launch(request, logs, requested)
+            except _NO_LAUNCH as error:
+                logs.add(None, "det", f"{name} could not be started: {error}")
+                raise
+            try:
+                code = self._watch(allocation, logs, requested)
+            finally:
+                allocation.close()
+            how = f"was terminated by signal {-code}" if code < 0 else f"exited with code {code}"
+            logs.add(None, "det", f"{name} {how}")
+            reported = [*reasons, logs.error] if code > 0 else []
+            return code, next(filter(None, reported), f"the worker {how}")
+
+    def _unpack_code(self, trial: TrialRecord, ending: ExitStack) -> Path:
+        """Unpack the code into a directory for this run, which ``ending`` removes, and return it.
+
+        It is in ``DET_HOME``, because a cleaner of temporary files could remove code that the run has yet to import.
+        """
+        try:
+            directory = ending.enter_context(scratch_directory("context", private_directory("runs")))
+            unpack_context_dir(self.store.model_definition(trial.experiment_id), directory)
+        except OSError as error:
+            raise LaunchDelayed(f"the code of the experiment cannot be unpacked: {error}") from error
+        return directory
+
+    def _launch(self, request: LaunchRequest, logs: LogWriter, requested: Callable[[], State | None]) -> Allocation:
+        """Start the processes, and retry while a later attempt may succeed.
+
+        Raises:
+            LaunchError, LaunchDelayed: as `Launcher.start`.
+        """
+        give_up_at = time.monotonic() + _LAUNCH_TIMEOUT
+        reported = ""
+        while True:
+            try:
+                return self.launcher.start(request)
+            except LaunchDelayed as delay:
+                if requested() or time.monotonic() > give_up_at:
+                    raise
+                if str(delay) != reported:
+                    reported = str(delay)
+                    logs.add(None, "det", f"not started yet, trying again: {reported}")
+                time.sleep(_LAUNCH_EVERY)
+
+    def _watch(self, allocation: Allocation, logs: LogWriter, requested: Callable[[], State | None]) -> int:
+        """Wait for the processes, pass requests to stop on to them, and return their exit code."""
+        kill_at: float | None = None
+        while (code := allocation.wait(_TICK)) is None:
+            logs.check()
+            request = requested()
+            if request and kill_at is None:
+                timeout = self.config.preemption_timeout
+                kill_at = time.monotonic() + (_PREEMPTION_TIMEOUT if timeout is None else timeout)
+                allocation.preempt()
+            if request is State.STOPPING_KILLED or (kill_at and time.monotonic() > kill_at):
+                allocation.kill()
+        return code
+
+    def _searcher_metric(self, trial: TrialRecord) -> float:
+        """Return the metric of the completed searcher operation, else of the latest validation."""
+        operation = self.store.searcher_operation(trial.id)
+        if operation and operation.metric is not None:
+            return operation.metric
+        metric = self.config.searcher.metric
+        values = [report.metrics.get(metric) for report in self.store.metrics(trial.id, group="validation")]
+        return float(values[-1]) if values and isinstance(values[-1], Real) else math.nan
+
+    def _starting_point(self, trial: TrialRecord) -> StartingPoint:
+        return choose_starting_point(
+            self.store, self.storage, trial, self.config.searcher, from_beginning=self.from_beginning
+        )
+
+    def _was_damaged(self, start: StartingPoint) -> bool:
+        """Return whether the run found that its starting checkpoint is damaged."""
+        latest = start.checkpoint
+        return latest is not None and self.store.checkpoint(latest.uuid).state is CheckpointState.ERROR

@@ -1,0 +1,188 @@
+"""Environment in which the suite trains trials like a runner, but without one."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core import core
+from det_core.config import parse_config
+from det_core.core._cluster_info import INFO_DIR, get_cluster_info
+from det_core.core.agent_channel import SOCKET
+from det_core.interfaces.framework import TrialAdapter
+from det_core.interfaces.tracking import CheckpointRecord, TrackingStore
+from det_core.plugins import import_target
+from det_core.storage import METADATA_FILE
+from det_core.testing.comparison import bitwise_form
+from det_core.testing.framework._incidents import Incident, schedule_incidents
+from det_core.testing.framework._recording_adapter import RecordingAdapter, record_adapters
+from det_core.testing.runs import begin_run
+from det_core.tracking import open_store
+from det_core.trial import Trial
+
+BATCHES = 14
+LENGTH = {"batches": BATCHES}
+"""Default length of trials."""
+REPORT_PERIOD = 4
+"""Number of batches between two reports."""
+SEED = 5
+_LIMIT = 120.0
+"""Time limit of a process in seconds."""
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """Result of a trial. Equal outcomes are equal bit by bit."""
+
+    rows: list[Any]
+    """Metrics of each batch."""
+    reports: list[Any]
+    """All other reports in the tracking store, by step."""
+    weights: Any
+    """Weights in the last checkpoint."""
+
+
+class TrialHarness:
+    """Environment that trains trials of one class, in this process or in others, and reads their results.
+
+    Args:
+        directory: directory for all files.
+        target: ``run_trial`` of the framework as ``"module:attribute"``.
+        trial_class: class of the trials.
+        config: config keys that all trials have.
+        weights: reads the weights from a checkpoint's directory.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        target: str,
+        trial_class: type[Trial],
+        config: Mapping[str, Any],
+        weights: Callable[[Path], Any],
+    ) -> None:
+        self._directory, self._target, self._trial_class = directory, target, trial_class
+        self._config = {**config, "checkpoint_storage": {"type": "directory", "container_path": str(directory / "c")}}
+        self._weights = weights
+        self._witnesses: list[RecordingAdapter] = []
+        self.counts: Counter[str] = Counter()
+        """Number of times that the latest run in this process reached each point."""
+        with self._environment():
+            self.store: TrackingStore = open_store()
+
+    @property
+    def witness(self) -> RecordingAdapter:
+        """Witness of the latest run in this process."""
+        assert self._witnesses, f"{self._target} must pass its adapter to det_core.trial.TrialLoop"
+        return self._witnesses[-1]
+
+    def prepare(self, *, seed: int = SEED, length: Mapping[str, int] = LENGTH, **config: Any) -> int:
+        """Record a new trial and return its id.
+
+        Args:
+            seed: seed of the trial.
+            length: length of the trial.
+            config: further config keys.
+        """
+        searcher = {**self._config["searcher"], "max_length": dict(length)}
+        parsed = parse_config({**self._config, "searcher": searcher, **config}).dump()
+        experiment = self.store.create_experiment(config=parsed)
+        return self.store.create_trial(experiment.id, hparams=self._config["hyperparameters"], seed=seed).id
+
+    def train(
+        self,
+        trial_id: int,
+        *incidents: Incident,
+        latest: str | None = None,
+        witness: Callable[[TrialAdapter], RecordingAdapter] = RecordingAdapter,
+    ) -> None:
+        """Run the trial from its latest checkpoint, or from ``latest`` if it has none.
+
+        Args:
+            trial_id: id of the trial.
+            incidents: incidents of this run.
+            latest: checkpoint of another trial.
+            witness: makes the witness of the adapter.
+        """
+        begin_run(self.store, trial_id, self._directory, latest=latest)
+        with self._environment(), record_adapters(witness) as self._witnesses, schedule_incidents(incidents) as met:
+            self.counts = met.counts
+            with core.init() as context:
+                import_target(self._target)(self._trial_class, context)
+
+    def train_elsewhere(self, trial_id: int, *incidents: Incident) -> tuple[int, str]:
+        """Run the trial in another process, and return its exit code and output."""
+        begin_run(self.store, trial_id, self._directory)
+        request = {
+            "file": inspect.getfile(self._trial_class),
+            "module": self._trial_class.__module__,
+            "trial_class": self._trial_class.__qualname__,
+            "target": self._target,
+            "incidents": incidents,
+        }
+        with self._environment():
+            ran = subprocess.run(
+                [sys.executable, "-m", "det_core.testing.framework._trial_process"],
+                input=json.dumps(request),
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT,
+            )
+        return ran.returncode, ran.stdout + ran.stderr
+
+    def checkpoints(self, trial_id: int) -> list[CheckpointRecord]:
+        """Return the completed checkpoints of a trial, oldest first."""
+        return self.store.checkpoints(trial_id=trial_id)
+
+    def damage(self, checkpoint: CheckpointRecord) -> None:
+        """Flip a bit in each file of a checkpoint."""
+        for name in checkpoint.resources:
+            file = Path(checkpoint.storage["container_path"], checkpoint.uuid, name)
+            if file.is_file() and name != METADATA_FILE:
+                content = bytearray(file.read_bytes() or b"?")
+                content[len(content) // 2] ^= 1
+                file.chmod(0o600)
+                file.write_bytes(content)
+
+    def weights(self, checkpoint: CheckpointRecord) -> Any:
+        """Return the weights in a checkpoint, in a form that compares exactly."""
+        return bitwise_form(self._weights(Path(checkpoint.storage["container_path"], checkpoint.uuid)))
+
+    def weights_of(self, adapter: Any) -> Any:
+        """Return the present weights of an adapter, in a form that compares exactly."""
+        directory = self._directory / str(uuid.uuid4())
+        directory.mkdir()
+        adapter.snapshot()(directory)
+        return bitwise_form(self._weights(directory))
+
+    def outcome(self, trial_id: int) -> TrialResult:
+        """Return the result of a trial."""
+        metrics = list(self.store.metrics(trial_id))
+        return TrialResult(
+            rows=[bitwise_form(row) for report in metrics for row in report.batch_metrics or ()],
+            reports=[(report.group, report.steps_completed, bitwise_form(report.metrics)) for report in metrics],
+            weights=self.weights(self.checkpoints(trial_id)[-1]),
+        )
+
+    @contextmanager
+    def _environment(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DET_HOME", str(self._directory))
+            patch.setenv(INFO_DIR, str(self._directory))
+            patch.delenv(SOCKET, raising=False)
+            get_cluster_info.cache_clear()
+            yield
+        get_cluster_info.cache_clear()

@@ -1,0 +1,69 @@
+"""Plan of a trial, with the length and the periods that its config asks for in their original units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from det_core.config import ExperimentConfig, Length, Unit
+from det_core.errors import InvalidExperimentException
+
+Period: TypeAlias = Length | tuple[Length, ...]
+"""Regular period (0 stands for never before the end), or a sequence of points."""
+
+NEVER = Length(0, Unit.BATCHES)
+"""Period of something that happens only at the end."""
+_DEFAULT_REPORTING = Length(100, Unit.BATCHES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """Length of a training and the periods of its reports, validations and checkpoints."""
+
+    length: Length
+    """Total length of the training."""
+    reporting: Period = _DEFAULT_REPORTING
+    """Period of reports of training metrics."""
+    validation: Period = NEVER
+    """Period of validations."""
+    checkpoint: Period = NEVER
+    """Period of checkpoints."""
+    checkpoint_policy: str = "best"
+    """Validations that are followed by a checkpoint: ``best``, ``all`` or ``none``."""
+    initial_validation: bool = False
+    """Whether to validate before training."""
+    metric: str | None = None
+    """Validation metric that decides whether a validation is the best. None treats every validation as the best."""
+    smaller_is_better: bool = True
+    """Whether a smaller value of that metric is better."""
+    checkpoint_code: bool = False
+    """Whether checkpoints contain the trial's code."""
+
+    @classmethod
+    def of(cls, config: ExperimentConfig, ordered: Length | None) -> TrainingPlan:
+        """Derive the plan from a config.
+
+        Args:
+            config: config of the experiment.
+            ordered: length that the search asks for at present, or None to use the config's.
+
+        Raises:
+            InvalidExperimentException: neither of them sets a length.
+        """
+        searcher = config.searcher
+        length = ordered or searcher.max_length
+        if not isinstance(length, Length):
+            raise InvalidExperimentException(
+                f"searcher {searcher.name!r} has no max_length; for example: max_length: {{batches: 1000}}"
+            )
+        return cls(
+            length=length,
+            reporting=Length(config.scheduling_unit, Unit.BATCHES),
+            validation=config.min_validation_period,
+            checkpoint=config.min_checkpoint_period,
+            checkpoint_policy=config.checkpoint_policy,
+            initial_validation=config.perform_initial_validation,
+            metric=searcher.metric,
+            smaller_is_better=searcher.smaller_is_better,
+            checkpoint_code=config.checkpoint_code,
+        )

@@ -1,0 +1,349 @@
+"""Loop that drives every trial: train, report, validate, checkpoint, stop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import shutil
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+import det_core
+from det_core.core import Context, EarlyExitReason
+from det_core.core._rank_agreement import all_ranks_group
+from det_core.core.context_dir import context_files
+from det_core.errors import CheckpointCorrupt, InvalidTrial
+from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.interfaces.tracking import TRAINING_STATE
+from det_core.storage import read_object
+from det_core.trial._checkpoint_saver import CheckpointSaver
+from det_core.trial._schedule import Schedule
+from det_core.trial._training_plan import TrainingPlan
+from det_core.trial._trial_context import TrialContext
+from det_core.trial.metric_averages import average_metrics, merge_rank_metrics
+
+STATE_FILE = "trial_state.json"
+"""File within a checkpoint that holds the `Progress`."""
+CODE = "code"
+"""Directory within a checkpoint that holds the trial's code, if it was saved."""
+
+_log = logging.getLogger("det.trial")
+
+
+@dataclass
+class Progress:
+    """State of the loop that must survive a restart."""
+
+    trial_id: int
+    """Trial that the state belongs to."""
+    batches_trained: int = 0
+    """Number of batches trained since the start of the trial."""
+    validated_at: int = -1
+    """Number of batches trained at the latest validation, or -1 before the first."""
+    unreported: list[dict[str, Any]] = field(default_factory=list)
+    """Metrics of each batch since the last report."""
+    trial_seed: int | None = None
+    """Seed of everything random in the trial."""
+    stop_requested: bool = False
+    """Whether the trial requested to stop. It stops at the next report, which may be in a later run."""
+
+    @classmethod
+    def read(cls, path: Path) -> Progress | None:
+        """Return the progress in a checkpoint, or None if det did not save it.
+
+        Raises:
+            CheckpointCorrupt: the file contains something else.
+        """
+        file = path / STATE_FILE
+        if not file.exists():
+            return None
+        state = read_object(file)
+        try:
+            TypeAdapter(cls).validate_json(file.read_bytes(), strict=True)
+            return cls(**state)  # refuses unknown names
+        except (TypeError, ValidationError) as error:
+            expected = ", ".join(f"{one.name}: {one.type}" for one in fields(cls))
+            raise CheckpointCorrupt(
+                f"{file} is damaged: expected an object of {expected}; found {state!r:.200}"
+            ) from error
+
+
+class _StoppedInValidation(Exception):
+    """The trial was asked to stop during a validation."""
+
+
+class TrialLoop:
+    """Training of one trial from its latest checkpoint to its end, or until it is asked to stop.
+
+    With several workers, each worker has a loop, and all do the same between the same batches. Only the chief reports
+    and saves. The metrics of a batch are averaged over the workers.
+
+    Resuming is exact, because every boundary is a function of the number of batches, and a checkpoint between two
+    reports contains the metrics that the next report will cover.
+
+    Args:
+        adapter: this worker's adapter of the framework.
+        core: core context of the trial.
+        context: context that the trial received.
+        plan: training plan. By default the plan from the config.
+        latest: storage id of the checkpoint to begin with. By default the one that the cluster info names. Under a
+            runner, a checkpoint of another trial provides its weights only. A script continues from any checkpoint.
+    """
+
+    def __init__(
+        self,
+        adapter: TrialAdapter,
+        core: Context,
+        context: TrialContext,
+        *,
+        plan: TrainingPlan | None = None,
+        latest: str | None = None,
+    ) -> None:
+        self._adapter = adapter
+        self._core = core
+        self._context = context
+        self._plan = plan or TrainingPlan.of(core.config, core.searcher.ordered() if core.info else None)
+        self._latest = latest or (core.info.latest_checkpoint if core.info else None)
+        self._progress = Progress(core.trial.trial_id, trial_seed=context.get_trial_seed())
+        self._checkpointed_at = -1
+        self._left_out: set[str] = set()
+        """Names of metrics that reports leave out."""
+        self._is_training = False
+        # Listed at the start: later the directory has what training wrote, too.
+        self._directory = Path.cwd()
+        self._code = list(context_files(self._directory)) if self._plan.checkpoint_code else []
+        self._ranks = all_ranks_group(core.distributed)
+        self._saver = CheckpointSaver(core.checkpoint, adapter.saved, self._ranks)
+        self._schedule = Schedule.of(self._plan, adapter)
+
+    def run(self) -> None:
+        """Train to the end."""
+        for batches in self.chunks():
+            self.trained(self._adapter.train(batches, self.stop))
+
+    def chunks(self) -> Generator[int, None, None]:
+        """Yield the number of batches to train next. Everything else happens between two chunks.
+
+        For frameworks that own their loop: train each chunk, call `stop` after each batch, then pass the metrics of the
+        trained batches to `trained`.
+        """
+        with ExitStack() as ending:
+            ending.callback(self._adapter.close)
+            ending.callback(self._saver.close)
+            self._agree()
+            self._restore()
+            self._adapter.started()
+            try:
+                yield from self._until_the_end()
+            except _StoppedInValidation:
+                self._checkpoint_once()
+                self._core.preempt.acknowledge_preemption_signal()
+            self._saver.wait()
+
+    def _until_the_end(self) -> Iterator[int]:
+        progress, schedule = self._progress, self._schedule
+        if self._preempted():
+            return
+        batch = progress.batches_trained
+        if schedule.validates_at(batch) if batch else self._plan.initial_validation:
+            self._validate_once()  # the earlier run may have left before it was done
+        while progress.batches_trained < schedule.length:
+            if self._stopped() or self._preempted():
+                return
+            yield schedule.next_boundary(progress.batches_trained) - progress.batches_trained
+            self._saver.look()
+            if schedule.reports_at(progress.batches_trained):
+                self._at_boundary()
+        self._validate_once()
+        self._checkpoint_once()
+
+    def trained(self, batch_metrics: Sequence[Metrics]) -> None:
+        """Record the metrics of the batches just trained.
+
+        Args:
+            batch_metrics: metrics of each batch, oldest first.
+        """
+        self._note_training()
+        self._progress.batches_trained += len(batch_metrics)
+        self._progress.unreported += self._united(batch_metrics)
+
+    def _united(self, batch_metrics: Sequence[Metrics]) -> Sequence[dict[str, Any]]:
+        """Merge the metrics of all workers into one mapping per batch, the same on all workers."""
+        own = list(map(dict, batch_metrics))
+        if self._core.distributed.size == 1:
+            return own
+        of_ranks: list[list[dict[str, Any]]] = self._core.distributed.allgather(own)
+        if not self._core.config.optimizations.average_training_metrics:
+            return of_ranks[0]
+        return [merge_rank_metrics(rows) for rows in zip(*of_ranks, strict=True)]
+
+    def _agree(self) -> None:
+        """Check that all workers have the same schedule.
+
+        Otherwise those with more data would wait for the others forever.
+        """
+        schedules = self._ranks.allgather(self._schedule)
+        if any(schedule != schedules[0] for schedule in schedules):
+            raise InvalidTrial(
+                f"the workers would train and validate at different batches: {schedules}; give all of them data of one "
+                "length, or the lengths in batches"
+            )
+
+    def stop(self) -> bool:
+        """Return whether to stop training before the end of the chunk. To be called after each batch."""
+        if not self._is_training:
+            self._note_training()
+        return self._asked_to_leave()
+
+    def _asked_to_leave(self) -> bool:
+        # With several workers all must leave at the same batch, so there they ask at boundaries only.
+        # The request is acknowledged once the trial stops early. A trial that is done by then has not stopped early.
+        return self._core.distributed.size == 1 and self._core.preempt.should_preempt(auto_ack=False)
+
+    def _note_training(self) -> None:
+        """Report after the first batch that training works, because the runner restarts other trials less often."""
+        if not self._is_training and self._ranks.is_chief:
+            self._core.train.set_status(TRAINING_STATE)
+        self._is_training = True
+
+    def _at_boundary(self) -> None:
+        batch = self._progress.batches_trained
+        self._report()
+        if self._schedule.validates_at(batch):
+            self._validate_once()
+        if self._schedule.checkpoints_at(batch):
+            self._checkpoint_once()
+        if self._ranks.is_chief:
+            self._core.train.report_progress(min(batch / self._schedule.length, 1.0))
+
+    def _report(self) -> None:
+        rows = self._progress.unreported
+        metrics = {**average_metrics(rows), **self._adapter.reduced()}
+        if self._ranks.is_chief:
+            self._warn_of_left_out(rows, metrics)
+            self._core.train.report_training_metrics(self._progress.batches_trained, metrics, rows)
+        self._progress.unreported = []
+        self._adapter.reported(metrics, rows)
+
+    def _warn_of_left_out(self, rows: Sequence[Metrics], reported: Metrics) -> None:
+        for name in sorted(set().union(*rows) - reported.keys() - self._left_out):
+            value = next((row[name] for row in rows if row.get(name) is not None), None)
+            if value is not None:
+                self._left_out.add(name)
+                _log.warning(
+                    "the training metric %r is %r, which has no mean and is left out of reports; return numbers, "
+                    "tensors or arrays of numbers, or use a metric reducer",
+                    name,
+                    value,
+                )
+
+    def _stopped(self) -> bool:
+        """End the trial for good if it requested to stop and all trained batches are reported."""
+        if self._progress.unreported or not self._stop_requested():
+            return False
+        _log.info("the trial asked to stop after %d batches", self._progress.batches_trained)
+        self._checkpoint_once()
+        self._saver.wait()
+        if self._ranks.is_chief:
+            self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
+        return True
+
+    def _preempted(self) -> bool:
+        """Save a checkpoint to continue from if this process was asked to make room, and return whether it was."""
+        if not self._core.preempt.should_preempt():
+            return False
+        self._checkpoint_once()
+        return True
+
+    def _stop_requested(self) -> bool:
+        return any(self._ranks.allgather(self._context.get_stop_requested()))
+
+    def _validate_once(self) -> None:
+        if self._progress.validated_at != self._progress.batches_trained:
+            self._validate()
+
+    def _validate(self) -> None:
+        batch = self._progress.batches_trained
+        metrics = self._adapter.validate(self._asked_to_leave)
+        if metrics is None:
+            raise _StoppedInValidation
+        improved = self._ranks.by_chief(lambda: self._is_best(metrics))
+        if self._ranks.is_chief:
+            self._core.train.report_validation_metrics(batch, metrics)
+        self._progress.validated_at = batch
+        policy = self._plan.checkpoint_policy
+        if batch and (policy == "all" or (policy == "best" and improved)):
+            self._checkpoint_once()
+
+    def _is_best(self, metrics: Metrics) -> bool:
+        name = self._plan.metric
+        if name is None:
+            return True
+        value = metrics.get(name)
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise InvalidTrial(
+                f"searcher.metric is {name!r}, but the validation metrics are {dict(metrics)!r}; "
+                f"expected a number under that name: return it from the trial's evaluation, or change the config"
+            )
+        if math.isnan(value):
+            _log.warning("validation metric %s is NaN; it counts as the worst", name)
+            return False
+        best = self._core.train.get_experiment_best_validation()
+        if best is None:
+            return True
+        return float(value) < best if self._plan.smaller_is_better else float(value) > best
+
+    def _checkpoint_once(self) -> None:
+        batch = self._progress.batches_trained
+        if batch in (0, self._checkpointed_at):  # nothing was trained that a new start would not do again
+            return
+        self._saver.wait()  # the snapshot reuses what the one before was written from
+        # At the end of a step the trial stops at once, and a run that continues from this checkpoint should train on.
+        self._progress.stop_requested = bool(self._progress.unreported) and self._stop_requested()
+        metadata = {"steps_completed": batch, "det_version": det_core.__version__, **self._adapter.metadata()}
+        write = self._adapter.snapshot()
+        if self._core.distributed.rank == 0:
+            write = partial(_write, write, json.dumps(asdict(self._progress)), self._directory, self._code)
+        if self._adapter.sharded:
+            self._saver.save_shards(metadata, write)
+        else:
+            self._saver.save(metadata, write, behind=self._adapter.writes_behind)
+        self._checkpointed_at = batch
+
+    def _restore(self) -> None:
+        if self._latest is None:
+            return
+        checkpoint = self._core.checkpoint
+        with checkpoint.restore_path(self._latest) as path, checkpoint._source(self._latest).recording_damage():
+            self._take_over(path, Progress.read(path))
+            self._adapter.load(path, batches_trained=self._progress.batches_trained)
+        _log.info("continuing from checkpoint %s after %d batches", self._latest, self._progress.batches_trained)
+
+    def _take_over(self, path: Path, saved: Progress | None) -> None:
+        """Set the progress to that of a checkpoint, if this is a continuation."""
+        progress = self._progress
+        if saved is None and self._core.info is None:
+            progress.batches_trained = self._adapter.batches_trained(path) or 0
+        elif saved and (self._core.info is None or saved.trial_id == progress.trial_id):
+            vars(progress).update(vars(saved), trial_id=progress.trial_id)
+            if self._core.info:  # a script may train a stopped trial further
+                self._checkpointed_at = saved.batches_trained
+                if saved.stop_requested:
+                    self._context.set_stop_requested(True)
+
+
+def _write(write: Callable[[Path], None], state: str, source: Path, code: Sequence[str], path: Path) -> None:
+    write(path)
+    (path / STATE_FILE).write_text(state)
+    for name in code:
+        copy = path / CODE / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, copy)

@@ -1,0 +1,210 @@
+"""Description of its trial that a checkpoint contains, and lookup of the trial class that it names."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from importlib.machinery import ModuleSpec
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from det_core.core import Context
+from det_core.errors import InvalidTrial, UntrustedCheckpoint
+from det_core.storage import read_object
+from det_core.trial._trial_class import Trial, load_trial_class
+from det_core.trial._trial_loop import CODE
+
+DESCRIPTION_FILE = "load_data.json"
+"""File within a checkpoint that holds the description."""
+
+_recorded: ContextVar[str | None] = ContextVar("recorded entrypoint", default=None)
+
+
+def describe_trial(trial_class: type[Trial], core: Context) -> dict[str, Any]:
+    """Describe a trial by its class name, hyperparameters and config.
+
+    Secrets remain references, as in the tracking store.
+    """
+    framework = next(base for base in trial_class.__mro__ if Trial in base.__bases__)
+    return {
+        "trial_type": framework.__name__,
+        "trial_cls_spec": f"{trial_class.__module__}:{trial_class.__qualname__}",
+        "hparams": core.trial.hparams,
+        "experiment_config": core.trial.config,
+    }
+
+
+def write_description(description: Mapping[str, Any], path: Path) -> None:
+    """Add the description to the checkpoint at ``path``."""
+    (path / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2))
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """Return the description in the checkpoint at ``path``, or an empty one if there is none.
+
+    Raises:
+        CheckpointCorrupt: the file is damaged.
+    """
+    file = path / DESCRIPTION_FILE
+    return read_object(file) if file.exists() else {}
+
+
+def find_trial_class(
+    path: Path, description: Mapping[str, Any], kind: type, *, call: str, shared: Collection[str], trust: bool
+) -> Any:
+    """Return the class of the trial that saved a checkpoint.
+
+    The class comes from the checkpoint's ``code/`` if it exists. Otherwise it is imported under the same name in this
+    process. Unless ``trust`` is set, nothing is imported from the checkpoint or a directory above it, because the
+    checkpoint chooses the name. Modules that are already imported may be from anywhere, as may those of
+    `trust_recorded_entrypoint`.
+
+    Args:
+        path: directory of the checkpoint.
+        description: description that `read_description` returned.
+        kind: base class that the class must have.
+        call: example of how callers pass their own class, such as ``"load(path, MyTrial)"``, for errors.
+        shared: top-level modules to take from this process even if ``code/`` contains them. det_core is always shared.
+        trust: whether to run code from the checkpoint.
+
+    Raises:
+        InvalidTrial: the class is not found, or is of another kind.
+        UntrustedCheckpoint: the checkpoint has ``code/``, and ``trust`` is False.
+    """
+    name = description.get("trial_cls_spec") or (description.get("experiment_config") or {}).get("entrypoint")
+    if not isinstance(name, str):
+        raise InvalidTrial(f"{path} does not name its trial class; pass the class: {call}")
+    code = path / CODE
+    if not code.is_dir():
+        if trust:
+            return _import(name, path, kind, call)
+        if entrypoint := _recorded.get():
+            with suppress(InvalidTrial):  # the checkpoint's own name may still work
+                load_trial_class(entrypoint)
+        with _apart_from(path, name, call):
+            return _import(name, path, kind, call)
+    if not trust:
+        raise UntrustedCheckpoint(
+            f"{path} contains the code of its trial {name!r}; pass the class to use your own code, "
+            f"{call}, or trust=True to run the checkpoint's"
+        )
+    with import_from_path(code, shared):
+        return _import(name, path, kind, call)
+
+
+@contextmanager
+def trust_recorded_entrypoint(entrypoint: object) -> Iterator[None]:
+    """Let `find_trial_class` import the recorded entrypoint during the block, because no checkpoint can change it."""
+    is_class = isinstance(entrypoint, str) and all(map(str.isidentifier, entrypoint.replace(":", ".").split(".")))
+    token = _recorded.set(str(entrypoint) if is_class else None)
+    try:
+        yield
+    finally:
+        _recorded.reset(token)
+
+
+def _import(name: str, path: Path, kind: type, call: str) -> type[Trial]:
+    try:
+        trial_class = load_trial_class(name)
+    except InvalidTrial as error:
+        raise InvalidTrial(
+            f"{path} belongs to the trial {name!r}, which cannot be imported here: {error}. Pass the class: {call}"
+        ) from error
+    if not issubclass(trial_class, kind):
+        raise InvalidTrial(
+            f"{path} belongs to the trial {name!r}, a {trial_class.__base__}; expected a {kind.__name__}"
+        )
+    return trial_class
+
+
+@contextmanager
+def _apart_from(path: Path, name: str, call: str) -> Iterator[None]:
+    """Skip import directories within or above a checkpoint, and refuse modules that are only found there."""
+    module = name.partition(":")[0]
+    if not all(map(str.isidentifier, module.split("."))):
+        raise InvalidTrial(f"{path} belongs to the trial {name!r}; expected 'module:Class'. Pass the class: {call}")
+    before = list(sys.path)
+    apart = [entry for entry in before if not _touches(entry, path)]
+    sys.path[:] = apart
+    try:
+        for prefix in accumulate(module.split("."), "{}.{}".format):
+            if prefix not in sys.modules and not _is_apart(prefix, path):
+                sys.path[:] = before
+                if _find(prefix):
+                    raise UntrustedCheckpoint(
+                        f"{path} belongs to the trial {name!r}, but {prefix} is imported from a directory that "
+                        f"contains the checkpoint, whose code could run; pass the class, {call}, or trust=True to "
+                        "import it"
+                    )
+                sys.path[:] = apart
+                break
+            if prefix != module:  # otherwise the next search would import it from any directory
+                with suppress(ImportError):  # raised again by the actual import
+                    importlib.import_module(prefix)
+        yield
+    finally:
+        sys.path[:] = [*before, *(entry for entry in sys.path if entry not in before)]
+
+
+def _find(module: str) -> ModuleSpec | None:
+    """Find a module without running it. Its package must be imported already."""
+    try:
+        return importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+
+
+def _is_apart(module: str, path: Path) -> bool:
+    """Return whether a module is found, and only outside of the checkpoint."""
+    parent = sys.modules.get(module.rpartition(".")[0])
+    if any(_touches(entry, path) for entry in getattr(parent, "__path__", ())):
+        return False
+    spec = _find(module)
+    # A link may lead into the checkpoint from anywhere.
+    places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or ())]
+    return bool(places) and not any(Path(place).resolve().is_relative_to(path.resolve()) for place in places)
+
+
+def _touches(entry: str, path: Path) -> bool:
+    """Return whether an import directory is within or above the checkpoint, with or without resolving links."""
+    place = Path(entry)
+    pairs = [(place.absolute(), path.absolute()), (place.resolve(), path.resolve())]
+    return any(one.is_relative_to(other) or other.is_relative_to(one) for one, other in pairs)
+
+
+@contextmanager
+def import_from_path(path: str | os.PathLike[str], shared: Collection[str] = ()) -> Iterator[None]:
+    """Import modules in the block from a directory, and restore the previous modules afterwards.
+
+    Modules of the same names from elsewhere are set aside during the block.
+
+    Args:
+        path: directory, such as the ``code/`` of a downloaded checkpoint next to a newer version of the same trial.
+        shared: top-level modules to take from this process even if the directory contains them. det_core is always
+            shared.
+
+    Raises:
+        NotADirectoryError, FileNotFoundError: ``path`` is not a directory.
+    """
+    directory = Path(path)
+    names = {entry.stem for entry in directory.iterdir()}.difference(shared, {"det_core"})
+
+    def take_out() -> dict[str, Any]:
+        return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in names}
+
+    before, writes = take_out(), sys.dont_write_bytecode
+    sys.path.insert(0, str(directory))
+    sys.dont_write_bytecode = True  # a checkpoint is only read
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = writes
+        sys.path.remove(str(directory))
+        take_out()
+        sys.modules.update(before)

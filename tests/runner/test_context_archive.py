@@ -1,0 +1,240 @@
+"""Packing and unpacking of context directories."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from det_core.config import parse_config
+from det_core.core.context_dir import context_files
+from det_core.errors import DetError
+from det_core.interfaces.tracking import State, TrackingStore
+from det_core.runner import ExperimentRunner, _context_archive, submit_experiment
+from det_core.runner._context_archive import pack_context_dir, unpack_context_dir
+
+CONFIG = {
+    "entrypoint": "test -f train.py",
+    "searcher": {"name": "single", "metric": "loss"},
+    "max_restarts": 0,
+}
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """A context directory with one script."""
+    directory = tmp_path / "code"
+    write(directory / "train.py", "train")
+    return directory
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def link(path: Path, target: str | Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+
+
+def unpacked(code: Path, tmp_path: Path) -> dict[str, str]:
+    """Return the texts of the files that a runner would unpack, by name."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    unpack_context_dir(pack_context_dir(code), copy)
+    assert not [path for path in copy.rglob("*") if path.is_symlink()]
+    return {str(path.relative_to(copy)): path.read_text() for path in copy.rglob("*") if path.is_file()}
+
+
+def test_links_to_files_become_files(code: Path, tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "shared.py", "shared")
+    link(code / "inside.py", "train.py")
+    link(code / "absolute.py", tmp_path / "elsewhere" / "shared.py")
+    link(code / "package" / "relative.py", "../../elsewhere/shared.py")
+    link(code / "dangling.py", "nowhere")
+    link(code / "itself.py", "itself.py")
+    assert unpacked(code, tmp_path) == {
+        "train.py": "train",
+        "inside.py": "train",
+        "absolute.py": "shared",
+        "package/relative.py": "shared",
+    }
+
+
+def test_links_to_directories_become_directories(code: Path, tmp_path: Path) -> None:
+    write(tmp_path / "library" / "part" / "a.py", "a")
+    link(code / "library", tmp_path / "library")
+    link(code / "part", "library/part")
+    assert unpacked(code, tmp_path) == {"train.py": "train", "library/part/a.py": "a", "part/a.py": "a"}
+
+
+def test_circular_links_are_not_followed_forever(code: Path, tmp_path: Path) -> None:
+    write(tmp_path / "library" / "a.py", "a")
+    link(code / "here", ".")
+    link(code / "up", "..")
+    link(code / "library", tmp_path / "library")
+    link(tmp_path / "library" / "back", code)
+    link(tmp_path / "library" / "again", "../library")
+    link(tmp_path / "entrance", code)
+    (code / ".detignore").write_text("up\n")
+    expected = {".detignore": "up\n", "train.py": "train", "library/a.py": "a"}
+    assert unpacked(tmp_path / "entrance", tmp_path) == expected
+
+
+def test_hard_links_become_separate_files(code: Path, tmp_path: Path) -> None:
+    os.link(code / "train.py", code / "again.py")
+    assert unpacked(code, tmp_path) == {"train.py": "train", "again.py": "train"}
+
+
+def test_secrets_are_hidden_behind_links_too(code: Path, tmp_path: Path) -> None:
+    write(tmp_path / "const.yaml", "key: hunter2\r\n")
+    link(code / "linked.yaml", tmp_path / "const.yaml")
+    link(code / "config", "linked.yaml")
+    (tmp_path / "copy").mkdir()
+    unpack_context_dir(pack_context_dir(code, lambda text: text.replace("hunter2", "reference")), tmp_path / "copy")
+    for name in ("linked.yaml", "config"):
+        assert (tmp_path / "copy" / name).read_bytes() == b"key: reference\r\n"
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        ("", {"data/a.bin", "data/deep/b.bin", "keep/.cache/c", "train.py"}),
+        ("data/", {"keep/.cache/c", "train.py"}),
+        ("/data\n.cache", {"train.py"}),
+        ("*.bin\n# a remark", {"keep/.cache/c", "train.py"}),
+        ("*\n!*.py\n!b.bin", {"train.py", "data/deep/b.bin"}),
+    ],
+)
+def test_files_in_detignore_are_left_out(code: Path, patterns: str, expected: set[str]) -> None:
+    for name in ("data/a.bin", "data/deep/b.bin", "keep/.cache/c", "__pycache__/x.pyc", "sub/.git/HEAD", ".venv/x"):
+        write(code / name, "")
+    (code / ".detignore").write_text(patterns)
+    names = list(context_files(code))
+    assert names == sorted(names)
+    assert set(names) - {".detignore"} == expected
+
+
+def test_an_ignored_directory_is_not_read(code: Path, tmp_path: Path) -> None:
+    link(code / "data", tmp_path / "data")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file").touch()
+    (code / ".detignore").write_text("data\n")
+    seen: list[Path] = []
+    iterdir = Path.iterdir
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "iterdir", lambda path: seen.append(path) or iterdir(path))  # type: ignore[func-returns-value]
+        assert list(context_files(code)) == [".detignore", "train.py"]
+    assert seen == [code]
+
+
+def test_det_home_in_the_context_directory_is_left_out(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = code / "out" / "det"
+    write(home / "checkpoints" / "uuid" / "weights", "")
+    write(home / "det.db", "")
+    write(code / "out" / "notes.txt", "")
+    link(code / "record.db", home / "det.db")
+    link(code / "checkpoints", home / "checkpoints")
+    monkeypatch.setenv("DET_HOME", str(home))
+    assert list(context_files(code)) == ["out/notes.txt", "train.py"]
+
+
+def test_code_below_det_home_is_packed(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_HOME", str(code.parent))
+    write(code / "sub" / "a.py", "")
+    assert list(context_files(code)) == ["sub/a.py", "train.py"]
+
+
+def test_det_home_as_the_context_directory_is_refused(
+    store: TrackingStore, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link(tmp_path / "entrance", code)
+    monkeypatch.setenv("DET_HOME", str(tmp_path / "entrance"))
+    with pytest.raises(DetError, match=r"code' is DET_HOME, where det keeps its own data; give a directory that"):
+        submit_experiment(store, parse_config(CONFIG), code)
+    assert store.experiments() == []
+
+
+def archive(*members: tarfile.TarInfo) -> bytes:
+    """Return a foreign archive of files that are filled with zeros."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
+        for member in members:
+            made.addfile(member, io.BytesIO(bytes(member.size)))
+    return buffer.getvalue()
+
+
+def member(name: str, *, size: int = 0, kind: bytes = tarfile.REGTYPE, target: str = "", **pax: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.type, info.linkname, info.pax_headers = size, kind, target, pax
+    return info
+
+
+SPARSE = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 50)}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no header|not a gzip|empty"),
+        (b"code", "[Nn]ot a gzip"),
+        (archive(member("a", size=1000))[:-30], "end-of-stream"),
+        (gzip.compress(b"code" * 1000), "invalid header|truncated header|bad checksum"),
+        (gzip.compress(gzip.decompress(archive(member("a", size=4000)))[:2000]), "unexpected end"),
+        (archive(member("../evil")), "outside the destination"),
+        (archive(member("/evil")), None),
+        (archive(member("evil", kind=tarfile.SYMTYPE, target="/etc/passwd")), "'evil' is neither a file nor"),
+        (archive(member("evil", kind=tarfile.LNKTYPE, target="evil")), "'evil' is neither a file nor"),
+        (archive(member("evil", kind=tarfile.FIFOTYPE)), "'evil' is neither a file nor"),
+        (archive(member("evil", kind=tarfile.CHRTYPE)), "'evil' is neither a file nor"),
+        (archive(member("evil", **SPARSE)), "'evil' is neither a file nor"),
+    ],
+)
+def test_foreign_archives_write_nothing_outside_the_target(content: bytes, message: str | None, tmp_path: Path) -> None:
+    (tmp_path / "a" / "copy").mkdir(parents=True)
+    if message is None:
+        unpack_context_dir(content, tmp_path / "a" / "copy")
+    else:
+        with pytest.raises(DetError, match=rf"code cannot be unpacked into .*copy: .*({message})"):
+            unpack_context_dir(content, tmp_path / "a" / "copy")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["copy"]
+    assert not Path("/evil").exists()
+
+
+@pytest.mark.parametrize("kind", ["file", "names"])
+def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_context_archive, "_ARCHIVE_LIMIT", 1 << 20)
+    many = [member("bomb", size=2 << 20)] if kind == "file" else [member(f"{number}") for number in range(3000)]
+    bomb = archive(*many)
+    assert len(bomb) < 1 << 16
+    with pytest.raises(DetError, match="holds more than 1 MiB"):
+        unpack_context_dir(bomb, tmp_path)
+    assert not list(tmp_path.glob("[b0]*"))
+
+
+def test_file_names_count_towards_the_limit(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(300):
+        write(code / str(number), "")
+    monkeypatch.setattr(_context_archive, "_ARCHIVE_LIMIT", 100_000)
+    with pytest.raises(DetError, match=r"the 301 files .* make an archive of .*\.detignore"):
+        pack_context_dir(code)
+
+
+@pytest.mark.integration
+def test_the_open_database_in_the_context_directory_is_not_read(store: TrackingStore, det_home: Path) -> None:
+    write(det_home.parent / "train.py", "train")
+    experiment = submit_experiment(store, parse_config(CONFIG), det_home.parent)
+    # Closing the database file drops this process's locks on it, and the next client that closes it removes its log.
+    leave = "import sys, sqlite3; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM trials'); c.close()"
+    subprocess.run([sys.executable, "-c", leave, det_home / "det.db"], check=True)
+    assert (det_home / "det.db-wal").exists()
+    assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
