@@ -12,30 +12,30 @@ class PeerRole(NamedTuple):
     """Role in which a worker connects to a peer.
 
     Attributes:
-        role: ``local`` for a worker of the same machine, ``machine`` for the first worker of another machine, ``rank``
+        kind: ``local`` for a worker of the same machine, ``machine`` for the first worker of another machine, ``rank``
             for any worker, or ``ring`` for the previous machine in the ring.
-        number: number of the worker or machine among those with this role.
+        number: number of the worker or machine among those of this kind.
     """
 
-    role: str
+    kind: str
     number: int
 
     def __str__(self) -> str:
-        return f"{self.role} {self.number}"
+        return f"{self.kind} {self.number}"
 
 
 class OutgoingLink(NamedTuple):
     """Outgoing connection of a worker.
 
     Attributes:
-        door: name of the transport, ``local`` or ``machines``.
+        transport: name of the transport, ``local`` or ``machines``.
         machine: number of the machine whose first worker listens.
-        seat: role of the connecting worker.
+        role: role of the connecting worker.
     """
 
-    door: str
+    transport: str
     machine: int
-    seat: PeerRole
+    role: PeerRole
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class ConnectionPlan:
     """Connections of one worker.
 
     Attributes:
-        doors: roles of the peers that connect to this worker, by transport.
-        ways: connections that this worker makes.
+        incoming: roles of the peers that connect to this worker, by transport.
+        outgoing: connections that this worker makes.
     """
 
-    doors: dict[str, list[PeerRole]]
-    ways: list[OutgoingLink]
+    incoming: dict[str, list[PeerRole]]
+    outgoing: list[OutgoingLink]
 
 
 def plan_star(ranks: Ranks, *, ring: bool) -> ConnectionPlan:
@@ -65,11 +65,11 @@ def plan_star(ranks: Ranks, *, ring: bool) -> ConnectionPlan:
     is_chief, machines = ranks.rank == 0, ranks.cross_size
     local = [PeerRole("local", index) for index in range(1, ranks.local_size)]
     others = [PeerRole("machine", index) for index in range(1, machines) if is_chief]
-    ways = [] if is_chief else [OutgoingLink("machines", 0, PeerRole("machine", ranks.cross_rank))]
+    outgoing = [] if is_chief else [OutgoingLink("machines", 0, PeerRole("machine", ranks.cross_rank))]
     if ring and machines > 1:
         others.append(PeerRole("ring", (ranks.cross_rank - 1) % machines))
-        ways.append(OutgoingLink("machines", (ranks.cross_rank + 1) % machines, PeerRole("ring", ranks.cross_rank)))
-    return ConnectionPlan({door: seats for door, seats in (("local", local), ("machines", others)) if seats}, ways)
+        outgoing.append(OutgoingLink("machines", (ranks.cross_rank + 1) % machines, PeerRole("ring", ranks.cross_rank)))
+    return ConnectionPlan({name: roles for name, roles in (("local", local), ("machines", others)) if roles}, outgoing)
 
 
 def plan_direct(ranks: Ranks) -> ConnectionPlan:
@@ -79,16 +79,16 @@ def plan_direct(ranks: Ranks) -> ConnectionPlan:
     return ConnectionPlan({}, [OutgoingLink("machines", 0, PeerRole("rank", ranks.rank))])
 
 
-def describe_missing_peers(seats: list[PeerRole], ranks: Ranks) -> tuple[str, int]:
+def describe_missing_peers(roles: list[PeerRole], ranks: Ranks) -> tuple[str, int]:
     """Return the names of missing workers, and the lowest rank among them.
 
     Args:
-        seats: the roles that are missing, at least one.
+        roles: the roles that are missing, at least one.
         ranks: place in the job of the worker to which they should have connected.
     """
     first = {"rank": 0, "local": ranks.rank, "machine": 0, "ring": 0}
     step = {"rank": 1, "local": 1, "machine": ranks.local_size, "ring": ranks.local_size}
     # The ranks of missing workers are unknown, but launchers number workers machine by machine.
-    missing = sorted((first[seat.role] + step[seat.role] * seat.number, seat) for seat in seats)
-    names = [f"rank {rank}" if seat.role == "rank" else f"rank {rank} ({seat})" for rank, seat in missing]
+    missing = sorted((first[role.kind] + step[role.kind] * role.number, role) for role in roles)
+    names = [f"rank {rank}" if role.kind == "rank" else f"rank {rank} ({role})" for rank, role in missing]
     return ", ".join(names), missing[0][0]

@@ -154,9 +154,9 @@ class Listener:
         try:
             sock.settimeout(_GREETING_SECONDS)
             sock = self._transport.accept(sock)
-            seat, peer, job = _read_greeting(sock, end)
+            role, peer, job = _read_greeting(sock, end)
             self._forget(number)
-            self._admit(sock, PeerRole(*seat), Peer(*peer), job)
+            self._admit(sock, PeerRole(*role), Peer(*peer), job)
         except (OSError, ValueError, TypeError) as error:
             self._forget(number)
             self._drop(sock, address, error)
@@ -173,27 +173,27 @@ class Listener:
         if count <= _MOST_LINES or count.bit_count() == 1:
             _log.warning("dropped a connection from %s that is not of this job (number %d): %s", who, count, error)
 
-    def _admit(self, sock: socket.socket, seat: PeerRole, peer: Peer, job: list[int]) -> None:
+    def _admit(self, sock: socket.socket, role: PeerRole, peer: Peer, job: list[int]) -> None:
         with self._changed:
-            if refusal := self._refusal(seat, peer, job):
+            if refusal := self._refusal(role, peer, job):
                 _write_greeting(sock, [refusal])
                 raise ValueError(refusal)
             _write_greeting(sock, ["", astuple(self._me)])
-            self.links[seat] = Link(sock, peer)
+            self.links[role] = Link(sock, peer)
             self._changed.notify_all()
 
-    def _refusal(self, seat: PeerRole, peer: Peer, job: list[int]) -> str:
+    def _refusal(self, role: PeerRole, peer: Peer, job: list[int]) -> str:
         if job != self._job:
             return f"{peer} says that size and cross_size are {job}, {self._me} says {self._job}"
-        if seat in self.links:
-            return f"{peer} claims to be {seat}, as does {self.links[seat].peer}; pass another port_offset to each job"
-        if seat in self._expected and self._is_open:
+        if role in self.links:
+            return f"{peer} claims to be {role}, as does {self.links[role].peer}; pass another port_offset to each job"
+        if role in self._expected and self._is_open:
             return ""
-        return f"{peer} claims to be {seat}, which {self._me} does not expect"
+        return f"{peer} claims to be {role}, which {self._me} does not expect"
 
 
 def connect_to_listener(
-    transport: Transport, address: Any, me: Peer, job: list[int], seat: PeerRole, *, seconds: float
+    transport: Transport, address: Any, me: Peer, job: list[int], role: PeerRole, *, seconds: float
 ) -> Link:
     """Connect to a `Listener`.
 
@@ -202,7 +202,7 @@ def connect_to_listener(
         address: the address of the listener.
         me: this worker.
         job: size and cross_size of the job.
-        seat: role of this worker for the listener.
+        role: role of this worker for the listener.
         seconds: time limit for retries while nobody listens.
 
     Raises:
@@ -215,7 +215,7 @@ def connect_to_listener(
             sock = transport.connect(address, _GREETING_SECONDS)
             with ExitStack() as undo:
                 undo.callback(sock.close)
-                _write_greeting(sock, [seat, astuple(me), job])
+                _write_greeting(sock, [role, astuple(me), job])
                 refusal, *peer = _read_greeting(sock, time.monotonic() + _GREETING_SECONDS)
                 if refusal:
                     raise CommError(refusal)

@@ -56,7 +56,7 @@ class Mesh:
             meeting and no limit for collectives.
 
     Attributes:
-        lane: the first channel for collectives.
+        channel: the first channel for collectives.
         notices: texts from workers to the chief.
 
     Raises:
@@ -83,11 +83,11 @@ class Mesh:
                 self._transports["machines"] = TcpTransport(here, bind, carries_payloads=True)
             if force_tcp:
                 self._transports["local"] = self._transports["machines"]
-            self.lane = self.open_lane(self._control, timeout)
+            self.channel = self.open_channel(self._control, timeout)
             undo.pop_all()
         self.notices = Notices(self._control.everybody)
 
-    def open_lane(self, parent: CollectiveChannel, timeout: float | None) -> CollectiveChannel:
+    def open_channel(self, parent: CollectiveChannel, timeout: float | None) -> CollectiveChannel:
         """Open another channel. All workers must do so in step, as in a collective of ``parent``.
 
         Args:
@@ -101,25 +101,25 @@ class Mesh:
         ranks, plan = self._ranks, plan_star(self._ranks, ring=True)
         with ExitStack() as stack:
             listeners = {
-                door: stack.enter_context(closing(self._listen(door, self._transports[door].fresh(), seats)))
-                for door, seats in plan.doors.items()
+                name: stack.enter_context(closing(self._listen(name, self._transports[name].fresh(), roles)))
+                for name, roles in plan.incoming.items()
             }
-            addresses = {door: listener.address for door, listener in listeners.items()}
+            addresses = {name: listener.address for name, listener in listeners.items()}
             mine = json.dumps([ranks.cross_rank, ranks.local_rank, addresses]).encode()
             gathered = [json.loads(bytes(view_payload(each))) for each in parent.allgather(mine)]
             if len(gathered) != ranks.size:
                 raise CommError(f"of {ranks.size} workers only {len(gathered)} have a rank of their own")
-            hosts = {machine: (rank, doors) for rank, (machine, local, doors) in enumerate(gathered) if local == 0}
-            places = [(hosts[way.machine][1][way.door], hosts[way.machine][0]) for way in plan.ways]
+            hosts = {machine: (rank, theirs) for rank, (machine, local, theirs) in enumerate(gathered) if local == 0}
+            places = [(hosts[outgoing.machine][1][outgoing.transport], hosts[outgoing.machine][0]) for outgoing in plan.outgoing]
             links = self._connect(plan, places, list(listeners.values()), 0.0, parent.watch)
         everybody = _build_collectives(ranks, plan, links)
-        here = {seat.number: link for seat, link in links.items() if seat.role == "local"}
+        here = {role.number: link for role, link in links.items() if role.kind == "local"}
         local = HubCollectives(0, None, here) if ranks.is_hub else everybody
         return CollectiveChannel(self._me, everybody, local, heartbeat=self._check_hosts, timeout=timeout)
 
     def close(self) -> None:
-        """Close the first channel and the control channel. Channels from `open_lane` are closed by their owners."""
-        self.lane.close()
+        """Close the first channel and the control channel. Channels from `open_channel` are closed by their owners."""
+        self.channel.close()
         self._control.close()
 
     def _meet(self, plan: ConnectionPlan, chief_ip: str, port: int) -> CollectiveChannel:
@@ -128,18 +128,18 @@ class Mesh:
         hubs = {"local": self._ranks.rank - self._ranks.local_rank, "machines": 0}
         with ExitStack() as stack:
             listeners = [
-                stack.enter_context(closing(self._listen(door, addresses[door], seats)))
-                for door, seats in plan.doors.items()
+                stack.enter_context(closing(self._listen(name, addresses[name], roles)))
+                for name, roles in plan.incoming.items()
             ]
-            places = [(addresses[way.door], hubs[way.door]) for way in plan.ways]
+            places = [(addresses[outgoing.transport], hubs[outgoing.transport]) for outgoing in plan.outgoing]
             links = self._connect(plan, places, listeners, self._patience, lambda: None)
         left = max(0.0, end - time.monotonic()) + _GRACE
         return CollectiveChannel(
             self._me, _build_collectives(self._ranks, plan, links), None, heartbeat=lambda: None, timeout=left
         )
 
-    def _listen(self, door: str, address: Any, seats: list[PeerRole]) -> Listener:
-        return Listener(self._transports[door], address, self._me, self._job, seats)
+    def _listen(self, name: str, address: Any, roles: list[PeerRole]) -> Listener:
+        return Listener(self._transports[name], address, self._me, self._job, roles)
 
     def _connect(
         self,
@@ -160,8 +160,8 @@ class Mesh:
         """
         links: dict[PeerRole, Link] = {}
         try:
-            for way, (address, rank) in zip(plan.ways, places, strict=True):
-                links[way.seat] = self._go(way, address, rank, seconds)
+            for outgoing, (address, rank) in zip(plan.outgoing, places, strict=True):
+                links[outgoing.role] = self._connect_to(outgoing, address, rank, seconds)
             self._wait(listeners, links, watch_others)
         except BaseException as error:
             reason = (
@@ -173,10 +173,10 @@ class Mesh:
             raise
         return _all_links(links, listeners)
 
-    def _go(self, way: OutgoingLink, address: Any, rank: int, seconds: float) -> Link:
+    def _connect_to(self, outgoing: OutgoingLink, address: Any, rank: int, seconds: float) -> Link:
         try:
             return connect_to_listener(
-                self._transports[way.door], address, self._me, self._job, way.seat, seconds=seconds
+                self._transports[outgoing.transport], address, self._me, self._job, outgoing.role, seconds=seconds
             )
         except OSError as error:
             waited = f" within {seconds:g} s" if seconds else ""
@@ -212,14 +212,14 @@ def _all_links(links: dict[PeerRole, Link], listeners: list[Listener]) -> dict[P
 
 def _build_collectives(ranks: Ranks, plan: ConnectionPlan, links: dict[PeerRole, Link]) -> Collectives:
     """Return the group of all workers over the links of a plan."""
-    went = {way.seat.role: links[way.seat] for way in plan.ways}
-    came = [(seat.role, links[seat]) for seats in plan.doors.values() for seat in seats]
+    went = {outgoing.role.kind: links[outgoing.role] for outgoing in plan.outgoing}
+    came = [(role.kind, links[role]) for roles in plan.incoming.values() for role in roles]
     up = went.get("local") or went.get("machine") or went.get("rank")
     here, others, left = (
         {link.peer.rank: link for role, link in came if role in roles}
         for roles in (("local", "rank"), ("machine",), ("ring",))
     )
-    if up and not plan.doors:
+    if up and not plan.incoming:
         return LeafCollectives(up)
     if "ring" not in went:
         return HubCollectives(ranks.rank, up, {**here, **others})

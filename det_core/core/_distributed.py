@@ -88,7 +88,7 @@ class DistributedContext:
         self.local_rank, self.local_size = local_rank, local_size
         self.cross_rank, self.cross_size = cross_rank, cross_size
         self._mesh = mesh
-        self._lane = mesh.lane if mesh else None
+        self._collective_channel = mesh.channel if mesh else None
         self._listeners: list[Callable[[str], None]] = []
         self._channels: list[DistributedContext] = []
 
@@ -153,8 +153,8 @@ class DistributedContext:
         """Open a `channel` with its own timeout."""
         channel = copy.copy(self)
         channel._channels = []
-        if self._mesh and self._lane:
-            channel._lane = self._mesh.open_lane(self._lane, timeout)
+        if self._mesh and self._collective_channel:
+            channel._collective_channel = self._mesh.open_channel(self._collective_channel, timeout)
         self._channels.append(channel)
         return channel
 
@@ -165,9 +165,9 @@ class DistributedContext:
         """
         for channel in self._channels:
             channel.close()
-        if self._lane:
-            self._lane.close()
-            if self._mesh and self._lane is self._mesh.lane:
+        if self._collective_channel:
+            self._collective_channel.close()
+            if self._mesh and self._collective_channel is self._mesh.channel:
                 self._mesh.close()
 
     def get_rank(self) -> int:
@@ -194,9 +194,9 @@ class DistributedContext:
         Args:
             stuff: this worker's object.
         """
-        if self._lane is None:
+        if self._collective_channel is None:
             return [stuff]
-        gathered = self._lane.gather(comm.pickle_payload(stuff))
+        gathered = self._collective_channel.gather(comm.pickle_payload(stuff))
         return None if gathered is None else comm.unpickle_payloads(gathered, 0, stuff)
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
@@ -207,9 +207,9 @@ class DistributedContext:
         Args:
             stuff: this worker's object.
         """
-        if self._lane is None:
+        if self._collective_channel is None:
             return [stuff]
-        gathered = self._lane.gather(comm.pickle_payload(stuff), local=True)
+        gathered = self._collective_channel.gather(comm.pickle_payload(stuff), local=True)
         return None if gathered is None else comm.unpickle_payloads(gathered, 0, stuff)
 
     def allgather(self, stuff: Any) -> list[Any]:
@@ -220,9 +220,9 @@ class DistributedContext:
         Args:
             stuff: this worker's object.
         """
-        if self._lane is None:
+        if self._collective_channel is None:
             return [stuff]
-        return comm.unpickle_payloads(self._lane.allgather(comm.pickle_payload(stuff)), self.rank, stuff)
+        return comm.unpickle_payloads(self._collective_channel.allgather(comm.pickle_payload(stuff)), self.rank, stuff)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
         """Return the objects of this machine's workers to each of them, in order of local rank. See `allgather`.
@@ -230,10 +230,10 @@ class DistributedContext:
         Args:
             stuff: this worker's object.
         """
-        if self._lane is None:
+        if self._collective_channel is None:
             return [stuff]
         return comm.unpickle_payloads(
-            self._lane.allgather(comm.pickle_payload(stuff), local=True), self.local_rank, stuff
+            self._collective_channel.allgather(comm.pickle_payload(stuff), local=True), self.local_rank, stuff
         )
 
     def broadcast(self, stuff: Any) -> Any:
@@ -255,9 +255,9 @@ class DistributedContext:
         return self._broadcast(stuff, is_root=self.local_rank == 0, local=True)
 
     def _broadcast(self, stuff: Any, *, is_root: bool, local: bool) -> Any:
-        if self._lane is None:
+        if self._collective_channel is None:
             return stuff
-        payload = self._lane.broadcast(comm.pickle_payload(stuff) if is_root else b"", local=local)
+        payload = self._collective_channel.broadcast(comm.pickle_payload(stuff) if is_root else b"", local=local)
         return stuff if is_root else comm.unpickle_payload(payload)
 
     def _notify(self, text: str) -> None:

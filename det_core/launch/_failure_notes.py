@@ -13,7 +13,7 @@ from pathlib import Path
 
 from det_core.launch.processes import process_has_ended
 
-NOTES_VARIABLE = "DET_VERDICT_DIR"
+NOTES_VARIABLE = "DET_FAILURE_NOTES_DIR"
 """Environment variable of workers with the directory for failure notes."""
 FAILURE_PREFIX = "det: the workers failed: "
 """Beginning of the line on stderr that reports why the workers failed."""

@@ -87,7 +87,7 @@ class RecordedSearch:
         waiting = [(trial.ordered, trial.id, trial) for trial in known if trial.ordered is not None]
         self.queue.extend(trial for *_, trial in sorted(waiting, key=lambda one: one[:2]))
 
-    def tell(self, happened: Sequence[TrialReport]) -> list[TrialRecord]:
+    def report(self, happened: Sequence[TrialReport]) -> list[TrialRecord]:
         """Report results to the method in the given order, and queue the trials that it orders to train.
 
         Returns:
@@ -103,7 +103,7 @@ class RecordedSearch:
             self._lengths[key] = max(self._lengths[key], float(one.trial.searcher_length or 0))
         return self._step([(one.event[0], one.trial.request_id, *one.event[1:]) for one in happened], updates)
 
-    def leave_out(self, trial_ids: Container[int]) -> None:
+    def dequeue(self, trial_ids: Container[int]) -> None:
         """Remove trials from the queue."""
         self.queue = deque(trial for trial in self.queue if trial.id not in trial_ids)
 

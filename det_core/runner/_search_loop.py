@@ -75,7 +75,7 @@ class SearchLoop:
         """
         search, trials, requests = self._search, self._trials, self._requests
         while trials or (search.queue and not requests.current and not self.hopeless):
-            self._look()
+            self._poll()
             while search.queue and not (trials.full or requests.current or self.hopeless):
                 trials.start(search.queue.popleft())
             self._settle(trials.wait(_TICK))
@@ -100,7 +100,7 @@ class SearchLoop:
         )
 
     def _settle(self, ended: list[tuple[TrialRecord, TrainingResult]]) -> None:
-        happened = []
+        reports = []
         for trial, end in ended:
             if end.outcome is TrainingOutcome.FAILED:
                 self.error = self.error or end.error
@@ -110,29 +110,29 @@ class SearchLoop:
                 self._others_ended = True
             if end.outcome is TrainingOutcome.COMPLETED:
                 metric = normalize_searcher_metric(end.metric, smaller_is_better=self._smaller_is_better)
-                happened.append(TrialReport(trial, ("on_validation", trial.searcher_length, metric), State.PAUSED))
+                reports.append(TrialReport(trial, ("on_validation", trial.searcher_length, metric), State.PAUSED))
             elif end.outcome in _EXITS:
-                happened.append(TrialReport(trial, ("on_exit", end.outcome.value), _EXITS[end.outcome]))
+                reports.append(TrialReport(trial, ("on_exit", end.outcome.value), _EXITS[end.outcome]))
             elif trial.id in self._trials.asked:
-                happened.append(_canceled_report(trial))
+                reports.append(_canceled_report(trial))
             elif self._requests.current:
                 self._store.set_trial_state(trial.id, REQUESTS[self._requests.current], lease=self._lease)
             elif end.outcome is TrainingOutcome.POSTPONED:
                 self.postponed = self.postponed or end.error
                 self._store.set_trial_state(trial.id, State.PAUSED, lease=self._lease)
             else:  # its end was requested after the last poll
-                happened.append(_canceled_report(trial))
-        self._tell(happened)
+                reports.append(_canceled_report(trial))
+        self._report(reports)
 
-    def _tell(self, happened: list[TrialReport]) -> None:
-        if not happened:
+    def _report(self, reports: list[TrialReport]) -> None:
+        if not reports:
             return
-        for trial in self._search.tell(happened):
+        for trial in self._search.report(reports):
             emit_event(
                 events.TrialFinished(experiment_id=trial.experiment_id, trial_id=trial.id, state=trial.state.value)
             )
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Record the progress, and look for requests to end single trials."""
         if time.monotonic() < self._look_at:
             return
@@ -141,8 +141,8 @@ class SearchLoop:
         self._store.set_experiment_progress(self._experiment_id, progress, lease=self._lease)
         if asked := self._store.trials(self._experiment_id, states=ENDINGS):
             self._trials.asked |= {trial.id: trial.state for trial in asked}
-            self._search.leave_out(self._trials.asked)
-            self._tell([_canceled_report(trial) for trial in asked if trial not in self._trials])
+            self._search.dequeue(self._trials.asked)
+            self._report([_canceled_report(trial) for trial in asked if trial not in self._trials])
 
 
 def _canceled_report(trial: TrialRecord) -> TrialReport:

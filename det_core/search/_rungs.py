@@ -20,20 +20,20 @@ class PromotionRule:
 
     Args:
         least: minimum number of promoted results.
-        patient: whether a result that is not promoted waits until further results make it one of the best.
+        results_wait: whether a result that is not promoted waits until further results make it one of the best.
     """
 
     least: int
-    patient: bool
+    results_wait: bool
 
-    def going_on(self, results: int, divisor: float) -> int:
+    def promoted_count(self, results: int, divisor: float) -> int:
         """Return how many of a number of results are promoted."""
         return max(int(results / divisor), self.least)
 
 
-PROMOTION = PromotionRule(least=0, patient=True)
+PROMOTION = PromotionRule(least=0, results_wait=True)
 """Default rule, under which a result waits as long as further results could promote it."""
-STOP_ONCE = PromotionRule(least=1, patient=False)
+STOP_ONCE = PromotionRule(least=1, results_wait=False)
 """Rule of ``stop_once``, under which a trial is either promoted at once or never."""
 
 
@@ -60,7 +60,7 @@ class Rung:
         if not self.waiting:
             return None
         best, results = self.waiting[0], len(self.waiting) + len(self.settled)
-        return best if bisect(self.settled, best) < rule.going_on(results, divisor) else None
+        return best if bisect(self.settled, best) < rule.promoted_count(results, divisor) else None
 
     def add(self, metric: float, trial: int) -> None:
         """Add the result of a trial that has trained for this rung."""
@@ -109,7 +109,7 @@ class Bracket:
         """Number of trials that reach each rung if no later result is better than a promoted one."""
         counts = [self.trials]
         for _ in self.rungs[1:]:
-            counts.append(self._rule.going_on(counts[-1], self._divisor))
+            counts.append(self._rule.promoted_count(counts[-1], self._divisor))
         return counts
 
     def enter(self, trial: int) -> int:
@@ -146,7 +146,7 @@ class Bracket:
         growing = self.left > 0
         for rung in lower:
             growing = growing or rung.training > 0
-            if not (growing and self._rule.patient) and not rung.candidate(self._rule, self._divisor):
+            if not (growing and self._rule.results_wait) and not rung.candidate(self._rule, self._divisor):
                 closed += rung.waiting
                 rung.settle(rung.waiting)
         return (trial for _, _, trial in closed)

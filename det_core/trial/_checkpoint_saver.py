@@ -58,7 +58,7 @@ class CheckpointSaver:
         if storage_id is not None:
             self._saved(storage_id)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Collect the result if a background save has finished."""
         if self._behind and self._ranks.by_chief(lambda: self._storing is not None and self._storing.done()):
             self.wait()

@@ -159,7 +159,7 @@ class TrialLoop:
             if self._stopped() or self._preempted():
                 return
             yield schedule.next_boundary(progress.batches_trained) - progress.batches_trained
-            self._saver.look()
+            self._saver.poll()
             if schedule.reports_at(progress.batches_trained):
                 self._at_boundary()
         self._validate_once()
@@ -173,9 +173,9 @@ class TrialLoop:
         """
         self._note_training()
         self._progress.batches_trained += len(batch_metrics)
-        self._progress.unreported += self._united(batch_metrics)
+        self._progress.unreported += self._merge_ranks(batch_metrics)
 
-    def _united(self, batch_metrics: Sequence[Metrics]) -> Sequence[dict[str, Any]]:
+    def _merge_ranks(self, batch_metrics: Sequence[Metrics]) -> Sequence[dict[str, Any]]:
         """Merge the metrics of all workers into one mapping per batch, the same on all workers."""
         own = list(map(dict, batch_metrics))
         if self._core.distributed.size == 1:
@@ -201,9 +201,9 @@ class TrialLoop:
         """Return whether to stop training before the end of the chunk. To be called after each batch."""
         if not self._is_training:
             self._note_training()
-        return self._asked_to_leave()
+        return self._asked_to_stop()
 
-    def _asked_to_leave(self) -> bool:
+    def _asked_to_stop(self) -> bool:
         # With several workers all must leave at the same batch, so there they ask at boundaries only.
         # The request is acknowledged once the trial stops early. A trial that is done by then has not stopped early.
         return self._core.distributed.size == 1 and self._core.preempt.should_preempt(auto_ack=False)
@@ -272,7 +272,7 @@ class TrialLoop:
 
     def _validate(self) -> None:
         batch = self._progress.batches_trained
-        metrics = self._adapter.validate(self._asked_to_leave)
+        metrics = self._adapter.validate(self._asked_to_stop)
         if metrics is None:
             raise _StoppedInValidation
         improved = self._ranks.by_chief(lambda: self._is_best(metrics))

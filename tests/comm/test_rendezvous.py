@@ -293,12 +293,12 @@ def test_a_flood_of_strangers_costs_few_lines_and_threads(caplog: pytest.LogCapt
     """The oldest silent connections are dropped, so a peer of the job can still connect."""
     ranks = [Ranks(rank, 2, 0, 1, rank, 2) for rank in (0, 1)]
     me, peer = (Peer.myself(each) for each in ranks)
-    transport, seat = TcpTransport("127.0.0.1", "127.0.0.1", carries_payloads=False), PeerRole("machine", 1)
-    with closing(Listener(transport, transport.fresh(), me, [2, 2], [seat])) as listener, ExitStack() as strangers:
+    transport, role = TcpTransport("127.0.0.1", "127.0.0.1", carries_payloads=False), PeerRole("machine", 1)
+    with closing(Listener(transport, transport.fresh(), me, [2, 2], [role])) as listener, ExitStack() as strangers:
         for _ in range(2 * _handshake._MOST_AT_ONCE):
             strangers.enter_context(socket.create_connection(listener.address, 10))
         strangers.enter_context(
-            closing(connect_to_listener(transport, listener.address, peer, [2, 2], seat, seconds=10))
+            closing(connect_to_listener(transport, listener.address, peer, [2, 2], role, seconds=10))
         )
         assert listener.wait(10)
         names = [thread.name for thread in threading.enumerate()]
@@ -306,7 +306,7 @@ def test_a_flood_of_strangers_costs_few_lines_and_threads(caplog: pytest.LogCapt
     for thread in threading.enumerate():
         if thread.name == "det-greeting":
             thread.join()
-    listener.links[seat].close()
+    listener.links[role].close()
     lines = [record for record in caplog.records if "dropped a connection" in record.getMessage()]
     assert _handshake._MOST_LINES < len(lines) < 20
 

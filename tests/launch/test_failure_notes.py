@@ -49,7 +49,7 @@ def test_a_failure_note_is_one_line(notes: Path) -> None:
 
 
 def test_a_worker_that_died_without_a_note_gets_one(tmp_path: Path) -> None:
-    code = "import os; from det_core.launch import _verdict\nwith _verdict.present(3): {}"
+    code = "import os; from det_core.launch import _failure_notes\nwith _failure_notes.mark_worker_present(3): {}"
     for ending, verdict in (("pass", "None"), ("os.kill(os.getpid(), 9)", "rank 3: the process died")):
         env = {**os.environ, _failure_notes.NOTES_VARIABLE: str(tmp_path)}
         subprocess.run([sys.executable, "-c", code.format(ending)], env=env, timeout=60)

@@ -76,10 +76,10 @@ def test_cores_are_shared_among_workers(start: Start, monkeypatch: pytest.Monkey
 
 FAILS = """
 import os, sys, time
-from det_core.launch import _verdict, backends
-workers = backends.meet()
+from det_core.launch import _failure_notes, backends
+workers = backends.connect_workers()
 if workers.rank == 1:
-    _verdict.leave(1, 78, "InvalidTrial: no such thing")
+    _failure_notes.write_failure_note(1, 78, "InvalidTrial: no such thing")
     {then}
 time.sleep(1000)
 """

@@ -82,16 +82,16 @@ def test_actions_are_recorded_with_their_event(search: Any, store: TrackingStore
     begun = search(FIRST, [Train(0, 8)], [Close(1), Create(2, HPARAMS)])
     first, second = begun.queue
     begun.queue.clear()
-    assert begun.tell([validated(first)]) == []
+    assert begun.report([validated(first)]) == []
     assert [(t.request_id, t.searcher_length, t.ordered) for t in begun.queue] == [(0, 8, 1)]
-    (ended,) = begun.tell([validated(second)])
+    (ended,) = begun.report([validated(second)])
     assert (ended.request_id, ended.state) == (1, State.COMPLETED)
     assert states(store, experiment_id) == ["QUEUED", "COMPLETED", "PAUSED"]
 
 
 def test_several_events_are_recorded_in_one_step(search: Any, store: TrackingStore, experiment_id: int) -> None:
     begun = search(FIRST, [], [Train(0, 8), Close(1)])
-    begun.tell([validated(trial) for trial in begun.queue])
+    begun.report([validated(trial) for trial in begun.queue])
     assert states(store, experiment_id) == ["QUEUED", "COMPLETED"]
     assert [event.number for event in store.search_events(experiment_id)] == [0, 1, 2]
 
@@ -100,11 +100,11 @@ def test_another_runner_continues_the_search(search: Any, store: TrackingStore, 
     answers = (FIRST, [Train(0, 8)], [])
     begun = search(*answers)
     first, second = begun.queue
-    begun.tell([validated(first)])
+    begun.report([validated(first)])
     again = search(*answers)
     assert [(trial.request_id, trial.searcher_length) for trial in again.queue] == [(1, 4), (0, 8)]
     assert again._method.events == [("start",), ("on_validation", 0, 4, 0.5)]
-    again.tell([validated(second)])
+    again.report([validated(second)])
     assert len(store.search_events(experiment_id)) == 3
     assert len(store.trials(experiment_id)) == 2
 
@@ -123,12 +123,12 @@ def test_a_snapshot_shortens_the_replay(
     answers = (FIRST, [Train(0, 8)], [], [])
     begun = search(*answers)
     first, second = begun.queue
-    begun.tell([validated(first)])
+    begun.report([validated(first)])
     assert store.search_snapshot(experiment_id) == (2, 2)
-    begun.tell([validated(second)])
+    begun.report([validated(second)])
     again = search(*answers)
     assert again._method.events == [("restored",), ("restored",), ("on_validation", 1, 4, 0.5)]
-    again.tell([validated(again.queue[0])])
+    again.report([validated(again.queue[0])])
     assert store.search_snapshot(experiment_id) == (4, 4)
 
 
@@ -149,7 +149,7 @@ def test_impossible_actions_are_refused_and_not_recorded(
 ) -> None:
     begun = search(FIRST, answer)
     with pytest.raises(DetError, match=problem):
-        begun.tell([validated(begun.queue[0])])
+        begun.report([validated(begun.queue[0])])
     assert len(store.search_events(experiment_id)) == 1
     assert states(store, experiment_id) == ["QUEUED", "QUEUED"]
 
@@ -163,7 +163,7 @@ def test_a_source_is_the_latest_checkpoint_at_that_moment(
     for uuid in ("early", "late"):
         store.begin_checkpoint(uuid, trial_id=first.id, run_id=run.run_id, storage={})
         store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=4, resources={}, metadata={})
-    begun.tell([validated(first)])
+    begun.report([validated(first)])
     assert begun.queue[-1].source_checkpoint == "late"
 
 
@@ -184,12 +184,12 @@ def test_a_replacement_starts_where_the_replaced_trial_started(
         store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=4, resources={}, metadata={})
 
     save("round 1")
-    begun.tell([validated(first)])
+    begun.report([validated(first)])
     clone = begun.queue[1]
     save("round 2")
     store.start_run(clone.id, allocation_id="a")
     save("of invalid hyperparameters", clone)
-    begun.tell([TrialReport(clone, ("on_exit", INVALID_HP), State.COMPLETED)])  # its own checkpoint is not used
+    begun.report([TrialReport(clone, ("on_exit", INVALID_HP), State.COMPLETED)])  # its own checkpoint is not used
     assert begun.queue[-1].source_checkpoint == "round 1"
 
 
@@ -200,7 +200,7 @@ def test_progress_counts_training_trials_and_never_decreases(
     first, second = begun.queue
     run = store.start_run(second.id, allocation_id="a")
     store.set_trial_progress(second.id, run.run_id, 0.5)
-    begun.tell([validated(first)])
+    begun.report([validated(first)])
     method = begun._method
     for progress, shown in [(0.5, 0.5), (0.25, 0.5), (7.0, 1.0)]:
         method.share = progress
@@ -213,7 +213,7 @@ def test_the_longer_order_begins_where_the_last_one_ended(
 ) -> None:
     begun = search(FIRST, [Train(0, 16)])
     first = begun.queue[0]
-    begun.tell([validated(first)])
+    begun.report([validated(first)])
     assert store.trial(first.id).progress == 0.25
 
 
@@ -235,7 +235,7 @@ def test_the_outcome_of_a_search_follows_from_its_trials(
     search: Any, store: TrackingStore, ends: Sequence[State], outcome: State
 ) -> None:
     begun = search(FIRST, [], [])
-    begun.tell([exited(trial, state) for trial, state in zip(begun.queue, ends, strict=True)])
+    begun.report([exited(trial, state) for trial, state in zip(begun.queue, ends, strict=True)])
     assert begun.finish() is outcome
     assert State.PAUSED not in {trial.state for trial in begun._trials.values()}
 
@@ -243,7 +243,7 @@ def test_the_outcome_of_a_search_follows_from_its_trials(
 def test_a_search_whose_trials_all_failed_starts_again(search: Any, store: TrackingStore, experiment_id: int) -> None:
     begun = search(FIRST, [], [])
     trials = list(begun.queue)
-    begun.tell([exited(trial) for trial in trials])
+    begun.report([exited(trial) for trial in trials])
     again = search(FIRST)
     assert [trial.id for trial in again.queue] == [trial.id for trial in trials]
     assert states(store, experiment_id) == ["QUEUED", "QUEUED"]
@@ -255,11 +255,11 @@ def test_a_search_that_starts_again_leaves_no_order_behind(
 ) -> None:
     """Otherwise a trial that waited for its turn would end the resumed experiment with a KeyError."""
     begun = search([Create(0, HPARAMS), Train(0, 4)], [Create(1, HPARAMS), Train(1, 4)])
-    begun.tell([exited(begun.queue.popleft())])
+    begun.report([exited(begun.queue.popleft())])
     again = search([Create(0, HPARAMS), Train(0, 4)], [Create(1, HPARAMS), Train(1, 4)])
     assert again.progress(store.trials(experiment_id, ordered=True)) == 0
     assert states(store, experiment_id) == ["QUEUED", "CANCELED"]
-    again.tell([exited(again.queue.popleft())])
+    again.report([exited(again.queue.popleft())])
     assert states(store, experiment_id) == ["ERROR", "QUEUED"]
 
 
@@ -281,7 +281,7 @@ def test_a_search_that_begins_again_trains_what_its_method_asks_for(
     same, other = begun.queue
     for trial in (same, other):
         store.count_restart(trial.id)
-    begun.tell([exited(same), exited(other)])
+    begun.report([exited(same), exited(other)])
     again = search([Create(0, HPARAMS), Train(0, 4), Create(1, {"lr": 0.2}), Train(1, 4)], [], [])
     first, second = again.queue
     assert (first.id, first.restarts, first.hparams) == (same.id, 0, HPARAMS)

@@ -22,7 +22,7 @@ EXPERIMENT = "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length
 SCRIPT = """
 from det_core import core
 from det_core.launch import backends
-with core.init(distributed=backends.meet()) as context:
+with core.init(distributed=backends.connect_workers()) as context:
     print("one of", context.distributed.size)
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.trial.test_saver import Counting
+from tests.trial.test_checkpoint_saver import Counting
 
 import det_core as det
 from det_core.config import Length

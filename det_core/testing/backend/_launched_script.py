@@ -26,7 +26,7 @@ import json, os, signal, sys, time
 from pathlib import Path
 from det_core.launch import backends
 OUT = Path(os.environ["OUT"])
-workers = backends.meet()
+workers = backends.connect_workers()
 rank = workers.rank
 def tell(value):
     partial = OUT / f"{rank}.partial"

@@ -12,7 +12,7 @@ from det_core.testing.backend._backend_suite import BackendSuite, StartScript, r
 
 _RANKS = """
 from dataclasses import asdict
-tell(asdict(backends.current()[1].ranks()))
+tell(asdict(backends.current_backend()[1].ranks()))
 """
 _TALK = """
 everybody = workers.allgather(["from", rank])

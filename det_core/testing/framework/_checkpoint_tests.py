@@ -67,13 +67,13 @@ class CannotWrite(RecordingAdapter):
 class RecordsWeights(RecordingAdapter):
     """Witness that records the weights at the beginning of training."""
 
-    def __init__(self, laboratory: TrialHarness, adapter: TrialAdapter) -> None:
+    def __init__(self, harness: TrialHarness, adapter: TrialAdapter) -> None:
         super().__init__(adapter)
-        self._laboratory = laboratory
+        self._harness = harness
 
     def started(self) -> None:
         self.adapter.started()
-        self.begun_with = self._laboratory.weights_of(self.adapter)
+        self.begun_with = self._harness.weights_of(self.adapter)
 
 
 class CodeInCheckpoint(Exception):
@@ -108,74 +108,74 @@ class FrameworkCheckpointTests(FrameworkSuite):
 
     @pytest.mark.parametrize("times", STOPS)
     def test_resumed_is_as_if_undisturbed(
-        self, laboratory: TrialHarness, undisturbed: UndisturbedTraining, times: str
+        self, harness: TrialHarness, undisturbed: UndisturbedTraining, times: str
     ) -> None:
         """Weights, metrics and reports are equal bit by bit, because optimizers, generators and data are restored."""
-        trial_id, batch = laboratory.prepare(), 0
+        trial_id, batch = harness.prepare(), 0
         for leaves in STOPS[times]:
-            laboratory.train(trial_id, ("training", leaves - batch - 1, "leave"))
+            harness.train(trial_id, ("training", leaves - batch - 1, "leave"))
             batch = leaves
-        laboratory.train(trial_id)
-        assert laboratory.outcome(trial_id) == undisturbed.outcome
+        harness.train(trial_id)
+        assert harness.outcome(trial_id) == undisturbed.outcome
 
-    def test_killed_is_as_if_undisturbed(self, laboratory: TrialHarness, undisturbed: UndisturbedTraining) -> None:
+    def test_killed_is_as_if_undisturbed(self, harness: TrialHarness, undisturbed: UndisturbedTraining) -> None:
         """The trial runs in other processes, which are killed twice and compute the same as this process."""
-        trial_id = laboratory.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
+        trial_id = harness.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
         for batches in (9, 3):  # the first run has no checkpoint, and the second run starts from one
-            code, said = laboratory.train_elsewhere(trial_id, ("training", batches, "die"))
+            code, said = harness.train_elsewhere(trial_id, ("training", batches, "die"))
             assert code == -signal.SIGKILL, said
-        assert laboratory.checkpoints(trial_id)
-        laboratory.train(trial_id)
-        assert laboratory.outcome(trial_id) == undisturbed.outcome
+        assert harness.checkpoints(trial_id)
+        harness.train(trial_id)
+        assert harness.outcome(trial_id) == undisturbed.outcome
 
     def test_a_damaged_checkpoint_is_passed_over(
-        self, laboratory: TrialHarness, undisturbed: UndisturbedTraining
+        self, harness: TrialHarness, undisturbed: UndisturbedTraining
     ) -> None:
         """The run that finds the damage fails, and the next run starts from the previous checkpoint."""
-        trial_id = laboratory.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
-        laboratory.train(trial_id, ("training", 9, "leave"))
-        *_, intact, newest = laboratory.checkpoints(trial_id)
-        laboratory.damage(newest)
+        trial_id = harness.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
+        harness.train(trial_id, ("training", 9, "leave"))
+        *_, intact, newest = harness.checkpoints(trial_id)
+        harness.damage(newest)
         with pytest.raises(CheckpointCorrupt, match=newest.uuid):
-            laboratory.train(trial_id)
-        assert laboratory.checkpoints(trial_id)[-1] == intact
-        laboratory.train(trial_id)
-        assert laboratory.outcome(trial_id) == undisturbed.outcome
+            harness.train(trial_id)
+        assert harness.checkpoints(trial_id)[-1] == intact
+        harness.train(trial_id)
+        assert harness.outcome(trial_id) == undisturbed.outcome
 
-    def test_a_snapshot_stays_as_it_was_taken(self, laboratory: TrialHarness, undisturbed: UndisturbedTraining) -> None:
+    def test_a_snapshot_stays_as_it_was_taken(self, harness: TrialHarness, undisturbed: UndisturbedTraining) -> None:
         """With ``writes_behind``, batches are trained before the snapshot is written. It must not contain them."""
-        trial_id = laboratory.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
-        laboratory.train(trial_id, witness=WritesLate)
-        if not laboratory.witness.adapter.writes_behind:
+        trial_id = harness.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
+        harness.train(trial_id, recorder=WritesLate)
+        if not harness.recorder.adapter.writes_behind:
             pytest.skip("training waits until the snapshot is written")
-        for later in laboratory.checkpoints(trial_id)[1:]:
-            laboratory.store.delete_checkpoint(later.uuid)
-        laboratory.train(trial_id)
-        assert laboratory.outcome(trial_id) == undisturbed.outcome
+        for later in harness.checkpoints(trial_id)[1:]:
+            harness.store.delete_checkpoint(later.uuid)
+        harness.train(trial_id)
+        assert harness.outcome(trial_id) == undisturbed.outcome
 
-    def test_a_failed_write_makes_no_checkpoint(self, laboratory: TrialHarness) -> None:
+    def test_a_failed_write_makes_no_checkpoint(self, harness: TrialHarness) -> None:
         """If a write fails, for example on a full disk, the checkpoint must not seem to exist."""
-        trial_id = laboratory.prepare()
+        trial_id = harness.prepare()
         with pytest.raises(Exception):  # noqa: B017, PT011  (libraries raise different errors)
-            laboratory.train(trial_id, witness=CannotWrite)
-        assert laboratory.checkpoints(trial_id) == []
+            harness.train(trial_id, recorder=CannotWrite)
+        assert harness.checkpoints(trial_id) == []
 
-    def test_a_warm_start_takes_the_weights(self, laboratory: TrialHarness) -> None:
+    def test_a_warm_start_takes_the_weights(self, harness: TrialHarness) -> None:
         """With ``batches_trained == 0``, the checkpoint belongs to another trial, and its weights are loaded."""
-        source, trial_id = laboratory.prepare(length={"batches": 5}), laboratory.prepare()
-        laboratory.train(source)
-        checkpoint = laboratory.checkpoints(source)[-1]
-        laboratory.train(trial_id, latest=checkpoint.uuid, witness=partial(RecordsWeights, laboratory))
-        assert laboratory.witness.begun_with == laboratory.weights(checkpoint)
+        source, trial_id = harness.prepare(length={"batches": 5}), harness.prepare()
+        harness.train(source)
+        checkpoint = harness.checkpoints(source)[-1]
+        harness.train(trial_id, latest=checkpoint.uuid, recorder=partial(RecordsWeights, harness))
+        assert harness.recorder.begun_with == harness.weights(checkpoint)
 
     def test_a_warm_start_begins_with_the_first_batch(
-        self, laboratory: TrialHarness, undisturbed: UndisturbedTraining
+        self, harness: TrialHarness, undisturbed: UndisturbedTraining
     ) -> None:
         """Only the weights come from the other trial. Data, counts and length are those of a new trial."""
-        source, trial_id = laboratory.prepare(length={"batches": 5}), laboratory.prepare()
-        laboratory.train(source)
-        laboratory.train(trial_id, latest=laboratory.checkpoints(source)[-1].uuid)
-        outcome = laboratory.outcome(trial_id)
+        source, trial_id = harness.prepare(length={"batches": 5}), harness.prepare()
+        harness.train(source)
+        harness.train(trial_id, latest=harness.checkpoints(source)[-1].uuid)
+        outcome = harness.outcome(trial_id)
         assert [row["records"] for row in outcome.rows] == [row["records"] for row in undisturbed.outcome.rows]
         assert outcome.weights != undisturbed.outcome.weights
 
@@ -184,8 +184,8 @@ class FrameworkCheckpointTests(FrameworkSuite):
         metadata = undisturbed.checkpoint.metadata
         assert [key for key in ("framework", "format") if not isinstance(metadata.get(key), str)] == []
 
-    def test_loading_runs_no_code(self, laboratory: TrialHarness) -> None:
+    def test_loading_runs_no_code(self, harness: TrialHarness) -> None:
         """People exchange checkpoints. One that could run code would have to be trusted like a program."""
-        trial_id = laboratory.prepare()
-        laboratory.train(trial_id, ("training", 5, "leave"))
-        laboratory.train(trial_id, witness=RefusesCode)
+        trial_id = harness.prepare()
+        harness.train(trial_id, ("training", 5, "leave"))
+        harness.train(trial_id, recorder=RefusesCode)

@@ -14,7 +14,7 @@ import pytest
 from det_core.interfaces.tracking import CheckpointRecord
 from det_core.plugins import Registry
 from det_core.specs import FrameworkSpec, Spec
-from det_core.testing.framework.trial_harness import BATCHES, REPORT_PERIOD, TrialHarness, TrialResult
+from det_core.testing.framework.trial_harness import BATCHES, REPORT_PERIOD, TrialHarness, TrainedTrial
 from det_core.testing.suite import ComplianceSuite
 from det_core.trial import Trial
 
@@ -26,7 +26,7 @@ _EPOCHS = range(3, BATCHES // 2 + 1)
 class UndisturbedTraining:
     """Result of a trial that trained without incidents."""
 
-    outcome: TrialResult
+    outcome: TrainedTrial
     """Weights and reports of the trial."""
     checkpoint: CheckpointRecord
     """Last checkpoint of the trial."""
@@ -79,10 +79,10 @@ class FrameworkSuite(ComplianceSuite):
         return registry.find("framework", name)
 
     @pytest.fixture
-    def laboratory(self, spec: FrameworkSpec, tmp_path: Path) -> Iterator[TrialHarness]:
+    def harness(self, spec: FrameworkSpec, tmp_path: Path) -> Iterator[TrialHarness]:
         """Return an environment for one test."""
-        with self._laboratory(spec, tmp_path / "laboratory") as laboratory:
-            yield laboratory
+        with self._harness(spec, tmp_path / "harness") as harness:
+            yield harness
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -90,18 +90,18 @@ class FrameworkSuite(ComplianceSuite):
         cls, spec: FrameworkSpec, tmp_path_factory: pytest.TempPathFactory
     ) -> Iterator[UndisturbedTraining]:
         """Return the result of a trial without incidents, which is trained once per class."""
-        with cls._laboratory(spec, tmp_path_factory.mktemp("undisturbed")) as laboratory:
-            trial_id = laboratory.prepare()
-            laboratory.train(trial_id)
-            epoch = laboratory.witness.adapter.batches_per_epoch
+        with cls._harness(spec, tmp_path_factory.mktemp("undisturbed")) as harness:
+            trial_id = harness.prepare()
+            harness.train(trial_id)
+            epoch = harness.recorder.adapter.batches_per_epoch
             assert epoch is None or epoch in _EPOCHS, f"the trial's epochs have {epoch} batches; expected 3 to 7"
-            assert laboratory.counts["training"], "the trial must call reached('training') in each batch"
-            assert laboratory.counts["validation"] > 1, (
-                "the trial must call reached('validation') in each batch of a validation, of which there are at least 2"
+            assert harness.counts["training"], "the trial must call reach_point('training') in each batch"
+            assert harness.counts["validation"] > 1, (
+                "the trial must call reach_point('validation') in each batch of a validation, of which there are at least 2"
             )
-            outcome = laboratory.outcome(trial_id)
+            outcome = harness.outcome(trial_id)
             assert all("records" in row for row in outcome.rows), "each batch's metrics must have 'records'"
-            yield UndisturbedTraining(outcome, laboratory.checkpoints(trial_id)[-1], epoch)
+            yield UndisturbedTraining(outcome, harness.checkpoints(trial_id)[-1], epoch)
 
     @classmethod
     def _trial_class(cls) -> type[Trial]:
@@ -114,7 +114,7 @@ class FrameworkSuite(ComplianceSuite):
 
     @classmethod
     @contextmanager
-    def _laboratory(cls, spec: Spec, directory: Path) -> Iterator[TrialHarness]:
+    def _harness(cls, spec: Spec, directory: Path) -> Iterator[TrialHarness]:
         directory.mkdir(exist_ok=True)
         trial_class = cls._trial_class()
         config = {
@@ -125,9 +125,9 @@ class FrameworkSuite(ComplianceSuite):
             "scheduling_unit": REPORT_PERIOD,
             "resources": {"slots_per_trial": 0},
         }
-        laboratory = TrialHarness(directory, spec.target, trial_class, config, cls().weights)
-        with laboratory.store:
-            yield laboratory
+        harness = TrialHarness(directory, spec.target, trial_class, config, cls().weights)
+        with harness.store:
+            yield harness
 
 
 def list_base_classes(trial_class: type[Trial]) -> list[str]:

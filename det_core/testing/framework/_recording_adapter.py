@@ -59,20 +59,20 @@ class RecordingAdapter:
 
 @contextmanager
 def record_adapters(kind: Callable[[TrialAdapter], RecordingAdapter]) -> Iterator[list[RecordingAdapter]]:
-    """Give every loop that is made in this block a witness, and yield the list of witnesses."""
-    witnesses: list[RecordingAdapter] = []
+    """Give every loop that is made in this block a recorder, and yield the list of recorders."""
+    recorders: list[RecordingAdapter] = []
     make, note = TrialLoop.__init__, TrialLoop.trained
 
     def init(loop: TrialLoop, adapter: TrialAdapter, core: Context, context: TrialContext, **kwargs: Any) -> None:
-        witnesses.append(kind(adapter))
-        witnesses[-1].context = context
-        make(loop, witnesses[-1], core, context, **kwargs)  # type: ignore[arg-type]
+        recorders.append(kind(adapter))
+        recorders[-1].context = context
+        make(loop, recorders[-1], core, context, **kwargs)  # type: ignore[arg-type]
 
     def trained(loop: TrialLoop, batch_metrics: Sequence[Metrics]) -> None:
-        witnesses[-1].trained(batch_metrics)
+        recorders[-1].trained(batch_metrics)
         note(loop, batch_metrics)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrialLoop, "__init__", init)
         patch.setattr(TrialLoop, "trained", trained)
-        yield witnesses
+        yield recorders

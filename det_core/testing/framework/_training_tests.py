@@ -15,7 +15,7 @@ class FrameworkTrainingTests(FrameworkSuite):
 
     @pytest.mark.parametrize("unit", ["batches", "records", "epochs"])
     def test_trains_as_long_as_asked(
-        self, laboratory: TrialHarness, undisturbed: UndisturbedTraining, unit: str
+        self, harness: TrialHarness, undisturbed: UndisturbedTraining, unit: str
     ) -> None:
         """Search methods compare trials of equal lengths. A trial that trained longer would win unfairly."""
         if unit == "epochs" and undisturbed.batches_per_epoch is None:
@@ -26,52 +26,52 @@ class FrameworkTrainingTests(FrameworkSuite):
             "records": (7 * records + records - 1, 7),
             "epochs": (2, 2 * (undisturbed.batches_per_epoch or 0)),
         }[unit]
-        trial_id = laboratory.prepare(length={unit: length})
-        laboratory.train(trial_id)
-        assert laboratory.counts["training"] == expected
-        assert laboratory.checkpoints(trial_id)[-1].steps_completed == expected
+        trial_id = harness.prepare(length={unit: length})
+        harness.train(trial_id)
+        assert harness.counts["training"] == expected
+        assert harness.checkpoints(trial_id)[-1].steps_completed == expected
 
-    def test_every_batch_has_metrics(self, laboratory: TrialHarness) -> None:
+    def test_every_batch_has_metrics(self, harness: TrialHarness) -> None:
         """The loop counts batches by their metrics, and averages over them."""
-        trial_id = laboratory.prepare()
-        laboratory.train(trial_id)
-        assert laboratory.counts["training"] == len(laboratory.outcome(trial_id).rows) == BATCHES
+        trial_id = harness.prepare()
+        harness.train(trial_id)
+        assert harness.counts["training"] == len(harness.outcome(trial_id).rows) == BATCHES
 
-    def test_metrics_and_metadata_are_plain(self, laboratory: TrialHarness) -> None:
+    def test_metrics_and_metadata_are_plain(self, harness: TrialHarness) -> None:
         """They are stored as JSON, also in checkpoints. A tensor among them would occupy memory of a device."""
-        laboratory.train(laboratory.prepare())
-        assert [value for value in laboratory.witness.values if not _is_json_compatible(dict(value))] == []
+        harness.train(harness.prepare())
+        assert [value for value in harness.recorder.values if not _is_json_compatible(dict(value))] == []
 
     def test_reports_come_when_they_are_due(self, undisturbed: UndisturbedTraining) -> None:
         """If the steps of reports depended on the framework, curves of trials could not be compared."""
         steps = [step for group, step, _ in undisturbed.outcome.reports if group == "training"]
         assert steps == [*range(REPORT_PERIOD, BATCHES, REPORT_PERIOD), BATCHES]
 
-    def test_lengths_are_positive_and_constant(self, laboratory: TrialHarness) -> None:
+    def test_lengths_are_positive_and_constant(self, harness: TrialHarness) -> None:
         """All boundaries are computed from them at the start of each run."""
-        laboratory.train(laboratory.prepare())
-        assert len(laboratory.witness.lengths) == 1, laboratory.witness.lengths
-        assert [length for length in laboratory.witness.lengths.pop() if length is not None and length < 1] == []
+        harness.train(harness.prepare())
+        assert len(harness.recorder.lengths) == 1, harness.recorder.lengths
+        assert [length for length in harness.recorder.lengths.pop() if length is not None and length < 1] == []
 
-    def test_the_same_seed_trains_the_same(self, laboratory: TrialHarness, undisturbed: UndisturbedTraining) -> None:
+    def test_the_same_seed_trains_the_same(self, harness: TrialHarness, undisturbed: UndisturbedTraining) -> None:
         """Otherwise results could not be reproduced, and resuming could not be exact."""
-        trial_id = laboratory.prepare()
-        laboratory.train(trial_id)
-        assert laboratory.outcome(trial_id) == undisturbed.outcome
+        trial_id = harness.prepare()
+        harness.train(trial_id)
+        assert harness.outcome(trial_id) == undisturbed.outcome
 
-    def test_another_seed_trains_otherwise(self, laboratory: TrialHarness, undisturbed: UndisturbedTraining) -> None:
+    def test_another_seed_trains_otherwise(self, harness: TrialHarness, undisturbed: UndisturbedTraining) -> None:
         """Users compare seeds to tell luck from merit."""
-        trial_id = laboratory.prepare(seed=SEED + 1)
-        laboratory.train(trial_id)
-        assert laboratory.outcome(trial_id).weights != undisturbed.outcome.weights
+        trial_id = harness.prepare(seed=SEED + 1)
+        harness.train(trial_id)
+        assert harness.outcome(trial_id).weights != undisturbed.outcome.weights
 
     def test_validation_does_not_change_training(
-        self, laboratory: TrialHarness, undisturbed: UndisturbedTraining
+        self, harness: TrialHarness, undisturbed: UndisturbedTraining
     ) -> None:
         """The number of validations must not affect the result."""
-        trial_id = laboratory.prepare(min_validation_period={"batches": 1})
-        laboratory.train(trial_id)
-        outcome = laboratory.outcome(trial_id)
+        trial_id = harness.prepare(min_validation_period={"batches": 1})
+        harness.train(trial_id)
+        outcome = harness.outcome(trial_id)
         assert len([group for group, _, _ in outcome.reports if group == "validation"]) == BATCHES
         assert (outcome.rows, outcome.weights) == (undisturbed.outcome.rows, undisturbed.outcome.weights)
 

@@ -43,7 +43,7 @@ _LIMIT = 120.0
 
 
 @dataclass(frozen=True)
-class TrialResult:
+class TrainedTrial:
     """Result of a trial. Equal outcomes are equal bit by bit."""
 
     rows: list[Any]
@@ -76,17 +76,17 @@ class TrialHarness:
         self._directory, self._target, self._trial_class = directory, target, trial_class
         self._config = {**config, "checkpoint_storage": {"type": "directory", "container_path": str(directory / "c")}}
         self._weights = weights
-        self._witnesses: list[RecordingAdapter] = []
+        self._recorders: list[RecordingAdapter] = []
         self.counts: Counter[str] = Counter()
         """Number of times that the latest run in this process reached each point."""
         with self._environment():
             self.store: TrackingStore = open_store()
 
     @property
-    def witness(self) -> RecordingAdapter:
+    def recorder(self) -> RecordingAdapter:
         """Witness of the latest run in this process."""
-        assert self._witnesses, f"{self._target} must pass its adapter to det_core.trial.TrialLoop"
-        return self._witnesses[-1]
+        assert self._recorders, f"{self._target} must pass its adapter to det_core.trial.TrialLoop"
+        return self._recorders[-1]
 
     def prepare(self, *, seed: int = SEED, length: Mapping[str, int] = LENGTH, **config: Any) -> int:
         """Record a new trial and return its id.
@@ -106,7 +106,7 @@ class TrialHarness:
         trial_id: int,
         *incidents: Incident,
         latest: str | None = None,
-        witness: Callable[[TrialAdapter], RecordingAdapter] = RecordingAdapter,
+        recorder: Callable[[TrialAdapter], RecordingAdapter] = RecordingAdapter,
     ) -> None:
         """Run the trial from its latest checkpoint, or from ``latest`` if it has none.
 
@@ -114,10 +114,10 @@ class TrialHarness:
             trial_id: id of the trial.
             incidents: incidents of this run.
             latest: checkpoint of another trial.
-            witness: makes the witness of the adapter.
+            recorder: makes the recorder of the adapter.
         """
         begin_run(self.store, trial_id, self._directory, latest=latest)
-        with self._environment(), record_adapters(witness) as self._witnesses, schedule_incidents(incidents) as met:
+        with self._environment(), record_adapters(recorder) as self._recorders, schedule_incidents(incidents) as met:
             self.counts = met.counts
             with core.init() as context:
                 import_target(self._target)(self._trial_class, context)
@@ -168,10 +168,10 @@ class TrialHarness:
         adapter.snapshot()(directory)
         return bitwise_form(self._weights(directory))
 
-    def outcome(self, trial_id: int) -> TrialResult:
+    def outcome(self, trial_id: int) -> TrainedTrial:
         """Return the result of a trial."""
         metrics = list(self.store.metrics(trial_id))
-        return TrialResult(
+        return TrainedTrial(
             rows=[bitwise_form(row) for report in metrics for row in report.batch_metrics or ()],
             reports=[(report.group, report.steps_completed, bitwise_form(report.metrics)) for report in metrics],
             weights=self.weights(self.checkpoints(trial_id)[-1]),

@@ -64,7 +64,7 @@ def test_old_and_new_entrypoints_start_the_same_workers(old: str, now: str, monk
         return 0
 
     for module in (_command, launch):
-        monkeypatch.setattr(module, "start", start)
+        monkeypatch.setattr(module, "start_workers", start)
     _, _, program, *arguments = shlex.split(old)
     _command.run(program.rpartition(".")[2], arguments)
     launch.main(shlex.split(now)[3:])

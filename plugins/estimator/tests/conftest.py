@@ -30,7 +30,7 @@ CONFIG: dict[str, Any] = {
 
 @pytest.fixture
 def make_laboratory(tmp_path: Path) -> Iterator[Callable[..., TrialHarness]]:
-    """Function that makes a laboratory, where a trial class trains as under a runner with these keys in the config."""
+    """Function that makes a harness, where a trial class trains as under a runner with these keys in the config."""
     with ExitStack() as ending:
 
         def make(trial_class: type[EstimatorTrial], **keys: Any) -> TrialHarness:

@@ -32,14 +32,14 @@ def load(name: str) -> tuple[Any, dict[str, Any]]:
 def test_the_example_learns(make_laboratory: Callable[..., TrialHarness], name: str, metric: str) -> None:
     trial_class, config = load(name)
     config.pop("min_checkpoint_period", None)
-    laboratory = make_laboratory(
+    harness = make_laboratory(
         trial_class, **{**config, "min_validation_period": {"batches": 1}, "perform_initial_validation": True}
     )
-    trial_id = laboratory.prepare(length={"batches": 4})
-    laboratory.train(trial_id)
-    losses = [report.metrics["loss"] for report in laboratory.store.metrics(trial_id, group="validation")]
+    trial_id = harness.prepare(length={"batches": 4})
+    harness.train(trial_id)
+    losses = [report.metrics["loss"] for report in harness.store.metrics(trial_id, group="validation")]
     assert losses == sorted(losses, reverse=True)
-    assert metric in list(laboratory.store.metrics(trial_id, group="validation"))[-1].metrics
+    assert metric in list(harness.store.metrics(trial_id, group="validation"))[-1].metrics
 
 
 @pytest.mark.parametrize("name", ["digits_estimator", "linear_estimator"])

@@ -106,8 +106,8 @@ class Serving(Line):
         return {"raw": make({"x": v1.placeholder(tf.float32, [None, 1])})}
 
 
-def directory(laboratory: TrialHarness, trial_id: int) -> Path:
-    checkpoint = laboratory.checkpoints(trial_id)[-1]
+def directory(harness: TrialHarness, trial_id: int) -> Path:
+    checkpoint = harness.checkpoints(trial_id)[-1]
     return Path(checkpoint.storage["container_path"], checkpoint.uuid)
 
 
@@ -121,31 +121,31 @@ def test_importing_the_package_imports_no_tensorflow() -> None:
 
 def test_hooks_are_called_in_order(make_laboratory: MakeLaboratory) -> None:
     noting = Noting()
-    laboratory = make_laboratory(type("Noted", (Line,), {"hooks": [noting]}))
-    trial_id = laboratory.prepare(length={"batches": 2})
-    laboratory.train(trial_id)
+    harness = make_laboratory(type("Noted", (Line,), {"hooks": [noting]}))
+    trial_id = harness.prepare(length={"batches": 2})
+    harness.train(trial_id)
     assert noting.calls == ["batch", "batch", "checkpoint", "end", "close"]
-    assert (directory(laboratory, trial_id) / "mine.txt").read_text() == "kept"
+    assert (directory(harness, trial_id) / "mine.txt").read_text() == "kept"
     noting.calls.clear()
-    laboratory.train(trial_id)
+    harness.train(trial_id)
     assert noting.calls == ["load", "end", "close"]
 
 
 def test_a_hook_may_stop_the_trial(make_laboratory: MakeLaboratory) -> None:
     """The current scheduling unit of four batches is finished and reported."""
-    laboratory = make_laboratory(type("Stopped", (Line,), {"hooks": [Stopping()]}))
-    trial_id = laboratory.prepare(length={"batches": 6})
-    laboratory.train(trial_id)
-    assert laboratory.checkpoints(trial_id)[-1].steps_completed == 4
-    assert [report.steps_completed for report in laboratory.store.metrics(trial_id, group="training")] == [4]
-    assert laboratory.store.run(trial_id, 1).early_exit == EarlyExitReason.USER_REQUESTED_STOP.value
+    harness = make_laboratory(type("Stopped", (Line,), {"hooks": [Stopping()]}))
+    trial_id = harness.prepare(length={"batches": 6})
+    harness.train(trial_id)
+    assert harness.checkpoints(trial_id)[-1].steps_completed == 4
+    assert [report.steps_completed for report in harness.store.metrics(trial_id, group="training")] == [4]
+    assert harness.store.run(trial_id, 1).early_exit == EarlyExitReason.USER_REQUESTED_STOP.value
 
 
 def test_an_exported_model_can_be_loaded(make_laboratory: MakeLaboratory, graph: Any) -> None:
-    laboratory = make_laboratory(Serving)
-    trial_id = laboratory.prepare(length={"batches": 2})
-    laboratory.train(trial_id)
-    path = directory(laboratory, trial_id)
+    harness = make_laboratory(Serving)
+    trial_id = harness.prepare(length={"batches": 2})
+    harness.train(trial_id)
+    path = directory(harness, trial_id)
     (weight,) = (value for name, value in tf_weights(path).items() if name.endswith("kernel"))
     model = load_estimator_from_checkpoint_path(str(path))
     outputs = model.signatures["serving_default"](tf.constant([[3.0]]))
@@ -179,14 +179,14 @@ def test_a_warm_start_needs_only_the_weights(make_laboratory: MakeLaboratory) ->
                 spec = spec._replace(train_op=optimizer.minimize(spec.loss, v1.train.get_global_step()))
             return spec
 
-    laboratory = make_laboratory(Line)
-    source, trial_id = laboratory.prepare(), laboratory.prepare(length={"batches": 1})
-    laboratory.train(source)
-    uuid = laboratory.checkpoints(source)[-1].uuid
+    harness = make_laboratory(Line)
+    source, trial_id = harness.prepare(), harness.prepare(length={"batches": 1})
+    harness.train(source)
+    uuid = harness.checkpoints(source)[-1].uuid
     make_laboratory(Momentum).train(trial_id, latest=uuid)
-    assert tf_weights(directory(laboratory, trial_id))["global_step"] == 1
+    assert tf_weights(directory(harness, trial_id))["global_step"] == 1
     with pytest.raises(InvalidTrial, match=r"dense/kernel, which is \[1, 2\] here and \[1, 1\] there"):
-        make_laboratory(type("Wide", (Line,), {"width": 2})).train(laboratory.prepare(), latest=uuid)
+        make_laboratory(type("Wide", (Line,), {"width": 2})).train(harness.prepare(), latest=uuid)
 
 
 def test_the_log_names_skipped_metrics_and_ignored_settings(
@@ -197,11 +197,11 @@ def test_the_log_names_skipped_metrics_and_ignored_settings(
             return tf.estimator.TrainSpec(self.data, max_steps=1000)
 
     caplog.set_level(logging.INFO, "det.estimator")
-    laboratory = make_laboratory(Long, min_validation_period={"batches": 1}, records_per_epoch=8)
-    trial_id = laboratory.prepare(length={"epochs": 2})
-    laboratory.train(trial_id)
-    assert laboratory.checkpoints(trial_id)[-1].steps_completed == 4
-    *_, last = laboratory.store.metrics(trial_id, group="validation")
+    harness = make_laboratory(Long, min_validation_period={"batches": 1}, records_per_epoch=8)
+    trial_id = harness.prepare(length={"epochs": 2})
+    harness.train(trial_id)
+    assert harness.checkpoints(trial_id)[-1].steps_completed == 4
+    *_, last = harness.store.metrics(trial_id, group="validation")
     assert set(last.metrics) == {"error", "loss", "global_step"}
     assert caplog.text.count("not reported: kind") == 1
     assert caplog.text.count("max_steps of the TrainSpec is ignored") == 1
@@ -219,10 +219,10 @@ def test_arrays_are_reported_as_their_means(make_laboratory: MakeLaboratory, cap
             columns = v1.metrics.mean_tensor(tf.reduce_sum(features["x"] * [[1.0, 3.0]], 0))
             return spec._replace(eval_metric_ops={**spec.eval_metric_ops, "columns": columns})
 
-    laboratory = make_laboratory(Arrays)
-    trial_id = laboratory.prepare(length={"batches": 3})
-    laboratory.train(trial_id)
-    training, validation = laboratory.store.metrics(trial_id)
+    harness = make_laboratory(Arrays)
+    trial_id = harness.prepare(length={"batches": 3})
+    harness.train(trial_id)
+    training, validation = harness.store.metrics(trial_id)
     assert [row["inputs"] for row in training.batch_metrics or ()] == INPUTS.reshape(3, 4, 1).tolist()
     assert training.metrics["inputs"] == INPUTS.mean()
     assert validation.metrics["columns"] == pytest.approx(2 * INPUTS.sum() / 3)
@@ -276,18 +276,18 @@ MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_explained(make_laboratory: MakeLaboratory, mistake: str) -> None:
     changes, config, said = MISTAKES[mistake]
-    laboratory = make_laboratory(type("Mistaken", (Line,), changes), **config)
+    harness = make_laboratory(type("Mistaken", (Line,), changes), **config)
     with pytest.raises(InvalidTrial, match=said):
-        laboratory.train(laboratory.prepare())
+        harness.train(harness.prepare())
 
 
 def test_empty_validation_data_is_an_error(make_laboratory: MakeLaboratory) -> None:
     def build(trial: Any) -> Any:
         return tf.estimator.EvalSpec(lambda: empty(trial))
 
-    laboratory = make_laboratory(type("Unvalidated", (Line,), {"build_validation_spec": build}))
+    harness = make_laboratory(type("Unvalidated", (Line,), {"build_validation_spec": build}))
     with pytest.raises(InvalidTrial, match="the validation data has no batch"):
-        laboratory.train(laboratory.prepare(length={"batches": 1}))
+        harness.train(harness.prepare(length={"batches": 1}))
 
 
 def test_a_context_for_debugging_returns_its_arguments(context: EstimatorTrialContext, graph: Any) -> None:

@@ -131,7 +131,7 @@ class TestFromArrays(_Compliance):
 
     @classmethod
     @contextmanager
-    def _laboratory(cls, spec: Any, directory: Path) -> Iterator[Any]:
-        with super()._laboratory(spec, directory) as laboratory:
-            laboratory._config["optimizations"] = {"aggregation_frequency": 2}
-            yield laboratory
+    def _harness(cls, spec: Any, directory: Path) -> Iterator[Any]:
+        with super()._harness(spec, directory) as harness:
+            harness._config["optimizations"] = {"aggregation_frequency": 2}
+            yield harness
