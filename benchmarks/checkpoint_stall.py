@@ -23,8 +23,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from det_torch import _checkpoint
-from det_torch._staging import Staging
+from det_torch._checkpoints import _training_state
+from det_torch._checkpoints._staging import HostStaging
 from torch import nn
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
@@ -47,7 +47,7 @@ def main() -> None:
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     buffers = [torch.empty_like(tensor).zero_() for tensor in state.values()]
     staging, stager, thread = (
-        Staging(),
+        HostStaging(),
         DefaultStager(StagingOptions(False, False, False, False)),
         ThreadPoolExecutor(1),
     )
@@ -61,7 +61,7 @@ def main() -> None:
 
     def det(path: Path) -> Future[Any]:
         path.mkdir()
-        return thread.submit(_checkpoint.write, staging.copy({"models_state_dict": [state]}), path)
+        return thread.submit(_training_state.write_training_state, staging.copy({"models_state_dict": [state]}), path)
 
     def async_save(path: Path) -> Future[Any]:
         return dcp.async_save(dict(state), checkpoint_id=path, async_stager=stager)  # type: ignore[return-value]

@@ -110,7 +110,10 @@ class Mesh:
             if len(gathered) != ranks.size:
                 raise CommError(f"of {ranks.size} workers only {len(gathered)} have a rank of their own")
             hosts = {machine: (rank, theirs) for rank, (machine, local, theirs) in enumerate(gathered) if local == 0}
-            places = [(hosts[outgoing.machine][1][outgoing.transport], hosts[outgoing.machine][0]) for outgoing in plan.outgoing]
+            places = [
+                (hosts[outgoing.machine][1][outgoing.transport], hosts[outgoing.machine][0])
+                for outgoing in plan.outgoing
+            ]
             links = self._connect(plan, places, list(listeners.values()), 0.0, parent.watch)
         everybody = _build_collectives(ranks, plan, links)
         here = {role.number: link for role, link in links.items() if role.kind == "local"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.trial.test_checkpoint_saver import Counting
 
 import det_core as det
 from det_core.config import Length
 from det_core.trial import TrainingPlan, TrialContext, TrialLoop
+from tests.trial.test_checkpoint_saver import Counting
 
 
 @pytest.mark.parametrize("wanted", [True, False])

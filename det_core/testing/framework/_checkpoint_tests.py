@@ -128,9 +128,7 @@ class FrameworkCheckpointTests(FrameworkSuite):
         harness.train(trial_id)
         assert harness.outcome(trial_id) == undisturbed.outcome
 
-    def test_a_damaged_checkpoint_is_passed_over(
-        self, harness: TrialHarness, undisturbed: UndisturbedTraining
-    ) -> None:
+    def test_a_damaged_checkpoint_is_passed_over(self, harness: TrialHarness, undisturbed: UndisturbedTraining) -> None:
         """The run that finds the damage fails, and the next run starts from the previous checkpoint."""
         trial_id = harness.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
         harness.train(trial_id, ("training", 9, "leave"))

@@ -14,7 +14,7 @@ import pytest
 from det_core.interfaces.tracking import CheckpointRecord
 from det_core.plugins import Registry
 from det_core.specs import FrameworkSpec, Spec
-from det_core.testing.framework.trial_harness import BATCHES, REPORT_PERIOD, TrialHarness, TrainedTrial
+from det_core.testing.framework.trial_harness import BATCHES, REPORT_PERIOD, TrainedTrial, TrialHarness
 from det_core.testing.suite import ComplianceSuite
 from det_core.trial import Trial
 
@@ -97,7 +97,7 @@ class FrameworkSuite(ComplianceSuite):
             assert epoch is None or epoch in _EPOCHS, f"the trial's epochs have {epoch} batches; expected 3 to 7"
             assert harness.counts["training"], "the trial must call reach_point('training') in each batch"
             assert harness.counts["validation"] > 1, (
-                "the trial must call reach_point('validation') in each batch of a validation, of which there are at least 2"
+                "the trial must call reach_point('validation') in each batch of a validation, which has at least 2"
             )
             outcome = harness.outcome(trial_id)
             assert all("records" in row for row in outcome.rows), "each batch's metrics must have 'records'"

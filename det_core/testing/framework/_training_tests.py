@@ -14,9 +14,7 @@ class FrameworkTrainingTests(FrameworkSuite):
     """Tests of the length of training, its metrics, and its dependence on the seed."""
 
     @pytest.mark.parametrize("unit", ["batches", "records", "epochs"])
-    def test_trains_as_long_as_asked(
-        self, harness: TrialHarness, undisturbed: UndisturbedTraining, unit: str
-    ) -> None:
+    def test_trains_as_long_as_asked(self, harness: TrialHarness, undisturbed: UndisturbedTraining, unit: str) -> None:
         """Search methods compare trials of equal lengths. A trial that trained longer would win unfairly."""
         if unit == "epochs" and undisturbed.batches_per_epoch is None:
             pytest.skip("the data has no length")
@@ -65,9 +63,7 @@ class FrameworkTrainingTests(FrameworkSuite):
         harness.train(trial_id)
         assert harness.outcome(trial_id).weights != undisturbed.outcome.weights
 
-    def test_validation_does_not_change_training(
-        self, harness: TrialHarness, undisturbed: UndisturbedTraining
-    ) -> None:
+    def test_validation_does_not_change_training(self, harness: TrialHarness, undisturbed: UndisturbedTraining) -> None:
         """The number of validations must not affect the result."""
         trial_id = harness.prepare(min_validation_period={"batches": 1})
         harness.train(trial_id)

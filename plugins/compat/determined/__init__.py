@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from determined import _finder, _neighbour
+from determined import _conflict_check, _finder
 
 __version__ = "0.1.0"
 
-_neighbour.refuse()
-_finder.install()
-_finder.furnish(globals())
+_conflict_check.check_no_conflict()
+_finder.install_finder()
+_finder.add_old_names(globals())

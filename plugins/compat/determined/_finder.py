@@ -12,57 +12,59 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any, cast
 
-from determined import _table
-from determined._table import GONE, MODULES
+from determined import _old_names
+from determined._old_names import OLD_MODULES, UNSUPPORTED_NAMES
 
 
-class _Finder:
+class _OldModuleFinder:
     """Finder of the old modules, except for those in files, such as `determined.launch`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname in GONE:
+        if fullname in UNSUPPORTED_NAMES:
             raise _gone(fullname)
-        if fullname not in MODULES:
+        if fullname not in OLD_MODULES:
             return None
-        return spec_from_file_location(fullname, _table.__file__, loader=cast(Any, self), submodule_search_locations=[])
+        return spec_from_file_location(
+            fullname, _old_names.__file__, loader=cast(Any, self), submodule_search_locations=[]
+        )
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Return None, for the default creation of a module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        furnish(vars(module))
+        add_old_names(vars(module))
 
 
-def install() -> None:
+def install_finder() -> None:
     """Install the finder, which is tried after those for files."""
-    sys.meta_path.append(_Finder())
+    sys.meta_path.append(_OldModuleFinder())
 
 
-def furnish(namespace: dict[str, Any]) -> None:
+def add_old_names(namespace: dict[str, Any]) -> None:
     """Add the names in the table to a module.
 
     Args:
         namespace: the module's ``globals()``.
     """
     name = namespace["__name__"]
-    namespace["__doc__"] = namespace["__doc__"] or f"Old name of `{MODULES[name].home or name}`."
+    namespace["__doc__"] = namespace["__doc__"] or f"Old name of `{OLD_MODULES[name].home or name}`."
     namespace["__getattr__"] = partial(_get, name, namespace)
     namespace["__dir__"] = partial(_public, name)
 
 
 def _get(module: str, namespace: dict[str, Any], name: str) -> Any:
     path = f"{module}.{name}"
-    if path in GONE:
+    if path in UNSUPPORTED_NAMES:
         raise _gone(path)
-    if path in MODULES:
+    if path in OLD_MODULES:
         return import_module(path)
     if name == "__all__":
         return _public(module)
     if name.startswith("__") and name != "__version__":  # looked up by tools that inspect every module
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    home, names = MODULES[module]
+    home, names = OLD_MODULES[module]
     if name in names:
         place, _, attributes = names[name].partition(":")
     elif home and name in _import(home, path).__all__:
@@ -74,7 +76,7 @@ def _get(module: str, namespace: dict[str, Any], name: str) -> Any:
 
 
 def _public(module: str) -> list[str]:
-    home, names = MODULES[module]
+    home, names = OLD_MODULES[module]
     return sorted({*names, *(_import(home, module).__all__ if home else ())})
 
 
@@ -92,4 +94,4 @@ def _import(place: str, wanted: str) -> ModuleType:
 
 
 def _gone(path: str) -> ImportError:
-    return ImportError(f"{path} is not supported: {GONE[path]}", name=path)
+    return ImportError(f"{path} is not supported: {UNSUPPORTED_NAMES[path]}", name=path)

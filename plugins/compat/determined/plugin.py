@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from determined import _neighbour
+from determined import _conflict_check
 
-_neighbour.refuse()
+_conflict_check.check_no_conflict()

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from determined import _finder
 
-_finder.furnish(globals())
+_finder.add_old_names(globals())

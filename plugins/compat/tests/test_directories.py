@@ -103,7 +103,7 @@ OLD = {
     ),
     "wine_018_callbacks": Old(
         TRIAL.format(model="model", shape="2, 13", result="(2, 3)")
-        + "from det_torch._packing import unpack\n"
+        + "from det_torch._checkpoints._packing import unpack\n"
         + 'state = unpack(torch.load("best/state_dict.pth", weights_only=True))["callbacks"]\n'
         + 'assert state["early_stopping"]["best"] == checkpoint.validation["metrics"]["validationMetrics"]'
         + '["validation_loss"]\n'

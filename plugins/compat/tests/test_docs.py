@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from determined import _table
+from determined import _old_names
 from determined.launch import _command
 
 from det_core.config import parse_config
@@ -66,7 +66,7 @@ def test_old_and_new_entrypoints_start_the_same_workers(old: str, now: str, monk
     for module in (_command, launch):
         monkeypatch.setattr(module, "start_workers", start)
     _, _, program, *arguments = shlex.split(old)
-    _command.run(program.rpartition(".")[2], arguments)
+    _command.run_launcher(program.rpartition(".")[2], arguments)
     launch.main(shlex.split(now)[3:])
     one, other = started
     assert one == other
@@ -74,4 +74,4 @@ def test_old_and_new_entrypoints_start_the_same_workers(old: str, now: str, monk
 
 
 def test_unsupported_names_are_those_of_the_table() -> None:
-    assert dict(rows("Not supported")) == _table.GONE
+    assert dict(rows("Not supported")) == _old_names.UNSUPPORTED_NAMES

@@ -30,7 +30,7 @@ def test_arguments_become_the_command_of_the_workers(
 ) -> None:
     started = []
     monkeypatch.setattr(_command, "start_workers", lambda name, worker: started.append((name, worker)) or 0)
-    assert _command.run("horovod", argv.split()) == 0
+    assert _command.run_launcher("horovod", argv.split()) == 0
     assert started == [("horovod", worker)]
 
 
@@ -46,7 +46,7 @@ def test_arguments_become_the_command_of_the_workers(
 )
 def test_errors_name_wrong_arguments(argv: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        _command.run("deepspeed", argv.split())
+        _command.run_launcher("deepspeed", argv.split())
     assert stop.value.code == 2
     assert words in " ".join(capsys.readouterr().err.split())
 

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 import pytest
-from determined import _table
+from determined import _old_names
 
 NEEDS = {
     "det_torch": "torch",
@@ -148,15 +148,15 @@ def test_errors_of_unsupported_names_say_what_to_use(path: str) -> None:
         find(path)
 
 
-@pytest.mark.parametrize("name", _table.MODULES)
+@pytest.mark.parametrize("name", _old_names.OLD_MODULES)
 def test_every_module_of_the_table_has_its_names(name: str) -> None:
-    home, names = _table.MODULES[name]
+    home, names = _old_names.OLD_MODULES[name]
     for place in (home, *names.values()):
         skip_without(place)
     module = import_module(name)
     assert module.__name__ == name
     for public in dir(module):
-        if f"{name}.{public}" not in _table.MODULES:
+        if f"{name}.{public}" not in _old_names.OLD_MODULES:
             getattr(module, public)
     assert set(names) <= set(module.__all__) == set(dir(module))
     if home:

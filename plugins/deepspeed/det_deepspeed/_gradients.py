@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from deepspeed.utils import safe_get_full_grad, safe_get_local_grad, safe_set_local_grad
 
-Whole: TypeAlias = Mapping[torch.nn.Parameter, torch.Tensor]
+GradientMapping: TypeAlias = Mapping[torch.nn.Parameter, torch.Tensor]
 
 
-class Gradients(ABC):
+class ZeroGradients(ABC):
     """Base class for the aggregated gradients of one engine. All slots must call all methods in the same order.
 
     Args:
@@ -32,7 +32,7 @@ class Gradients(ABC):
         """
 
     @abstractmethod
-    def put(self, gradients: Whole) -> None:
+    def put(self, gradients: GradientMapping) -> None:
         """Set the aggregated gradients. These are means over the slots, or the result of `own` on this slot."""
 
     @abstractmethod
@@ -44,13 +44,13 @@ class Gradients(ABC):
         return {}
 
 
-class OfEachSlot(Gradients):
+class WholeGradients(ZeroGradients):
     """Gradients at stages 0 and 1. Each slot has its own gradients of all parameters."""
 
     def means(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
-        yield from ((parameter, mean_of_slots(gradient)) for parameter, gradient in self.own().items())
+        yield from ((parameter, mean_over_slots(gradient)) for parameter, gradient in self.own().items())
 
-    def put(self, gradients: Whole) -> None:
+    def put(self, gradients: GradientMapping) -> None:
         for parameter, gradient in gradients.items():
             parameter.grad = gradient.to(parameter)
 
@@ -61,7 +61,7 @@ class OfEachSlot(Gradients):
         return {weight: weight.grad for weight in self._parameters if weight.grad is not None}
 
 
-class InPartitions(Gradients):
+class PartitionedGradients(ZeroGradients):
     """Gradients at stage 2. Each slot has averages for some parameters, of which the first and last may be partial."""
 
     def means(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
@@ -69,11 +69,11 @@ class InPartitions(Gradients):
             return
         here = self._here()
         for parameter in self._parameters:
-            alone = _alone(parameter, here.get(parameter))
+            alone = _whole_with_own(parameter, here.get(parameter))
             dist.all_reduce(alone)
             yield parameter, alone
 
-    def put(self, gradients: Whole) -> None:
+    def put(self, gradients: GradientMapping) -> None:
         for number, group in enumerate(self._optimizer.params_in_partition if gradients else ()):
             self._optimizer.all_grad_tensors[number] = [
                 gradients[weight].to(weight) if weight in gradients else torch.zeros_like(weight) for weight in group
@@ -91,16 +91,16 @@ class InPartitions(Gradients):
         }
 
 
-class InPieces(Gradients):
+class ShardedGradients(ZeroGradients):
     """Gradients at stage 3. Each slot has a piece of every parameter's average."""
 
     def means(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
         if self._optimizer.micro_step_id or self._optimizer._epilogue_ran_this_backward:
             yield from ((parameter, safe_get_full_grad(parameter)) for parameter in self._parameters)
 
-    def put(self, gradients: Whole) -> None:
+    def put(self, gradients: GradientMapping) -> None:
         for parameter, gradient in gradients.items():
-            safe_set_local_grad(parameter, own_piece(parameter, gradient.to(parameter.device)))
+            safe_set_local_grad(parameter, slot_piece(parameter, gradient.to(parameter.device)))
         self._optimizer.micro_step_id = int(bool(gradients))  # whether later gradients are added to these
 
     def divide(self, divisor: int) -> None:
@@ -108,17 +108,22 @@ class InPieces(Gradients):
             safe_set_local_grad(parameter, safe_get_local_grad(parameter) / divisor)
 
 
-BY_STAGE: dict[int, type[Gradients]] = {0: OfEachSlot, 1: OfEachSlot, 2: InPartitions, 3: InPieces}
+GRADIENTS_BY_STAGE: dict[int, type[ZeroGradients]] = {
+    0: WholeGradients,
+    1: WholeGradients,
+    2: PartitionedGradients,
+    3: ShardedGradients,
+}
 
 
-def mean_of_slots(tensor: torch.Tensor) -> torch.Tensor:
+def mean_over_slots(tensor: torch.Tensor) -> torch.Tensor:
     """Return the mean of a tensor over the slots, the same on all slots."""
     mean = tensor / dist.get_world_size()
     dist.all_reduce(mean)
     return mean
 
 
-def own_piece(parameter: Any, value: torch.Tensor) -> torch.Tensor:
+def slot_piece(parameter: Any, value: torch.Tensor) -> torch.Tensor:
     """Return this slot's piece of a tensor with the shape of the parameter, at stage 3. The last piece is padded."""
     size = parameter.ds_tensor.numel()
     piece = torch.zeros(size, dtype=value.dtype, device=value.device)
@@ -132,7 +137,7 @@ def _divide(gradients: Collection[torch.Tensor], divisor: int) -> None:
         torch._foreach_div_(list(gradients), divisor)
 
 
-def _alone(parameter: Any, gradient: torch.Tensor | None) -> torch.Tensor:
+def _whole_with_own(parameter: Any, gradient: torch.Tensor | None) -> torch.Tensor:
     """Return a gradient where this slot has it, and zeros elsewhere, at stage 2."""
     alone = torch.zeros_like(parameter, requires_grad=False)
     if gradient is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class Options(BaseModel):
+class DeepSpeedOptions(BaseModel):
     """Options of the backend ``deepspeed``, in the config's block ``distributed``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -13,7 +13,7 @@ def det_backends() -> Iterator[BackendSpec]:
     yield BackendSpec(
         name="deepspeed",
         target="det_torch.torchrun:Torchrun",
-        config_model="det_deepspeed._options:Options",
-        adapters={"pytorch": "det_deepspeed._adapter:adapter"},
+        config_model="det_deepspeed._options:DeepSpeedOptions",
+        adapters={"pytorch": "det_deepspeed._adapter:make_deepspeed_adapter"},
         install="pip install torch, then pip install det-deepspeed",
     )

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from det_deepspeed._engines import Engines
-from det_deepspeed._options import Options
+from det_deepspeed._options import DeepSpeedOptions
+from det_deepspeed._torch_backend import DeepSpeedBackend
 from det_torch import LRScheduler, PyTorchTrialContext
 from torch import nn
 
@@ -59,7 +59,7 @@ REFUSALS: list[tuple[Callable[[PyTorchTrialContext], None], dict[str, Any], str]
 def check() -> None:
     for wrap, config, said in REFUSALS:
         context = PyTorchTrialContext.from_config({"hyperparameters": {"global_batch_size": 8}})
-        context._backend = Engines(context, Options(ds_config=config))
+        context._backend = DeepSpeedBackend(context, DeepSpeedOptions(ds_config=config))
         with pytest.raises((InvalidTrial, InvalidExperimentException), match=said):
             wrap(context)
             context._backend.ready()

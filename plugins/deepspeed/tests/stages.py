@@ -19,9 +19,9 @@ import refusals
 import torch
 import torch.distributed as dist
 from deepspeed import ops
-from det_deepspeed import _config, _shards
-from det_deepspeed._part import Part
-from det_torch import _shards as det_shards
+from det_deepspeed import _ds_config, _zero_checkpoints
+from det_deepspeed._zero_engine import ZeroEngine
+from det_torch._checkpoints import _shards as det_shards
 from torch import nn
 
 from det_core.errors import UntrustedCheckpoint
@@ -44,7 +44,7 @@ class Way:
 
     @property
     def zero(self) -> dict[str, Any]:
-        return _config.merged({"zero_optimization": {"stage": self.stage}}, self.config)
+        return _ds_config.merge_ds_config({"zero_optimization": {"stage": self.stage}}, self.config)
 
 
 OFFLOAD = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}
@@ -107,7 +107,7 @@ class Trained:
         return [weight.detach() for model in (self.maker, self.judge) for weight in model.parameters()]
 
     def restore(self, path: Path) -> Trained:
-        saved = det_shards.read(path)
+        saved = det_shards.read_shards(path)
         pairs = zip((self.maker, self.judge), (self.sgd, self.adam), strict=True)
         for number, (model, optimizer) in enumerate(pairs):
             model.load_state_dict(saved["models_state_dict"][number])
@@ -124,12 +124,12 @@ class Engines(Trained):
         super().__init__(way.aggregation, way.dtype)
         slots = dist.get_world_size()
         place: dict[str, Any] = {"per_slot": 8 // slots, "slots": slots, "compression": False, "device": "cpu"}
-        config = _config.completed(way.zero, aggregation=way.aggregation, **place)
+        config = _ds_config.complete_ds_config(way.zero, aggregation=way.aggregation, **place)
         self.parts = {
-            self.maker: Part(self.maker, self.sgd, config),
-            self.judge: Part(self.judge, self.adam, config),
+            self.maker: ZeroEngine(self.maker, self.sgd, config),
+            self.judge: ZeroEngine(self.judge, self.adam, config),
         }
-        self.models = [_shards.Model(model, part) for model, part in self.parts.items()]
+        self.models = [_zero_checkpoints.WrappedModel(model, part) for model, part in self.parts.items()]
 
     def share(self, batch: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         return tuple(values[dist.get_rank() :: dist.get_world_size()] for values in batch)
@@ -151,12 +151,12 @@ class Engines(Trained):
         return [part.weight(weight) for part in self.parts.values() for weight in part.parameters]
 
     def save(self, path: Path) -> Engines:
-        _shards.save(path, self.models, list(self.parts.values()))
+        _zero_checkpoints.save_zero_checkpoint(path, self.models, list(self.parts.values()))
         dist.barrier()
         return self
 
     def restore(self, path: Path) -> Engines:
-        _shards.restore(path, {}, self.models, list(self.parts.values()), continues=True)
+        _zero_checkpoints.restore_zero_checkpoint(path, {}, self.models, list(self.parts.values()), continues=True)
         return self
 
 
@@ -180,7 +180,7 @@ def check_another_trials(path: Path) -> None:
         parts = list(begun.parts.values())
         for part in parts:
             part.optimizer.param_groups[0]["lr"] = 0.5
-        _shards.restore(path, {}, begun.models, parts, continues=False)
+        _zero_checkpoints.restore_zero_checkpoint(path, {}, begun.models, parts, continues=False)
         torch.testing.assert_close(begun.weights(), continued.weights(), atol=0, rtol=0)
         for part, other in zip(parts, continued.parts.values(), strict=True):
             assert part.optimizer.param_groups[0]["lr"] == 0.5
@@ -202,7 +202,7 @@ class Evil:
 def check_screening(path: Path) -> None:
     """Check that a pickle with code is rejected in the files that det_torch's own tests do not cover."""
     mark = path / f"rank {dist.get_rank()} was here"
-    torch.save(Evil(mark), _shards._own_file(path))
+    torch.save(Evil(mark), _zero_checkpoints._own_file(path))
     try:
         Engines(WAYS["stage 1"]).restore(path)
     except UntrustedCheckpoint:

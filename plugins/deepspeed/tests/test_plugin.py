@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from det_deepspeed._options import Options
+from det_deepspeed._options import DeepSpeedOptions
 
 from det_core.config import DistributedConfig
 from det_core.plugins import plugin_registry
@@ -15,11 +15,11 @@ from det_core.plugins import plugin_registry
 
 def test_ds_config_is_a_file_or_a_block_and_other_options_are_errors() -> None:
     block = {"backend": "deepspeed", "ds_config": "ds.json", "overwrites": {"steps_per_print": 5}}
-    assert DistributedConfig.model_validate(block).options == Options(
+    assert DistributedConfig.model_validate(block).options == DeepSpeedOptions(
         ds_config=Path("ds.json"), overwrites={"steps_per_print": 5}
     )
     given = DistributedConfig.model_validate({"backend": "deepspeed", "ds_config": {"bf16": {"enabled": True}}})
-    assert given.options == Options(ds_config={"bf16": {"enabled": True}})
+    assert given.options == DeepSpeedOptions(ds_config={"bf16": {"enabled": True}})
     with pytest.raises(ValueError, match="zero_stage"):
         DistributedConfig.model_validate({"backend": "deepspeed", "zero_stage": 3})
 

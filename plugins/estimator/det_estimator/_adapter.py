@@ -19,8 +19,8 @@ from det_core.trial import random_generators
 from det_estimator._context import EstimatorTrialContext
 from det_estimator._evaluation import Validator
 from det_estimator._run_hook import RunHook
-from det_estimator._specs import Specs
-from det_estimator._training import TrainingSession
+from det_estimator._specs import EstimatorSpecs
+from det_estimator._training_session import TrainingSession
 from det_estimator._trial import EstimatorTrial
 
 v1 = tf.compat.v1
@@ -46,7 +46,7 @@ class EstimatorAdapter(TrialAdapter):
         self, trial: EstimatorTrial, context: EstimatorTrialContext, store_summaries: Callable[[], None]
     ) -> None:
         self._trial, self._context, self._store_summaries = trial, context, store_summaries
-        self._specs = Specs.of(trial, context)
+        self._specs = EstimatorSpecs.of(trial, context)
         self._estimator = self._specs.rebuilt(self._with_last_hook)
         self._hooks = [hook for hook in self._specs.train.hooks if isinstance(hook, RunHook)]
         self.session = TrainingSession(context, self._specs.training_dataset)

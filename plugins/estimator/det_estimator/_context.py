@@ -7,7 +7,7 @@ from typing import Any
 
 from det_tensorflow.context import TensorFlowExperimentalContext, TensorFlowTrialContext
 
-from det_estimator._reducer import Accumulator, MetricReducer, accumulating
+from det_estimator._metric_reducer import Accumulator, MetricReducer, make_accumulator
 
 
 class EstimatorExperimentalContext(TensorFlowExperimentalContext):
@@ -55,7 +55,7 @@ class EstimatorTrialContext(TensorFlowTrialContext):
         Raises:
             TypeError: the metric is something else, such as nested lists, or the reducer is not callable.
         """
-        accumulator = accumulating(reducer)
+        accumulator = make_accumulator(reducer)
         self._accumulators.append(accumulator)
         return accumulator.operations(metric, numpy_dtype)
 

@@ -19,7 +19,7 @@ from det_estimator._context import EstimatorTrialContext
 _log = logging.getLogger("det.estimator")
 
 
-class Evaluation(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+class EvaluationHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     """Session hook that counts the batches of an evaluation, stops it early, and combines metrics over the slots."""
 
     def __init__(self, context: EstimatorTrialContext, stop: Callable[[], bool]) -> None:
@@ -72,7 +72,7 @@ class Validator:
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
         """Return the metrics over all slots, or None if ``stop()`` was true after a batch."""
         self._context._accumulators.clear()
-        evaluation = Evaluation(self._context, stop)
+        evaluation = EvaluationHook(self._context, stop)
         with scratch_directory("evaluation") as directory:
             found = self._estimator.evaluate(
                 self._input_fn,
@@ -83,7 +83,7 @@ class Validator:
             )
         if evaluation.left:
             return None
-        return _mean(self._context.distributed.allgather(self._numbers(found)), evaluation.batches)
+        return _mean_over_slots(self._context.distributed.allgather(self._numbers(found)), evaluation.batches)
 
     def _numbers(self, found: Mapping[str, Any]) -> dict[str, float]:
         numbers = average_metrics([{name: np.asarray(value).tolist() for name, value in found.items()}])
@@ -94,7 +94,7 @@ class Validator:
         return numbers
 
 
-def _mean(of_slots: Sequence[Mapping[str, float]], batches: Sequence[int]) -> dict[str, float]:
+def _mean_over_slots(of_slots: Sequence[Mapping[str, float]], batches: Sequence[int]) -> dict[str, float]:
     """Return the mean of each metric over the slots, weighted by their numbers of batches."""
     slots = [(metrics, weight) for metrics, weight in zip(of_slots, batches, strict=True) if weight]
     first, _ = slots[0]

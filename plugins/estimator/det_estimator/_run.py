@@ -8,14 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 from det_tensorflow import devices
-from det_tensorflow.backend import backend_of
+from det_tensorflow.backend import make_tensorflow_backend
 
 from det_core.core import Context
 from det_core.errors import InvalidTrial
 from det_core.trial import TrialLoop, random_generators, tensorboard_upload
 from det_estimator._adapter import EstimatorAdapter
 from det_estimator._context import EstimatorTrialContext
-from det_estimator._control import Control
+from det_estimator._control_hook import ControlHook
 from det_estimator._trial import EstimatorTrial
 
 
@@ -27,20 +27,20 @@ def run_trial(trial_class: type[EstimatorTrial], core_context: Context) -> None:
     """
     random_generators.seed_generators(core_context.trial.trial_seed)
     context = EstimatorTrialContext.from_core(core_context)
-    devices.choose(context)
+    devices.set_visible_gpu(context)
     with ExitStack() as ending:
         store_summaries = partial(tensorboard_upload.upload_tensorboard_files, core_context.train)
         ending.callback(store_summaries)
         ending.callback(tf.compat.v1.summary.FileWriterCache.clear)  # flushes all writers and ends their threads
-        context._backend = ending.enter_context(closing(backend_of("estimator", context)))
+        context._backend = ending.enter_context(closing(make_tensorflow_backend("estimator", context)))
         ending.enter_context(context._backend.training())
         adapter = EstimatorAdapter(trial_class(context), context, store_summaries)
         loop = TrialLoop(adapter, core_context, context)
         chunks = ending.enter_context(closing(loop.chunks()))
-        controls: list[Control] = []
+        controls: list[ControlHook] = []
 
-        def last_hook(spec: Any) -> Control:
-            controls.append(Control(spec, adapter.session, context, loop, chunks))
+        def last_hook(spec: Any) -> ControlHook:
+            controls.append(ControlHook(spec, adapter.session, context, loop, chunks))
             return controls[-1]
 
         adapter.run(last_hook)

@@ -27,7 +27,7 @@ _IGNORED = {
 
 
 @dataclass(frozen=True)
-class Specs:
+class EstimatorSpecs:
     """Estimator and specs that a trial returned."""
 
     estimator: Any
@@ -40,7 +40,7 @@ class Specs:
     """The context of the trial."""
 
     @classmethod
-    def of(cls, trial: EstimatorTrial, context: EstimatorTrialContext) -> Specs:
+    def of(cls, trial: EstimatorTrial, context: EstimatorTrialContext) -> EstimatorSpecs:
         """Call the methods of the trial that build them.
 
         Raises:
@@ -69,7 +69,7 @@ class Specs:
         """
         config = self.estimator.config.replace(
             model_dir=str(self.context.get_tensorboard_path()),
-            session_config=devices.in_sessions(self.estimator._session_config, self.context),
+            session_config=devices.make_session_config(self.estimator._session_config, self.context),
             tf_random_seed=self.context.get_trial_seed(),
             save_checkpoints_steps=None,
             save_checkpoints_secs=None,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from det_estimator import EstimatorTrialContext, MetricReducer
-from det_estimator._evaluation import _mean
-from det_estimator._reducer import accumulating
+from det_estimator._evaluation import _mean_over_slots
+from det_estimator._metric_reducer import make_accumulator
 
 v1 = tf.compat.v1
 
@@ -70,7 +70,7 @@ def test_a_reducer_that_is_not_callable_is_rejected(context: EstimatorTrialConte
 
 def test_slots_take_turns_and_one_may_have_no_batch(context: EstimatorTrialContext) -> None:
     """Records are distributed to the slots in turn, so this is the order of the data."""
-    slots: list[Any] = [[accumulating(list), accumulating(Mean())] for _ in range(3)]
+    slots: list[Any] = [[make_accumulator(list), make_accumulator(Mean())] for _ in range(3)]
     for slot, numbers in ((0, [0, 2, 4]), (2, [1, 3])):
         for number in numbers:
             for accumulator in slots[slot]:
@@ -89,4 +89,4 @@ def test_slots_take_turns_and_one_may_have_no_batch(context: EstimatorTrialConte
 def test_tensorflow_metrics_are_weighted_by_batches() -> None:
     nan, same = float("nan"), 0.1
     of_slots = [{"loss": 1.0, "auc": same}, {"loss": 4.0, "auc": same}, {"loss": nan, "auc": same}]
-    assert _mean(of_slots, [2, 1, 0]) == {"loss": 2.0, "auc": same}
+    assert _mean_over_slots(of_slots, [2, 1, 0]) == {"loss": 2.0, "auc": same}

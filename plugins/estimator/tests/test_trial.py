@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from det_estimator import EstimatorTrial, EstimatorTrialContext, RunHook, load_estimator_from_checkpoint_path
 from det_estimator._adapter import _read_state
-from det_estimator._specs import Specs
+from det_estimator._specs import EstimatorSpecs
 
 from det_core.core import EarlyExitReason
 from det_core.errors import CheckpointCorrupt, InvalidTrial
@@ -313,7 +313,7 @@ def test_a_slot_has_its_own_gpu(
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU 0", "GPU 1"])
     monkeypatch.setattr(context, "get_tensorboard_path", lambda: tmp_path)
     context.distributed = SimpleNamespace(local_rank=1, size=2)  # type: ignore[assignment]
-    estimator = Specs.of(Line(context), context).rebuilt(lambda spec: spec)
+    estimator = EstimatorSpecs.of(Line(context), context).rebuilt(lambda spec: spec)
     assert estimator._session_config.gpu_options.visible_device_list == "1"
     assert estimator._session_config.allow_soft_placement
 

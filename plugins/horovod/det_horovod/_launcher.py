@@ -20,11 +20,11 @@ from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPSer
 
 from det_core.errors import LaunchError
 
-_SECONDS_TO_LEAVE = 5.0
+_EXIT_TIMEOUT = 5.0
 """Time that the other workers have to exit after one failed, before they are killed."""
-_SECONDS_TO_COME = 600.0
+_RENDEZVOUS_TIMEOUT = 600.0
 """Time that the first node has to start the rendezvous."""
-_TICK = 0.05
+_POLL_INTERVAL = 0.05
 
 Worker = subprocess.Popen[bytes]
 
@@ -65,14 +65,14 @@ def _rendezvous(address: tuple[str, int], nodes: int, slots: int) -> Iterator[No
 @contextmanager
 def _reached(address: tuple[str, int]) -> Iterator[None]:
     """Wait until the first node serves the rendezvous, because workers themselves try for only a second."""
-    deadline = time.monotonic() + _SECONDS_TO_COME
+    deadline = time.monotonic() + _RENDEZVOUS_TIMEOUT
     while True:
         try:
             socket.create_connection(address, timeout=5.0).close()
         except OSError as error:
             if time.monotonic() > deadline:
                 raise LaunchError(
-                    f"no answer from {address[0]}, port {address[1]} within {_SECONDS_TO_COME:.0f} s ({error}); "
+                    f"no answer from {address[0]}, port {address[1]} within {_RENDEZVOUS_TIMEOUT:.0f} s ({error}); "
                     "start the first node, and check that this node can connect to the port"
                 ) from error
             time.sleep(0.2)
@@ -114,7 +114,7 @@ def _wait(workers: Sequence[Worker]) -> int:
             break
         if None not in codes:
             return 0
-        time.sleep(_TICK)
+        time.sleep(_POLL_INTERVAL)
     _end(workers)
     return failed[0] if failed[0] > 0 else 128 - failed[0]
 
@@ -122,7 +122,7 @@ def _wait(workers: Sequence[Worker]) -> int:
 def _end(workers: Sequence[Worker]) -> None:
     for worker in workers:
         worker.terminate()
-    deadline = time.monotonic() + _SECONDS_TO_LEAVE
+    deadline = time.monotonic() + _EXIT_TIMEOUT
     for worker in workers:
         try:
             worker.wait(max(0.0, deadline - time.monotonic()))

@@ -13,7 +13,7 @@ from det_tensorflow.context import TensorFlowTrialContext
 from pydantic import BaseModel
 
 from det_core.errors import InvalidTrial
-from det_horovod import _settings
+from det_horovod import _lifecycle
 
 _EXCHANGED = (tf.float16, tf.float32, tf.float64)
 """Types of gradients that Horovod averages."""
@@ -29,7 +29,7 @@ class HorovodTensorFlow(TensorFlowBackend):
     """
 
     def __init__(self, context: TensorFlowTrialContext, options: BaseModel) -> None:
-        self._owns = _settings.begin(hvd, context.config, context.distributed)
+        self._owns = _lifecycle.start_horovod(hvd, context.config, context.distributed)
         self._fused = context.config.optimizations.tensor_fusion_threshold << 20
 
     def average(self, gradients: Sequence[Gradient], *, name: str, fp16_compression: bool) -> list[Gradient]:
@@ -61,11 +61,11 @@ class HorovodTensorFlow(TensorFlowBackend):
         return None
 
     def training(self) -> AbstractContextManager[Any]:
-        return _settings.losing_peers(tf.errors.UnknownError, _MARK)
+        return _lifecycle.translate_horovod_errors(tf.errors.UnknownError, _MARK)
 
     def close(self) -> None:
         if self._owns:
-            _settings.end(hvd)
+            _lifecycle.stop_horovod(hvd)
 
 
 def _groups(gradients: Sequence[Gradient], limit: int) -> list[list[int]]:

@@ -16,19 +16,19 @@ from horovod.common.exceptions import HorovodInternalError
 from pydantic import BaseModel
 
 from det_core.errors import InvalidTrial
-from det_horovod import _settings
+from det_horovod import _lifecycle
 
 _EXCHANGED = (torch.float16, torch.float32, torch.float64)
 """Types of gradients that Horovod averages."""
 
-_losing_peers = partial(_settings.losing_peers, HorovodInternalError)
+_translate_errors = partial(_lifecycle.translate_horovod_errors, HorovodInternalError)
 
 
 class HorovodTorch(TorchBackend):
     """Adapter that averages each optimizer's gradients in an `_Exchange`, without replacing models or optimizers."""
 
     def __init__(self, context: PyTorchTrialContext, options: BaseModel) -> None:
-        self._owns = _settings.begin(hvd, context.config, context.distributed)
+        self._owns = _lifecycle.start_horovod(hvd, context.config, context.distributed)
         self._models: list[torch.nn.Module] = []
         self._optimizers: list[tuple[torch.optim.Optimizer, Any]] = []
         """Optimizers and the compression of each."""
@@ -62,7 +62,7 @@ class HorovodTorch(TorchBackend):
         return nullcontext()
 
     def backward(self, loss: torch.Tensor, run: Callable[[], Any]) -> None:
-        with _losing_peers():
+        with _translate_errors():
             run()
             if self._exchanging:
                 # For all optimizers, because this pass may have added to gradients that others use or the trial zeroes.
@@ -70,7 +70,7 @@ class HorovodTorch(TorchBackend):
                     exchange.end_pass()
 
     def step(self, optimizer: torch.optim.Optimizer, run: Callable[[], Any], *, clips: bool) -> None:
-        with _losing_peers():
+        with _translate_errors():
             self._exchanges[optimizer].finish()  # needed if this batch had no backward pass
         self._exchanges[optimizer].check(optimizer)
         run()
@@ -80,7 +80,7 @@ class HorovodTorch(TorchBackend):
 
     def close(self) -> None:
         if self._owns:
-            _settings.end(hvd)
+            _lifecycle.stop_horovod(hvd)
 
     def _tensors(
         self, named: Callable[[torch.nn.Module], Iterator[tuple[str, torch.Tensor]]]
@@ -162,7 +162,7 @@ class _Exchange:
 def _broadcast(tensors: Mapping[str, torch.Tensor]) -> None:
     """Set tensors to the chief's values, sent as bytes because Horovod does not support all types."""
     whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items() if tensor.numel()}
-    with _losing_peers():
+    with _translate_errors():
         hvd.broadcast_parameters({name: one.reshape(-1).view(torch.uint8) for name, one in whole.items()}, root_rank=0)
     for name, received in whole.items():
         tensors[name].detach().copy_(received)

@@ -49,10 +49,10 @@ set -- "${@/#-std=c++14/-std=c++20}"
 exec %s "${@/#-std=gnu++14/-std=c++20}" -g0
 """
 """Wrapper around the compiler. It also turns off debug symbols, which would take two fifths of the time."""
-_MEMORY_OF_A_COMPILER = 2 << 30
+_COMPILER_MEMORY = 2 << 30
 _PERCENT = re.compile(r"\[ *(\d+)%\]")
-_SECONDS_TO_BUILD = 3600.0
-_SECONDS_TO_INSTALL = 300.0
+_BUILD_TIMEOUT = 3600.0
+_INSTALL_TIMEOUT = 300.0
 _LAST_LINES = 30
 
 
@@ -66,14 +66,14 @@ def main(argv: Sequence[str]) -> int:
     kept = platformdirs.user_cache_path("det") / "wheels"
     parser.add_argument("--wheels", type=Path, default=kept, metavar="DIR", help=f"where to keep wheels ({kept})")
     try:
-        provide(parser.parse_args(argv).wheels.absolute())
+        install_horovod(parser.parse_args(argv).wheels.absolute())
     except BuildError as error:
         _say(error)
         return 1
     return 0
 
 
-def provide(wheels: Path) -> None:
+def install_horovod(wheels: Path) -> None:
     """Install Horovod in this environment.
 
     Args:
@@ -82,16 +82,16 @@ def provide(wheels: Path) -> None:
     Raises:
         BuildError: Horovod cannot be built, or does not work.
     """
-    frameworks = versions()
-    directory = wheels / key(frameworks)
+    frameworks = framework_versions()
+    directory = wheels / wheel_key(frameworks)
     if not (found := list(directory.glob("*.whl"))):
-        found = [build(directory, frameworks)]
+        found = [build_wheel(directory, frameworks)]
     _say(f"installing {found[0]}")
-    _pip("install", "--no-deps", "--force-reinstall", str(found[0]), limit=_SECONDS_TO_INSTALL)
+    _pip("install", "--no-deps", "--force-reinstall", str(found[0]), limit=_INSTALL_TIMEOUT)
     for module in frameworks:
         program = f"import horovod.{module} as hvd; hvd.init(); assert hvd.size() == 1; hvd.shutdown()"
         try:
-            _run([sys.executable, "-c", program], limit=_SECONDS_TO_INSTALL)
+            _run_command([sys.executable, "-c", program], limit=_INSTALL_TIMEOUT)
         except BuildError as error:
             raise BuildError(
                 f"{error}\nhorovod.{module} does not work; to build it again, remove {directory} and repeat"
@@ -99,7 +99,7 @@ def provide(wheels: Path) -> None:
     _say(f"Horovod {VERSION} works with {', '.join(frameworks)}")
 
 
-def versions() -> dict[str, str]:
+def framework_versions() -> dict[str, str]:
     """Return the installed frameworks and their versions.
 
     Raises:
@@ -114,14 +114,14 @@ def versions() -> dict[str, str]:
     return found
 
 
-def key(frameworks: Mapping[str, str]) -> str:
+def wheel_key(frameworks: Mapping[str, str]) -> str:
     """Return the name of the directory for wheels, which contains everything that they depend on."""
     parts = [f"horovod-{VERSION}", sys.implementation.cache_tag, *(f"{name}-{of}" for name, of in frameworks.items())]
     settings = json.dumps([_settings(frameworks), PATCHES], sort_keys=True).encode()
     return "-".join([*parts, hashlib.sha256(settings).hexdigest()[:8]])
 
 
-def build(directory: Path, frameworks: Mapping[str, str]) -> Path:
+def build_wheel(directory: Path, frameworks: Mapping[str, str]) -> Path:
     """Build the wheel in ``directory``, with a log next to it, and return its path.
 
     Raises:
@@ -130,7 +130,7 @@ def build(directory: Path, frameworks: Mapping[str, str]) -> Path:
     if missing := [tool for tool in _TOOLS if shutil.which(tool, path=_path()) is None]:
         raise BuildError(f"missing tools: {', '.join(missing)}; on Debian or Ubuntu: apt-get install -y cmake make g++")
     directory.mkdir(parents=True, exist_ok=True)
-    jobs = max(1, min(len(os.sched_getaffinity(0)), psutil.virtual_memory().available // _MEMORY_OF_A_COMPILER))
+    jobs = max(1, min(len(os.sched_getaffinity(0)), psutil.virtual_memory().available // _COMPILER_MEMORY))
     _say(f"building Horovod {VERSION} for {', '.join(frameworks)} with {jobs} jobs, which takes minutes")
     # Horovod's CMake files use the path of the source as a regular expression, so it must not contain a `+`.
     with tempfile.TemporaryDirectory(dir=directory) as scratch, tempfile.TemporaryDirectory() as plain:
@@ -139,13 +139,13 @@ def build(directory: Path, frameworks: Mapping[str, str]) -> Path:
         options = ("-v", "--no-cache-dir", "--no-build-isolation", "--no-deps")
         _pip(
             *("download", *options, "--no-binary=horovod", f"--dest={plain}", f"horovod=={VERSION}"),
-            limit=_SECONDS_TO_INSTALL,
+            limit=_INSTALL_TIMEOUT,
             env=env,
         )
-        source = unpack(Path(plain))
+        source = unpack_source(Path(plain))
         _pip(
             *("wheel", *options, f"--wheel-dir={scratch}", str(source)),
-            limit=_SECONDS_TO_BUILD,
+            limit=_BUILD_TIMEOUT,
             env=env,
             log=directory / "build.log",
         )
@@ -153,7 +153,7 @@ def build(directory: Path, frameworks: Mapping[str, str]) -> Path:
         return wheel.replace(directory / wheel.name)
 
 
-def unpack(directory: Path) -> Path:
+def unpack_source(directory: Path) -> Path:
     """Unpack the source archive in ``directory``, apply `PATCHES`, and return the directory of the source.
 
     Raises:
@@ -176,7 +176,7 @@ def _tools(scratch: Path) -> dict[str, str]:
     compiler, packages = scratch / "g++", scratch / "packages"
     compiler.write_text(_COMPILER % os.environ.get("CXX", "g++"))
     compiler.chmod(0o755)
-    _pip("install", "--target", str(packages), *_BACKEND, limit=_SECONDS_TO_INSTALL)
+    _pip("install", "--target", str(packages), *_BACKEND, limit=_INSTALL_TIMEOUT)
     return {
         "CXX": str(compiler),
         "PATH": _path(),
@@ -203,10 +203,10 @@ def _path() -> str:
 
 
 def _pip(*arguments: str, limit: float, env: Mapping[str, str] | None = None, log: Path | None = None) -> None:
-    _run([sys.executable, "-m", "pip", *arguments], limit=limit, env=env, log=log)
+    _run_command([sys.executable, "-m", "pip", *arguments], limit=limit, env=env, log=log)
 
 
-def _run(
+def _run_command(
     command: Sequence[str], *, limit: float, env: Mapping[str, str] | None = None, log: Path | None = None
 ) -> None:
     """Run a command to its end, and print the percentages in its output as progress.

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from det_horovod._tensorflow import HorovodTensorFlow
-from det_tensorflow.optimizer import Exchange, exchanges
+from det_tensorflow.optimizer import GradientExchange, uses_exchange
 
 from det_core.config import parse_config
 from det_core.config._plugin_blocks import NoOptions
@@ -113,7 +113,7 @@ def bfloat16_needs_compression(mode: Mode) -> None:
 
 def wrapped(place: int, optimizer: Any, aggregation: int = 2) -> Any:
     settings = {"aggregation": aggregation, "average_aggregated": True, "fp16_compression": False}
-    return Exchange(HorovodTensorFlow(TAKEN, NoOptions()), f"optimizer{place}", **settings).through(optimizer)
+    return GradientExchange(HorovodTensorFlow(TAKEN, NoOptions()), f"optimizer{place}", **settings).through(optimizer)
 
 
 def step(optimizers: list[Any], weights: list[Any]) -> list[Any]:
@@ -146,7 +146,7 @@ def slots_agree_whether_gradients_are_finite(kind: Any, aggregation: int) -> Non
     """Gradients of one slot are infinite in every second batch."""
     weight = tf.Variable(0.0)
     optimizer = tf.keras.mixed_precision.LossScaleOptimizer(wrapped(0, kind(1.0), aggregation), initial_scale=8)
-    assert exchanges(optimizer)
+    assert uses_exchange(optimizer)
 
     @tf.function
     def run(gradient: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from det_horovod import _backend
 from det_horovod._backend import Horovod
-from det_horovod._settings import environment
+from det_horovod._lifecycle import horovod_environment
 
 from det_core.config import parse_config
 from det_core.config._plugin_blocks import NoOptions
@@ -88,5 +88,5 @@ def test_without_horovod_the_error_says_how_to_build_it(place: NodePlacement, mo
     ],
 )
 def test_the_config_tunes_horovod(optimizations: Any, timeout: float | None, expected: dict[str, int]) -> None:
-    variables = environment(parse_config({**CONFIG, "optimizations": optimizations}), timeout)
+    variables = horovod_environment(parse_config({**CONFIG, "optimizations": optimizations}), timeout)
     assert {f"HOROVOD_{name}": str(value) for name, value in expected.items()}.items() <= variables.items()

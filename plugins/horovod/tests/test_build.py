@@ -47,8 +47,8 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             if option.startswith("--wheel-dir="):
                 Path(option.partition("=")[2], "horovod-0.28.1-cp311-cp311-linux_x86_64.whl").touch()
 
-    monkeypatch.setattr(build, "_run", run)
-    monkeypatch.setattr(build, "versions", lambda: FRAMEWORKS)
+    monkeypatch.setattr(build, "_run_command", run)
+    monkeypatch.setattr(build, "framework_versions", lambda: FRAMEWORKS)
     monkeypatch.setattr(shutil, "which", lambda tool, path: tool)
     return seen
 
@@ -72,33 +72,37 @@ def test_horovod_is_built_once_and_then_installed_from_the_wheel(commands: list[
 
 
 def test_the_directory_of_a_wheel_depends_on_versions_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {build.key(FRAMEWORKS), build.key({"torch": "2.13.0+cpu"}), build.key({**FRAMEWORKS, "torch": "2.14.0"})}
+    keys = {
+        build.wheel_key(FRAMEWORKS),
+        build.wheel_key({"torch": "2.13.0+cpu"}),
+        build.wheel_key({**FRAMEWORKS, "torch": "2.14.0"}),
+    }
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
-    keys.add(build.key(FRAMEWORKS))
+    keys.add(build.wheel_key(FRAMEWORKS))
     assert len(keys) == 4
     assert all(f"horovod-0.28.1-{sys.implementation.cache_tag}-torch-2.1" in key for key in keys)
 
 
 def test_the_directory_of_a_wheel_depends_on_the_patches(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = build.key(FRAMEWORKS)
+    key = build.wheel_key(FRAMEWORKS)
     monkeypatch.setattr(build, "PATCHES", ())
-    assert build.key(FRAMEWORKS) != key
+    assert build.wheel_key(FRAMEWORKS) != key
 
 
 def test_the_source_is_patched(tmp_path: Path) -> None:
     ((name, old, new),) = build.PATCHES
     pack(tmp_path, "before", old, "after")
-    assert (build.unpack(tmp_path) / name).read_text() == f"before\n{new}\nafter"
+    assert (build.unpack_source(tmp_path) / name).read_text() == f"before\n{new}\nafter"
 
 
 def test_a_source_that_the_patches_do_not_fit_is_an_error(tmp_path: Path) -> None:
     pack(tmp_path, "something else")
     with pytest.raises(build.BuildError, match=r"gloo_context\.cc of horovod-0\.28\.1\.tar\.gz has .* 0 times"):
-        build.unpack(tmp_path)
+        build.unpack_source(tmp_path)
 
 
 def test_frameworks_are_the_installed_ones(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert build.versions()["torch"] == importlib.metadata.version("torch")
+    assert build.framework_versions()["torch"] == importlib.metadata.version("torch")
     monkeypatch.setattr(importlib.metadata, "packages_distributions", dict)
     assert build.main([]) == 1
     assert "neither PyTorch nor TensorFlow is installed" in capsys.readouterr().err
@@ -127,11 +131,11 @@ def test_errors_of_commands_have_the_last_lines_and_the_path_of_the_log(
 ) -> None:
     program = "print('[ 52%] Building'); print('[ 53%] Building'); print('no such header'); raise SystemExit(3)"
     with pytest.raises(build.BuildError, match=r"(?s)no such header.*failed with 3.*build\.log"):
-        build._run([sys.executable, "-c", program], limit=60, log=tmp_path / "build.log")
+        build._run_command([sys.executable, "-c", program], limit=60, log=tmp_path / "build.log")
     assert (tmp_path / "build.log").read_text().count("\n") == 3
     assert capsys.readouterr().err == "det_horovod.build: 52 %\n"
 
 
 def test_a_command_that_takes_too_long_is_killed() -> None:
     with pytest.raises(build.BuildError, match="within 1 s"):
-        build._run([sys.executable, "-c", "import time; time.sleep(60)"], limit=1)
+        build._run_command([sys.executable, "-c", "import time; time.sleep(60)"], limit=1)

@@ -30,5 +30,5 @@ _EXPORTS = {
 __all__ = ["__version__", *sorted(_EXPORTS)]
 
 __getattr__, __dir__ = lazy_exports(
-    globals(), _EXPORTS, first="det_tensorflow.required"
+    globals(), _EXPORTS, first="det_tensorflow.version_check"
 )  # its error says what to install

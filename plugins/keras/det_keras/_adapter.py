@@ -17,13 +17,13 @@ from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial import tensorboard_upload, trial_description
 from det_core.trial.random_generators import derive_seed
 from det_keras import _checkpoint, _load, _model
-from det_keras._callbacks import Callbacks
+from det_keras._callback_list import KerasCallbackList
 from det_keras._context import TFKerasTrialContext
-from det_keras._data import Source, training_data, validation_data
+from det_keras._data import DatasetSource, training_source, validation_source
+from det_keras._dataset_stream import END_OF_DATA, DatasetStream
 from det_keras._epochs import Epochs
-from det_keras._metrics import over_slots, plain, with_arrays
+from det_keras._metrics import metrics_to_json, reduce_over_slots, with_arrays
 from det_keras._random import Generators
-from det_keras._stream import END_OF_DATA, Stream
 from det_keras._trial import TFKerasTrial
 
 _log = logging.getLogger("det.keras")
@@ -48,14 +48,14 @@ class KerasAdapter(TrialAdapter):
         self._context = context
         self._description = description
         self._seed = partial(derive_seed, context.get_trial_seed())
-        self._model = _model.check(trial.build_model(), context)
-        self._training = training_data(trial.build_training_data_loader(), context)
-        self._validation = validation_data(trial.build_validation_data_loader(), context)
-        self._callbacks = Callbacks(trial.keras_callbacks(), context, self._training.batches)
+        self._model = _model.check_model(trial.build_model(), context)
+        self._training = training_source(trial.build_training_data_loader(), context)
+        self._validation = validation_source(trial.build_validation_data_loader(), context)
+        self._callbacks = KerasCallbackList(trial.keras_callbacks(), context, self._training.batches)
         self._states: Any = None
         """States of the callbacks from the checkpoint, until training begins."""
-        self._stream = Stream(self._training)
-        self._train_batch = _model.prepare(self._model, self._training.start(0).element_spec)
+        self._stream = DatasetStream(self._training)
+        self._train_batch = _model.prepare_model(self._model, self._training.start(0).element_spec)
         self._test_batch = self._model.make_test_function(force=True)
         self._epochs = Epochs(self._training.batches)
         self._batch = 0
@@ -139,7 +139,7 @@ class KerasAdapter(TrialAdapter):
             _load.load_weights(self._model, path)
             return
         state = _checkpoint.read_state(path)
-        _checkpoint.restore(self._context, state, path)
+        _checkpoint.restore_variables(self._context, state, path)
         self._batch, self._reported, self._states = batches_trained, state["reported"], state["callbacks"]
         self._epochs.load(state["epoch"])
         self._stream.load(state["data"])
@@ -168,7 +168,7 @@ class KerasAdapter(TrialAdapter):
 
     def _settle(self, pending: list[Any], rows: list[dict[str, Any]]) -> None:
         """Move metrics of the current epoch from ``pending`` to ``rows``, as JSON-compatible values."""
-        settled = [plain(logs, "train_step") for logs in pending]
+        settled = [metrics_to_json(logs, "train_step") for logs in pending]
         self._epochs.add(settled)
         rows += settled
         pending.clear()
@@ -189,14 +189,14 @@ class KerasAdapter(TrialAdapter):
             done += 1
             if stop():
                 return None
-        own = {} if logs is None else plain(logs, "test_step")
-        metrics = over_slots(self._model, own, done, self._context.distributed)
+        own = {} if logs is None else metrics_to_json(logs, "test_step")
+        metrics = reduce_over_slots(self._model, own, done, self._context.distributed)
         if not metrics:
             raise InvalidTrial("the validation data has no batch; expected at least one")
         return metrics
 
     def _write(self, state: Mapping[str, Any], path: Path) -> None:
-        _checkpoint.write(self._context, state, path)
+        _checkpoint.write_checkpoint(self._context, state, path)
         if self._description:
             trial_description.write_description(self._description, path)
         self._callbacks.workload("on_checkpoint_end", str(path))
@@ -217,7 +217,7 @@ class KerasAdapter(TrialAdapter):
             tensorboard_upload.upload_tensorboard_files(self._context._train)
 
     @contextmanager
-    def _noting_errors(self, activity: str, data: Source) -> Iterator[None]:
+    def _noting_errors(self, activity: str, data: DatasetSource) -> Iterator[None]:
         try:
             yield
         except Exception as error:

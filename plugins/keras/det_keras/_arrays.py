@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from det_core.errors import InvalidTrial
 
-KINDS = (np.ndarray, tf.Tensor)
+ARRAY_TYPES = (np.ndarray, tf.Tensor)
 
 
 @dataclass(frozen=True)
-class Layout:
+class BatchLayout:
     """Assignment of records to the batches of one slot."""
 
     records: int
@@ -25,7 +25,7 @@ class Layout:
     slots: int
 
     @classmethod
-    def of(cls, records: int, size: int, rank: int, slots: int) -> Layout:
+    def of(cls, records: int, size: int, rank: int, slots: int) -> BatchLayout:
         """Return the layout that drops the last records if they are too few for a batch on every slot."""
         rest = records % (size * slots)
         return cls(records - rest if rest < slots else records, size, rank, slots)
@@ -44,7 +44,7 @@ class Layout:
         return tf.data.Dataset.from_tensor_slices(own).batch(self.size)
 
 
-def tensors(data: Any, name: str) -> Any:
+def to_keras_tensors(data: Any, name: str) -> Any:
     """Return arrays as tensors, with floats in Keras's precision and without trailing parts that are None.
 
     Args:
@@ -67,7 +67,7 @@ def tensors(data: Any, name: str) -> Any:
     return converted
 
 
-def endless(arrays: Any, layout: Layout, seed: int | None, first: int) -> tf.data.Dataset:
+def endless_batches(arrays: Any, layout: BatchLayout, seed: int | None, first: int) -> tf.data.Dataset:
     """Return the batches of all epochs, from batch ``first`` on. They are not shuffled if ``seed`` is None."""
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
@@ -81,25 +81,25 @@ def endless(arrays: Any, layout: Layout, seed: int | None, first: int) -> tf.dat
     return _records(arrays, epochs.skip(into))
 
 
-def one_pass(arrays: Any, layout: Layout) -> tf.data.Dataset:
+def one_pass(arrays: Any, layout: BatchLayout) -> tf.data.Dataset:
     """Return all of this slot's records once, in order."""
     records = tf.data.Dataset.range(layout.rank, len(tf.nest.flatten(arrays)[0]), layout.slots)
     return _records(arrays, records.batch(layout.size))
 
 
-def standard(value: Any) -> Any:
+def to_keras_array(value: Any) -> Any:
     """Return a NumPy array with floats in Keras's precision."""
     array = np.asarray(value)
     return array.astype(tf.keras.backend.floatx()) if np.issubdtype(array.dtype, np.floating) else array
 
 
 def _tensors(part: Any) -> Any:
-    if isinstance(part, (list, tuple)) and part and not isinstance(part[0], KINDS):
-        return tf.convert_to_tensor(standard(part))  # plain numbers
+    if isinstance(part, (list, tuple)) and part and not isinstance(part[0], ARRAY_TYPES):
+        return tf.convert_to_tensor(to_keras_array(part))  # plain numbers
     if isinstance(part, list):
         part = tuple(part)  # a list within a dataset is one tensor
     return tf.nest.map_structure(
-        lambda one: one if isinstance(one, tf.Tensor) else tf.convert_to_tensor(standard(one)), part
+        lambda one: one if isinstance(one, tf.Tensor) else tf.convert_to_tensor(to_keras_array(one)), part
     )
 
 

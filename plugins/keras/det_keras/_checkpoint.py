@@ -20,7 +20,7 @@ STATE = "keras.json"
 """Name of the file with the remaining state."""
 
 
-def write(context: TFKerasTrialContext, state: Mapping[str, Any], path: Path) -> None:
+def write_checkpoint(context: TFKerasTrialContext, state: Mapping[str, Any], path: Path) -> None:
     """Write the variables and the state into a checkpoint's directory."""
     model = context._model
     _everything(context).write(str(path / VARIABLES))
@@ -48,8 +48,8 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def restore(context: TFKerasTrialContext, state: Mapping[str, Any], path: Path) -> None:
-    """Restore the variables that `write` wrote.
+def restore_variables(context: TFKerasTrialContext, state: Mapping[str, Any], path: Path) -> None:
+    """Restore the variables that `write_checkpoint` wrote.
 
     Raises:
         InvalidTrial: the model, the optimizer or the aggregation differs.
@@ -58,7 +58,7 @@ def restore(context: TFKerasTrialContext, state: Mapping[str, Any], path: Path) 
     _read(_everything(context), path)
 
 
-def restore_weights(model: tf.keras.Model, state: Mapping[str, Any], path: Path) -> None:
+def restore_model_weights(model: tf.keras.Model, state: Mapping[str, Any], path: Path) -> None:
     """Restore only the weights.
 
     Raises:

@@ -12,9 +12,9 @@ import tensorflow as tf
 from det_core.errors import InvalidTrial
 from det_core.trial.random_generators import derive_seed
 from det_keras import _arrays, _sequences
+from det_keras._class_weights import weigh_classes
 from det_keras._context import TFKerasTrialContext
-from det_keras._reading import Reader
-from det_keras._weights import weigh_classes
+from det_keras._iterator_datasets import IteratorConverter
 
 InputData: TypeAlias = Any
 """Data that ``build_training_data_loader`` and ``build_validation_data_loader`` may return.
@@ -30,7 +30,7 @@ InputData: TypeAlias = Any
 
 
 @dataclass(frozen=True)
-class Source:
+class DatasetSource:
     """Source of one slot's batches."""
 
     start: Callable[[int], tf.data.Dataset]
@@ -41,12 +41,12 @@ class Source:
     """Whether the dataset is one pass, which training must repeat."""
     length: int | None = None
     """The number of batches in such a pass, or None if unknown."""
-    reader: Reader | None = None
+    reader: IteratorConverter | None = None
     """Reader of the batches, if Python code yields them."""
 
 
 @dataclass(frozen=True)
-class _Use:
+class _DataUse:
     """Purpose of the data, and the slot that reads it."""
 
     training: bool
@@ -57,7 +57,7 @@ class _Use:
     context: TFKerasTrialContext
 
 
-def training_data(data: InputData, context: TFKerasTrialContext) -> Source:
+def training_source(data: InputData, context: TFKerasTrialContext) -> DatasetSource:
     """Return the source of the batches that this slot trains on.
 
     Args:
@@ -74,7 +74,7 @@ def training_data(data: InputData, context: TFKerasTrialContext) -> Source:
     return replace(source, start=lambda batch: start(batch).map(weigh))
 
 
-def validation_data(data: InputData, context: TFKerasTrialContext) -> Source:
+def validation_source(data: InputData, context: TFKerasTrialContext) -> DatasetSource:
     """Return the source of the batches that this slot validates with.
 
     Args:
@@ -91,13 +91,13 @@ def validation_data(data: InputData, context: TFKerasTrialContext) -> Source:
     return replace(source, start=lambda _: source.start(0).take(steps), batches=batches)
 
 
-def _use(context: TFKerasTrialContext, *, training: bool) -> _Use:
+def _use(context: TFKerasTrialContext, *, training: bool) -> _DataUse:
     seed = derive_seed(context.get_trial_seed(), "training data")
     ranks = context.distributed
-    return _Use(training, ranks.rank, ranks.size, seed, context.get_per_slot_batch_size, context)
+    return _DataUse(training, ranks.rank, ranks.size, seed, context.get_per_slot_batch_size, context)
 
 
-def _source(data: InputData, use: _Use) -> Source:
+def _source(data: InputData, use: _DataUse) -> DatasetSource:
     for kind, make in _KINDS.items():
         if isinstance(data, kind):
             return make(data, use)
@@ -109,7 +109,7 @@ def _source(data: InputData, use: _Use) -> Source:
     )
 
 
-def _from_dataset(data: tf.data.Dataset, use: _Use) -> Source:
+def _from_dataset(data: tf.data.Dataset, use: _DataUse) -> DatasetSource:
     if not use.context._datasets:
         raise InvalidTrial(
             f"build_{_name(use)}_data_loader() returned a dataset that was not wrapped; right after creating it, add: "
@@ -125,25 +125,25 @@ def _from_dataset(data: tf.data.Dataset, use: _Use) -> Source:
                 "the validation data never ends; remove its repeat(), or call "
                 "context.configure_fit(validation_steps=...)"
             )
-        return Source(lambda _: data, known)
+        return DatasetSource(lambda _: data, known)
     if use.size > 1 and known is not None:  # shares may differ by a batch
         known = min(use.context.distributed.allgather(known))
     batches = known or use.context._batches_per_epoch()
-    return Source(lambda batch: data.skip(batch) if batch else data, batches, repeats=not endless, length=known)
+    return DatasetSource(lambda batch: data.skip(batch) if batch else data, batches, repeats=not endless, length=known)
 
 
-def _from_arrays(data: Any, use: _Use) -> Source:
-    arrays = _arrays.tensors(data, _name(use))
-    layout = _arrays.Layout.of(len(tf.nest.flatten(arrays)[0]), use.batch_size(), use.rank, use.size)
+def _from_arrays(data: Any, use: _DataUse) -> DatasetSource:
+    arrays = _arrays.to_keras_tensors(data, _name(use))
+    layout = _arrays.BatchLayout.of(len(tf.nest.flatten(arrays)[0]), use.batch_size(), use.rank, use.size)
     if layout.batches == 0:
         raise _empty(use)
     if not use.training:
-        return Source(lambda _: _arrays.one_pass(arrays, layout), layout.batches)
+        return DatasetSource(lambda _: _arrays.one_pass(arrays, layout), layout.batches)
     seed = use.seed if use.context._fit.shuffle in (None, True) else None
-    return Source(lambda batch: _arrays.endless(arrays, layout, seed, batch), layout.batches)
+    return DatasetSource(lambda batch: _arrays.endless_batches(arrays, layout, seed, batch), layout.batches)
 
 
-def _from_sequence(data: Any, use: _Use) -> Source:
+def _from_sequence(data: Any, use: _DataUse) -> DatasetSource:
     fit = use.context._fit
     adapter = data if isinstance(data, _sequences.SequenceAdapter) else _sequences.SequenceAdapter.of(data, fit)
     length = len(adapter.sequence)
@@ -152,18 +152,20 @@ def _from_sequence(data: Any, use: _Use) -> Source:
     if not batches and (use.training or not length):
         raise _empty(use)
     shuffled = use.training and fit.shuffle in (None, True)
-    order = _sequences.Order(length, use.rank, use.size, batches, use.seed if shuffled else None)
+    order = _sequences.SequenceOrder(length, use.rank, use.size, batches, use.seed if shuffled else None)
     samples = [adapter.sequence[0], adapter.sequence[length - 1]]
-    reader = Reader(samples)
+    reader = IteratorConverter(samples)
 
     def start(batch: int) -> tf.data.Dataset:
-        return reader.dataset(lambda: _sequences.read(adapter, order, batch, endless=use.training, seed=use.seed))
+        return reader.dataset(
+            lambda: _sequences.read_sequence(adapter, order, batch, endless=use.training, seed=use.seed)
+        )
 
-    return Source(start, batches, reader=reader)
+    return DatasetSource(start, batches, reader=reader)
 
 
-def _from_function(data: Callable[[], Any], use: _Use) -> Source:
-    reader = Reader(list(islice(iter(data()), 2)))
+def _from_function(data: Callable[[], Any], use: _DataUse) -> DatasetSource:
+    reader = IteratorConverter(list(islice(iter(data()), 2)))
 
     def own() -> Iterator[Any]:
         return islice(iter(data()), use.rank, None, use.size)
@@ -173,37 +175,37 @@ def _from_function(data: Callable[[], Any], use: _Use) -> Source:
             yield from own()
 
     if not use.training:
-        return Source(lambda _: reader.dataset(own), None, reader=reader)
-    return Source(lambda batch: reader.skipped(again(), batch), use.context._batches_per_epoch(), reader=reader)
+        return DatasetSource(lambda _: reader.dataset(own), None, reader=reader)
+    return DatasetSource(lambda batch: reader.skipped(again(), batch), use.context._batches_per_epoch(), reader=reader)
 
 
-def _from_iterator(data: Iterator[Any], use: _Use) -> Source:
+def _from_iterator(data: Iterator[Any], use: _DataUse) -> DatasetSource:
     if not use.training:
         raise InvalidTrial(
             "build_validation_data_loader() returned an iterator, which can be read only once; return the function "
             "that makes it, without calling it"
         )
     samples = list(islice(data, 2))
-    reader = Reader(samples)
+    reader = IteratorConverter(samples)
     own = islice(chain(samples, data), use.rank, None, use.size)
-    return Source(lambda batch: reader.skipped(own, batch), use.context._batches_per_epoch(), reader=reader)
+    return DatasetSource(lambda batch: reader.skipped(own, batch), use.context._batches_per_epoch(), reader=reader)
 
 
-def _empty(use: _Use) -> InvalidTrial:
+def _empty(use: _DataUse) -> InvalidTrial:
     return InvalidTrial(
         f"build_{_name(use)}_data_loader() returned data without a batch for each of the {use.size} slots; expected at "
         "least one per slot"
     )
 
 
-def _name(use: _Use) -> str:
+def _name(use: _DataUse) -> str:
     return "training" if use.training else "validation"
 
 
-_KINDS: dict[Any, Callable[[Any, _Use], Source]] = {
+_KINDS: dict[Any, Callable[[Any, _DataUse], DatasetSource]] = {
     tf.data.Dataset: _from_dataset,
     tf.keras.utils.Sequence: _from_sequence,
     _sequences.SequenceAdapter: _from_sequence,
-    (tuple, list, *_arrays.KINDS): _from_arrays,
+    (tuple, list, *_arrays.ARRAY_TYPES): _from_arrays,
     (Generator, Iterator): _from_iterator,
 }

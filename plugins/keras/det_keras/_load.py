@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from det_core.errors import CheckpointNotFound
 from det_core.trial import trial_description
-from det_keras import _checkpoint, _old
+from det_keras import _checkpoint, _old_checkpoints
 from det_keras._context import TFKerasTrialContext
 from det_keras._trial import TFKerasTrial
 
@@ -68,9 +68,9 @@ def load_weights(model: tf.keras.Model, path: Path) -> None:
         InvalidTrial: the model differs from that of the checkpoint.
         CheckpointCorrupt: a file is damaged.
     """
-    if _old.is_old(path):
-        _old.load_weights(path, model)
+    if _old_checkpoints.is_old_checkpoint(path):
+        _old_checkpoints.load_old_weights(path, model)
     elif model.built:
-        _checkpoint.restore_weights(model, _checkpoint.read_state(path), path)
+        _checkpoint.restore_model_weights(model, _checkpoint.read_state(path), path)
     else:
         _checkpoint.restore_when_built(model, path)

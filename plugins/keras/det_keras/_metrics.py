@@ -14,7 +14,7 @@ from det_core.errors import InvalidTrial
 from det_core.trial.metric_averages import merge_rank_metrics
 
 
-def plain(logs: Any, step: str) -> dict[str, Any]:
+def metrics_to_json(logs: Any, step: str) -> dict[str, Any]:
     """Return the metrics of a step as JSON-compatible values. Tensors become numbers, text and nested lists.
 
     Raises:
@@ -22,7 +22,7 @@ def plain(logs: Any, step: str) -> dict[str, Any]:
     """
     if not isinstance(logs, dict):
         raise InvalidTrial(f"{step}() of the model returned {logs!r}; expected a dict of metric names to tensors")
-    return {name: _plain(name, value) for name, value in logs.items()}
+    return {name: _value_to_json(name, value) for name, value in logs.items()}
 
 
 def reset_each_batch(model: tf.keras.Model) -> None:
@@ -39,7 +39,7 @@ def reset_each_batch(model: tf.keras.Model) -> None:
     model.train_step = train_step
 
 
-def over_slots(
+def reduce_over_slots(
     model: tf.keras.Model, logs: Mapping[str, Any], batches: int, distributed: DistributedContext
 ) -> dict[str, Any]:
     """Return the metrics of a validation over the batches of all slots. All slots must call this.
@@ -65,7 +65,7 @@ def _merged(model: tf.keras.Model, states: Sequence[Any]) -> dict[str, Any]:
         for variable, value in zip(metric.weights, first.weights, strict=True):
             variable.assign(value)
         metric.merge_state(others)
-    known = plain(model.get_metrics_result(), "get_metrics_result")
+    known = metrics_to_json(model.get_metrics_result(), "get_metrics_result")
     # Values from the user's own step that belong to no metric object are averaged over the slots.
     return {name: known.get(name, value) for name, value in merge_rank_metrics([logs for _, logs in states]).items()}
 
@@ -92,7 +92,7 @@ class _Peer(SimpleNamespace):
         return cls(**{**names, "weights": weights})
 
 
-def _plain(name: str, value: Any) -> Any:
+def _value_to_json(name: str, value: Any) -> Any:
     if isinstance(value, (tf.Tensor, tf.Variable)):
         value = value.numpy()
     if isinstance(value, (np.ndarray, np.generic)):
@@ -100,9 +100,9 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if isinstance(value, dict):
-        return {str(key): _plain(name, one) for key, one in value.items()}
+        return {str(key): _value_to_json(name, one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(name, one) for one in value]
+        return [_value_to_json(name, one) for one in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise InvalidTrial(f"the metric {name!r} is {value!r}; expected a number, text, or a tensor of these")

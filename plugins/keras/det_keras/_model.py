@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import tensorflow as tf
-from det_tensorflow.optimizer import exchanges
+from det_tensorflow.optimizer import uses_exchange
 
 from det_core.errors import InvalidTrial
 from det_keras import _metrics
@@ -15,7 +15,7 @@ from det_keras._context import TFKerasTrialContext
 _log = logging.getLogger("det.keras")
 
 
-def check(returned: Any, context: TFKerasTrialContext) -> tf.keras.Model:
+def check_model(returned: Any, context: TFKerasTrialContext) -> tf.keras.Model:
     """Return the model that ``build_model`` returned, if it is valid.
 
     Raises:
@@ -39,7 +39,7 @@ def check(returned: Any, context: TFKerasTrialContext) -> tf.keras.Model:
     return model
 
 
-def prepare(model: tf.keras.Model, spec: Any) -> Any:
+def prepare_model(model: tf.keras.Model, spec: Any) -> Any:
     """Create all variables that training uses.
 
     Args:
@@ -68,7 +68,7 @@ def _update(model: tf.keras.Model) -> None:
 
 def _check_optimizer(optimizer: Any, context: TFKerasTrialContext) -> None:
     aggregation, slots = context.config.optimizations.aggregation_frequency, context.distributed.size
-    if not exchanges(optimizer) and (aggregation > 1 or slots > 1):
+    if not uses_exchange(optimizer) and (aggregation > 1 or slots > 1):
         why = f"optimizations.aggregation_frequency is {aggregation}" if slots == 1 else f"there are {slots} slots"
         raise InvalidTrial(
             f"{why}, but the model was compiled with an optimizer that was not wrapped; before compile(), add: "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import closing
 
-import det_tensorflow.required  # noqa: F401  (first, because its error says what to install)
+import det_tensorflow.version_check  # noqa: F401  (first, because its error says what to install)
 from det_tensorflow import devices
-from det_tensorflow.backend import backend_of
+from det_tensorflow.backend import make_tensorflow_backend
 
 from det_core.core import Context
 from det_core.trial import TrialLoop, trial_description
-from det_keras import _session
+from det_keras import _session_config
 from det_keras._adapter import KerasAdapter
 from det_keras._context import TFKerasTrialContext
 from det_keras._random import seed_all
@@ -25,9 +25,9 @@ def run_trial(trial_class: type[TFKerasTrial], core_context: Context) -> None:
     """
     seed_all(core_context.trial.trial_seed)
     context = TFKerasTrialContext.from_core(core_context)
-    devices.choose(context)
-    with closing(backend_of("keras", context)) as context._backend, context._backend.training():
+    devices.set_visible_gpu(context)
+    with closing(make_tensorflow_backend("keras", context)) as context._backend, context._backend.training():
         trial = trial_class(context)
-        _session.apply(trial.session_config())
+        _session_config.apply_session_config(trial.session_config())
         adapter = KerasAdapter(trial, context, description=trial_description.describe_trial(trial_class, core_context))
         TrialLoop(adapter, core_context, context).run()

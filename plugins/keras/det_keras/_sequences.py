@@ -59,7 +59,7 @@ class SequenceAdapter:
 
 
 @dataclass(frozen=True)
-class Order:
+class SequenceOrder:
     """Order of one slot's batches in each epoch."""
 
     length: int
@@ -79,7 +79,9 @@ class Order:
         return numbers[self.rank :: self.size][: self.batches]
 
 
-def read(adapter: SequenceAdapter, order: Order, first: int, *, endless: bool, seed: int) -> Iterator[Any]:
+def read_sequence(
+    adapter: SequenceAdapter, order: SequenceOrder, first: int, *, endless: bool, seed: int
+) -> Iterator[Any]:
     """Yield this slot's batches from number ``first`` on.
 
     Args:

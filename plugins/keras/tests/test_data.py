@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from det_keras import SequenceAdapter
-from det_keras._data import training_data, validation_data
-from det_keras._stream import Stream
+from det_keras._data import training_source, validation_source
+from det_keras._dataset_stream import DatasetStream
 
 from det_core.errors import InvalidTrial
 
@@ -60,12 +60,12 @@ def slot(rank: int, size: int) -> Any:
     return SimpleNamespace(rank=rank, size=size, local_rank=rank, local_size=size, allgather=lambda own: [own] * size)
 
 
-def begin(make_context: Make, kind: str, **keys: Any) -> Stream:
+def begin(make_context: Make, kind: str, **keys: Any) -> DatasetStream:
     context = make_context(**keys)
-    return Stream(training_data(KINDS[kind](context), context))
+    return DatasetStream(training_source(KINDS[kind](context), context))
 
 
-def read(stream: Stream, number: int) -> list[list[float]]:
+def read(stream: DatasetStream, number: int) -> list[list[float]]:
     return [stream.feed(next)[0].numpy().ravel().tolist() for _ in range(number)]
 
 
@@ -101,14 +101,14 @@ def test_arrays_are_shuffled_by_seed_and_epoch_unless_shuffle_is_off(make_contex
     assert read(begin(make_context, "arrays", seed=12), 5) != first
     context = make_context()
     context.configure_fit(shuffle=False)
-    assert list(chain(*read(Stream(training_data((X[:, None], X), context)), 5))) == list(range(20))
+    assert list(chain(*read(DatasetStream(training_source((X[:, None], X), context)), 5))) == list(range(20))
 
 
 def test_random_numbers_of_a_sequence_are_functions_of_the_batch(make_context: Make) -> None:
     def targets(processes: bool) -> list[Any]:
         context = make_context()
         data = SequenceAdapter(Batches(), use_multiprocessing=processes, workers=2 if processes else 0)
-        stream = Stream(training_data(data, context))
+        stream = DatasetStream(training_source(data, context))
         return [stream.feed(next)[1].numpy().tolist() for _ in range(4)]
 
     assert targets(False) == targets(True)
@@ -119,10 +119,10 @@ def test_class_weights_multiply_the_weights_of_records(make_context: Make) -> No
     context.configure_fit(class_weight={0: 1.0, 1: 3.0}, shuffle=False)
     classes, weights = np.arange(4) % 2, np.array([1.0, 1.0, 2.0, 2.0])
     for targets in (classes, classes[:, None], np.eye(2)[classes]):
-        source = training_data((X[:4, None], targets, weights), context)
+        source = training_source((X[:4, None], targets, weights), context)
         *_, found = next(iter(source.start(0)))
         assert found.numpy().tolist() == [1, 3, 2, 6]
-    source = training_data((X[:4, None], classes), context)
+    source = training_source((X[:4, None], classes), context)
     assert next(iter(source.start(0)))[2].numpy().tolist() == [1, 3, 1, 3]
 
 
@@ -131,11 +131,11 @@ def test_validation_uses_all_records_unless_validation_steps_is_set(make_context
         parts = []
         for rank in range(2):
             context = make_context(distributed=slot(rank, 2))
-            parts += [x.numpy().ravel().tolist() for x, _ in validation_data(make(context), context).start(0)]
+            parts += [x.numpy().ravel().tolist() for x, _ in validation_source(make(context), context).start(0)]
         assert sorted(chain(*parts)) == list(range(20)), kind
     context = make_context()
     context.configure_fit(validation_steps=2)
-    source = validation_data(KINDS["arrays"](context), context)
+    source = validation_source(KINDS["arrays"](context), context)
     assert source.batches == len(list(source.start(0))) == 2
 
 
@@ -152,14 +152,14 @@ def test_validation_uses_all_records_unless_validation_steps_is_set(make_context
 def test_errors_name_what_is_wrong_with_the_data(make_context: Make, data: Callable[[Any], Any], message: str) -> None:
     context = make_context()
     with pytest.raises(InvalidTrial, match=message):
-        training_data(data(context), context)
+        training_source(data(context), context)
 
 
 def test_iterators_are_for_training_only_and_must_not_end(make_context: Make) -> None:
     context = make_context()
     with pytest.raises(InvalidTrial, match="return the function that makes it"):
-        validation_data(function(), context)
-    stream = Stream(training_data(islice(function(), 3), context))
+        validation_source(function(), context)
+    stream = DatasetStream(training_source(islice(function(), 3), context))
     assert read(stream, 3) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     with pytest.raises(InvalidTrial, match="ended after 3 batches"):
         stream.feed(next)
@@ -168,4 +168,4 @@ def test_iterators_are_for_training_only_and_must_not_end(make_context: Make) ->
 def test_endless_validation_data_is_an_error(make_context: Make) -> None:
     context = make_context()
     with pytest.raises(InvalidTrial, match=r"remove its repeat\(\)"):
-        validation_data(KINDS["dataset"](context).repeat(), context)
+        validation_source(KINDS["dataset"](context).repeat(), context)

@@ -22,8 +22,8 @@ import yaml
 from det_keras import TFKerasTrial, TFKerasTrialContext, callbacks
 from det_keras._adapter import KerasAdapter
 from det_keras._checkpoint import read_state
-from det_keras._metrics import over_slots
-from det_keras._session import apply
+from det_keras._metrics import reduce_over_slots
+from det_keras._session_config import apply_session_config
 
 from det_core.core import DistributedContext
 from det_core.errors import CheckpointCorrupt, InvalidTrial, UntrustedCheckpoint
@@ -109,7 +109,7 @@ def test_metrics_of_slots_are_merged_into_those_of_the_whole_set(make_context: M
         data = X[part], Y[part, None]
         logs = model.evaluate(*data, sample_weight=WEIGHTS[part], batch_size=4, verbose=0, return_dict=True)
         mine = {"mine": len(data[0]), "both": [1.0, len(data[0])]}
-        merged = over_slots(model, {**logs, **mine}, 2, SimpleNamespace(size=3, allgather=allgather))
+        merged = reduce_over_slots(model, {**logs, **mine}, 2, SimpleNamespace(size=3, allgather=allgather))
         return sent[0], merged
 
     first, _ = share(slice(0, 13), [])
@@ -336,7 +336,7 @@ def test_warnings_name_ignored_settings_and_unsuitable_callbacks(
 ) -> None:
     early = tf.keras.callbacks.EarlyStopping()
     begin(make_context(), callbacks=(early,))
-    apply(tf.compat.v1.ConfigProto(allow_soft_placement=True, log_device_placement=True))
+    apply_session_config(tf.compat.v1.ConfigProto(allow_soft_placement=True, log_device_placement=True))
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert ["use det_keras.callbacks.EarlyStopping" in warnings[0], "log_device_placement" in warnings[1]] == [True] * 2
     assert "allow_soft_placement" not in warnings[1]

@@ -21,9 +21,9 @@ from google.api_core.exceptions import (
 from det_core.errors import StorageError
 from det_core.interfaces.object_store import ListedObject, ObjectStore, TransientError, UnfinishedUpload
 from det_core.storage import ObjectStorage
-from det_storage_gcs._client import connect
+from det_storage_gcs._client import create_gcs_client
 from det_storage_gcs._config import GCSConfig
-from det_storage_gcs._errors import telling
+from det_storage_gcs._errors import translate_errors
 
 _UPLOADS: Final = ".det-uploads/"
 """Name prefix of parts, below the prefix of the config. Names of parts continue with UPLOAD/PART."""
@@ -34,7 +34,7 @@ _COMPOSE: Final = 32  # maximum number of objects that the service composes in o
 _CONNECT: Final = 10.0
 
 
-def open_storage(config: GCSConfig) -> ObjectStorage:
+def open_gcs_storage(config: GCSConfig) -> ObjectStorage:
     """Return the checkpoint storage of a config block."""
     return ObjectStorage(GCSBucket(config), config.prefix)
 
@@ -57,18 +57,18 @@ class GCSBucket(ObjectStore):
         self._options: dict[str, Any] = {"timeout": (min(config.timeout, _CONNECT), config.timeout), "retry": None}
         self._joined: dict[str, dict[tuple[str, ...], Any]] = {}  # by upload, for a repeated `complete`
         self._endpoint = "storage.googleapis.com"
-        with self._telling():
-            self._client = connect(self.connections)
+        with self._translate_errors():
+            self._client = create_gcs_client(self.connections)
         self._endpoint = self._client.api_endpoint
         self._bucket = self._client.bucket(config.bucket)
 
     def put(self, key: str, data: bytes, crc32c: int) -> None:
-        with self._telling():
+        with self._translate_errors():
             self._write(self._bucket.blob(key), data, crc32c)
 
     def get(self, key: str, start: int, size: int) -> bytes:
         blob = self._bucket.blob(key)
-        with self._telling(key):
+        with self._translate_errors(key):
             try:
                 data: bytes = blob.download_as_bytes(
                     start=start, end=start + size - 1, raw_download=True, checksum=None, **self._options
@@ -83,7 +83,7 @@ class GCSBucket(ObjectStore):
                 yield ListedObject(blob.name, blob.size, blob.time_created)
 
     def delete(self, keys: Sequence[str]) -> None:
-        with self._telling():
+        with self._translate_errors():
             with self._client.batch(raise_exception=False) as batch:
                 for key in keys:
                     self._bucket.delete_blob(key, **self._options)
@@ -97,12 +97,12 @@ class GCSBucket(ObjectStore):
     def put_part(self, key: str, upload: str, number: int, data: bytes, crc32c: int) -> str:
         blob = self._part(key, upload, f"{number:05d}")
         # The name is unique. If it is taken, the request was sent twice somewhere between this host and the server.
-        with self._telling(), suppress(PreconditionFailed):
+        with self._translate_errors(), suppress(PreconditionFailed):
             self._write(blob, data, crc32c, if_generation_match=0)
         return str(blob.name)
 
     def complete(self, key: str, upload: str, parts: Sequence[str], crc32c: int) -> None:
-        with self._telling():
+        with self._translate_errors():
             before = self._bucket.get_blob(key, **self._options)
         if before is None or (before.metadata or {}).get(_UPLOAD) != upload:
             self._publish(key, upload, self._whole(key, upload, parts, crc32c), before.generation if before else 0)
@@ -123,11 +123,11 @@ class GCSBucket(ObjectStore):
             found[upload] = UnfinishedUpload(key, upload, latest)
         yield from (each for each in found.values() if each.key.startswith(prefix))
 
-    def _telling(self, key: str | None = None) -> AbstractContextManager[None]:
-        return telling(self._name, self._endpoint, key)
+    def _translate_errors(self, key: str | None = None) -> AbstractContextManager[None]:
+        return translate_errors(self._name, self._endpoint, key)
 
     def _list(self, prefix: str, fields: str) -> Iterator[Any]:
-        with self._telling():
+        with self._translate_errors():
             yield from self._client.list_blobs(
                 self._bucket, prefix=prefix, fields=f"items({fields}),nextPageToken", **self._options
             )
@@ -185,7 +185,7 @@ class GCSBucket(ObjectStore):
 
     def _compose(self, blob: Any, sources: Sequence[Any], generation: int) -> Any:
         blob.content_type = _TYPE
-        with self._telling():
+        with self._translate_errors():
             try:
                 blob.compose(sources, if_generation_match=generation, **self._options)
             except NotFound as error:

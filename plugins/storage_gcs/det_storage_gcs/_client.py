@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.cloud import storage
 
 
-def connect(connections: int) -> storage.Client:
+def create_gcs_client(connections: int) -> storage.Client:
     """Return a client with the application's default credentials, or without credentials for an emulator.
 
     Args:

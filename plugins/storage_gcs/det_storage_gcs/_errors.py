@@ -22,7 +22,7 @@ _LOGIN = (
     "a service account's key file"
 )
 # Messages by HTTP status, with the cause and the remedy.
-_ANSWERS = {
+_MESSAGES = {
     401: f"the server refused the credentials, which may be expired or revoked; {_LOGIN}",
     403: "permission denied: {said}; grant it, for example with `gcloud storage buckets add-iam-policy-binding "
     "gs://{bucket} --role=roles/storage.objectUser --member=...`",
@@ -30,8 +30,8 @@ _ANSWERS = {
     "checkpoint_storage.bucket",
     412: "another request wrote the same object at the same time",  # an earlier attempt, or another client
 }
-_ANYTHING = "the server refused the request: {said} (HTTP status {status})"
-_PASSING = {408, 412, 429}
+_OTHER_MESSAGE = "the server refused the request: {said} (HTTP status {status})"
+_TRANSIENT_STATUSES = {408, 412, 429}
 _CORRUPTED = "doesn't match calculated"  # part of the text of status 400 if data and checksum do not match
 
 # Failures without a response. The first matching class says whether the failure may be temporary, and gives the message
@@ -53,7 +53,7 @@ _FAILURES: tuple[tuple[type[Exception], bool, str], ...] = (
 
 
 @contextmanager
-def telling(bucket: str, endpoint: str, key: str | None = None) -> Iterator[None]:
+def translate_errors(bucket: str, endpoint: str, key: str | None = None) -> Iterator[None]:
     """Translate errors that the client raises in the block.
 
     Args:
@@ -78,8 +78,8 @@ def _from_answer(error: GoogleAPICallError, bucket: str, key: str | None) -> Exc
     status, said = int(error.code or 0), _said(error)
     if status == HTTPStatus.NOT_FOUND and key is not None and "bucket does not exist" not in said:
         return FileNotFoundError(key)
-    text = f"gs://{bucket}: " + _ANSWERS.get(status, _ANYTHING).format(bucket=bucket, said=said, status=status)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING or _CORRUPTED in said:
+    text = f"gs://{bucket}: " + _MESSAGES.get(status, _OTHER_MESSAGE).format(bucket=bucket, said=said, status=status)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _TRANSIENT_STATUSES or _CORRUPTED in said:
         return TransientError(text, _retry_after(error))
     return StorageError(text)
 

@@ -13,7 +13,7 @@ def det_storage() -> Iterator[StorageSpec]:
     """Yield the specification of the store."""
     yield StorageSpec(
         name="gcs",
-        target="det_storage_gcs._bucket:open_storage",
+        target="det_storage_gcs._bucket:open_gcs_storage",
         config_model="det_storage_gcs._config:GCSConfig",
         install="pip install det-storage-gcs",
     )

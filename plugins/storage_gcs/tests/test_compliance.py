@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
-from det_storage_gcs._bucket import open_storage
+from det_storage_gcs._bucket import open_gcs_storage
 from det_storage_gcs._config import GCSConfig
 
 from det_core.testing.storage import Opener, StorageCompliance
@@ -19,8 +19,8 @@ class TestGCS(StorageCompliance):
 
     @pytest.fixture
     def opener(self, server: str) -> Opener:
-        return functools.partial(open_storage, GCSConfig(bucket="checkpoints", prefix="runs"))
+        return functools.partial(open_gcs_storage, GCSConfig(bucket="checkpoints", prefix="runs"))
 
     @pytest.fixture
     def broken(self, server: str) -> Opener:
-        return functools.partial(open_storage, GCSConfig(bucket="nowhere", prefix="runs"))
+        return functools.partial(open_gcs_storage, GCSConfig(bucket="nowhere", prefix="runs"))

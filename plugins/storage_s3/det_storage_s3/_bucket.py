@@ -16,9 +16,9 @@ from botocore.exceptions import ClientError
 
 from det_core.interfaces.object_store import ListedObject, ObjectStore, TransientError, UnfinishedUpload
 from det_core.storage import ObjectStorage
-from det_storage_s3._client import connect
+from det_storage_s3._client import create_s3_client
 from det_storage_s3._config import S3Config
-from det_storage_s3._errors import Teller
+from det_storage_s3._errors import ErrorTranslator
 
 _NOT_IN_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Characters that XML cannot represent, so that DeleteObjects cannot name a key with them."""
@@ -27,7 +27,7 @@ _PIECE: Final = 256 << 10
 _log = logging.getLogger("det.storage")
 
 
-def open_storage(config: S3Config) -> ObjectStorage:
+def open_s3_storage(config: S3Config) -> ObjectStorage:
     """Return the checkpoint storage of a config block. Its keys are ``prefix/uuid/path``."""
     return ObjectStorage(S3Bucket(config), config.prefix)
 
@@ -42,20 +42,20 @@ class S3Bucket(ObjectStore):
     def __init__(self, config: S3Config) -> None:
         self._config = config
         self._checks = config.request_checksum_calculation == "when_supported"
-        self._told = Teller(config.bucket, config.endpoint_url or "S3")
+        self._translate_errors = ErrorTranslator(config.bucket, config.endpoint_url or "S3")
         self._lock = threading.Lock()
         self._connected: Any = None
         self._deletes_many = True
 
     def put(self, key: str, data: bytes, crc32c: int) -> None:
-        with self._told(key):
+        with self._translate_errors(key):
             _whole(self._client.put_object(**self._at(key), Body=data, **self._sum(crc32c)), "ETag")
 
     def get(self, key: str, start: int, size: int) -> bytes:
         return b"".join(self.read(key, start, size))
 
     def read(self, key: str, start: int, size: int) -> Iterator[bytes]:
-        with self._told(key):
+        with self._translate_errors(key):
             try:
                 answer = self._client.get_object(**self._at(key), Range=f"bytes={start}-{start + size - 1}")
             except ClientError as error:
@@ -71,13 +71,13 @@ class S3Bucket(ObjectStore):
                     yield piece
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        with self._told(prefix):
+        with self._translate_errors(prefix):
             for page in self._pages("list_objects_v2", Prefix=prefix):
                 for entry in page.get("Contents", ()):
                     yield ListedObject(entry["Key"], entry["Size"], entry["LastModified"])
 
     def delete(self, keys: Sequence[str]) -> None:
-        with self._told():
+        with self._translate_errors():
             alone = [key for key in keys if not self._deletes_many or _NOT_IN_XML.search(key)]
             together = sorted(set(keys).difference(alone))
             left = self._delete_together(together) if together else ()
@@ -86,20 +86,20 @@ class S3Bucket(ObjectStore):
 
     def begin(self, key: str) -> str:
         kind = {"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"} if self._checks else {}
-        with self._told(key):
+        with self._translate_errors(key):
             answer = self._client.create_multipart_upload(**self._at(key), **kind)
             return str(_whole(answer, "UploadId")["UploadId"])
 
     def put_part(self, key: str, upload: str, number: int, data: bytes, crc32c: int) -> str:
         place = {**self._at(key), "UploadId": upload, "PartNumber": number + 1}
-        with self._told(key):
+        with self._translate_errors(key):
             answer = self._client.upload_part(**place, Body=data, **self._sum(crc32c))
             return f"{_whole(answer, 'ETag')['ETag']} {_text(crc32c)}"
 
     def complete(self, key: str, upload: str, parts: Sequence[str], crc32c: int) -> None:
         listed = [self._part(number, part) for number, part in enumerate(parts, start=1)]
         kind = {"ChecksumType": "FULL_OBJECT", **self._sum(crc32c)} if self._checks else {}
-        with self._told(key):
+        with self._translate_errors(key):
             try:
                 answer = self._client.complete_multipart_upload(
                     **self._at(key), UploadId=upload, MultipartUpload={"Parts": listed}, **kind
@@ -110,7 +110,7 @@ class S3Bucket(ObjectStore):
                     raise
 
     def abort(self, key: str, upload: str) -> None:
-        with self._told(key):
+        with self._translate_errors(key):
             try:
                 self._client.abort_multipart_upload(**self._at(key), UploadId=upload)
             except ClientError as error:
@@ -118,7 +118,7 @@ class S3Bucket(ObjectStore):
                     raise
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        with self._told(prefix):
+        with self._translate_errors(prefix):
             for page in self._pages("list_multipart_uploads", Prefix=prefix):
                 for entry in page.get("Uploads", ()):
                     key, upload = entry["Key"], entry["UploadId"]
@@ -129,7 +129,7 @@ class S3Bucket(ObjectStore):
         if self._connected is None:
             with self._lock:
                 if self._connected is None:
-                    self._connected = connect(self._config, self.connections)
+                    self._connected = create_s3_client(self._config, self.connections)
         return self._connected
 
     def _at(self, key: str) -> dict[str, str]:

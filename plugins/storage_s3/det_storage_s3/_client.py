@@ -20,11 +20,11 @@ from pydantic import SecretStr
 from det_storage_s3._config import S3Config
 from det_storage_s3._object_client import ObjectClient
 
-_CONNECT: Final = 10.0
+_CONNECT_TIMEOUT: Final = 10.0
 """Time limit for the first connection to an endpoint, in seconds."""
 
 
-def connect(config: S3Config, connections: int) -> Any:
+def create_s3_client(config: S3Config, connections: int) -> Any:
     """Return a client that several threads can share. It makes one attempt per request, because det itself retries.
 
     Args:
@@ -36,7 +36,7 @@ def connect(config: S3Config, connections: int) -> Any:
     """
     checksums = config.request_checksum_calculation
     options = Config(
-        # urllib3 also applies the connect timeout to sending a whole part. `_knock` has a shorter one.
+        # urllib3 also applies the connect timeout to sending a whole part. `_probe_endpoint` has a shorter one.
         connect_timeout=config.timeout,
         read_timeout=config.timeout,
         max_pool_connections=connections,
@@ -59,7 +59,7 @@ def connect(config: S3Config, connections: int) -> Any:
     if checksums == "when_required":
         client.meta.events.register("before-call.s3.DeleteObjects", _sum_by_md5)
     if config.endpoint_url:  # AWS needs no probe, and a gateway endpoint may admit S3 requests only
-        _knock(config.endpoint_url, min(_CONNECT, config.timeout))
+        _probe_endpoint(config.endpoint_url, min(_CONNECT_TIMEOUT, config.timeout))
     credentials = session.get_credentials()
     if credentials is None or get_environ_proxies(client.meta.endpoint_url):
         return client
@@ -102,7 +102,7 @@ def _sum_by_md5(params: dict[str, Any], **_: object) -> None:
     params["headers"]["Content-MD5"] = b64encode(digest).decode()
 
 
-def _knock(endpoint: str, seconds: float) -> None:
+def _probe_endpoint(endpoint: str, seconds: float) -> None:
     """Connect once to find an unreachable endpoint early. Endpoints behind a proxy are skipped.
 
     Raises:

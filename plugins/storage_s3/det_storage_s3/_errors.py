@@ -14,7 +14,7 @@ from botocore.retries.standard import ThrottledRetryableChecker, TransientRetrya
 from det_core.errors import StorageError
 from det_core.interfaces.object_store import TransientError
 
-_PASSING: Final = frozenset(
+_TRANSIENT_CODES: Final = frozenset(
     [
         "BadDigest",
         "ConditionalRequestConflict",
@@ -38,7 +38,7 @@ Errors with status 429 or 5xx are temporary, too."""
 
 _MISSING: Final = frozenset(["404", "NoSuchKey"])
 
-_TOLD: Final = {
+_MESSAGES: Final = {
     code: text
     for codes, text in {
         "NoSuchBucket": "bucket {bucket} does not exist at {endpoint}; create it (aws s3 mb s3://{bucket}) or correct "
@@ -91,7 +91,7 @@ _PERMISSIONS: Final = {
     "UploadPart": "s3:PutObject",
 }
 
-_BROKEN: Final = (
+_TRANSMISSION_ERRORS: Final = (
     boto.ConnectionError,
     boto.FlexibleChecksumError,
     boto.HTTPClientError,
@@ -104,7 +104,7 @@ _BROKEN: Final = (
 )
 """Errors that prevented the transmission of a request or its response. A retry may succeed."""
 
-_BEFORE: Final[dict[type[Exception] | tuple[type[Exception], ...], str]] = {
+_UNSENT_MESSAGES: Final[dict[type[Exception] | tuple[type[Exception], ...], str]] = {
     (boto.NoCredentialsError, boto.PartialCredentialsError): "no credentials for {endpoint}; set "
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or type: aws configure, or give access_key and "
     "secret_key in checkpoint_storage",
@@ -117,7 +117,7 @@ _BEFORE: Final[dict[type[Exception] | tuple[type[Exception], ...], str]] = {
 """Messages for errors that occur before a request is sent. The first matching class applies."""
 
 
-class Teller:
+class ErrorTranslator:
     """Translator that turns botocore's errors of requests to one bucket into det's errors.
 
     Args:
@@ -144,10 +144,10 @@ class Teller:
             yield
         except boto.ClientError as error:
             raise self._answer(error, key) from error
-        except _BROKEN as error:
+        except _TRANSMISSION_ERRORS as error:
             raise TransientError(f"cannot reach {self._place['endpoint']}: {_reason(error)}") from error
         except boto.BotoCoreError as error:
-            text = next(text for kind, text in _BEFORE.items() if isinstance(error, kind))
+            text = next(text for kind, text in _UNSENT_MESSAGES.items() if isinstance(error, kind))
             raise StorageError(text.format(error=error, **self._place)) from error
 
     def _answer(self, error: boto.ClientError, key: str = "") -> Exception:
@@ -158,13 +158,13 @@ class Teller:
         status = meta.get("HTTPStatusCode", 0)
         if error.operation_name == "GetObject" and code in _MISSING:
             return FileNotFoundError(key)
-        if code in _PASSING or ((status == 429 or status >= 500) and code not in _TOLD):
+        if code in _TRANSIENT_CODES or ((status == 429 or status >= 500) and code not in _MESSAGES):
             return TransientError(
                 f"{self._place['endpoint']} answered {code} to {error.operation_name}", _after(headers)
             )
         region = about.get("Region") or headers.get("x-amz-bucket-region")
         message = about.get("Message") or f"status {status}"
-        text = _TOLD.get(code, "{endpoint} refuses {operation} on bucket {bucket}: {code}: {message}")
+        text = _MESSAGES.get(code, "{endpoint} refuses {operation} on bucket {bucket}: {code}: {message}")
         return StorageError(
             text.format(
                 code=code,

@@ -13,7 +13,7 @@ def det_storage() -> Iterator[StorageSpec]:
     """Yield the specification of the store."""
     yield StorageSpec(
         name="s3",
-        target="det_storage_s3._bucket:open_storage",
+        target="det_storage_s3._bucket:open_s3_storage",
         config_model="det_storage_s3._config:S3Config",
         install="pip install det-storage-s3",
     )

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from botocore import exceptions as boto
 from botocore.retries.standard import ThrottledRetryableChecker, TransientRetryableChecker
-from det_storage_s3._bucket import open_storage
-from det_storage_s3._client import connect
+from det_storage_s3._bucket import open_s3_storage
+from det_storage_s3._client import create_s3_client
 from det_storage_s3._config import S3Config
-from det_storage_s3._errors import Teller
+from det_storage_s3._errors import ErrorTranslator
 from rgw import Server
 
 from det_core import storage
@@ -46,7 +46,7 @@ def test_an_error_of_the_config_is_found_within_seconds(
     config = make_config(**wrong)
     began = time.monotonic()
     with pytest.raises(StorageError, match=words) as caught:
-        storage.check_storage(open_storage(config))
+        storage.check_storage(open_s3_storage(config))
     assert time.monotonic() - began < 10
     for key in (config.access_key, config.secret_key):
         assert key is None or key.get_secret_value() not in f"{caught.value} {caught.value.__cause__}"
@@ -58,20 +58,20 @@ def test_a_missing_permission_is_named(ceph: Server, make_config: Callable[..., 
     ceph.add_user(name, name, secret)
     config = make_config(access_key=name, secret_key=secret)
     with pytest.raises(StorageError, match=f"denied by bucket {config.bucket} at .*needs s3:PutObject"):
-        storage.check_storage(open_storage(config))
+        storage.check_storage(open_s3_storage(config))
 
 
 @pytest.mark.integration
 def test_a_missing_profile_is_named(make_config: Callable[..., S3Config], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(StorageError, match="nobody.*correct AWS_PROFILE"):
-        storage.check_storage(open_storage(make_config(access_key=None, secret_key=None)))
+        storage.check_storage(open_s3_storage(make_config(access_key=None, secret_key=None)))
 
 
 @pytest.mark.integration
 def test_a_check_leaves_no_objects(ceph: Server, make_config: Callable[..., S3Config]) -> None:
     config = make_config()
-    storage.check_storage(open_storage(config))
+    storage.check_storage(open_s3_storage(config))
     assert ceph.client().list_objects_v2(Bucket=config.bucket)["KeyCount"] == 0
 
 
@@ -81,7 +81,7 @@ def answer(operation: str, code: str, status: int = 400, message: str = "", **he
 
 
 def told(error: Exception) -> Exception:
-    with pytest.raises(Exception, match=".*") as caught, Teller("bkt", ENDPOINT)("the/key"):
+    with pytest.raises(Exception, match=".*") as caught, ErrorTranslator("bkt", ENDPOINT)("the/key"):
         raise error
     return caught.value
 
@@ -155,7 +155,7 @@ def test_a_missing_object_is_a_file_not_found_error() -> None:
 
 
 def test_other_errors_are_not_translated() -> None:
-    with pytest.raises(ZeroDivisionError), Teller("bkt", ENDPOINT)("k"):
+    with pytest.raises(ZeroDivisionError), ErrorTranslator("bkt", ENDPOINT)("k"):
         raise ZeroDivisionError
 
 
@@ -183,8 +183,8 @@ def test_only_a_configured_endpoint_is_probed(monkeypatch: pytest.MonkeyPatch, e
     keys = {"access_key": "AK", "secret_key": SECRET, "region": "eu-west-1"}
     config = S3Config.model_validate({"bucket": "bkt", "endpoint_url": endpoint, **keys})
     if endpoint is None:
-        connect(config, 1)
+        create_s3_client(config, 1)
     else:
         with pytest.raises(OSError, match="unreachable"):
-            connect(config, 1)
+            create_s3_client(config, 1)
     assert asked == ([] if endpoint is None else ["store.example"])

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from det_storage_s3._bucket import open_storage
+from det_storage_s3._bucket import open_s3_storage
 from det_storage_s3._config import S3Config
 from rgw import Server
 
@@ -142,7 +142,7 @@ def test_checkpoints_survive_random_faults(
                     if not mischief.seen:
                         raise
         proxy.plan = lambda request: None
-    plain = open_storage(S3Config(bucket=BUCKET, prefix=prefix, endpoint_url=server.endpoint))
+    plain = open_s3_storage(S3Config(bucket=BUCKET, prefix=prefix, endpoint_url=server.endpoint))
     expected = {storage_id: contents(source) for storage_id, source in saved.items()}
     seen = f"seed {seed}: {[fault.name for fault in mischief.seen]}"
     assert everything_visible_is_whole(plain, tmp_path / "before") >= saved.keys(), seen
@@ -245,7 +245,7 @@ def test_sigkill_at_any_request_of_a_save_leaves_no_partial_checkpoint(
         proxy.plan = lambda request: None
         with open_store() as record:
             end_all_trials(record)
-        plain = open_storage(S3Config(bucket=BUCKET, prefix=prefix, endpoint_url=server.endpoint))
+        plain = open_s3_storage(S3Config(bucket=BUCKET, prefix=prefix, endpoint_url=server.endpoint))
         visible = everything_visible_is_whole(plain, tmp_path / str(at))
         assert not told
         assert len(visible) == (at == count and moment is Fault.LOSE), calm.requests[at - 1]

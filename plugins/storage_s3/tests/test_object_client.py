@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from det_storage_s3._bucket import S3Bucket
-from det_storage_s3._client import connect
+from det_storage_s3._client import create_s3_client
 from det_storage_s3._config import S3Config
 from recorder import Answer, Request, Server, recording
 
@@ -67,7 +67,7 @@ def signature(endpoint: str, request: Request) -> str:
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("call", CALLS)
 def test_the_request_is_the_one_that_botocore_would_send(server: Server, call: str, key: str) -> None:
-    client = connect(config(server), 1)
+    client = create_s3_client(config(server), 1)
     for each in (client, client._client):
         getattr(each, call)(Bucket="bkt", Key=key, **CALLS[call])
     ours, botocore = server.requests
@@ -136,7 +136,7 @@ def test_requests_follow_a_bucket_to_another_region(server: Server) -> None:
 
 
 def test_requests_with_other_signatures_are_left_to_botocore(server: Server) -> None:
-    express = connect(config(server, bucket="bkt--use1-az4--x-s3", endpoint_url=None, region="us-east-1"), 1)
+    express = create_s3_client(config(server, bucket="bkt--use1-az4--x-s3", endpoint_url=None, region="us-east-1"), 1)
     assert express._route is None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from det_storage_s3._bucket import open_storage
+from det_storage_s3._bucket import open_s3_storage
 from det_storage_s3._config import S3Config
 from rgw import Server
 
@@ -30,11 +30,11 @@ class TestS3(StorageCompliance):
 
     @pytest.fixture
     def opener(self, make_config: MAKE) -> Opener:
-        return functools.partial(open_storage, make_config())
+        return functools.partial(open_s3_storage, make_config())
 
     @pytest.fixture
     def broken(self, make_config: MAKE) -> Opener:
-        return functools.partial(open_storage, make_config(bucket="no-such-bucket"))
+        return functools.partial(open_s3_storage, make_config(bucket="no-such-bucket"))
 
 
 @pytest.mark.integration
@@ -48,7 +48,7 @@ def test_a_bucket_that_the_original_wrote_can_be_restored(ceph: Server, make_con
     }
     for path, content in {**files, "code/": b"", "empty/": b""}.items():
         ceph.client().put_object(Bucket=config.bucket, Key=f"some/where/{storage_id}/{path}", Body=content)
-    store = open_storage(config)
+    store = open_s3_storage(config)
     with pytest.warns(UserWarning, match="no checksums"):
         assert storage.read_checkpoint_metadata(store, storage_id) == metadata
     with pytest.warns(UserWarning, match="no checksums"):
@@ -64,7 +64,7 @@ def test_keys_are_prefix_uuid_path(ceph: Server, make_config: MAKE, tmp_path: Pa
     config = make_config(prefix="/a/b/")
     (tmp_path / "dir").mkdir()
     (tmp_path / "f").write_bytes(b"x")
-    store = open_storage(config)
+    store = open_s3_storage(config)
     store.put("id", "f", tmp_path / "f")
     store.put("id", "dir/", tmp_path / "dir")
     entries = ceph.client().list_objects_v2(Bucket=config.bucket)["Contents"]
@@ -78,7 +78,7 @@ def test_the_plugin_is_light_and_registered() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     spec = plugin_registry().find("storage", "s3")
-    assert plugin_registry().load(spec) is open_storage
+    assert plugin_registry().load(spec) is open_s3_storage
 
 
 GOOD: dict[str, Any] = {"bucket": "bkt"}

@@ -148,7 +148,7 @@ def test_a_server_that_ignores_ranges_is_a_transient_error(server: Server) -> No
 @pytest.mark.integration
 def test_sending_may_take_longer_than_connecting(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """urllib3 has only one timeout for both."""
-    monkeypatch.setattr("det_storage_s3._client._CONNECT", 0.3)
+    monkeypatch.setattr("det_storage_s3._client._CONNECT_TIMEOUT", 0.3)
     server.reads_slowly = True
     server.answers = lambda request: Answer(headers={"ETag": TAG})
     data = bytes(8 << 20)

@@ -50,7 +50,7 @@ class TensorFlowBackend:
         """Release resources after training, whether it succeeded or failed. Other slots may be gone by then."""
 
 
-def backend_of(framework: str, context: TrialContext) -> TensorFlowBackend:
+def make_tensorflow_backend(framework: str, context: TrialContext) -> TensorFlowBackend:
     """Return the adapter of the backend that started this process.
 
     Args:

@@ -11,7 +11,7 @@ from det_core.core import Context
 from det_core.errors import InvalidTrial
 from det_core.trial import TrialContext
 from det_tensorflow.backend import TensorFlowBackend
-from det_tensorflow.optimizer import Exchange
+from det_tensorflow.optimizer import GradientExchange
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,7 +28,7 @@ class TensorFlowTrialContext(TrialContext):
         super().__init__(**place)
         self._backend = TensorFlowBackend()
         self._train: TrainContext | None = None
-        self._exchanges: list[Exchange] = []
+        self._exchanges: list[GradientExchange] = []
         """One exchange per wrapped optimizer."""
         self._datasets: list[Any] = []
         """All datasets that `wrap_dataset` returned."""
@@ -66,7 +66,7 @@ class TensorFlowTrialContext(TrialContext):
             InvalidTrial: the argument is not an optimizer, for example the name of one.
         """
         optimizations = self.config.optimizations
-        exchange = Exchange(
+        exchange = GradientExchange(
             self._backend,
             f"optimizer{len(self._exchanges)}",
             aggregation=optimizations.aggregation_frequency,

@@ -10,23 +10,23 @@ from det_core.errors import InvalidTrial
 from det_core.trial import TrialContext
 
 
-def choose(context: TrialContext) -> None:
+def set_visible_gpu(context: TrialContext) -> None:
     """Make only this slot's GPU visible in eager mode, or none if the trial has no slots.
 
     Raises:
         InvalidTrial: there are fewer GPUs than slots.
     """
-    own = own_gpu(context)
+    own = slot_gpu(context)
     tf.config.set_visible_devices([] if own is None else tf.config.list_physical_devices("GPU")[own], "GPU")
 
 
-def in_sessions(config: Any, context: TrialContext) -> Any:
+def make_session_config(config: Any, context: TrialContext) -> Any:
     """Return a copy of a session's ``ConfigProto`` in which only this slot's GPU is visible.
 
     Raises:
         InvalidTrial: there are fewer GPUs than slots.
     """
-    own, chosen = own_gpu(context), tf.compat.v1.ConfigProto()
+    own, chosen = slot_gpu(context), tf.compat.v1.ConfigProto()
     chosen.CopyFrom(config)
     if own is None:
         chosen.device_count["GPU"] = 0
@@ -35,7 +35,7 @@ def in_sessions(config: Any, context: TrialContext) -> Any:
     return chosen
 
 
-def own_gpu(context: TrialContext) -> int | None:
+def slot_gpu(context: TrialContext) -> int | None:
     """Return the index of this slot's GPU among those that TensorFlow finds, or None if it uses none.
 
     Raises:

@@ -12,10 +12,10 @@ from det_core.errors import InvalidTrial
 from det_tensorflow.backend import Gradient, TensorFlowBackend
 
 v1 = tf.compat.v1
-KINDS = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer, v1.train.Optimizer)
+OPTIMIZER_TYPES = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer, v1.train.Optimizer)
 
 
-class Exchange(tf.Module):  # type: ignore[misc]
+class GradientExchange(tf.Module):  # type: ignore[misc]
     """Averaging and aggregation of one optimizer's gradients. Checkpoints must contain its variables.
 
     Args:
@@ -53,9 +53,9 @@ class Exchange(tf.Module):  # type: ignore[misc]
             The same optimizer, changed in place.
 
         Raises:
-            InvalidTrial: it is none of `KINDS`.
+            InvalidTrial: it is none of `OPTIMIZER_TYPES`.
         """
-        if not isinstance(optimizer, KINDS):
+        if not isinstance(optimizer, OPTIMIZER_TYPES):
             raise InvalidTrial(
                 f"wrap_optimizer() got {optimizer!r}; expected an object such as tf.keras.optimizers.Adam(), "
                 "tf.keras.optimizers.legacy.Adam() or tf.compat.v1.train.AdamOptimizer(), not a name or a class"
@@ -126,8 +126,8 @@ class Exchange(tf.Module):  # type: ignore[misc]
             return tf.cond(tf.equal(counted % self._aggregation, 0), update, lambda: tf.constant(False))
 
 
-def exchanges(optimizer: Any) -> bool:
-    """Return whether an optimizer passes its gradients through an `Exchange`.
+def uses_exchange(optimizer: Any) -> bool:
+    """Return whether an optimizer passes its gradients through an `GradientExchange`.
 
     If it is a ``LossScaleOptimizer`` around one that does, make the outer optimizer use the exchange instead. The outer
     one applies gradients only if all of them are finite. All slots must make the same decision, because each waits for
@@ -141,9 +141,9 @@ def exchanges(optimizer: Any) -> bool:
 
 
 class _Exchanging:
-    """Mixin for the class of an optimizer that passes its gradients through an `Exchange`."""
+    """Mixin for the class of an optimizer that passes its gradients through an `GradientExchange`."""
 
-    _det_exchange: Exchange
+    _det_exchange: GradientExchange
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """Apply gradients through the exchange.

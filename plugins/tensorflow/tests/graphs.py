@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from det_tensorflow.backend import TensorFlowBackend
-from det_tensorflow.optimizer import Exchange
+from det_tensorflow.optimizer import GradientExchange
 
 v1 = tf.compat.v1
 RECORDS = np.random.default_rng(3).random((24, 3)).astype("float32")
@@ -35,7 +35,7 @@ def train(kind: str, size: int, aggregation: int, *, resource: bool) -> Any:
         weights = v1.get_variable("w", [3, 2], initializer=v1.initializers.ones(), use_resource=resource)
         optimizer = KINDS[kind]()
         options = {"aggregation": aggregation, "average_aggregated": True, "fp16_compression": False}
-        exchange = Exchange(TensorFlowBackend(), "optimizer0", **options)
+        exchange = GradientExchange(TensorFlowBackend(), "optimizer0", **options)
         exchange.through(optimizer)
         operation = update(optimizer, tf.reduce_mean((records @ weights - 0.3) ** 2), weights)
         saved = {variable.op.name for variable in v1.global_variables()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from det_tensorflow.backend import TensorFlowBackend, backend_of
+from det_tensorflow.backend import TensorFlowBackend, make_tensorflow_backend
 from det_tensorflow.context import TensorFlowExperimentalContext, TensorFlowTrialContext
 
 from det_core.config import parse_config
@@ -80,7 +80,7 @@ def test_wrap_dataset_accepts_datasets_only() -> None:
 
 
 def test_one_process_needs_no_backend() -> None:
-    backend = backend_of("keras", context())
+    backend = make_tensorflow_backend("keras", context())
     weights = [tf.Variable(1.0)]
     assert backend.average([tf.constant(2.0)], name="optimizer0", fp16_compression=True) == [2.0]
     assert backend.broadcast(weights) is None

@@ -38,8 +38,8 @@ def test_a_slot_has_the_gpu_of_its_number(chosen: list[Any]) -> None:
     user = tf.compat.v1.ConfigProto(allow_soft_placement=True)
     user.gpu_options.allow_growth = True
     for rank in (0, 1):
-        devices.choose(context(rank))
-        config = devices.in_sessions(user, context(rank))
+        devices.set_visible_gpu(context(rank))
+        config = devices.make_session_config(user, context(rank))
         assert config.gpu_options.visible_device_list == str(rank)
         assert config.gpu_options.allow_growth and config.allow_soft_placement
     assert chosen == ["GPU 0", "GPU 1"]
@@ -47,11 +47,11 @@ def test_a_slot_has_the_gpu_of_its_number(chosen: list[Any]) -> None:
 
 
 def test_without_slots_there_is_no_gpu(chosen: list[Any]) -> None:
-    devices.choose(context(0, slots=0))
+    devices.set_visible_gpu(context(0, slots=0))
     assert chosen == [[]]
-    assert devices.in_sessions(tf.compat.v1.ConfigProto(), context(0, slots=0)).device_count["GPU"] == 0
+    assert devices.make_session_config(tf.compat.v1.ConfigProto(), context(0, slots=0)).device_count["GPU"] == 0
 
 
 def test_more_slots_than_gpus_are_refused(chosen: list[Any]) -> None:
     with pytest.raises(InvalidTrial, match="slot 2 of this machine has no GPU: there are only 2"):
-        devices.choose(context(2, slots=3))
+        devices.set_visible_gpu(context(2, slots=3))

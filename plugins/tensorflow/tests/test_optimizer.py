@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from det_tensorflow.backend import TensorFlowBackend
-from det_tensorflow.optimizer import Exchange, exchanges
+from det_tensorflow.optimizer import GradientExchange, uses_exchange
 
 from det_core.errors import InvalidTrial
 
@@ -55,8 +55,8 @@ class Model(tf.Module):  # type: ignore[misc]
         return tape.gradient(loss, self.all)
 
 
-def through(optimizer: Any, aggregation: int = 1, *, average: bool = True, backend: Any = None) -> Exchange:
-    exchange = Exchange(
+def through(optimizer: Any, aggregation: int = 1, *, average: bool = True, backend: Any = None) -> GradientExchange:
+    exchange = GradientExchange(
         backend or TensorFlowBackend(),
         "optimizer0",
         aggregation=aggregation,
@@ -216,7 +216,7 @@ def test_gradients_are_exchanged_before_they_are_checked_for_finiteness(kind: st
     pair = outer.get_unscaled_gradients([outer.get_scaled_loss(tf.constant(-1.0))])[0], weight
     with pytest.raises(InvalidTrial, match=r"such as a LossScaleOptimizer.*wrap_optimizer\(tf\.keras\.mixed_precision"):
         outer.apply_gradients([pair])
-    assert [exchanges(outer), exchanges(inner), outer._det_exchange] == [True, False, exchange]
+    assert [uses_exchange(outer), uses_exchange(inner), outer._det_exchange] == [True, False, exchange]
     outer.apply_gradients([pair])
     assert (float(weight), float(outer.loss_scale)) == (0.0, 4.0)
     backend.factor = 2.0

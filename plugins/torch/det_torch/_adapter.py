@@ -18,19 +18,31 @@ from det_core.core._rank_agreement import all_ranks_group
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial import trial_description
 from det_core.trial.random_generators import derive_seed
-from det_torch import _checkpoint, _reading
-from det_torch._callback import Callbacks
+from det_torch._batch_reduction import reduce_metrics
+from det_torch._callback import PyTorchCallbackList
+from det_torch._checkpoints import _reader, _training_state
+from det_torch._checkpoints._packing import pack_state, unpack_state
+from det_torch._checkpoints._slot_state import (
+    SLOT_PARTS,
+    gather_slot_parts,
+    interleave_rows,
+    seed_slot,
+    select_slot_state,
+)
+from det_torch._checkpoints._staging import HostStaging
 from det_torch._context import PyTorchTrialContext
-from det_torch._data import AsItIs, Stream, to_device, training_data, validation_data
-from det_torch._flags import evaluating, flags, set_flags
-from det_torch._metrics import for_callbacks, plain, settle, training_metrics, validation_metrics
-from det_torch._packing import pack, unpack
+from det_torch._data import TrainingStream, UnmanagedStream, to_device, training_data, validation_data
+from det_torch._metrics import (
+    materialize_metrics,
+    metric_to_json,
+    to_numpy_metrics,
+    training_metrics,
+    validation_metrics,
+)
+from det_torch._module_flags import collect_flags, evaluation_mode, restore_flags
 from det_torch._random import forked, set_rng_state
-from det_torch._reducer import reduce_metrics
-from det_torch._slots import SLOTS, gather_parts, in_turn, own_state, seed_slot
-from det_torch._staging import Staging
-from det_torch._styles import steps_of
 from det_torch._trial import PyTorchTrial
+from det_torch._trial_steps import build_trial_steps
 from det_torch.backend import TorchBackend
 
 _log = logging.getLogger("det.torch")
@@ -75,13 +87,15 @@ class PyTorchAdapter(TrialAdapter):
         if context._tensorboard:
             self._ending.callback(context._tensorboard.close)
             self._ending.callback(self._store_tensorboard)
-        self._callbacks = Callbacks(trial.build_callbacks())
+        self._callbacks = PyTorchCallbackList(trial.build_callbacks())
         self._ending.enter_context(self._callbacks.running(first_batch, latest))
-        self._steps = steps_of(trial, context)
+        self._steps = build_trial_steps(trial, context)
         context._backend.ready()
         for model in context.models:
             model.train()
-        self._flags = flags(context._bare_models)  # initial flags, because checkpoints store flags only if they changed
+        self._flags = collect_flags(
+            context._bare_models
+        )  # initial flags, because checkpoints store flags only if they changed
         context._initial_batch = first_batch
         self._training, self._validation = self._data()
         self._ending.callback(self._training.close)
@@ -90,7 +104,7 @@ class PyTorchAdapter(TrialAdapter):
         self._loss_was_nan = False
         self._names: Collection[str] = ()
         self._moved = partial(to_device, device=context.device) if context._moves_batches else _as_is
-        self._staging = Staging()
+        self._staging = HostStaging()
         context._epoch_len = self._training.batches_per_epoch
         seed_slot(context.distributed, context.get_trial_seed(), 0)
 
@@ -137,7 +151,7 @@ class PyTorchAdapter(TrialAdapter):
                     profiler.step()
                 if stop():
                     break
-        settle(rows)
+        materialize_metrics(rows)
         self._watch_for_nan(rows)
         self._names = rows[-1].keys()
         return rows
@@ -150,8 +164,8 @@ class PyTorchAdapter(TrialAdapter):
 
     def reported(self, metrics: Metrics, batch_metrics: Sequence[Metrics]) -> None:
         if self._callbacks.has("on_training_workload_end"):
-            rows = list(map(for_callbacks, batch_metrics))
-            self._callbacks.call("on_training_workload_end", for_callbacks(metrics), rows)
+            rows = list(map(to_numpy_metrics, batch_metrics))
+            self._callbacks.call("on_training_workload_end", to_numpy_metrics(metrics), rows)
         self._store_tensorboard()
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
@@ -159,7 +173,7 @@ class PyTorchAdapter(TrialAdapter):
             return None
         if any(map(self._callbacks.has, _BEFORE_VALIDATION)):
             stop = _never
-        with evaluating(self._context.models):
+        with evaluation_mode(self._context.models):
             return self._validate(stop)
 
     def _validate(self, stop: Callable[[], bool]) -> Metrics | None:
@@ -169,48 +183,48 @@ class PyTorchAdapter(TrialAdapter):
             metrics = self._validated(stop)
         if metrics is None:
             return None
-        metrics = for_callbacks(metrics)
+        metrics = to_numpy_metrics(metrics)
         self._callbacks.call("on_validation_end", metrics)
         self._store_tensorboard()
-        return {name: plain(name, value) for name, value in metrics.items()}  # callbacks may have changed them
+        return {name: metric_to_json(name, value) for name, value in metrics.items()}  # callbacks may have changed them
 
     def snapshot(self) -> Callable[[Path], None]:
         self._context._backend.share_buffers()
         own = {
-            **_checkpoint.collect_own(self._context),
+            **_training_state.collect_slot_state(self._context),
             "callbacks": self._callbacks.state_dict(),
             "reducers": self._context._reducers.state_dict(),
             "data": self._training.state(),
         }
-        others = gather_parts(own, self._context.distributed, self._staging.copy)
+        others = gather_slot_parts(own, self._context.distributed, self._staging.copy)
         if others is None:
             return self._context._backend.save
-        state = {**_checkpoint.collect(self._context), **own}
-        if (changed := flags(self._context._bare_models)) != self._flags:
+        state = {**_training_state.collect_training_state(self._context), **own}
+        if (changed := collect_flags(self._context._bare_models)) != self._flags:
             state["flags"] = changed
         self._callbacks.call("on_checkpoint_save_start", state)
-        packed = dict(pack(state, "checkpoint"))
+        packed = dict(pack_state(state, "checkpoint"))
         if others:
-            packed[SLOTS] = others
+            packed[SLOT_PARTS] = others
         return partial(self._write, self._staging.copy(packed))
 
     def saved(self, storage_id: str) -> None:
         self._callbacks.call("on_checkpoint_upload_end", storage_id)
 
     def batches_trained(self, path: Path) -> int | None:
-        return _reading.batches_trained(path, trust=self._trust)
+        return _reader.read_batches_trained(path, trust=self._trust)
 
     def load(self, path: Path, *, batches_trained: int) -> None:
-        state = unpack(_reading.read(path, trust=self._trust, shards=not self.sharded))
+        state = unpack_state(_reader.read_checkpoint(path, trust=self._trust, shards=not self.sharded))
         self._callbacks.call("on_checkpoint_load_start", state)
         if batches_trained == 0:  # checkpoint of another trial
-            _checkpoint.restore_weights(self._context, state, path)
+            _training_state.restore_warm_start(self._context, state, path)
             return
-        state = own_state(state, self._context.distributed)
+        state = select_slot_state(state, self._context.distributed)
         seed_slot(self._context.distributed, self._context.get_trial_seed(), batches_trained)
-        _checkpoint.restore(self._context, state, path)
+        _training_state.restore_training_state(self._context, state, path)
         if "flags" in state:
-            set_flags(self._context._bare_models, state["flags"])
+            restore_flags(self._context._bare_models, state["flags"])
         self._callbacks.load_state_dict(state.get("callbacks", {}))
         self._context._reducers.load_state_dict(state.get("reducers", []))
         self._context._batch_idx = self._context._initial_batch = batches_trained
@@ -239,11 +253,11 @@ class PyTorchAdapter(TrialAdapter):
 
         return within
 
-    def _data(self) -> tuple[Stream, Iterable[Any]]:
+    def _data(self) -> tuple[TrainingStream, Iterable[Any]]:
         training = self._trial.build_training_data_loader()
         validation = self._trial.build_validation_data_loader()
         if self._context._data_as_is:
-            return AsItIs(training), validation
+            return UnmanagedStream(training), validation
         rank, size = self._context.distributed.rank, self._context.distributed.size
         epoch, whole = self._context.config.records_per_epoch, self._steps.full_dataset
         seed = self._seed("training data")
@@ -276,9 +290,9 @@ class PyTorchAdapter(TrialAdapter):
             own_rows = self._rows(stop)
             if own_rows is None:
                 return None
-            rows = in_turn(distributed.allgather(own_rows))
+            rows = interleave_rows(distributed.allgather(own_rows))
             if self._callbacks.has("on_validation_epoch_end"):
-                rows = list(map(for_callbacks, rows))
+                rows = list(map(to_numpy_metrics, rows))
                 self._callbacks.call("on_validation_epoch_end", rows)
             metrics = reduce_metrics(rows, self._trial.evaluation_reducer())
             return {**metrics, **reducers.reduce(distributed, training=False, taken=metrics)}
@@ -296,13 +310,13 @@ class PyTorchAdapter(TrialAdapter):
             rows = list(takewhile(lambda _: not stop(), self._evaluate()))
         if stop():
             return None
-        settle(rows)
+        materialize_metrics(rows)
         return rows
 
     def _write(self, state: dict[str, Any], path: Path) -> None:
         if self.sharded:
             self._context._backend.save(path)
-        _checkpoint.write(state, path, safetensors=self._trial.safetensors)
+        _training_state.write_training_state(state, path, safetensors=self._trial.safetensors)
         if self._description:
             trial_description.write_description(self._description, path)
         self._callbacks.call("on_checkpoint_write_end", str(path))

@@ -16,12 +16,12 @@ _DTYPES = {"cuda": torch.float16}
 """Device type -> autocast data type. Other devices use bfloat16, which needs no loss scaling."""
 
 
-def parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.nn.Parameter]:
+def optimizer_parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.nn.Parameter]:
     """Iterate over all parameters of an optimizer."""
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
-def step(
+def run_optimizer_step(
     optimizer: torch.optim.Optimizer, divisor: int, clip_grads: ClipGrads | None, scaler: torch.amp.GradScaler | None
 ) -> None:
     """Divide the gradients of an optimizer, clip them, and step.
@@ -32,10 +32,12 @@ def step(
         clip_grads: function that clips the gradients of the parameters that it gets, or None.
         scaler: scaler through which the optimizer steps, or None to step it directly.
     """
-    if divisor > 1 and (gradients := [weight.grad for weight in parameters(optimizer) if weight.grad is not None]):
+    if divisor > 1 and (
+        gradients := [weight.grad for weight in optimizer_parameters(optimizer) if weight.grad is not None]
+    ):
         torch._foreach_div_(gradients, divisor)
     if clip_grads:
-        clip_grads(parameters(optimizer))
+        clip_grads(optimizer_parameters(optimizer))
     if scaler and _has_gradient(optimizer):  # a scaler raises an error if there is no gradient
         scaler.step(optimizer)
     else:
@@ -43,7 +45,7 @@ def step(
 
 
 def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
-    return any(weight.grad is not None for weight in parameters(optimizer))
+    return any(weight.grad is not None for weight in optimizer_parameters(optimizer))
 
 
 def wrong_scaler(given: Any, wrapped: torch.amp.GradScaler | None) -> InvalidTrial:
@@ -87,7 +89,7 @@ class MixedPrecision:
             scaled.backward(*arguments)  # type: ignore[no-untyped-call]
 
     def step(self, optimizer: torch.optim.Optimizer, divisor: int, clip_grads: ClipGrads | None) -> None:
-        """Step an optimizer as `step` does, with unscaled gradients.
+        """Step an optimizer as `run_optimizer_step` does, with unscaled gradients.
 
         The step is skipped if a gradient is infinite or NaN.
 
@@ -98,7 +100,7 @@ class MixedPrecision:
         """
         with self._outside:
             self._unscale(optimizer)
-            step(optimizer, divisor, clip_grads, self.scaler)
+            run_optimizer_step(optimizer, divisor, clip_grads, self.scaler)
         # The weights have changed, and a forward pass may follow within the same autocast.
         torch.clear_autocast_cache()
 

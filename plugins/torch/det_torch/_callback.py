@@ -159,7 +159,7 @@ _HOOKS = {
 _OLD_NAMES = {"on_checkpoint_end": "on_checkpoint_write_end"}
 
 
-class Callbacks:
+class PyTorchCallbackList:
     """All callbacks of one trial. A hook that no callback overrides costs one dict lookup.
 
     Args:

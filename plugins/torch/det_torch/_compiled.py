@@ -11,19 +11,19 @@ _INSIDE = "_orig_mod"
 """Name of the wrapped module in its wrapper. A check of the wrapper's class would import the compiler."""
 
 
-def bare(model: nn.Module) -> nn.Module:
+def unwrap_compiled(model: nn.Module) -> nn.Module:
     """Return the module inside a compiled model. Other models, and those compiled in place, are returned unchanged."""
     return model._modules.get(_INSIDE) or model
 
 
 @contextmanager
-def uncompiled(models: Sequence[nn.Module]) -> Iterator[list[nn.Module]]:
+def uncompiled_models(models: Sequence[nn.Module]) -> Iterator[list[nn.Module]]:
     """Yield the bare models, whose compiled submodules are unwrapped while the block runs.
 
     The parameters are the same objects as before. Inside the block, names in ``state_dict`` and ``load_state_dict``
     have no ``_orig_mod.`` prefix, so that checkpoints do not depend on which modules are compiled.
     """
-    inside = [bare(model) for model in models]
+    inside = [unwrap_compiled(model) for model in models]
     wrapped = [
         (parent, name, child)
         for model in inside
@@ -32,7 +32,7 @@ def uncompiled(models: Sequence[nn.Module]) -> Iterator[list[nn.Module]]:
         if child is not None and _INSIDE in child._modules
     ]
     for parent, name, child in wrapped:
-        parent._modules[name] = bare(child)
+        parent._modules[name] = unwrap_compiled(child)
     try:
         yield inside
     finally:

@@ -24,7 +24,7 @@ from det_torch.backend import TorchBackend
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-    from det_torch._tensorboard import Tensorboard
+    from det_torch._tensorboard import TrialTensorboard
 
 _Model = TypeVar("_Model", bound=torch.nn.Module)
 _Optimizer = TypeVar("_Optimizer", bound=torch.optim.Optimizer)
@@ -59,7 +59,7 @@ class PyTorchTrialContext(TrialContext):
         self._amp: MixedPrecision | None = None
         self._wrapped_scaler: torch.amp.GradScaler | None = None
         self._reducers = ReducerSet()
-        self._tensorboard: Tensorboard | None = None
+        self._tensorboard: TrialTensorboard | None = None
         self._tensorboard_logging = True
         self._profiler: torch.profiler.profile | None = None
         self._moves_batches = True
@@ -287,7 +287,7 @@ class PyTorchTrialContext(TrialContext):
         if self._amp:
             run = partial(self._amp.step, optimizer, divisor, clip_grads)
         else:
-            run = partial(_amp.step, optimizer, divisor, clip_grads, scaler)
+            run = partial(_amp.run_optimizer_step, optimizer, divisor, clip_grads, scaler)
         self._backend.step(optimizer, run, clips=clip_grads is not None)
         if auto_zero_grads:
             optimizer.zero_grad()
@@ -377,7 +377,7 @@ class PyTorchTrialContext(TrialContext):
         torch.cuda.set_device(device)
         return device
 
-    def _board(self) -> Tensorboard:
+    def _board(self) -> TrialTensorboard:
         if self._tensorboard is None:
             raise InvalidTrial(
                 "a context made by from_config() stores no TensorBoard files; write them to your own directory"

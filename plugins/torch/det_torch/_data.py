@@ -16,15 +16,15 @@ import torch.utils.data
 from torch.nn.utils.rnn import PackedSequence
 
 from det_core.errors import InvalidTrial
-from det_torch._iterable import Passes, length_of, torch_iterates
-from det_torch._stream import chain, read
+from det_torch._batch_order import iterate_samplers, read_batches
+from det_torch._iterable_loaders import PassLoader, pass_length, torch_iterates
 
 TorchData: TypeAlias = dict[str, Any] | Sequence[Any] | torch.Tensor
 """Type of batches that are passed to trials, which are tensors in arbitrarily nested dicts, lists and tuples."""
 
 _T_co = TypeVar("_T_co", covariant=True)
 _NUMERIC = "biufc"
-_LONG = 100
+_MIN_LOGGED_BATCHES = 100
 """Smallest number of batches for which repeated reading is logged."""
 
 _log = logging.getLogger("det.torch")
@@ -53,7 +53,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
     """
 
 
-class Stream(Protocol):
+class TrainingStream(Protocol):
     """Endless sequence of the training batches of one rank, epoch after epoch."""
 
     batches_per_epoch: int | None
@@ -87,7 +87,7 @@ def training_data(
     seed: int,
     records_per_epoch: int = 0,
     method: str = "build_training_data_loader",
-) -> Stream:
+) -> TrainingStream:
     """Return this rank's share of the batches of a training data loader.
 
     Batch i of the sequence of all epochs' batches belongs to rank i % size. If the loader's samplers split the batches
@@ -114,10 +114,10 @@ def training_data(
         epoch_len = max(records_per_epoch // (size * (loader.batch_size or 1)), 1) if records_per_epoch else None
     if _is_numbered(loader):
         return _NumberedStream(loader, own, shares, seed, epoch_len)
-    return _PassStream(Passes(loader, seed=seed), own if shares == 1 else range(sys.maxsize), epoch_len)
+    return _PassStream(PassLoader(loader, seed=seed), own if shares == 1 else range(sys.maxsize), epoch_len)
 
 
-class AsItIs:
+class UnmanagedStream:
     """Stream of a loader that shuffles, repeats, skips and splits its batches among ranks by itself.
 
     Args:
@@ -170,7 +170,7 @@ def validation_data(
     everything = whole and shares == 1
     if _is_numbered(loader):
         numbers = range(total or 0)
-        return read(loader, numbers if everything else numbers[rank::size], seed=seed, shares=shares), total
+        return read_batches(loader, numbers if everything else numbers[rank::size], seed=seed, shares=shares), total
     rank, size = (0, 1) if whole or shares > 1 else (rank, size)
     return _OnePass(loader, rank, size, seed), total
 
@@ -188,7 +188,7 @@ class _NumberedStream:
 
     def start(self, number: int, state: Any | None) -> Iterator[Any]:
         self.close()
-        self._batches = _each(read(self._loader, self._own[number:], seed=self._seed, shares=self._shares))
+        self._batches = _each(read_batches(self._loader, self._own[number:], seed=self._seed, shares=self._shares))
         return self._batches
 
     def state(self) -> None:
@@ -213,7 +213,7 @@ class _Place:
 class _PassStream:
     """Stream of batches that can be read only in sequence."""
 
-    def __init__(self, passes: Passes, own: range, batches_per_epoch: int | None) -> None:
+    def __init__(self, passes: PassLoader, own: range, batches_per_epoch: int | None) -> None:
         self.batches_per_epoch = batches_per_epoch
         self._passes = passes
         self._own = own
@@ -227,7 +227,7 @@ class _PassStream:
             dataset = state["dataset"]
             self._place = _Place(state["epoch"], state["first"], 0 if dataset is None else state["done"])
         again = self._own[number] - self._place.first - self._place.done
-        if again >= _LONG:
+        if again >= _MIN_LOGGED_BATCHES:
             _log.info(
                 "reading %d batches again that were trained before; "
                 "to avoid this, define state_dict() and load_state_dict() in the dataset",
@@ -250,7 +250,7 @@ def _each(loader: Iterable[Any]) -> Generator[Any]:
     yield from loader
 
 
-def _pass_by_pass(passes: Passes, place: _Place, numbers: range, dataset: Any) -> Generator[Any]:
+def _pass_by_pass(passes: PassLoader, place: _Place, numbers: range, dataset: Any) -> Generator[Any]:
     while True:
         for batch in passes.read(place.epoch, place.done, dataset):
             place.done += 1
@@ -265,7 +265,7 @@ class _OnePass:
     def __init__(self, loader: Any, rank: int, size: int, seed: int) -> None:
         self.dataset = loader.dataset
         self._loader = loader
-        self._passes = Passes(loader, seed=seed)
+        self._passes = PassLoader(loader, seed=seed)
         self._rank = rank
         self._size = size
 
@@ -284,7 +284,7 @@ def _checked_length(loader: Any, method: str) -> int | None:
     """
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise InvalidTrial(f"{method}() returned {loader!r}; expected a det_torch.DataLoader")
-    length = length_of(loader)
+    length = pass_length(loader)
     if length is None and _is_numbered(loader):
         raise InvalidTrial(
             f"{method}() returned a data loader without a length; add __len__ to its dataset or batch sampler"
@@ -303,7 +303,7 @@ def _is_numbered(loader: Any) -> bool:
 
 def _shares(loader: Any, size: int) -> int:
     """Return the number of ranks among which the loader's samplers split its batches, which is 1 or all."""
-    return size if any(getattr(part, "num_replicas", 1) == size for part in chain(loader)) else 1
+    return size if any(getattr(part, "num_replicas", 1) == size for part in iterate_samplers(loader)) else 1
 
 
 def to_device(data: Any, device: torch.device) -> Any:

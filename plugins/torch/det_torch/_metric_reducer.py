@@ -16,8 +16,8 @@ import torch
 
 from det_core.core import DistributedContext
 from det_core.errors import InvalidTrial
-from det_torch._metrics import plain
-from det_torch._packing import pack, unpack
+from det_torch._checkpoints._packing import pack_state, unpack_state
+from det_torch._metrics import metric_to_json
 
 _NOTHING = object()
 
@@ -198,7 +198,7 @@ class ReducerSet:
                 owner = f"the reducer {one.label}"
                 if owners.setdefault(name, owner) is not owner:
                     raise InvalidTrial(f"the metric {name!r} comes from {owners[name]} and from {owner}; rename one")
-                metrics[name] = plain(name, value)
+                metrics[name] = metric_to_json(name, value)
         return metrics
 
     @contextmanager
@@ -242,13 +242,15 @@ class ReducerSet:
 
 def _packed_state(reducer: Any, label: str) -> Any:
     if hasattr(reducer, "state_dict"):
-        return pack(reducer.state_dict(), f"reducers.{label}")
-    return pack({name: value for name, value in vars(reducer).items() if not _is_code(value)}, f"reducers.{label}")
+        return pack_state(reducer.state_dict(), f"reducers.{label}")
+    return pack_state(
+        {name: value for name, value in vars(reducer).items() if not _is_code(value)}, f"reducers.{label}"
+    )
 
 
 def _restore_all(wrapped: Sequence[_Wrapped], states: Sequence[Any]) -> None:
     for one, packed in zip(wrapped, states, strict=True):
-        _restore(one.reducer, unpack(packed))
+        _restore(one.reducer, unpack_state(packed))
 
 
 def _restore(reducer: Any, state: Any) -> None:

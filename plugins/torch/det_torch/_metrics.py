@@ -14,7 +14,7 @@ _PLAIN = (str, bool, int, float, type(None))
 
 
 def training_metrics(returned: Any) -> dict[str, Any]:
-    """Return the metrics of one training batch, which `settle` converts together with those of other batches.
+    """Return the metrics of one training batch. `materialize_metrics` converts those of several batches at once.
 
     Args:
         returned: return value of ``train_batch``.
@@ -38,7 +38,7 @@ def no_loss(returned: Any, expected: str) -> InvalidTrial:
 
 
 def validation_metrics(returned: Any, method: str, *, may_be_empty: bool = False) -> dict[str, Any]:
-    """Return the metrics of one validation batch, or of the whole validation set, which `settle` converts.
+    """Return the metrics of one validation batch, or of the whole validation set, which `materialize_metrics` converts.
 
     Args:
         returned: return value of ``method``.
@@ -56,7 +56,7 @@ def validation_metrics(returned: Any, method: str, *, may_be_empty: bool = False
     return {name: _held(name, value) for name, value in returned.items()}
 
 
-def settle(rows: Sequence[dict[str, Any]]) -> None:
+def materialize_metrics(rows: Sequence[dict[str, Any]]) -> None:
     """Replace the remaining tensors by JSON-compatible values, in place.
 
     Values are copied from the accelerator in one transfer per metric and shape.
@@ -75,7 +75,7 @@ def settle(rows: Sequence[dict[str, Any]]) -> None:
             row[name] = value
 
 
-def plain(name: str, value: Any) -> Any:
+def metric_to_json(name: str, value: Any) -> Any:
     """Return a metric as JSON-compatible values. Tensors and arrays become numbers and nested lists.
 
     Args:
@@ -90,25 +90,25 @@ def plain(name: str, value: Any) -> Any:
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, (torch.Tensor, np.ndarray)):
-        return plain(name, value.tolist())
+        return metric_to_json(name, value.tolist())
     if isinstance(value, (list, tuple)):
-        return [plain(name, item) for item in value]
+        return [metric_to_json(name, item) for item in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: plain(name, item) for key, item in value.items()}
+        return {key: metric_to_json(name, item) for key, item in value.items()}
     raise InvalidTrial(
         f"the metric {name!r} is {value!r} of type {type(value).__name__}; expected a number, a string, None, "
         "a tensor or an array, or a list or dict of them"
     )
 
 
-def for_callbacks(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def to_numpy_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return plain metrics with numbers as NumPy scalars and lists of numbers as arrays."""
     return {name: _as_numpy(value) for name, value in metrics.items()}
 
 
 def _as_numpy(value: Any) -> Any:
     if isinstance(value, dict):
-        return for_callbacks(value)
+        return to_numpy_metrics(value)
     if isinstance(value, bool):
         return value
     try:
@@ -124,4 +124,4 @@ def _held(name: str, value: Any) -> Any:
             return value.detach().clone()
         if value.ndim == 0:
             return value.item()
-    return plain(name, value)
+    return metric_to_json(name, value)

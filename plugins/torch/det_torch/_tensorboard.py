@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
-class Tensorboard:
+class TrialTensorboard:
     """The TensorBoard files of this process.
 
     Args:
@@ -62,7 +62,7 @@ class Tensorboard:
             _of_this_process = None
 
 
-_of_this_process: Tensorboard | None = None
+_of_this_process: TrialTensorboard | None = None
 
 
 class TorchWriter:

@@ -25,7 +25,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from det_torch.torchrun import RENDEZVOUS
 
-_SECONDS_TO_COME = 600
+_RENDEZVOUS_TIMEOUT = 600
 """Seconds that all nodes have to join the rendezvous."""
 
 
@@ -53,7 +53,7 @@ def create_rendezvous(parameters: RendezvousParameters) -> RendezvousHandler:
     """Create the rendezvous of this node, whose index is ``rank`` of ``--rdzv-conf``."""
     address, port = parse_rendezvous_endpoint(parameters.endpoint, -1)
     rank = int(parameters.config["rank"])
-    return OneAddressRendezvous(address, port, rank, parameters.max_nodes, parameters.run_id, _SECONDS_TO_COME)
+    return OneAddressRendezvous(address, port, rank, parameters.max_nodes, parameters.run_id, _RENDEZVOUS_TIMEOUT)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -14,14 +14,14 @@ from det_core.config import ExperimentConfig, Length, Unit
 from det_core.errors import InvalidTrial
 from det_core.trial import Period, Progress, TrainingPlan, TrialLoop, trial_description
 from det_core.trial.random_generators import derive_seed
-from det_torch import _reading
 from det_torch._adapter import PyTorchAdapter
+from det_torch._checkpoints import _reader
 from det_torch._context import PyTorchTrialContext
 from det_torch._random import seed_all
-from det_torch._tensorboard import Tensorboard
+from det_torch._tensorboard import TrialTensorboard
+from det_torch._train_units import Batch, TrainUnit
 from det_torch._trial import PyTorchTrial
-from det_torch._units import Batch, TrainUnit
-from det_torch.backend import backend_of, meet
+from det_torch.backend import join_script_workers, make_torch_backend
 
 _log = logging.getLogger("det.torch")
 
@@ -77,10 +77,10 @@ def init(
     mode = core.TensorboardMode.AUTO if enable_tensorboard_logging else core.TensorboardMode.MANUAL
     given = dict(exp_conf or {})
     config = _config(given, hparams or {}, aggregation_frequency)
-    distributed = meet(distributed)
+    distributed = join_script_workers(distributed)
     with (
         core.init(distributed=distributed, tensorboard_mode=mode, config=config) as run,
-        closing(Tensorboard(run.train)) as tensorboard,
+        closing(TrialTensorboard(run.train)) as tensorboard,
     ):
         seed_all(run.trial.trial_seed)
         context = ScriptContext.from_core(run)
@@ -92,7 +92,7 @@ def init(
             context._aggregation = aggregation_frequency
         context._tensorboard = tensorboard
         context.set_enable_tensorboard_logging(enable_tensorboard_logging)
-        with closing(backend_of(context)) as context._backend:
+        with closing(make_torch_backend(context)) as context._backend:
             try:
                 yield context
             finally:
@@ -253,7 +253,7 @@ class Trainer:
         with run.checkpoint.restore_path(latest, selector=lambda name: name.endswith(_NOTES)) as path:
             saved = Progress.read(path)
             if saved is None:
-                return _reading.batches_trained(path, trust=trust) or 0
+                return _reader.read_batches_trained(path, trust=trust) or 0
         if saved.trial_seed is not None:
             self._context._trial_seed = saved.trial_seed
         return saved.batches_trained

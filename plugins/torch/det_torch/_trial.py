@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader
 
 from det_core.errors import InvalidTrial
 from det_core.trial import Trial
+from det_torch._batch_reduction import Reducer
 from det_torch._callback import PyTorchCallback
 from det_torch._context import PyTorchTrialContext
 from det_torch._lr_scheduler import LRScheduler
-from det_torch._reducer import Reducer
 
 
 class PyTorchTrial(Trial):

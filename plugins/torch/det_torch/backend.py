@@ -131,7 +131,7 @@ class TorchBackend:
         """Release resources after training has ended or failed. Other slots may have ended already."""
 
 
-def backend_of(context: PyTorchTrialContext) -> TorchBackend:
+def make_torch_backend(context: PyTorchTrialContext) -> TorchBackend:
     """Return the adapter of the backend that started this process.
 
     Raises the errors of `det_core.launch.backends.make_adapter`.
@@ -139,7 +139,7 @@ def backend_of(context: PyTorchTrialContext) -> TorchBackend:
     return cast("TorchBackend", backends.make_adapter("pytorch", context, TorchBackend))
 
 
-def meet(distributed: DistributedContext | None) -> DistributedContext | None:
+def join_script_workers(distributed: DistributedContext | None) -> DistributedContext | None:
     """Return the workers that a script trains with, checked before any worker waits for another.
 
     Args:

@@ -20,7 +20,7 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         target="det_torch._run:run_trial",
         install="pip install torch, then pip install det-torch",
         loading=_LOADING,
-        load="det_torch._load:load_checkpoint",
+        load="det_torch._checkpoints._trial_loading:load_checkpoint",
         old_names=("PyTorchTrial", "torch"),
     )
 

@@ -18,7 +18,7 @@ from det_core.errors import DetError, PeerLost
 from det_core.launch import backends
 
 _log = logging.getLogger("det.torch")
-_SECONDS_TO_CLOSE = 30
+_CLOSE_TIMEOUT = 30
 """Time limit of `ProcessGroup.close`."""
 _FOREVER = timedelta(days=365)
 _TRANSPORTS = {"cuda": "nccl"}
@@ -53,8 +53,8 @@ class ProcessGroup:
             return
         aborts = sys.exc_info()[0] is not None and dist.get_backend() == "nccl"
         leave = dist.distributed_c10d._abort_process_group if aborts else dist.destroy_process_group
-        if not finishes_within(_SECONDS_TO_CLOSE, leave):
-            _log.warning("the process group of the slots did not close within %d s and is left open", _SECONDS_TO_CLOSE)
+        if not finishes_within(_CLOSE_TIMEOUT, leave):
+            _log.warning("the process group of the slots did not close within %d s and is left open", _CLOSE_TIMEOUT)
 
 
 def finishes_within(seconds: float, work: Callable[[], object]) -> bool:
@@ -80,7 +80,7 @@ def finishes_within(seconds: float, work: Callable[[], object]) -> bool:
 
 
 @contextmanager
-def losing_peers() -> Iterator[None]:
+def translate_gloo_errors() -> Iterator[None]:
     """Replace gloo's errors about other slots by `PeerLost`.
 
     Raises:
@@ -95,7 +95,7 @@ def losing_peers() -> Iterator[None]:
 
 
 @torch.no_grad()
-def broadcast(tensors: Iterable[torch.Tensor]) -> None:
+def broadcast_tensors(tensors: Iterable[torch.Tensor]) -> None:
     """Copy the chief's values to the tensors of all slots. Tensors may have any memory layout.
 
     Args:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from det_torch import DataLoader, PyTorchTrial, PyTorchTrialContext
 from det_torch._adapter import PyTorchAdapter
-from det_torch.backend import TorchBackend, backend_of
+from det_torch.backend import TorchBackend, make_torch_backend
 from torch import nn
 
 from det_core.errors import LaunchError
@@ -149,7 +149,7 @@ def test_an_evaluation_ends_before_slots_meet(
 
 def test_one_slot_has_the_base_class(make_context: Callable[..., PyTorchTrialContext]) -> None:
     context = make_context()
-    assert type(context._backend) is type(backend_of(context)) is TorchBackend
+    assert type(context._backend) is type(make_torch_backend(context)) is TorchBackend
     model = nn.Linear(1, 1)
     assert context.wrap_model(model) is model is context.models[0]
 
@@ -158,7 +158,7 @@ def test_several_slots_need_to_be_started_by_a_backend(make_context: Callable[..
     context = make_context()
     context.distributed.size = 2
     with pytest.raises(LaunchError, match="python -m det_core.launch"):
-        backend_of(context)
+        make_torch_backend(context)
 
 
 def test_a_script_with_other_workers_must_name_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from det_torch._callback import _HOOKS, Callbacks, PyTorchCallback
+from det_torch._callback import _HOOKS, PyTorchCallback, PyTorchCallbackList
 from det_torch._trial import PyTorchTrial
 
 from det_core.errors import InvalidTrial
@@ -52,18 +52,18 @@ for _hook in ARGUMENTS:
 @pytest.mark.parametrize("hook", ARGUMENTS)
 def test_hooks_get_their_arguments(hook: str) -> None:
     callback = Everything()
-    callbacks = Callbacks({"first": callback, "idle": PyTorchCallback()})
+    callbacks = PyTorchCallbackList({"first": callback, "idle": PyTorchCallback()})
     callbacks.call(hook, *ARGUMENTS[hook])
     assert callback.seen == [(hook, ARGUMENTS[hook])]
     assert callbacks.has(hook)
-    assert not Callbacks({"idle": PyTorchCallback()}).has(hook)
+    assert not PyTorchCallbackList({"idle": PyTorchCallback()}).has(hook)
     assert getattr(PyTorchCallback(), hook)(*ARGUMENTS[hook]) is None
 
 
 def test_these_are_all_hooks() -> None:
     assert set(_HOOKS) == {*ARGUMENTS, "on_checkpoint_end"}
     with pytest.raises(KeyError):
-        Callbacks({}).call("on_batch_end")
+        PyTorchCallbackList({}).call("on_batch_end")
 
 
 def test_callbacks_run_in_the_order_of_the_dict() -> None:
@@ -76,7 +76,7 @@ def test_callbacks_run_in_the_order_of_the_dict() -> None:
         def on_training_start(self) -> None:
             order.append(self.name)
 
-    Callbacks({name: Named(name) for name in "cab"}).call("on_training_start")
+    PyTorchCallbackList({name: Named(name) for name in "cab"}).call("on_training_start")
     assert order == ["c", "a", "b"]
 
 
@@ -101,7 +101,7 @@ class TestSignatures:
                 self.seen.append((result, verbose))
 
         old = Old()
-        callbacks = Callbacks({"old": old})
+        callbacks = PyTorchCallbackList({"old": old})
         for hook in ("on_training_epoch_start", "on_trial_startup", "on_training_workload_end"):
             callbacks.call(hook, *ARGUMENTS[hook])
         assert old.seen == ["epoch", 3, [{"loss": 1.0}]]
@@ -115,14 +115,14 @@ class TestSignatures:
                 self.seen += [avg_metrics, batch_metrics]
 
         swapped = Swapped()
-        Callbacks({"swapped": swapped}).call("on_training_workload_end", {"loss": 1.0}, [])
+        PyTorchCallbackList({"swapped": swapped}).call("on_training_workload_end", {"loss": 1.0}, [])
         assert swapped.seen == [{"loss": 1.0}, []]
 
     def test_an_attribute_is_a_hook_too(self) -> None:
         seen: list[Any] = []
         callback = PyTorchCallback()
         callback.on_validation_end = seen.append  # type: ignore[method-assign]
-        Callbacks({"c": callback}).call("on_validation_end", {"loss": 1.0})
+        PyTorchCallbackList({"c": callback}).call("on_validation_end", {"loss": 1.0})
         assert seen == [{"loss": 1.0}]
 
     def test_a_method_with_too_many_arguments_is_refused(self) -> None:
@@ -132,7 +132,7 @@ class TestSignatures:
 
         message = r"on_validation_end\(\) of the callback 'greedy' takes .*model.*, but det passes \(metrics\): missing"
         with pytest.raises(InvalidTrial, match=message):
-            Callbacks({"greedy": Greedy()})
+            PyTorchCallbackList({"greedy": Greedy()})
 
     def test_the_older_name_of_the_checkpoint_hook_works(self) -> None:
         class Both(Recorder):
@@ -143,7 +143,7 @@ class TestSignatures:
                 self.seen.append(("new", checkpoint_dir))
 
         both = Both()
-        callbacks = Callbacks({"both": both})
+        callbacks = PyTorchCallbackList({"both": both})
         callbacks.call("on_checkpoint_write_end", "/x")
         assert both.seen == [("old", "/x"), ("new", "/x")]
 
@@ -152,7 +152,7 @@ class TestSignatures:
             def on_train_epoch_end(self, epoch_idx: int) -> None:
                 pass
 
-        Callbacks({"m": Misspelt()})
+        PyTorchCallbackList({"m": Misspelt()})
         assert caplog.messages == [
             "on_train_epoch_end() of the callback 'm' is not a hook, so det never calls it; "
             "did you mean on_training_epoch_end()?"
@@ -169,7 +169,7 @@ class Fails(PyTorchCallback):
 
 def test_an_error_is_raised_and_the_log_names_the_callback(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ZeroDivisionError):
-        Callbacks({"ema": Fails()}).call("on_training_start")
+        PyTorchCallbackList({"ema": Fails()}).call("on_training_start")
     assert caplog.messages == ["the callback 'ema' failed in on_training_start()"]
 
 
@@ -178,7 +178,7 @@ class TestRunning:
         first, second, third = Everything(), Everything(), Everything()
         with (
             pytest.raises(ZeroDivisionError),
-            Callbacks({"1": first, "2": second, "bad": Fails(), "3": third}).running(5, None),
+            PyTorchCallbackList({"1": first, "2": second, "bad": Fails(), "3": third}).running(5, None),
         ):
             pytest.fail("the body does not run")
         assert first.seen == second.seen == [("on_trial_startup", (5, None)), ("on_trial_shutdown", ())]
@@ -190,7 +190,7 @@ class TestRunning:
                 raise KeyError
 
         good = Everything()
-        with pytest.raises(KeyError), Callbacks({"good": good, "bad": Bad()}).running(0, "uuid"):
+        with pytest.raises(KeyError), PyTorchCallbackList({"good": good, "bad": Bad()}).running(0, "uuid"):
             good.seen.append("body")
         assert good.seen == [("on_trial_startup", (0, "uuid")), "body", ("on_trial_shutdown", ())]
 
@@ -210,16 +210,16 @@ class TestState:
     def test_state_is_restored_by_name(self) -> None:
         counts = Counts()
         counts.count = 3
-        states = Callbacks({"counts": counts, "idle": PyTorchCallback()}).state_dict()
+        states = PyTorchCallbackList({"counts": counts, "idle": PyTorchCallback()}).state_dict()
         assert states == {"counts": {"count": 3}}
         restored = Counts()
-        Callbacks({"idle": PyTorchCallback(), "counts": restored}).load_state_dict(states)
+        PyTorchCallbackList({"idle": PyTorchCallback(), "counts": restored}).load_state_dict(states)
         assert restored.count == 3
 
     def test_a_new_callback_keeps_its_initial_state(self, caplog: pytest.LogCaptureFixture) -> None:
         new = Counts()
         with caplog.at_level(logging.INFO):
-            Callbacks({"new": new, "idle": PyTorchCallback()}).load_state_dict({})
+            PyTorchCallbackList({"new": new, "idle": PyTorchCallback()}).load_state_dict({})
         assert new.count == 0
         assert caplog.messages == ["the checkpoint has no state of the callback 'new', which keeps its initial state"]
 
@@ -232,18 +232,18 @@ class TestState:
     )
     def test_a_state_without_a_callback_is_an_error(self, callbacks: Any, message: str) -> None:
         with pytest.raises(InvalidTrial, match=message):
-            Callbacks(callbacks).load_state_dict({"counts": {"count": 3}})
+            PyTorchCallbackList(callbacks).load_state_dict({"counts": {"count": 3}})
 
     def test_state_dict_without_load_state_dict_is_refused(self) -> None:
         half = type("Half", (PyTorchCallback,), {"state_dict": lambda self: {"a": 1}})
         with pytest.raises(InvalidTrial, match=r"'half' defines state_dict\(\) but not load_state_dict\(\)"):
-            Callbacks({"half": half()})
+            PyTorchCallbackList({"half": half()})
 
 
 @pytest.mark.parametrize("returned", [None, [PyTorchCallback()], {"a": object()}, {1: PyTorchCallback()}])
 def test_other_results_of_build_callbacks_are_refused(returned: Any) -> None:
     with pytest.raises(InvalidTrial, match=r"build_callbacks\(\) returned .*expected a dict of names"):
-        Callbacks(returned)
+        PyTorchCallbackList(returned)
 
 
 class Trial(PyTorchTrial):

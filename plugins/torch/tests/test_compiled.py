@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from det_torch import PyTorchTrial, PyTorchTrialContext
-from det_torch._compiled import bare, uncompiled
-from det_torch._styles import steps_of
+from det_torch._compiled import uncompiled_models, unwrap_compiled
+from det_torch._trial_steps import build_trial_steps
 from torch import nn
 
 
@@ -51,8 +51,8 @@ NAMES = [
 @pytest.mark.parametrize("compile_", [lambda model: model, in_place, compiled])
 def test_the_names_are_those_of_the_model_inside(compile_: Any) -> None:
     model = compile_(nn.Sequential(nn.Linear(3, 1)))
-    assert list(bare(model).state_dict()) == ["0.weight", "0.bias"]
-    with uncompiled([model]) as (inside,):
+    assert list(unwrap_compiled(model).state_dict()) == ["0.weight", "0.bias"]
+    with uncompiled_models([model]) as (inside,):
         assert list(inside.state_dict()) == ["0.weight", "0.bias"]
         assert list(inside.parameters()) == list(model.parameters())
 
@@ -63,7 +63,7 @@ def test_compiled_submodules_keep_their_names() -> None:
     with torch.no_grad():
         before = model.eval()(torch.ones(4, 3))
     wrappers = [model.encoder[0], model.head, model.head._orig_mod[0]]
-    with uncompiled([compiled(model)]) as (inside,):
+    with uncompiled_models([compiled(model)]) as (inside,):
         assert inside is model
         state = inside.state_dict()
     assert list(state) == NAMES
@@ -73,9 +73,9 @@ def test_compiled_submodules_keep_their_names() -> None:
         assert torch.equal(model(torch.ones(4, 3)), before)
 
     other = Nested()
-    with pytest.raises(RuntimeError, match="boom"), uncompiled([other]):
+    with pytest.raises(RuntimeError, match="boom"), uncompiled_models([other]):
         raise RuntimeError("boom")
-    with uncompiled([other]) as (inside,):
+    with uncompiled_models([other]) as (inside,):
         inside.load_state_dict(state)
     assert all(map(torch.equal, model.state_dict().values(), other.state_dict().values()))
     assert "_orig_mod" in next(iter(other.state_dict()))
@@ -123,7 +123,7 @@ class UserDrives(Trial):
 
 
 def train(trial_class: type[Trial], context: PyTorchTrialContext) -> list[torch.Tensor]:
-    steps = steps_of(trial_class(context), context)
+    steps = build_trial_steps(trial_class(context), context)
     torch.manual_seed(2)
     for batch_idx in range(3):
         steps.train_batch(torch.rand(4, 3), 0, batch_idx)
@@ -138,4 +138,4 @@ def test_compiled_models_train_the_same(trial_class: type[Trial], compile_: Any,
     context = make_context()
     found = train(type("Compiled", (trial_class,), {"compile_": staticmethod(compile_)}), context)
     assert all(map(torch.equal, found, train(trial_class, make_context())))
-    assert list(bare(context.models[0]).state_dict()) == ["0.weight", "0.bias"]
+    assert list(unwrap_compiled(context.models[0]).state_dict()) == ["0.weight", "0.bias"]

@@ -168,10 +168,10 @@ class TestPosition:
 class TestTensorboard:
     @pytest.mark.integration
     def test_the_writer_comes_from_the_run(self, make_context: Any, tmp_path: Path) -> None:
-        from det_torch._tensorboard import Tensorboard
+        from det_torch._tensorboard import TrialTensorboard
 
         context = make_context()
-        context._tensorboard = Tensorboard(SimpleNamespace(get_tensorboard_path=lambda: tmp_path))
+        context._tensorboard = TrialTensorboard(SimpleNamespace(get_tensorboard_path=lambda: tmp_path))
         assert context.get_tensorboard_path() == tmp_path
         writer = context.get_tensorboard_writer()
         assert writer is context.get_tensorboard_writer()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from det_torch._metrics import settle, training_metrics
+from det_torch._checkpoints._staging import HostStaging, _lock_for_gpus
+from det_torch._metrics import materialize_metrics, training_metrics
 from det_torch._random import forked, rng_state, set_rng_state
-from det_torch._staging import Staging, _lock_for_gpus
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 several = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
@@ -23,7 +23,7 @@ def test_every_gpu_is_waited_for() -> None:
         with torch.cuda.device(tensor.device):
             torch.cuda._sleep(1 << 28)  # type: ignore[no-untyped-call]
             tensor.add_(1)
-    assert all(bool((copied == 1).all()) for copied in Staging().copy(tensors))
+    assert all(bool((copied == 1).all()) for copied in HostStaging().copy(tensors))
 
 
 @several
@@ -51,7 +51,7 @@ def test_a_forked_block_does_not_change_the_generator_of_the_gpu() -> None:
 
 def test_buffers_for_tensors_of_a_gpu_are_page_locked_and_reused() -> None:
     """This requires a host that allows page-locking."""
-    staging, tensor = Staging(), torch.arange(1000, device="cuda")
+    staging, tensor = HostStaging(), torch.arange(1000, device="cuda")
     first = staging.copy([tensor])[0]
     tensor.add_(1)
     again = staging.copy([tensor])[0]
@@ -67,7 +67,7 @@ def test_page_locked_buffers_are_not_rounded_up() -> None:
         "step": torch.ones((), device="cuda"),
     }
     before = torch.cuda.host_memory_stats()["allocated_bytes.current"]
-    staging = Staging()
+    staging = HostStaging()
     for _ in range(2):
         copied = staging.copy(state)
         state["step"].add_(1)  # type: ignore[attr-defined]
@@ -106,5 +106,5 @@ def test_metrics_of_any_shape_stay_on_the_gpu() -> None:
             rows.append(training_metrics({"loss": loss, "classes": classes}))
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    settle(rows)
+    materialize_metrics(rows)
     assert rows == [{"loss": float(number), "classes": [float(number)] * 3} for number in (1, 2, 3)]

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from det_torch._batch_reduction import Reducer, reduce_metrics
 from det_torch._metric_reducer import MetricReducer, ReducerSet
 from det_torch._metrics import validation_metrics
-from det_torch._reducer import Reducer, reduce_metrics
 
 from det_core.core._distributed import single_process
 from det_core.errors import InvalidTrial

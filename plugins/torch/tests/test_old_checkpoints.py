@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from det_torch._layouts import check_count
+from det_torch._checkpoints._old_layouts import check_count
+from det_torch._checkpoints._reader import read_batches_trained, read_checkpoint
 from det_torch._random import rng_state, set_rng_state
-from det_torch._reading import batches_trained, read
 from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR
 
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, InvalidTrial, StorageError, UntrustedCheckpoint
@@ -37,7 +37,7 @@ def test_every_minor_release_is_there() -> None:
 @ours
 @pytest.mark.parametrize("trust", [False, True])
 def test_the_state_equals_what_the_release_had_in_memory(release: str, trust: bool) -> None:
-    state, held = read(OLD / release, trust=trust), _held(release)
+    state, held = read_checkpoint(OLD / release, trust=trust), _held(release)
     model, optimizer, _ = _resumed(state)
     assert {name: value.tolist() for name, value in model.state_dict().items()} == held["model"]
     assert [one["exp_avg"].tolist() for one in optimizer.state.values()] == held["momenta"]
@@ -48,12 +48,12 @@ def test_the_state_equals_what_the_release_had_in_memory(release: str, trust: bo
 
 @ours
 def test_the_number_of_trained_batches_is_read(release: str) -> None:
-    assert batches_trained(OLD / release) == (5 if _line(release) >= 17 else None)
+    assert read_batches_trained(OLD / release) == (5 if _line(release) >= 17 else None)
 
 
 @ours
 def test_training_continues(release: str) -> None:
-    model, optimizer, scheduler = _resumed(read(OLD / release))
+    model, optimizer, scheduler = _resumed(read_checkpoint(OLD / release))
     before = [parameter.clone() for parameter in model.parameters()]
     model(torch.ones(4, 3)).sum().backward()
     optimizer.step()
@@ -66,7 +66,7 @@ def test_training_continues(release: str) -> None:
 @ours
 @pytest.mark.usefixtures("generators")
 def test_random_numbers_continue(release: str) -> None:
-    state = read(OLD / release)["rng_state"]
+    state = read_checkpoint(OLD / release)["rng_state"]
     if release == "0.12.0":  # this release did not save it
         assert state is None
         return
@@ -82,14 +82,14 @@ def test_metadata_alone_has_the_number_of_trained_batches(tmp_path: Path) -> Non
         ([], None),
     ]:
         (tmp_path / "metadata.json").write_text(json.dumps(said))
-        assert batches_trained(tmp_path) == expected
+        assert read_batches_trained(tmp_path) == expected
 
 
 def test_one_cycle_of_old_torch_needs_trust(tmp_path: Path) -> None:
     with pytest.raises(UntrustedCheckpoint, match=r"builtins\.getattr, .*OneCycleLR.*trust=True"):
-        read(ONE_CYCLE)
-    assert batches_trained(ONE_CYCLE) == 5
-    state = read(ONE_CYCLE, trust=True)
+        read_checkpoint(ONE_CYCLE)
+    assert read_batches_trained(ONE_CYCLE) == 5
+    state = read_checkpoint(ONE_CYCLE, trust=True)
     model, optimizer, _ = _parts()
     scheduler = OneCycleLR(optimizer, 0.01, total_steps=50)
     model.load_state_dict(state["models_state_dict"][0])
@@ -107,20 +107,20 @@ def test_old_places_of_the_state_are_read(place: str, tmp_path: Path) -> None:
     (tmp_path / place).parent.mkdir(exist_ok=True)
     shutil.copy(OLD / "0.12.0" / "state_dict.pth", tmp_path / place)
     torch.save(_Touch(tmp_path / "ran"), tmp_path / "model.pth")
-    assert read(tmp_path)["models_state_dict"][0].keys() == _held("0.12.0")["model"].keys()
+    assert read_checkpoint(tmp_path)["models_state_dict"][0].keys() == _held("0.12.0")["model"].keys()
     assert not (tmp_path / "ran").exists()
 
 
 def test_the_prefix_of_a_distributed_model_is_removed(tmp_path: Path) -> None:
     wrapped = {f"module.{name}": value for name, value in _parts()[0].state_dict().items()}
     _save(tmp_path, {"models_state_dict": [wrapped]})
-    _parts()[0].load_state_dict(read(tmp_path)["models_state_dict"][0])
+    _parts()[0].load_state_dict(read_checkpoint(tmp_path)["models_state_dict"][0])
 
 
 def test_a_model_may_be_called_module(tmp_path: Path) -> None:
     saved = {"module.weight": torch.ones(1)}
     _save(tmp_path, {"models_state_dict": [saved], "rng_state": rng_state(), "gradients": [{}]})
-    state = read(tmp_path)
+    state = read_checkpoint(tmp_path)
     assert state["models_state_dict"] == [saved]
     assert state["gradients"] == [{}]
 
@@ -128,7 +128,7 @@ def test_a_model_may_be_called_module(tmp_path: Path) -> None:
 def test_state_of_apex_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _save(tmp_path, {"models_state_dict": [], "amp_state": {"loss_scaler0": {"loss_scale": 2.0}}})
     with caplog.at_level(logging.WARNING, "det.torch"):
-        assert "amp_state" not in read(tmp_path)
+        assert "amp_state" not in read_checkpoint(tmp_path)
     assert [record.args for record in caplog.records] == [("amp_state",)]
 
 
@@ -138,7 +138,7 @@ def test_a_file_from_before_zip_is_read(tmp_path: Path) -> None:
         "callbacks": {"a": {"seen": {1, 2}, "mean": np.float64(0.5)}},
     }
     _save(tmp_path, saved, _use_new_zipfile_serialization=False)
-    state = read(tmp_path)
+    state = read_checkpoint(tmp_path)
     assert state["models_state_dict"][0]["weight"].tolist() == [0, 1, 2]
     assert state["callbacks"] == saved["callbacks"]
 
@@ -148,9 +148,9 @@ def test_a_file_from_before_zip_is_read(tmp_path: Path) -> None:
 def test_code_runs_only_if_trusted(options: dict[str, Any], tmp_path: Path) -> None:
     _save(tmp_path, {"models_state_dict": [], "callbacks": {"evil": _Touch(tmp_path / "ran")}}, **options)
     with pytest.raises(UntrustedCheckpoint, match=rf"{__name__.rpartition('.')[2]}._touch.*trust=True"):
-        read(tmp_path)
+        read_checkpoint(tmp_path)
     assert not (tmp_path / "ran").exists()
-    read(tmp_path, trust=True)
+    read_checkpoint(tmp_path, trust=True)
     assert (tmp_path / "ran").exists()
 
 
@@ -158,17 +158,17 @@ def test_code_runs_only_if_trusted(options: dict[str, Any], tmp_path: Path) -> N
 def test_values_in_newer_pickles_need_trust(tmp_path: Path) -> None:
     _save(tmp_path, {"models_state_dict": [{"weight": torch.ones(1)}]}, pickle_protocol=4)
     with pytest.raises(UntrustedCheckpoint, match="instructions beyond"):
-        read(tmp_path)
-    assert read(tmp_path, trust=True)["models_state_dict"] == [{"weight": torch.ones(1)}]
+        read_checkpoint(tmp_path)
+    assert read_checkpoint(tmp_path, trust=True)["models_state_dict"] == [{"weight": torch.ones(1)}]
 
 
 @pytest.mark.parametrize("name", ["trial_state.pkl", "workload_sequencer.pkl"])
 def test_code_in_the_count_of_batches_runs_only_if_trusted(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(pickle.dumps({"batches_trained": 3, "evil": _Touch(tmp_path / "ran")}))
     with pytest.raises(UntrustedCheckpoint, match=r"_touch.*trust=True"):
-        batches_trained(tmp_path)
+        read_batches_trained(tmp_path)
     assert not (tmp_path / "ran").exists()
-    assert batches_trained(tmp_path, trust=True) == 3
+    assert read_batches_trained(tmp_path, trust=True) == 3
     assert (tmp_path / "ran").exists()
 
 
@@ -176,8 +176,8 @@ def test_a_pickled_function_needs_trust(tmp_path: Path) -> None:
     cloudpickle = pytest.importorskip("cloudpickle")
     _save(tmp_path, {"models_state_dict": [], "callbacks": {"f": {"f": lambda x: x + 1}}}, pickle_module=cloudpickle)
     with pytest.raises(UntrustedCheckpoint, match=r"cloudpickle"):
-        read(tmp_path)
-    assert read(tmp_path, trust=True)["callbacks"]["f"]["f"](1) == 2
+        read_checkpoint(tmp_path)
+    assert read_checkpoint(tmp_path, trust=True)["callbacks"]["f"]["f"](1) == 2
 
 
 @pytest.mark.parametrize("trust", [False, True])
@@ -191,7 +191,7 @@ def test_objects_of_the_original_are_ignored(
         patch.setitem(sys.modules, "determined.nowhere", gone)
         _save(tmp_path, {"models_state_dict": [], "callbacks": {"a": {"mode": gone.Mode.A, "count": 2}}})
     with caplog.at_level(logging.WARNING, "det.torch"):
-        assert read(tmp_path, trust=trust)["callbacks"] == {"a": {"count": 2}}
+        assert read_checkpoint(tmp_path, trust=trust)["callbacks"] == {"a": {"count": 2}}
     assert "state.callbacks.a.mode" in caplog.text
 
 
@@ -202,7 +202,7 @@ def test_missing_code_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         patch.setattr(sys.modules["vanished"], "_Kept", _Kept, raising=False)
         _save(tmp_path, {"models_state_dict": [], "callbacks": {"kept": _Kept()}})
     with pytest.raises(StorageError, match=r"No module named 'vanished'.*can be imported"):
-        read(tmp_path, trust=True)
+        read_checkpoint(tmp_path, trust=True)
 
 
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}])
@@ -212,21 +212,21 @@ def test_a_damaged_state_is_an_error(options: dict[str, Any], trust: bool, share
     file = _save(tmp_path, {"models_state_dict": [{"weight": torch.ones(3)}]}, **options)
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
     with pytest.raises(CheckpointCorrupt, match=r"state_dict\.pth"):
-        read(tmp_path, trust=trust)
+        read_checkpoint(tmp_path, trust=trust)
 
 
 @pytest.mark.parametrize("name", ["metadata.json", "trial_state.pkl"])
 def test_a_damaged_count_of_batches_is_an_error(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x80\x03}q\x00")
     with pytest.raises(CheckpointCorrupt, match=name):
-        batches_trained(tmp_path)
+        read_batches_trained(tmp_path)
 
 
 def test_a_directory_without_a_state_is_not_a_checkpoint(tmp_path: Path) -> None:
     torch.save({}, tmp_path / "model.pth")
     with pytest.raises(CheckpointNotFound, match=r"none of state_dict\.pth"):
-        read(tmp_path)
-    assert batches_trained(tmp_path) is None
+        read_checkpoint(tmp_path)
+    assert read_batches_trained(tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_directory_without_a_state_is_not_a_checkpoint(tmp_path: Path) -> None
 def test_contradictory_states_are_corrupt(saved: Any, words: str, tmp_path: Path) -> None:
     _save(tmp_path, saved)
     with pytest.raises(CheckpointCorrupt, match=words):
-        read(tmp_path)
+        read_checkpoint(tmp_path)
 
 
 def test_models_in_safetensors_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,13 +248,13 @@ def test_models_in_safetensors_are_read(tmp_path: Path, monkeypatch: pytest.Monk
     _save(tmp_path, {"optimizers_state_dict": []})
     for number in range(11):
         torch_files.save_file({"weight": torch.full((2,), float(number))}, tmp_path / f"model_{number}.safetensors")
-    assert [model["weight"][0].item() for model in read(tmp_path)["models_state_dict"]] == list(range(11))
+    assert [model["weight"][0].item() for model in read_checkpoint(tmp_path)["models_state_dict"]] == list(range(11))
     (tmp_path / "model_3.safetensors").write_bytes(b"x" * 20)
     with pytest.raises(CheckpointCorrupt, match="safetensors"):
-        read(tmp_path)
+        read_checkpoint(tmp_path)
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(StorageError, match="pip install safetensors"):
-        read(tmp_path)
+        read_checkpoint(tmp_path)
 
 
 def test_the_number_of_models_is_checked() -> None:

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from det_torch._packing import pack, unpack
-from det_torch._staging import HostMemory, Staging
+from det_torch._checkpoints._packing import pack_state, unpack_state
+from det_torch._checkpoints._staging import HostMemory, HostStaging
 from torch import nn
 
 from det_core.errors import InvalidTrial
 
 
 def through_a_file(value: Any, directory: Path) -> Any:
-    torch.save(Staging().copy(pack({"state": value})), directory / "state.pth")
-    return unpack(torch.load(directory / "state.pth", weights_only=True))["state"]
+    torch.save(HostStaging().copy(pack_state({"state": value})), directory / "state.pth")
+    return unpack_state(torch.load(directory / "state.pth", weights_only=True))["state"]
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -85,7 +85,7 @@ STATES: list[Any] = [
 def test_state_comes_back_unchanged(state: Any, tmp_path: Path) -> None:
     assert_same(through_a_file(state, tmp_path), state)
     assert_same(through_a_file({"deep": [(state,)]}, tmp_path), {"deep": [(state,)]})
-    assert_same(unpack(unpack(pack(pack(state)))), state)
+    assert_same(unpack_state(unpack_state(pack_state(pack_state(state)))), state)
 
 
 @pytest.mark.parametrize("array", [np.arange(4)[::-1], np.frombuffer(bytes(8), np.int32), np.arange(9)[::2]])
@@ -99,13 +99,13 @@ def test_state_that_loads_safely_is_not_copied() -> None:
 
     weights = Net(nn.BatchNorm1d(2)).state_dict()
     state = {"weights": weights, "parameter": nn.Parameter(torch.ones(2)), "steps": (1, {2, 3}), "best": [0.5]}
-    assert pack(state) is state
-    assert unpack(state) is state
+    assert pack_state(state) is state
+    assert unpack_state(state) is state
 
 
 def test_tensors_are_passed_by_reference() -> None:
     tensor, array = torch.zeros(2), np.zeros(2)
-    packed = pack({"tensor": tensor, "array": array})
+    packed = pack_state({"tensor": tensor, "array": array})
     tensor[0], array[0] = 1, 2
     assert packed["tensor"] is tensor
     assert packed["array"]["value"].tolist() == [2, 0]
@@ -151,13 +151,13 @@ Point = namedtuple("Point", "x y")
 )
 def test_other_types_are_refused_with_their_place(state: Any, message: str) -> None:
     with pytest.raises(InvalidTrial, match=message.replace("test_packing", __name__.replace(".", r"\."))):
-        pack({"callbacks": state})
+        pack_state({"callbacks": state})
 
 
 def test_a_copy_shares_nothing_with_the_state() -> None:
     """Training continues and changes the state while the copy is written."""
     state: Any = {"set": {1}, "bytes": bytearray(b"x"), "count": Counter("ab"), "list": [[1]], "tensor": torch.ones(2)}
-    copied = Staging().copy(pack(state))
+    copied = HostStaging().copy(pack_state(state))
     state["set"].add(2)
     state["bytes"].extend(b"y")
     state["count"]["a"] += 1
@@ -172,7 +172,7 @@ def test_views_of_one_memory_keep_their_values() -> None:
     """Torch conjugates and negates lazily."""
     numbers = torch.tensor([1 + 2j])
     views = [numbers, numbers.conj(), numbers.conj().imag, numbers.imag]
-    assert [view.tolist() for view in Staging().copy(views)] == [[1 + 2j], [1 - 2j], [-2], [2]]
+    assert [view.tolist() for view in HostStaging().copy(views)] == [[1 + 2j], [1 - 2j], [-2], [2]]
 
 
 class Locked:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from det_torch import _reading, _shards
-from det_torch._packing import unpack
+from det_torch._checkpoints import _reader, _shards
+from det_torch._checkpoints._packing import unpack_state
 from torch import nn
 from torch.distributed.checkpoint import metadata as dcp
 
@@ -60,26 +60,26 @@ def trained() -> tuple[list[nn.Module], list[torch.optim.Optimizer]]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path, trained: Any, _one_slot: None) -> Path:
-    _shards.write(tmp_path, *trained)
+    _shards.write_shards(tmp_path, *trained)
     torch.save({"rng_state": None, "lr_schedulers_state_dict": []}, tmp_path / "state_dict.pth")
     return tmp_path
 
 
 def test_a_checkpoint_in_parts_equals_one_of_a_single_slot(checkpoint: Path, trained: Any, fingerprint: Any) -> None:
     models, optimizers = trained
-    state = unpack(_reading.read(checkpoint))
+    state = unpack_state(_reader.read_checkpoint(checkpoint))
     for kind, expected in {"models": models, "optimizers": optimizers}.items():
         assert fingerprint(state[f"{kind}_state_dict"]) == fingerprint([dict(one.state_dict()) for one in expected])
     assert fingerprint(state["gradients"]) == fingerprint([{}, {n: w.grad for n, w in models[1].named_parameters()}])
     for model, saved in zip(models, state["models_state_dict"], strict=True):
         model.load_state_dict(saved)
-    assert "models_state_dict" not in _reading.read(checkpoint, shards=False)
+    assert "models_state_dict" not in _reader.read_checkpoint(checkpoint, shards=False)
 
 
 def test_the_listing_runs_no_code(checkpoint: Path) -> None:
     (checkpoint / LISTING).write_bytes(pickle.dumps(Malicious(checkpoint / "ran")))
     with pytest.raises(UntrustedCheckpoint, match=r"\.metadata .* calls (posix|nt)\.mkdir"):
-        _reading.read(checkpoint)
+        _reader.read_checkpoint(checkpoint)
     assert not (checkpoint / "ran").exists()
 
 
@@ -90,9 +90,9 @@ def test_an_entry_of_bytes_is_refused(checkpoint: Path) -> None:
     listing.state_dict_metadata[key] = dcp.BytesStorageMetadata()
     (checkpoint / LISTING).write_bytes(pickle.dumps(listing))
     with pytest.raises(UntrustedCheckpoint, match="BytesStorageMetadata"):
-        _reading.read(checkpoint)
+        _reader.read_checkpoint(checkpoint)
     with pytest.raises(CheckpointCorrupt, match="BytesStorageMetadata; expected tensors only"):
-        _reading.read(checkpoint, trust=True)
+        _reader.read_checkpoint(checkpoint, trust=True)
 
 
 def test_the_parts_run_no_code(checkpoint: Path) -> None:
@@ -103,7 +103,7 @@ def test_the_parts_run_no_code(checkpoint: Path) -> None:
         place.offset, place.length = 0, part.stat().st_size
     (checkpoint / LISTING).write_bytes(pickle.dumps(listing))
     with pytest.raises(CheckpointCorrupt, match="Weights only load failed"):
-        _reading.read(checkpoint)
+        _reader.read_checkpoint(checkpoint)
     assert not (checkpoint / "ran").exists()
 
 
@@ -126,7 +126,7 @@ def test_a_wrong_listing_is_damage(checkpoint: Path, change: Any) -> None:
     change(listing)
     (checkpoint / LISTING).write_bytes(pickle.dumps(listing))
     with pytest.raises(CheckpointCorrupt, match="shards is damaged"):
-        _reading.read(checkpoint)
+        _reader.read_checkpoint(checkpoint)
 
 
 @pytest.mark.parametrize("name", [".metadata", "state_dict.pth", "__0_0.distcp"])
@@ -138,7 +138,7 @@ def test_damaged_files_are_reported(checkpoint: Path, name: str, left: float | N
     else:
         os.truncate(file, int(file.stat().st_size * left))
     with pytest.raises(CheckpointCorrupt):
-        _reading.read(checkpoint)
+        _reader.read_checkpoint(checkpoint)
 
 
 class Malicious:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from det_torch._tensorboard import Tensorboard, TorchWriter
+from det_torch._tensorboard import TorchWriter, TrialTensorboard
 
 from det_core import core
 from det_core.errors import InvalidTrial
@@ -33,7 +33,7 @@ def stored(storage: Path) -> list[Path]:
 @pytest.mark.parametrize("mode", core.TensorboardMode)
 def test_written_files_are_stored(mode: Any, tmp_path: Path) -> None:
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=mode) as context:
-        board = Tensorboard(context.train)
+        board = TrialTensorboard(context.train)
         assert board.writer is board.writer
         assert board.path == context.train.get_tensorboard_path()
         (board.path / "host.1.pt.trace.json").write_text("{}")
@@ -53,7 +53,7 @@ def test_written_files_are_stored(mode: Any, tmp_path: Path) -> None:
 
 def test_closing_alone_stores_nothing(tmp_path: Path) -> None:
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=core.TensorboardMode.MANUAL) as context:
-        board = Tensorboard(context.train)
+        board = TrialTensorboard(context.train)
         board.writer.add_scalar("x", 1.0, 1)
         board.close()
     assert stored(tmp_path) == []
@@ -61,7 +61,7 @@ def test_closing_alone_stores_nothing(tmp_path: Path) -> None:
 
 def test_without_a_writer_there_is_no_event_file(tmp_path: Path) -> None:
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=core.TensorboardMode.MANUAL) as context:
-        board = Tensorboard(context.train)
+        board = TrialTensorboard(context.train)
         board.upload()
         board.close()
     assert stored(tmp_path) == []
@@ -69,7 +69,7 @@ def test_without_a_writer_there_is_no_event_file(tmp_path: Path) -> None:
 
 def test_traces_of_a_profiler_are_stored(tmp_path: Path) -> None:
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=core.TensorboardMode.MANUAL) as context:
-        board = Tensorboard(context.train)
+        board = TrialTensorboard(context.train)
         with torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU],
             on_trace_ready=torch.profiler.tensorboard_trace_handler(str(board.path), worker_name="w"),
@@ -88,7 +88,7 @@ def test_other_ranks_store_traces_under_their_own_names_and_no_curves(
 ) -> None:
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=mode) as context:
         context.train._tensorboard._rank, context.train._tensorboard._by_itself = 1, False
-        board = Tensorboard(context.train)
+        board = TrialTensorboard(context.train)
         directory = board.path
         board.writer.add_scalar("x", 1.0, 1)
         (board.path / "plugins").mkdir()
@@ -104,7 +104,7 @@ def test_the_older_name_of_the_writer_works(tmp_path: Path) -> None:
     with pytest.raises(InvalidTrial, match="in a trial that det runs"):
         TorchWriter().writer  # noqa: B018
     with core.init(checkpoint_storage=tmp_path) as context:
-        board = Tensorboard(context.train)
+        board = TrialTensorboard(context.train)
         assert TorchWriter().writer is board.writer
         board.close()
     with pytest.raises(InvalidTrial, match="in a trial that det runs"):
@@ -114,7 +114,7 @@ def test_the_older_name_of_the_writer_works(tmp_path: Path) -> None:
 def test_a_missing_package_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with core.init(checkpoint_storage=tmp_path) as context:
-        board = Tensorboard(context.train)
+        board = TrialTensorboard(context.train)
         with pytest.raises(InvalidTrial, match="install it: pip install tensorboard"):
             board.writer  # noqa: B018
         board.close()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from det_torch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext, Reducer
 from det_torch._adapter import PyTorchAdapter
-from det_torch._metrics import settle
+from det_torch._metrics import materialize_metrics
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -310,7 +310,7 @@ class TestTrainingMetrics:
     def test_metrics_on_an_accelerator_are_fetched_by_name(self) -> None:
         rows: list[dict[str, Any]] = [{"loss": torch.tensor(float(n)), "n": n} for n in range(3)]
         rows[1]["rare"] = torch.tensor(True)
-        settle(rows)
+        materialize_metrics(rows)
         assert rows == [{"loss": 0.0, "n": 0}, {"loss": 1.0, "n": 1, "rare": True}, {"loss": 2.0, "n": 2}]
         assert type(rows[0]["loss"]) is float
 
@@ -318,7 +318,7 @@ class TestTrainingMetrics:
         """Examples are one value per class, and one value per record with a smaller last batch."""
         tensors = [torch.tensor([1, 2]), torch.tensor([3, 4]), torch.tensor([5]), torch.tensor(0.5), torch.ones(1, 0)]
         rows: list[dict[str, Any]] = [{"metric": tensor} for tensor in tensors]
-        settle(rows)
+        materialize_metrics(rows)
         assert [row["metric"] for row in rows] == [[1, 2], [3, 4], [5], 0.5, [[]]]
         assert type(rows[0]["metric"][0]) is int, "other batches do not change the type"
 

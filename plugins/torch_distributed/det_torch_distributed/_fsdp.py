@@ -11,30 +11,31 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from det_torch import PyTorchTrialContext, _checkpoint, _shards
-from det_torch._compiled import uncompiled
-from det_torch._packing import unpack
-from det_torch._reading import SHARDS
+from det_torch import PyTorchTrialContext
+from det_torch._checkpoints import _shards, _training_state
+from det_torch._checkpoints._packing import unpack_state
+from det_torch._checkpoints._reader import SHARD_DIRECTORY
+from det_torch._compiled import uncompiled_models
 from det_torch.backend import TorchBackend
-from det_torch.process_group import ProcessGroup, broadcast
+from det_torch.process_group import ProcessGroup, broadcast_tensors
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from det_core.errors import InvalidTrial
+from det_torch_distributed._fsdp_units import choose_fsdp_units
 from det_torch_distributed._independent_passes import IndependentPasses
-from det_torch_distributed._options import Options
-from det_torch_distributed._parts import cut, like
-from det_torch_distributed._units import units
+from det_torch_distributed._options import TorchDistributedOptions
+from det_torch_distributed._tensor_shards import empty_shard_like, shard_state
 
 _log = logging.getLogger("det.torch")
 
 
-class Shards(TorchBackend):
+class FSDPBackend(TorchBackend):
     """FSDP2 over the script's process group, or over a new one if the script has not made any."""
 
     sharded = True
 
-    def __init__(self, context: PyTorchTrialContext, options: Options) -> None:
+    def __init__(self, context: PyTorchTrialContext, options: TorchDistributedOptions) -> None:
         self._context = context
         self._unit_names = options.units
         self._classes: set[str] = set()
@@ -48,11 +49,12 @@ class Shards(TorchBackend):
         self._passes = IndependentPasses(context.distributed)
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
-        with uncompiled([model]) as (bare,):
+        with uncompiled_models([model]) as (bare,):
             self._classes |= {type(module).__name__ for module in bare.modules()}
-            broadcast(weight.detach() for weight in bare.parameters())
+            broadcast_tensors(weight.detach() for weight in bare.parameters())
             sharded = [
-                fully_shard(unit, mesh=self._mesh, mp_policy=self._policy) for unit in units(bare, self._unit_names)
+                fully_shard(unit, mesh=self._mesh, mp_policy=self._policy)
+                for unit in choose_fsdp_units(bare, self._unit_names)
             ]
         # By default FSDP prefetches in the reverse order of all earlier forward passes, including those of validations,
         # whose number may differ between slots. An empty list means this default, so the first unit names itself.
@@ -87,15 +89,15 @@ class Shards(TorchBackend):
 
     def restore(self, path: Path, state: Mapping[str, Any], *, continues: bool) -> None:
         parts = self._parts()
-        if (path / SHARDS).is_dir():
-            saved = unpack(_shards.read(path, empty=partial(like, parts)))
+        if (path / SHARD_DIRECTORY).is_dir():
+            saved = unpack_state(_shards.read_shards(path, empty=partial(empty_shard_like, parts)))
         else:
-            saved = cut(self._context, state, parts)
-        _checkpoint.put_back(self._context, {**state, **saved}, continues=continues)
+            saved = shard_state(self._context, state, parts)
+        _training_state.restore_models_and_optimizers(self._context, {**state, **saved}, continues=continues)
 
     def save(self, path: Path) -> None:
-        with uncompiled(self._context._bare_models) as models:
-            _shards.write(path, models, self._context.optimizers)
+        with uncompiled_models(self._context._bare_models) as models:
+            _shards.write_shards(path, models, self._context.optimizers)
 
     def begin(self) -> None:
         self.share_buffers()
@@ -110,7 +112,7 @@ class Shards(TorchBackend):
             root.reshard()
 
     def share_buffers(self) -> None:
-        broadcast(buffer for model in self._context._bare_models for buffer in model.buffers())
+        broadcast_tensors(buffer for model in self._context._bare_models for buffer in model.buffers())
 
     def evaluation(self) -> AbstractContextManager[None]:
         return self._passes.running()
@@ -120,7 +122,7 @@ class Shards(TorchBackend):
 
     def _parts(self) -> dict[str, torch.Tensor]:
         """Return this slot's part of all parameters and buffers, by number of the model and name."""
-        with uncompiled(self._context._bare_models) as models:
+        with uncompiled_models(self._context._bare_models) as models:
             return {
                 f"{number}.{name}": part
                 for number, model in enumerate(models)

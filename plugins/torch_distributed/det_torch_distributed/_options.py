@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
 
-class Options(BaseModel):
+class TorchDistributedOptions(BaseModel):
     """Options of the ``torch_distributed`` backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -30,7 +30,7 @@ class Options(BaseModel):
     """Data type of exchanged gradients, null for ``param_dtype``. Valid with ``fsdp`` only."""
 
     @model_validator(mode="after")
-    def _check_sharding(self) -> Options:
+    def _check_sharding(self) -> TorchDistributedOptions:
         sharded = {"units", "param_dtype", "reduce_dtype"}
         whole = {"broadcast_buffers", "find_unused_parameters", "sync_batch_norm"}
         if wrong := sorted(key for key in (whole if self.sharding == "fsdp" else sharded) if getattr(self, key)):

@@ -13,7 +13,7 @@ def det_backends() -> Iterator[BackendSpec]:
     yield BackendSpec(
         name="torch_distributed",
         target="det_torch.torchrun:Torchrun",
-        config_model="det_torch_distributed._options:Options",
-        adapters={"pytorch": "det_torch_distributed._adapter:adapter"},
+        config_model="det_torch_distributed._options:TorchDistributedOptions",
+        adapters={"pytorch": "det_torch_distributed._adapter:choose_torch_adapter"},
         install="pip install torch, then pip install det-torch-distributed",
     )

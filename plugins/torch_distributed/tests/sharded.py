@@ -1,4 +1,4 @@
-"""Checks of `Shards` on two slots. As a program, this module prints which checks passed."""
+"""Checks of `FSDPBackend` on two slots. As a program, this module prints which checks passed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from det_torch import PyTorchTrialContext, _checkpoint, _reading
-from det_torch.process_group import broadcast
-from det_torch_distributed._fsdp import Shards
-from det_torch_distributed._options import Options
-from det_torch_distributed._replicas import Replicas
+from det_torch import PyTorchTrialContext
+from det_torch._checkpoints import _reader, _training_state
+from det_torch.process_group import broadcast_tensors
+from det_torch_distributed._ddp import DDPBackend
+from det_torch_distributed._fsdp import FSDPBackend
+from det_torch_distributed._options import TorchDistributedOptions
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
@@ -82,7 +83,9 @@ class Trainer:
             config=parse_config(CONFIG), hparams={"global_batch_size": 4}, trial_id=1, experiment_id=1, trial_seed=1,
             distributed=SLOTS,
         )  # fmt: skip
-        self.backend = self.context._backend = Shards(self.context, Options(sharding="fsdp", **options))
+        self.backend = self.context._backend = FSDPBackend(
+            self.context, TorchDistributedOptions(sharding="fsdp", **options)
+        )
         self.model = self.context.wrap_model(model)
         self.optimizer = self.context.wrap_optimizer(torch.optim.Adam(self.model.parameters(), lr))
         self.backend.ready()
@@ -117,7 +120,7 @@ def tensors_of_any_layout_are_broadcast() -> None:
     images = torch.full((2, 3, 2, 2), float(RANK)).contiguous(memory_format=torch.channels_last)
     repeated = torch.full((2, 1), float(RANK)).expand(2, 5)
     empty = torch.zeros(0, 2).t()
-    broadcast([memory[:2, ::2], memory[3:].t(), images, repeated, empty, torch.ones(())])
+    broadcast_tensors([memory[:2, ::2], memory[3:].t(), images, repeated, empty, torch.ones(())])
     assert not memory[:2, ::2].any() and not memory[3].any() and not images.any() and not repeated.any()
     assert (memory[:2, 1::2] == RANK).all() and (memory[2] == RANK).all(), "memory outside of the tensors"
 
@@ -127,7 +130,7 @@ def buffers_are_the_chiefs_if_requested() -> None:
     for shared in (True, False):
         context: Any = SimpleNamespace(device=torch.device("cpu"))
         inner = nn.BatchNorm1d(3)
-        model = Replicas(context, Options(broadcast_buffers=shared)).wrap_model(inner)
+        model = DDPBackend(context, TorchDistributedOptions(broadcast_buffers=shared)).wrap_model(inner)
         inner.running_mean.fill_(RANK)  # type: ignore[union-attr]
         model(torch.ones(2, 3)).sum().backward()
         assert inner.running_mean[0] == pytest.approx(0.1 if shared else 0.9 * RANK + 0.1)  # type: ignore[index]
@@ -205,12 +208,12 @@ def a_whole_checkpoint_is_restored_during_aggregation() -> None:
     optimizer.step()
 
     trainer = Trainer(network(), units=["Linear"])
-    _checkpoint.restore(trainer.context, saved, Path("/nowhere"))
+    _training_state.restore_training_state(trainer.context, saved, Path("/nowhere"))
     trainer.optimizer.step()
     torch.testing.assert_close(trainer.whole(), dict(one.state_dict()))
 
     other = Trainer(network(), lr=0.01)
-    _checkpoint.restore_weights(other.context, saved, Path("/nowhere"))
+    _training_state.restore_warm_start(other.context, saved, Path("/nowhere"))
     assert other.optimizer.param_groups[0]["lr"] == 0.01
     assert all(weight.grad is None for weight in other.model.parameters())
     (kept, *_) = other.optimizer.state.values()
@@ -244,9 +247,9 @@ def a_saved_state_is_restored() -> None:
 
 def read(directory: Path) -> Any:
     if RANK == 0:
-        torch.save({"rng_state": {"random": None}}, directory / _checkpoint.FILE)
+        torch.save({"rng_state": {"random": None}}, directory / _training_state.STATE_FILE)
     dist.barrier()
-    return _reading.read(directory)["models_state_dict"][0]
+    return _reader.read_checkpoint(directory)["models_state_dict"][0]
 
 
 def held(model: nn.Module) -> int:

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from det_torch.testing import AdapterCompliance
 from det_torch.testing._jobs import ADVERSARIES, ONE_MODEL, Jobs
-from det_torch_distributed._options import Options
-from det_torch_distributed._replicas import Replicas
+from det_torch_distributed._ddp import DDPBackend
+from det_torch_distributed._options import TorchDistributedOptions
 
 from det_core.errors import InvalidTrial
 from det_core.testing.trial_job import InjectedFailure
@@ -40,9 +40,9 @@ def one_slot() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def replicas(device: str, **options: Any) -> Replicas:
+def replicas(device: str, **options: Any) -> DDPBackend:
     context: Any = SimpleNamespace(device=torch.device(device))
-    return Replicas(context, Options(**options))
+    return DDPBackend(context, TorchDistributedOptions(**options))
 
 
 def test_batch_norm_over_all_slots_needs_gpus() -> None:

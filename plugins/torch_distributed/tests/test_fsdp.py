@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from det_torch.testing._leaving import Leaving
-from det_torch.testing._training import Training
-from det_torch_distributed._options import Options
-from det_torch_distributed._units import units
+from det_torch.testing._interruptions import InterruptionSuite
+from det_torch.testing._slot_equivalence import SlotEquivalenceSuite
+from det_torch_distributed._fsdp_units import choose_fsdp_units
+from det_torch_distributed._options import TorchDistributedOptions
 from torch import nn
 
 PROGRAM = Path(__file__).with_name("sharded.py")
 
 
 @pytest.mark.slow
-class TestShards(Training, Leaving):
+class TestShards(SlotEquivalenceSuite, InterruptionSuite):
     backend = "torch_distributed"
     options: ClassVar = {"sharding": "fsdp", "units": ["Linear"]}
     tolerance = 1e-6
@@ -53,21 +53,21 @@ def block(width: int) -> nn.Module:
 def test_units_are_large_blocks_of_lists() -> None:
     large, small = [block(1000), block(1000)], block(10)
     network = nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.ModuleList([*large, small])))
-    assert units(network, []) == [*large, network]
-    assert units(large[0], []) == [*large[0].children(), large[0]], "without a list, blocks of sequences"
-    assert units(nn.Linear(2000, 2000), ["Linear"])[:-1] == []
+    assert choose_fsdp_units(network, []) == [*large, network]
+    assert choose_fsdp_units(large[0], []) == [*large[0].children(), large[0]], "without a list, blocks of sequences"
+    assert choose_fsdp_units(nn.Linear(2000, 2000), ["Linear"])[:-1] == []
 
 
 def test_units_are_the_named_classes_inner_ones_first() -> None:
     network = nn.Sequential(block(2), nn.Tanh(), nn.Linear(2, 2))
     inner = [*network[0].children(), network[0], network[2]]
-    assert units(network, ["Linear", "Sequential"]) == [*inner, network]
+    assert choose_fsdp_units(network, ["Linear", "Sequential"]) == [*inner, network]
 
 
 def test_a_unit_shares_no_weight_with_others() -> None:
     network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
     network[2].weight = network[0].weight
-    assert units(network, ["Linear"]) == [network[1], network]
+    assert choose_fsdp_units(network, ["Linear"]) == [network[1], network]
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_a_unit_shares_no_weight_with_others() -> None:
 )
 def test_options_without_effect_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="has no meaning with `sharding: (none|fsdp)`; remove it"):
-        Options.model_validate(options)
+        TorchDistributedOptions.model_validate(options)

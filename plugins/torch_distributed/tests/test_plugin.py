@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from det_torch.torchrun import Torchrun
-from det_torch_distributed._options import Options
+from det_torch_distributed._options import TorchDistributedOptions
 
 from det_core.config import DistributedConfig
 from det_core.errors import LaunchError
@@ -26,10 +26,10 @@ def test_ranks_are_those_that_torchrun_sets(monkeypatch: pytest.MonkeyPatch) -> 
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     expected = WorkerRanks(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2)
-    assert Torchrun(Options()).ranks() == expected
+    assert Torchrun(TorchDistributedOptions()).ranks() == expected
     monkeypatch.delenv("GROUP_RANK")
     with pytest.raises(LaunchError, match=r"'GROUP_RANK'.*python -m det_core.launch BACKEND"):
-        Torchrun(Options()).ranks()
+        Torchrun(TorchDistributedOptions()).ranks()
 
 
 def test_every_node_gets_the_same_rendezvous(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +38,7 @@ def test_every_node_gets_the_same_rendezvous(tmp_path: Path, monkeypatch: pytest
     starts = []
     for node in range(2):
         place = NodePlacement(hosts=["127.0.0.1", "127.0.0.2"], node=node, slots=3, port=2345, directory=tmp_path)
-        starts.append(Torchrun(Options()).start(place, ["python3", "train.py"]))
+        starts.append(Torchrun(TorchDistributedOptions()).start(place, ["python3", "train.py"]))
     assert [option for option in starts[0].argv if option not in starts[1].argv] == ["--rdzv-conf=rank=0"]
     assert starts[0].argv[-3:] == ["--no-python", "python3", "train.py"]
     assert {"--rdzv-endpoint=127.0.0.1:2345", "--nnodes=2", "--max-restarts=0"} <= set(starts[0].argv)
@@ -48,19 +48,19 @@ def test_every_node_gets_the_same_rendezvous(tmp_path: Path, monkeypatch: pytest
 
 def test_one_node_stays_on_loopback_whatever_its_name(tmp_path: Path) -> None:
     place = NodePlacement(hosts=["no.such.host.invalid"], node=0, slots=3, port=2345, directory=tmp_path)
-    assert "--rdzv-endpoint=127.0.0.1:2345" in Torchrun(Options()).start(place, ["train.py"]).argv
+    assert "--rdzv-endpoint=127.0.0.1:2345" in Torchrun(TorchDistributedOptions()).start(place, ["train.py"]).argv
 
 
 def test_users_choose_the_interface(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
     place = NodePlacement(hosts=["127.0.0.1"], node=0, slots=3, port=2345, directory=tmp_path)
-    assert Torchrun(Options()).start(place, ["train.py"]).env["GLOO_SOCKET_IFNAME"] == "ib0"
+    assert Torchrun(TorchDistributedOptions()).start(place, ["train.py"]).env["GLOO_SOCKET_IFNAME"] == "ib0"
 
 
 def test_options_are_checked() -> None:
     block = {"backend": "torch_distributed", "find_unused_parameters": True}
     options = DistributedConfig.model_validate(block).options
-    assert options == Options(find_unused_parameters=True)
+    assert options == TorchDistributedOptions(find_unused_parameters=True)
     with pytest.raises(ValueError, match="find_unused"):
         DistributedConfig.model_validate({"backend": "torch_distributed", "find_unused": True})
 

@@ -12,7 +12,7 @@ from det_core.launch.standalone import start_workers
 _PYTHON = re.compile(r"(.*/)?python[\d.]*")
 
 
-def run(backend: str, argv: Sequence[str]) -> int:
+def run_launcher(backend: str, argv: Sequence[str]) -> int:
     """Start the workers of this node, and wait for them.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from determined.launch._command import run
+from determined.launch._command import run_launcher
 
 if __name__ == "__main__":
-    sys.exit(run("torch_distributed", sys.argv[1:]))
+    sys.exit(run_launcher("torch_distributed", sys.argv[1:]))

@@ -21,7 +21,7 @@ AGGREGATED = "{}, aggregated"
 _CODE = Path(__file__).with_name("code")
 
 
-def jobs_of(directory: Path, distributed: Mapping[str, Any], limit: float) -> Jobs:
+def make_tensorflow_jobs(directory: Path, distributed: Mapping[str, Any], limit: float) -> Jobs:
     """Return the jobs of one test class, which train each framework's trial with and without gradient aggregation.
 
     Args:

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from det_core.testing.comparison import bitwise_form
 from det_core.testing.suite import ComplianceSuite
 from det_core.testing.trial_job import BATCHES, InjectedFailure, TrialJob
-from det_tensorflow.testing._jobs import AGGREGATED, METRICS, Jobs, jobs_of
+from det_tensorflow.testing._jobs import AGGREGATED, METRICS, Jobs, make_tensorflow_jobs
 from det_tensorflow.testing.code.common import VALIDATION
 
 EACH_FRAMEWORK = pytest.mark.parametrize("framework", METRICS)
@@ -36,7 +36,7 @@ class AdapterCompliance(ComplianceSuite):
         """All jobs of the class."""
         assert cls.backend, f"{cls.__name__} must set backend = 'the name of the backend'"
         distributed = {"backend": cls.backend, **cls.options}
-        with jobs_of(tmp_path_factory.mktemp("jobs"), distributed, cls.limit) as jobs:
+        with make_tensorflow_jobs(tmp_path_factory.mktemp("jobs"), distributed, cls.limit) as jobs:
             yield jobs
 
     @pytest.mark.integration

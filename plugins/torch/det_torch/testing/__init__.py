@@ -8,15 +8,15 @@ A test file with these lines tests an adapter (`docs/backends.md`)::
 
 from __future__ import annotations
 
-from det_torch.testing._campaign import Campaign
-from det_torch.testing._hosts import Hosts
-from det_torch.testing._leaving import Leaving
-from det_torch.testing._training import Training
+from det_torch.testing._interruptions import InterruptionSuite
+from det_torch.testing._random_kills import RandomKillsSuite
+from det_torch.testing._slot_equivalence import SlotEquivalenceSuite
+from det_torch.testing._two_hosts import TwoHostsSuite
 
 __all__ = ["AdapterCompliance"]
 
 
-class AdapterCompliance(Training, Leaving, Campaign, Hosts):
+class AdapterCompliance(SlotEquivalenceSuite, InterruptionSuite, RandomKillsSuite, TwoHostsSuite):
     """Compliance tests of an adapter. Derive from this class and set ``backend``.
 
     These attributes describe the needs and limits of the adapter: ``options``, ``tolerance``, ``exact``,

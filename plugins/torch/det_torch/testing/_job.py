@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CODE = Path(__file__).with_name("code")
 
 
-class Job(trial_job.TrialJob):
+class TorchJob(trial_job.TrialJob):
     """Training of a `PyTorchTrial` of `model_def` with the failures of `model_def.FAILURES`."""
 
     def train_here(self, failure: trial_job.InjectedFailure | None = None) -> Self:

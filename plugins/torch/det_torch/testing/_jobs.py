@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from det_core.plugins import plugin_registry
 from det_core.specs import BackendSpec
 from det_core.testing import job_factory
-from det_torch.testing._job import CODE, Job
+from det_torch.testing._job import CODE, TorchJob
 
 if TYPE_CHECKING:
     from det_torch.testing._suite import AdapterSuite
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 ONE_MODEL, ADVERSARIES = "one model", "adversaries"
 """Names of the two trials. det drives the first, and the second drives itself."""
 
-Jobs: TypeAlias = job_factory.JobFactory[Job]
+Jobs: TypeAlias = job_factory.JobFactory[TorchJob]
 
 
-def jobs_of(suite: AdapterSuite, directory: Path) -> Jobs:
+def make_torch_jobs(suite: AdapterSuite, directory: Path) -> Jobs:
     """Return the jobs of one class of tests.
 
     Args:
@@ -40,5 +40,5 @@ def jobs_of(suite: AdapterSuite, directory: Path) -> Jobs:
     adapter = (
         cast("BackendSpec", plugin_registry().find("backend", suite.backend)).adapters["pytorch"].partition(":")[0]
     )
-    job = partial(Job, code=CODE, weights=suite.weights, limit=suite.limit)
+    job = partial(TorchJob, code=CODE, weights=suite.weights, limit=suite.limit)
     return job_factory.JobFactory(directory, job, configs, modules=["det_torch._run", adapter, *suite.imports])

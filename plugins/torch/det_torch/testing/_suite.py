@@ -11,9 +11,9 @@ import torch
 
 from det_core.testing.comparison import bitwise_form
 from det_core.testing.suite import ComplianceSuite
-from det_torch import _reading
-from det_torch.testing._job import Job
-from det_torch.testing._jobs import Jobs, jobs_of
+from det_torch._checkpoints import _reader
+from det_torch.testing._job import TorchJob
+from det_torch.testing._jobs import Jobs, make_torch_jobs
 
 
 class AdapterSuite(ComplianceSuite):
@@ -44,16 +44,16 @@ class AdapterSuite(ComplianceSuite):
 
     def weights(self, path: Path) -> Any:
         """Return the weights in a checkpoint's directory, as nested lists and dicts of tensors."""
-        return _reading.read(path)["models_state_dict"]
+        return _reader.read_checkpoint(path)["models_state_dict"]
 
     @pytest.fixture(scope="class")
     @classmethod
     def jobs(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
         assert cls.backend, f"{cls.__name__} must set backend = 'name of the backend'"
-        with jobs_of(cls(), tmp_path_factory.mktemp("jobs")) as jobs:
+        with make_torch_jobs(cls(), tmp_path_factory.mktemp("jobs")) as jobs:
             yield jobs
 
-    def assert_close(self, one: Job, other: Job, tolerance: float | None = None) -> None:
+    def assert_close(self, one: TorchJob, other: TorchJob, tolerance: float | None = None) -> None:
         """Assert that parameters and the losses of all batches are equal within a tolerance.
 
         Args:
@@ -62,10 +62,10 @@ class AdapterSuite(ComplianceSuite):
             tolerance: absolute and relative tolerance, by default that of the class.
         """
         within = self.tolerance if tolerance is None else tolerance
-        for told in (Job.parameters, Job.losses):
+        for told in (TorchJob.parameters, TorchJob.losses):
             torch.testing.assert_close(told(one), told(other), atol=within, rtol=within)
 
-    def assert_same(self, one: Job, other: Job) -> None:
+    def assert_same(self, one: TorchJob, other: TorchJob) -> None:
         """Assert that the outcomes of two jobs are bitwise equal.
 
         If the adapter is not ``exact``, weights and losses are compared within ``tolerance``, and only values that do

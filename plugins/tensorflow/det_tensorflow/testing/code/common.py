@@ -24,17 +24,17 @@ VALIDATION = records(11, 4)
 """Eleven records, so that two slots have six and five. Batches have two."""
 
 
-def training() -> tf.data.Dataset:
+def training_dataset() -> tf.data.Dataset:
     """Return the whole training set, before sharding. Its order is the same on all slots."""
     return tf.data.Dataset.from_tensor_slices(records(RECORDS, 3)).shuffle(RECORDS, seed=7)
 
 
-def initializer(rank: int, layer: int) -> tf.keras.initializers.Initializer:
+def slot_initializer(rank: int, layer: int) -> tf.keras.initializers.Initializer:
     """Return an initializer whose weights differ between slots, because only those of the chief must be used."""
     return tf.keras.initializers.GlorotUniform(seed=10 * rank + layer)
 
 
-class Fate:
+class SlotKiller:
     """Counter of the batches of a run, which kills this slot after the batch that ``FAIL`` names."""
 
     def __init__(self, rank: int) -> None:

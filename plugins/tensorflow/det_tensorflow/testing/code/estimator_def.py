@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from det_estimator import EstimatorTrial, EstimatorTrialContext
-from det_tensorflow.testing.code.common import VALIDATION, Fate, initializer, training
+from det_tensorflow.testing.code.common import VALIDATION, SlotKiller, slot_initializer, training_dataset
 from sklearn.metrics import log_loss, roc_auc_score
 
 v1 = tf.compat.v1
@@ -25,8 +25,8 @@ class Trial(EstimatorTrial):
 
     def model(self, features: Any, labels: Any, mode: str) -> Any:
         rank = self.context.distributed.rank
-        hidden = v1.layers.dense(features, 8, tf.nn.tanh, kernel_initializer=initializer(rank, 0))
-        scores = v1.layers.dense(hidden, 1, kernel_initializer=initializer(rank, 1))
+        hidden = v1.layers.dense(features, 8, tf.nn.tanh, kernel_initializer=slot_initializer(rank, 0))
+        scores = v1.layers.dense(hidden, 1, kernel_initializer=slot_initializer(rank, 1))
         loss = v1.losses.sigmoid_cross_entropy(labels, scores)
         if mode == tf.estimator.ModeKeys.TRAIN:
             optimizer = self.context.wrap_optimizer(v1.train.MomentumOptimizer(0.5, 0.9))
@@ -38,22 +38,22 @@ class Trial(EstimatorTrial):
         return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=ops)
 
     def build_train_spec(self) -> Any:
-        return tf.estimator.TrainSpec(self.training, hooks=[Dying(Fate(self.context.distributed.rank))])
+        return tf.estimator.TrainSpec(self.training, hooks=[Dying(SlotKiller(self.context.distributed.rank))])
 
     def build_validation_spec(self) -> Any:
         return tf.estimator.EvalSpec(self.validation, steps=None)
 
     def training(self) -> tf.data.Dataset:
-        return self.context.wrap_dataset(training()).batch(self.context.get_per_slot_batch_size())
+        return self.context.wrap_dataset(training_dataset()).batch(self.context.get_per_slot_batch_size())
 
     def validation(self) -> tf.data.Dataset:
         return self.context.wrap_dataset(tf.data.Dataset.from_tensor_slices(VALIDATION)).batch(2)
 
 
 class Dying(tf.estimator.SessionRunHook):  # type: ignore[misc]
-    """Hook that reports each batch to the trial's `Fate`."""
+    """Hook that reports each batch to the trial's `SlotKiller`."""
 
-    def __init__(self, fate: Fate) -> None:
+    def __init__(self, fate: SlotKiller) -> None:
         self.fate = fate
 
     def after_run(self, run_context: Any, run_values: Any) -> None:

@@ -1,0 +1,1 @@
+"""Checkpoints of PyTorch trials: training state, shards, old layouts, safe loading and staging."""
