@@ -43,7 +43,7 @@ def test_all_checks_pass(det: Det, config: Any) -> None:
 
 @pytest.mark.usefixtures("only_det_core")
 def test_missing_requirements_of_a_config_are_found(det: Det, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("det_core.cli.commands._doctor_checks.gpus", lambda: 0)
+    monkeypatch.setattr("det_core.cli.commands._doctor_checks.count_gpus", lambda: 0)
     found = failed(
         det,
         config(

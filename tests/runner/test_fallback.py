@@ -27,7 +27,7 @@ from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.runner._starting_point import choose_starting_point
 from det_core.storage.directory import DirectoryStorage
 
-from .test_experiment import Submit, history, log_of, run, the_trial
+from .test_experiment_runner import Submit, history, log_of, run, the_trial
 
 PERIODS = {"min_checkpoint_period": {"batches": 10}, "min_validation_period": {"batches": 10}}
 DAMAGED_ONCE = """

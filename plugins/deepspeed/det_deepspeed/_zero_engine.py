@@ -33,7 +33,7 @@ class ZeroEngine:
     Args:
         model: the model, on its device. Its weights are set to those of the chief.
         optimizer: an optimizer of the model's parameters. It is used unless the config has an optimizer.
-        config: the complete config of the engine, from `_config.completed`.
+        config: the complete config of the engine, from `complete_ds_config`.
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, config: Mapping[str, Any]) -> None:
