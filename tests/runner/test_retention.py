@@ -189,7 +189,7 @@ def test_a_signal_during_clean_up_stops_only_the_clean_up(
         signal.raise_signal(number)
         remove_checkpoint(*arguments)
 
-    monkeypatch.setattr("det_core.runner._retention.remove", interrupted)
+    monkeypatch.setattr("det_core.runner._retention.remove_checkpoint", interrupted)
     monkeypatch.setattr(
         ExperimentRunner, "_run", lambda *_: store.set_trial_state(1, State.COMPLETED) or State.COMPLETED
     )

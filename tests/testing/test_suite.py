@@ -39,7 +39,7 @@ def run(tmp_path: Path, body: str, tests: str) -> str:
 
 def test_redefining_a_test_is_an_error() -> None:
     with pytest.raises(
-        TypeError, match=r"TestMine redefines test_a_lost_file_is_found of Checkpoints.*expected_failures"
+        TypeError, match=r"TestMine redefines test_a_lost_file_is_found of StoreCheckpointTests.*expected_failures"
     ):
         type("TestMine", (StorageCompliance,), {"test_a_lost_file_is_found": lambda self: None})
     with pytest.raises(TypeError, match="redefines test_list_tells_sizes"):
