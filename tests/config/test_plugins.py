@@ -68,7 +68,7 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(tmp_path)
     modules = {"core": "det_core.plugins.builtin", "stranger": "det_stranger"}
     installed = Registry(importlib_metadata.EntryPoint(name, value, "det") for name, value in modules.items())
-    for user in ("_plugin_blocks", "_schema"):
+    for user in ("_plugin_blocks", "_json_schema"):
         monkeypatch.setattr(f"det_core.config.{user}.plugin_registry", lambda: installed)
     yield
     sys.modules.pop("det_stranger", None)
