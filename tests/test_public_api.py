@@ -17,3 +17,8 @@ def run_tool(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[s
 def test_the_public_names_are_the_recorded_ones() -> None:
     ran = run_tool("--check")
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    ran = run_tool("--docstrings")
+    assert ran.returncode == 0, ran.stdout + ran.stderr

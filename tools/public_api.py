@@ -1,9 +1,11 @@
-"""Record the public names and signatures of all distributions, or check them: ``public_api.py [--check]``.
+"""Record the public names and signatures of all distributions, or check them.
+
+usage: public_api.py [--check | --docstrings]
 
 ``docs/public_api/PACKAGE.txt`` lists each public module of a package with its public names: functions with their
 signatures, classes with bases, methods and attributes, and constants. docs/contract.md says which modules are public
-and how they may change. ``--check`` prints the differences and exits with 1 if there are some. Without it, the files
-are written.
+and how they may change. ``--check`` prints the differences and exits with 1 if there are some. ``--docstrings`` prints
+the public names without a docstring, and exits with 1 if there are some. Without an option, the files are written.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import griffe
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "docs" / "public_api"
+SEARCH = [ROOT, *sorted((ROOT / "plugins").iterdir())]
 PACKAGES: dict[str, tuple[str, ...]] = {
     "det_core": (
         "",
@@ -71,6 +74,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 }
 """Public modules of each package, without the package's name. Backends and stores are used by their names only."""
 
+_SECTIONS = ("parameters", "attributes")
 _KINDS = ("abstractmethod", "classmethod", "staticmethod", "property")
 
 
@@ -113,9 +117,8 @@ def label(member: Any) -> str:
 
 def record(package: str) -> str:
     """Return the text that describes the public modules of a package."""
-    search = [ROOT, *sorted((ROOT / "plugins").iterdir())]
     loaded = griffe.load(
-        package, search_paths=search, resolve_aliases=True, resolve_external=True, allow_inspection=False
+        package, search_paths=SEARCH, resolve_aliases=True, resolve_external=True, allow_inspection=False
     )
     lines: list[str] = []
     for path in PACKAGES[package]:
@@ -127,8 +130,60 @@ def record(package: str) -> str:
     return "\n".join(lines)
 
 
+def find_undocumented() -> list[str]:
+    """Return the public names without a docstring, sorted."""
+    loader = griffe.GriffeLoader(search_paths=SEARCH, allow_inspection=False)
+    packages = {name: loader.load(name) for name in PACKAGES}
+    loader.resolve_aliases(external=False)
+    modules = [packages[name][path] if path else packages[name] for name, paths in PACKAGES.items() for path in paths]
+    members = (module[name] for module in modules for name in public_names(module))
+    return sorted({name for member in members for name in undocumented(member)})
+
+
+def undocumented(member: Any) -> Iterator[str]:
+    """Yield the path of a member if it needs a docstring and has none, and those of the members of a class."""
+    member = member.final_target if member.is_alias else member
+    if not (member.name.startswith(("_", "test_")) or is_documented(member)):
+        yield member.canonical_path
+    if member.is_class:
+        for part in member.members.values():
+            if not part.is_alias:
+                yield from undocumented(part)
+
+
+def is_documented(member: Any) -> bool:
+    """Return whether a docstring describes a member.
+
+    It may be that of the member, of its class, of the overridden member or of the object that the member renames.
+    Members of enumerations need none, because their names and values describe them.
+    """
+    owner, value = member.parent, getattr(member, "value", None)
+    if member.docstring or not owner:
+        return True
+    if isinstance(value, griffe.ExprName) and (renamed := owner.members.get(value.name)) and renamed.docstring:
+        return True
+    if not owner.is_class:
+        return False
+    if value is not None and "Enum" in map(str, owner.bases):
+        return True
+    bases = [owner, *owner.mro()]
+    inherited = any(base.members[member.name].docstring for base in bases if member.name in base.members)
+    return inherited or any(member.name in described(base) for base in bases)
+
+
+def described(owner: Any) -> set[str]:
+    """Return the names in the sections ``Args`` and ``Attributes`` of the docstring of a class."""
+    sections = owner.docstring.parse("google", warnings=False) if owner.docstring else ()
+    return {item.name for section in sections if section.kind.value in _SECTIONS for item in section.value}
+
+
 def main(arguments: list[str]) -> int:
     """Write or check the records, and return the exit code."""
+    if "--docstrings" in arguments:
+        missing = find_undocumented()
+        for path in missing:
+            print(f"{path} has no docstring")
+        return int(bool(missing))
     different = False
     for package in PACKAGES:
         file, now = RECORDS / f"{package}.txt", record(package)

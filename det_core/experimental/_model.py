@@ -20,17 +20,24 @@ class ModelSortBy(Enum):
     """Keys that models can be sorted by."""
 
     UNSPECIFIED = 0
+    """The same as NAME."""
     NAME = 1
+    """Name of the model."""
     DESCRIPTION = 2
+    """Description of the model."""
     CREATION_TIME = 4
+    """Time at which the model was created."""
     LAST_UPDATED_TIME = 5
+    """Time of the latest change of the model or one of its versions."""
 
 
 class ModelOrderBy(Enum):
     """Directions of a sort order."""
 
     ASCENDING = 1
+    """Smallest or oldest first."""
     DESCENDING = 2
+    """Largest or latest first."""
 
 
 class Model(StoredObject):
@@ -123,6 +130,9 @@ class Model(StoredObject):
         """Register a completed checkpoint as the next version.
 
         The checkpoint cannot be deleted as long as the version exists.
+
+        Args:
+            checkpoint_uuid: id of the checkpoint.
 
         Raises:
             RecordNotFound: the checkpoint does not exist, or the model was deleted.

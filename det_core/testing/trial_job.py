@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SEED = 5
+"""Seed of the trials of all jobs."""
 BATCHES = 14
+"""Number of batches that a job trains."""
 REPORTS = [3, 4, 6, 7, 8, 9, 12, 14]
 """Steps at which training metrics are reported, including those of every validation and checkpoint."""
 JOB_CONFIG: dict[str, Any] = {
@@ -94,6 +96,7 @@ class TrialJob:
         self._backend: str = config["distributed"]["backend"]
         experiment = store.create_experiment(config=self._config)
         self.trial_id = store.create_trial(experiment.id, hparams=self._hparams, seed=SEED).id
+        """Id of the trial in the tracking store."""
         self._directory = directory / str(self.trial_id)
         self._directory.mkdir()
         self._secret = secrets.token_hex(32)
@@ -119,7 +122,12 @@ class TrialJob:
         return self._start([[*node.prefix, *launch, *node.arguments, "--", *worker] for node in nodes], failure)
 
     def run(self, slots: int, failure: InjectedFailure) -> int:
-        """Start the workers, wait for their end and return the exit code."""
+        """Start the workers, wait for their end and return the exit code.
+
+        Args:
+            slots: number of workers.
+            failure: failure of one worker.
+        """
         return self.start(slots, failure)._wait()
 
     def ended(self) -> Self:

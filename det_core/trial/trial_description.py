@@ -30,6 +30,10 @@ def describe_trial(trial_class: type[Trial], core: Context) -> dict[str, Any]:
     """Describe a trial by its class name, hyperparameters and config.
 
     Secrets remain references, as in the tracking store.
+
+    Args:
+        trial_class: class of the trial.
+        core: core context of the trial.
     """
     framework = next(base for base in trial_class.__mro__ if Trial in base.__bases__)
     return {

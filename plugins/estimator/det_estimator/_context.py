@@ -20,6 +20,7 @@ class EstimatorTrialContext(TensorFlowTrialContext):
     def __init__(self, **place: Any) -> None:
         super().__init__(**place)
         self.experimental = EstimatorExperimentalContext()
+        """Methods that were removed, whose errors name the replacement."""
         self._accumulators: list[Accumulator] = []
         """Accumulators of the metrics that `make_metric` made for the current validation."""
 

@@ -32,6 +32,7 @@ class TFKerasTrialContext(TensorFlowTrialContext):
     def __init__(self, **place: Any) -> None:
         super().__init__(**place)
         self.experimental = TensorFlowExperimentalContext()
+        """Methods that were removed, whose errors name the replacement."""
         self._model: Any = None
         self._fit = FitSettings()
 

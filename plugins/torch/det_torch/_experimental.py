@@ -17,8 +17,11 @@ class PyTorchExperimentalContext:
     def __init__(self, context: PyTorchTrialContext) -> None:
         self._context = context
         self.wrap_reducer = context.wrap_reducer
+        """Old place of `PyTorchTrialContext.wrap_reducer`."""
         self.reduce_metrics = context.reduce_metrics
+        """Old place of `PyTorchTrialContext.reduce_metrics`."""
         self.reset_reducers = context.reset_reducers
+        """Old place of `PyTorchTrialContext.reset_reducers`."""
 
     def use_amp(self) -> None:
         """Train and evaluate in mixed precision, like ``optimizations.mixed_precision: O1`` in the config.
