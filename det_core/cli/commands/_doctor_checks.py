@@ -22,7 +22,8 @@ from det_core.launch import backends
 from det_core.launch._failure_notes import FAILURE_PREFIX
 from det_core.launch._output_lines import LineDecoder
 from det_core.launch._worker_environment.free_ports import reserve_free_ports
-from det_core.launch.local import LocalConfig, count_gpus
+from det_core.launch.gpu_slots import count_gpus
+from det_core.launch.local import LocalConfig
 from det_core.plugins import plugin_registry
 from det_core.storage import check_storage
 from det_core.tracking import open_store
