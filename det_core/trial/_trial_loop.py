@@ -22,7 +22,7 @@ from det_core.core._rank_agreement import all_ranks_group
 from det_core.core.context_dir import context_files
 from det_core.errors import CheckpointCorrupt, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
-from det_core.interfaces.tracking import TRAINING_STATE
+from det_core.interfaces.records import TRAINING_STATE
 from det_core.storage import read_object
 from det_core.trial._checkpoint_saver import CheckpointSaver
 from det_core.trial._schedule import Schedule
