@@ -57,8 +57,8 @@ def test_listing_imports_no_framework(bare: set[str], command: tuple[str, ...]) 
     [
         (("-c", "from det_core import core"), {"det_core.config", "pydantic", "sqlalchemy", "yaml", "pluggy", "ssl"}),
         (("-c", "from det_core import core\nwith core.init(): pass"), {"pydantic", "yaml", "importlib_metadata"}),
-        ((DET, "--help"), {"pydantic", "sqlalchemy", "yaml", "email.parser", "det_core.interfaces.tracking"}),
-        ((DET, "plugins", "list"), {"pydantic", "sqlalchemy", "yaml", "email.parser", "det_core.interfaces.tracking"}),
+        ((DET, "--help"), {"pydantic", "sqlalchemy", "yaml", "email.parser", "det_core.interfaces.records"}),
+        ((DET, "plugins", "list"), {"pydantic", "sqlalchemy", "yaml", "email.parser", "det_core.interfaces.records"}),
         ((DET, "experiment", "list"), {"pydantic", "yaml", "sqlalchemy.dialects.postgresql", "email.parser"}),
     ],
 )

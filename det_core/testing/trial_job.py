@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from det_core.config import parse_config
 from det_core.core._cluster_info import INFO_DIR
-from det_core.interfaces.tracking import CheckpointRecord, TrackingStore
+from det_core.interfaces.records import CheckpointRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.testing.runs import begin_run
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ import pytest
 
 from det_core.config import parse_config
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException, LaunchError
-from det_core.interfaces.tracking import CheckpointState, ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import CheckpointState, ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.runner._launch_request import build_launch_request
 from det_core.runner._lease import Lease

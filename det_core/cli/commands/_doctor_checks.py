@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from det_core import __version__
 from det_core.core import open_storage_block
 from det_core.errors import DetError, LaunchError, RecordNotFound
 from det_core.home import default_storage
@@ -28,6 +27,7 @@ from det_core.plugins import plugin_registry
 from det_core.storage import check_storage
 from det_core.tracking import open_store
 from det_core.tracking.secret_files import resolve_secrets
+from det_core.version import __version__
 
 if TYPE_CHECKING:
     from det_core.config import ExperimentConfig

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import importlib_metadata
 import pytest
 
-from det_core.interfaces.tracking import CheckpointRecord
+from det_core.interfaces.records import CheckpointRecord
 from det_core.plugins import Registry
 from det_core.specs import FrameworkSpec, Spec
 from det_core.testing.framework.trial_harness import BATCHES, REPORT_PERIOD, TrainedTrial, TrialHarness

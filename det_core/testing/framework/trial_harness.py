@@ -22,7 +22,8 @@ from det_core.config import parse_config
 from det_core.core._cluster_info import INFO_DIR, get_cluster_info
 from det_core.core.agent_channel import SOCKET
 from det_core.interfaces.framework import TrialAdapter
-from det_core.interfaces.tracking import CheckpointRecord, TrackingStore
+from det_core.interfaces.records import CheckpointRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import import_target
 from det_core.storage import METADATA_FILE
 from det_core.testing.comparison import bitwise_form

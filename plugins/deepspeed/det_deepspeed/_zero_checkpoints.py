@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from det_torch._checkpoints import _shards, _training_state
+from det_torch._checkpoints import _shards
+from det_torch._checkpoints._file_names import SHARD_DIRECTORY, STATE_FILE
 from det_torch._checkpoints._old_layouts import check_count
 from det_torch._checkpoints._packing import unpack_state
-from det_torch._checkpoints._reader import SHARD_DIRECTORY
 from det_torch._checkpoints._unpickling import load_torch_file
 
 from det_core.errors import InvalidTrial
@@ -181,7 +181,7 @@ def _put_gradients(
 
 
 def _put_values(path: Path, parts: Sequence[ZeroEngine]) -> None:
-    file = path / SHARD_DIRECTORY / _training_state.STATE_FILE
+    file = path / SHARD_DIRECTORY / STATE_FILE
     saved = load_torch_file(file, trust=False).get(_ENGINES) if file.is_file() else None
     for part, values in zip(parts, unpack_state(saved or ()), strict=False):
         part.set_values(values)

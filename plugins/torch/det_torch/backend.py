@@ -6,16 +6,14 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 
 from det_core.core import DistributedContext
 from det_core.launch import backends
 from det_core.plugins import plugin_registry
-
-if TYPE_CHECKING:
-    from det_torch._context import PyTorchTrialContext
+from det_core.trial import TrialContext
 
 _NOTHING = nullcontext()
 
@@ -131,7 +129,7 @@ class TorchBackend:
         """Release resources after training has ended or failed. Other slots may have ended already."""
 
 
-def make_torch_backend(context: PyTorchTrialContext) -> TorchBackend:
+def make_torch_backend(context: TrialContext) -> TorchBackend:
     """Return the adapter of the backend that started this process.
 
     Raises the errors of `det_core.launch.backends.make_adapter`.

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from det_torch import PyTorchTrialContext
 from det_torch._checkpoints import _shards, _training_state
+from det_torch._checkpoints._file_names import SHARD_DIRECTORY
 from det_torch._checkpoints._packing import unpack_state
-from det_torch._checkpoints._reader import SHARD_DIRECTORY
 from det_torch._compiled import uncompiled_models
 from det_torch.backend import TorchBackend
 from det_torch.process_group import ProcessGroup, broadcast_tensors

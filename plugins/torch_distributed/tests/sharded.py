@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from det_torch import PyTorchTrialContext
 from det_torch._checkpoints import _reader, _training_state
+from det_torch._checkpoints._file_names import STATE_FILE
 from det_torch.process_group import broadcast_tensors
 from det_torch_distributed._ddp import DDPBackend
 from det_torch_distributed._fsdp import FSDPBackend
@@ -247,7 +248,7 @@ def a_saved_state_is_restored() -> None:
 
 def read(directory: Path) -> Any:
     if RANK == 0:
-        torch.save({"rng_state": {"random": None}}, directory / _training_state.STATE_FILE)
+        torch.save({"rng_state": {"random": None}}, directory / STATE_FILE)
     dist.barrier()
     return _reader.read_checkpoint(directory)["models_state_dict"][0]
 

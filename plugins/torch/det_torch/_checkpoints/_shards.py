@@ -24,8 +24,8 @@ from torch.serialization import _get_layout
 
 from det_core.errors import CheckpointCorrupt
 from det_torch._checkpoints import _training_state
+from det_torch._checkpoints._file_names import SHARD_DIRECTORY, STATE_FILE
 from det_torch._checkpoints._packing import pack_state
-from det_torch._checkpoints._reader import SHARD_DIRECTORY
 from det_torch._checkpoints._unpickling import DAMAGE_ERRORS, load_plain_pickle, load_torch_file
 
 TensorFactory: TypeAlias = Callable[[str, torch.Size, torch.dtype], torch.Tensor]
@@ -115,7 +115,7 @@ def read_shards(path: Path, *, trust: bool = False, empty: TensorFactory = _empt
     """
     directory = path / SHARD_DIRECTORY
     try:
-        values = load_torch_file(directory / _training_state.STATE_FILE, trust=trust)
+        values = load_torch_file(directory / STATE_FILE, trust=trust)
         listing = load_plain_pickle(directory / _LISTING, trust=trust, known=_LISTED)
         _check(listing)
         entries = listing.state_dict_metadata.items()

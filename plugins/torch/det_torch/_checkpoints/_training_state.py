@@ -13,13 +13,12 @@ from torch.serialization import get_crc32_options, get_unsafe_globals_in_checkpo
 
 from det_core.errors import InvalidTrial
 from det_torch._amp import optimizer_parameters
+from det_torch._checkpoints._file_names import STATE_FILE
 from det_torch._checkpoints._old_layouts import check_count
 from det_torch._compiled import uncompiled_models
 from det_torch._context import PyTorchTrialContext
 from det_torch._random import rng_state
 
-STATE_FILE = "state_dict.pth"
-"""Name of the file with the training state."""
 _LOOSE_PARAMETERS = "optimizers_parameters"
 """Key of the parameters of optimizers that no wrapped model has."""
 
