@@ -164,13 +164,13 @@ with core.init() as context:
 
 WORKER = """
 import sys
-from det_core.core._tensorboard import Tensorboard, TensorboardMode
+from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core._train import TrainContext
 from det_core.interfaces.tracking import Run
 from det_core.tracking import open_later
 
 rank, store = int(sys.argv[1]), open_later(sys.argv[2])
-tensorboard = Tensorboard(TensorboardMode.MANUAL, None, "local", "x", rank=rank)
+tensorboard = TensorboardDirectory(TensorboardMode.MANUAL, None, "local", "x", rank=rank)
 run = Run(trial_id=1, run_id=1, allocation_id="")
 train = TrainContext(store, run, 1, "loss", smaller_is_better=True, tensorboard=tensorboard)
 train._start()

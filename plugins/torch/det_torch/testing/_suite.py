@@ -13,7 +13,7 @@ from det_core.testing.comparison import bitwise_form
 from det_core.testing.suite import ComplianceSuite
 from det_torch._checkpoints import _reader
 from det_torch.testing._job import TorchJob
-from det_torch.testing._jobs import Jobs, make_torch_jobs
+from det_torch.testing.jobs import Jobs, make_torch_jobs
 
 
 class AdapterSuite(ComplianceSuite):
