@@ -17,8 +17,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from det_core.core import Context, EarlyExitReason
-from det_core.core._rank_agreement import all_ranks_group
 from det_core.core.context_dir import context_files
+from det_core.core.rank_agreement import all_ranks_group
 from det_core.errors import CheckpointCorrupt, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.interfaces.records import TRAINING_STATE

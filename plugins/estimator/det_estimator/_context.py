@@ -37,7 +37,7 @@ class EstimatorTrialContext(TensorFlowTrialContext):
         Raises:
             InvalidTrial: the argument is not a dataset.
         """
-        return self._shard(dataset, shard_dataset)
+        return self.shard_dataset(dataset, shard_dataset)
 
     def make_metric(
         self, metric: Any, reducer: Callable[[list[Any]], Any] | MetricReducer, numpy_dtype: Any

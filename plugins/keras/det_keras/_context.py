@@ -65,7 +65,7 @@ class TFKerasTrialContext(TensorFlowTrialContext):
         Raises:
             InvalidTrial: the argument is not a ``tf.data.Dataset``.
         """
-        return self._shard(dataset, shard)
+        return self.shard_dataset(dataset, shard)
 
     def configure_fit(
         self,

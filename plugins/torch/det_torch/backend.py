@@ -36,6 +36,7 @@ class TorchBackend:
     """Whether models and optimizers are spread over the slots.
 
     If true, `save` writes their part of checkpoints, gradients included, on every slot, and `restore` restores them.
+    `det_torch.sharding` has functions for both.
     """
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:

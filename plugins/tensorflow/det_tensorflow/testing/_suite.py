@@ -12,8 +12,8 @@ from sklearn.metrics import roc_auc_score
 from det_core.testing.comparison import bitwise_form
 from det_core.testing.suite import ComplianceSuite
 from det_core.testing.trial_job import BATCHES, InjectedFailure, TrialJob
-from det_tensorflow.testing._jobs import AGGREGATED, METRICS, Jobs, make_tensorflow_jobs
 from det_tensorflow.testing.code.common import VALIDATION
+from det_tensorflow.testing.jobs import AGGREGATED, METRICS, Jobs, make_tensorflow_jobs
 
 EACH_FRAMEWORK = pytest.mark.parametrize("framework", METRICS)
 

@@ -16,7 +16,7 @@ from det_core.testing.comparison import bitwise_form
 from det_core.testing.suite import ComplianceSuite
 from det_torch._checkpoints import _reader
 from det_torch.testing._job import CODE, TorchJob
-from det_torch.testing._jobs import ADVERSARIES, ONE_MODEL, Jobs
+from det_torch.testing.jobs import ADVERSARIES, ONE_MODEL, Jobs
 
 
 class AdapterSuite(ComplianceSuite):
