@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,3 +25,23 @@ def test_the_public_names_are_the_recorded_ones() -> None:
 def test_every_public_name_has_a_docstring() -> None:
     ran = run_tool("--docstrings")
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def foreign_names(package: Path) -> Iterator[str]:
+    """Yield the names of det's other packages that the files of a package import."""
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                top = node.module.partition(".")[0]
+                if top.startswith("det_") and top != package.name:
+                    for alias in node.names:
+                        yield f"{node.module}.{alias.name}"
+
+
+def test_plugins_import_only_public_modules_of_each_other() -> None:
+    recorded = runpy.run_path(str(ROOT / "tools" / "public_api.py"))["PACKAGES"]
+    public = {f"{package}.{path}".rstrip(".") for package, paths in recorded.items() for path in paths}
+    packages = [path.parent for path in ROOT.glob("plugins/*/*/__init__.py") if path.parent.name != "tests"]
+    assert len(packages) > 9
+    used = {name for package in packages for name in foreign_names(package)}
+    assert [name for name in sorted(used) if not {name, name.rpartition(".")[0]} & public] == []

@@ -27,6 +27,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "",
         "config",
         "core",
+        "core.rank_agreement",
         "errors",
         "events",
         "experimental",
@@ -52,8 +53,12 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "storage",
         "testing",
         "testing.backend",
+        "testing.backend.failure_tests",
+        "testing.backend.launch_tests",
+        "testing.backend.registration_tests",
         "testing.comparison",
         "testing.framework",
+        "testing.framework.trial_harness",
         "testing.job_factory",
         "testing.proxy",
         "testing.requirements",
@@ -68,8 +73,19 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "trial.tensorboard_upload",
         "trial.trial_description",
     ),
-    "det_torch": ("", "backend", "process_group", "samplers", "testing", "torchrun"),
-    "det_tensorflow": ("backend", "checkpoint_errors", "context", "devices", "optimizer", "testing"),
+    "det_torch": (
+        "",
+        "backend",
+        "process_group",
+        "samplers",
+        "sharding",
+        "testing",
+        "testing.interruptions",
+        "testing.jobs",
+        "testing.slot_equivalence",
+        "torchrun",
+    ),
+    "det_tensorflow": ("backend", "checkpoint_errors", "context", "devices", "optimizer", "testing", "testing.jobs"),
     "det_estimator": ("",),
     "det_keras": ("", "callbacks"),
 }
@@ -80,7 +96,7 @@ _KINDS = ("abstractmethod", "classmethod", "staticmethod", "property")
 
 
 def public_names(module: Any) -> list[str]:
-    """Return the names that a module exports: those in ``__all__``, or else its own and those imported as themselves.
+    """Return the names in a module's ``__all__``, or else its own names and those that it imports as themselves.
 
     ``import x as x`` is how stub files mark a re-export (PEP 484), and how packages repeat names that they import on
     first use.

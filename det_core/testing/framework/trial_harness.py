@@ -31,11 +31,13 @@ from det_core.tracking import open_store
 from det_core.trial import Trial
 
 BATCHES = 14
+"""Number of batches that a trial trains by default."""
 LENGTH = {"batches": BATCHES}
 """Default length of trials."""
 REPORT_PERIOD = 4
 """Number of batches between two reports."""
 SEED = 5
+"""Seed of all trials."""
 _LIMIT = 120.0
 """Time limit of a process in seconds."""
 
@@ -79,6 +81,7 @@ class TrialHarness:
         """Number of times that the latest run in this process reached each point."""
         with self._environment():
             self.store: TrackingStore = open_store()
+            """Tracking store of the trials."""
 
     @property
     def recorder(self) -> RecordingAdapter:

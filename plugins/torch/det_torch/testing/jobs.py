@@ -11,3 +11,4 @@ ONE_MODEL, ADVERSARIES = "one model", "adversaries"
 """Names of the two trials. det drives the first, and the second drives itself."""
 
 Jobs: TypeAlias = job_factory.JobFactory[TorchJob]
+"""Jobs of one test class."""

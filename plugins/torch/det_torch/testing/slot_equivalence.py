@@ -11,6 +11,7 @@ from det_torch.testing._suite import AdapterSuite
 from det_torch.testing.jobs import ADVERSARIES, ONE_MODEL, Jobs
 
 EACH_TRIAL = pytest.mark.parametrize("trial", [ONE_MODEL, ADVERSARIES])
+"""Mark that runs a test with each of the two trials."""
 
 
 class SlotEquivalenceSuite(AdapterSuite):
