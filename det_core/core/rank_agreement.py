@@ -62,7 +62,7 @@ class RankGroup:
         result, error = _attempt(work) if self.is_chief else (None, None)
         outcome = self._exchange(self.broadcast, result, error)
         _refuse([outcome])
-        return cast("T", outcome[0])
+        return cast("_T", outcome[0])
 
     def _exchange(self, collective: Callable[[Any], Any], result: object, error: BaseException | None) -> Any:
         """Send the result or the error of this rank to the others, then raise the error.
