@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from det_core.storage._parallel import in_parallel
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
+if TYPE_CHECKING:
+    from ctypes import CDLL
+
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
 _THREADS = 16
 _SYNCED_AS_A_WHOLE = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "tmpfs", "xfs", "zfs"}
@@ -30,9 +33,11 @@ def start_sync(descriptor: int, start: int, size: int) -> None:
         start: offset of the range in bytes.
         size: length of the range in bytes.
     """
-    sync_file_range = getattr(_LIBC, "sync_file_range", None)
+    from ctypes import c_int64
+
+    sync_file_range = getattr(_libc(), "sync_file_range", None)
     if sync_file_range is not None:  # only a hint, so errors are ignored
-        sync_file_range(descriptor, ctypes.c_int64(start), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
+        sync_file_range(descriptor, c_int64(start), c_int64(size), _SYNC_FILE_RANGE_WRITE)
 
 
 def sync_file_system(path: Path) -> bool:
@@ -44,16 +49,25 @@ def sync_file_system(path: Path) -> bool:
     Raises:
         OSError: a write failed.
     """
-    syncfs = getattr(_LIBC, "syncfs", None)
+    from ctypes import get_errno
+
+    syncfs = getattr(_libc(), "syncfs", None)
     if syncfs is None or not _tells_errors() or _file_system(path) not in _SYNCED_AS_A_WHOLE:
         return False
     descriptor = os.open(path, os.O_RDONLY)
     try:
         if syncfs(descriptor):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+            raise OSError(get_errno(), os.strerror(get_errno()), str(path))
     finally:
         os.close(descriptor)
     return True
+
+
+@cache
+def _libc() -> CDLL:
+    from ctypes import CDLL  # here, because most processes save no checkpoint and importing ctypes takes 4 ms
+
+    return CDLL(None, use_errno=True)
 
 
 def _tells_errors() -> bool:

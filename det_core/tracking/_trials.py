@@ -106,9 +106,11 @@ class TrialsMixin(StoreMixin):
         with self._database.write() as connection:
             trial = lock_trial(connection, trial_id, lease=lease)
             run = Run(trial_id=trial_id, run_id=trial.run_id + 1, allocation_id=allocation_id)
-            start = _first_step(connection, trial_id, trial.steps_completed)
-            archive_after(connection, trial_id, start)
-            _end_runs(connection, trial_id)
+            start = 0
+            if trial.run_id:  # the first run has nothing to continue, archive or end
+                start = _first_step(connection, trial_id, trial.steps_completed)
+                archive_after(connection, trial_id, start)
+                _end_runs(connection, trial_id)
             connection.execute(runs.insert().values({**vars(run), "start_time": utc_now()}))
             update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="")
             return run

@@ -240,7 +240,8 @@ def test_each_file_is_synced_on_old_kernels(
     """Before Linux 5.8, syncfs(2) succeeds although a write has failed."""
     called: list[int] = []
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=release))
-    monkeypatch.setattr(_file_sync, "_LIBC", SimpleNamespace(syncfs=lambda descriptor: called.append(descriptor) or 0))
+    libc = SimpleNamespace(syncfs=lambda descriptor: called.append(descriptor) or 0)
+    monkeypatch.setattr(_file_sync, "_libc", lambda: libc)
     monkeypatch.setattr(_file_sync, "_file_system", lambda path: "xfs")
     assert _file_sync.sync_file_system(tmp_path) is tells
     assert bool(called) is tells

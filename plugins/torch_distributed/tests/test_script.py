@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from det_core.tracking import open_store
 
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.integration
 SCRIPT = """
 import det_torch
 import torch
+import torch.distributed as dist
 from det_torch.testing.code.model_def import Adversaries
 from torch.nn.parallel import DistributedDataParallel
 
@@ -24,15 +26,34 @@ with det_torch.init(hparams={"global_batch_size": 8}, exp_conf={"searcher": {"me
     trial = Adversaries(context)
     assert isinstance(trial.maker, DistributedDataParallel)
     det_torch.Trainer(trial, context).fit(max_length=det_torch.Batch(5))
-print(f"rank {context.distributed.rank} trained {context.current_train_batch()}")
+    sum_of_ranks = torch.tensor([float(context.distributed.rank)], device=context.device)
+    dist.all_reduce(sum_of_ranks)
+    print("rank", context.distributed.rank, "trained", context.current_train_batch(), "batches:", sum_of_ranks.item())
+    print(dist.get_backend(), context.device.type, {weight.device.type for weight in trial.maker.parameters()})
 """
 
 
-def test_init_finds_the_other_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def needs_gpus(count: int) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() < count, reason="needs a GPU for each slot")]
+
+
+@pytest.mark.parametrize(
+    ("slots", "device", "transport"),
+    [
+        (2, "cpu", "gloo"),
+        pytest.param(1, "cuda", "nccl", marks=needs_gpus(1)),
+        pytest.param(2, "cuda", "nccl", marks=needs_gpus(2)),
+    ],
+)
+def test_init_finds_the_other_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int, device: str, transport: str
+) -> None:
     monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
+    if device == "cpu":
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "train.py").write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, "-m", "det_core.launch", "torch_distributed", "--slots", "2", "--", "train.py"],
+        [sys.executable, "-m", "det_core.launch", "torch_distributed", "--slots", str(slots), "--", "train.py"],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -40,6 +61,8 @@ def test_init_finds_the_other_workers(tmp_path: Path, monkeypatch: pytest.Monkey
         timeout=100,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert all(f"rank {rank} trained 5" in done.stdout for rank in range(2))
+    for rank in range(slots):
+        assert f"rank {rank} trained 5 batches: {sum(range(slots)):.1f}" in done.stdout
+    assert done.stdout.count(f"{transport} {device} {{'{device}'}}") == slots, done.stdout
     with open_store() as store:
         assert [report.steps_completed for report in store.metrics(1)] == [5, 5]
