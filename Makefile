@@ -117,7 +117,7 @@ $(VENV)/.torch:
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.torch $(PACKAGES)
-	$(BIN)/pip install -q -e . -e plugins/torch -r examples/requirements.txt
+	$(BIN)/pip install -q -e '.[cli]' -e plugins/torch -r examples/requirements.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo

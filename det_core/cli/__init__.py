@@ -6,6 +6,7 @@ Ctrl-C, 141 after a broken pipe and 143 after SIGTERM.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from det_core.version import __version__
@@ -21,6 +22,10 @@ def main(argv: list[str] | None = None) -> int:
     if arguments[:1] == ["--version"]:  # needs no imports, because shells and scripts ask for it often
         print(f"det {__version__}")
         return 0
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks for the candidates of a word
+        from det_core.cli.commands.completion import complete_words
+
+        return complete_words()
     from det_core.cli._program import run_program
 
     return run_program(arguments)

@@ -29,6 +29,7 @@ from det_core.comm._ring_collectives import RingCollectives
 from det_core.comm._tcp import TcpTransport
 from det_core.comm._unix import UnixTransport, rendezvous_path
 from det_core.errors import CommError, PeerLost
+from det_core.extras import explain_missing_extra, has_extra
 
 _RENDEZVOUS_SECONDS: Final = 600.0
 """Seconds for the meeting if there is no other time limit."""
@@ -61,11 +62,13 @@ class Mesh:
 
     Raises:
         PeerLost: a worker did not connect in time.
-        CommError: a worker has another size, key or job, or the port is in use.
+        CommError: a worker has another size, key or job, the port is in use, or the library for TLS is missing.
         ValueError: TCP is needed, and DET_COMM_KEY is missing or too short.
     """
 
     def __init__(self, ranks: Ranks, *, chief_ip: str, port: int, force_tcp: bool, timeout: float | None) -> None:
+        if (force_tcp or ranks.cross_size > 1) and not has_extra("tls"):  # on all workers, so that none waits in vain
+            raise CommError(explain_missing_extra("tls"))
         self._ranks, self.timeout = ranks, timeout
         self._patience = _RENDEZVOUS_SECONDS if timeout is None else timeout
         self._me, self._job = Peer.myself(ranks), [ranks.size, ranks.cross_size]

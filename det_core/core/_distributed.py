@@ -31,7 +31,7 @@ class DistributedContext:
 
     Workers on one host communicate over a Unix socket in a private directory, and pass large objects through shared
     memory. Workers on several hosts communicate over TCP with TLS 1.3, which requires the same secret in
-    ``DET_COMM_KEY`` on all hosts.
+    ``DET_COMM_KEY`` and ``pip install 'det-core[tls]'`` on all hosts.
 
     Args:
         rank: index of this worker in the job, 0 <= rank < size. The chief is rank 0.
@@ -51,7 +51,7 @@ class DistributedContext:
     Raises:
         ValueError: the arguments contradict each other, or ``DET_COMM_KEY`` is required but missing or unsuitable.
         PeerLost: workers did not arrive at the rendezvous. The error lists their ranks.
-        CommError: another job uses the same port.
+        CommError: another job uses the same port, or TCP is needed and ``det-core[tls]`` is not installed.
     """
 
     def __init__(

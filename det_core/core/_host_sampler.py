@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psutil
-import pynvml
+
+from det_core.extras import explain_missing_extra
+
+_log = logging.getLogger("det.core")
 
 Sample = Mapping[str, Any]
 """Numbers by name. A value may also be a nested mapping of the same form."""
 
 _PATHS = ("/", "/determined_shared_fs")
 """File systems whose usage is sampled, if they exist."""
-_OF_GPU: Mapping[str, Callable[[Any], float]] = {
-    "gpu_util": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
-    "gpu_free_memory": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).free,
+_DEVICES = Path("/dev")
+"""Directory in which the driver has a file ``nvidia0`` for its first GPU."""
+_OF_GPU: Mapping[str, Callable[[ModuleType, Any], float]] = {
+    "gpu_util": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+    "gpu_free_memory": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).free,
 }
-"""Readings of a GPU by metric name. ``gpu_util`` is in percent, ``gpu_free_memory`` in bytes."""
+"""Readings of a GPU by metric name, from ``pynvml``. ``gpu_util`` is in percent, ``gpu_free_memory`` in bytes."""
 
 
 class HostSampler:
@@ -92,23 +99,33 @@ class _Rates:
 
 
 def _gpus() -> dict[str, dict[str, Callable[[], float]]]:
-    """Return the functions that read each GPU, by metric name and by the GPU's UUID. Empty without a driver."""
+    """Return the functions that read each GPU, by metric name and by the GPU's UUID.
+
+    The result is empty without a driver, and without the library that reads it. If only the library is missing, a
+    warning says so.
+    """
     try:
-        pynvml.nvmlInit()
-        gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return {str(pynvml.nvmlDeviceGetUUID(gpu)): _questions(gpu) for gpu in gpus}
-    except pynvml.NVMLError:
+        import pynvml as nvml
+    except ModuleNotFoundError:
+        if any(_DEVICES.glob("nvidia[0-9]*")):
+            _log.warning("the profile lacks the GPUs: %s", explain_missing_extra("gpu"))
+        return {}
+    try:
+        nvml.nvmlInit()
+        gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return {str(nvml.nvmlDeviceGetUUID(gpu)): _questions(nvml, gpu) for gpu in gpus}
+    except nvml.NVMLError:
         return {}
 
 
-def _questions(gpu: Any) -> dict[str, Callable[[], float]]:
-    return {name: partial(ask, gpu) for name, ask in _OF_GPU.items() if _answers(gpu, ask)}
+def _questions(nvml: ModuleType, gpu: Any) -> dict[str, Callable[[], float]]:
+    return {name: partial(ask, nvml, gpu) for name, ask in _OF_GPU.items() if _answers(nvml, partial(ask, nvml, gpu))}
 
 
-def _answers(gpu: Any, ask: Callable[[Any], float]) -> bool:
+def _answers(nvml: ModuleType, ask: Callable[[], float]) -> bool:
     try:
-        ask(gpu)
-    except pynvml.NVMLError_NotSupported:  # a partitioned GPU (MIG) does not support utilization
+        ask()
+    except nvml.NVMLError_NotSupported:  # a partitioned GPU (MIG) does not support utilization
         return False
     return True
 

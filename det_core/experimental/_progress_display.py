@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from numbers import Real
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
 from det_core.experimental._python_session import in_notebook
+from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.records import MetricsReport
 from det_core.tracking import open_store
 from det_core.tracking.printable import printable_text
 
 _POLL_SECONDS = 0.5
 """Polling interval of the tracking store in seconds."""
-_COLUMNS = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
 
 Draw = Callable[[str, float], None]
 """Function that takes a description and the share that is done, and draws the progress bar."""
 
 
 def print_line(text: str) -> None:
-    """Print a line."""
-    _console().print(text)
+    """Print a line, above the progress bar if there is one."""
+    print(text, flush=True)  # noqa: T201
 
 
 @contextmanager
@@ -37,10 +35,9 @@ def display_progress(experiment_id: int, url: str) -> Iterator[None]:
         experiment_id: experiment to show.
         url: URL of its tracking store.
     """
-    console = _console()
     over = threading.Event()
-    with _bar(console) as draw:
-        watcher = threading.Thread(target=_watch, args=(url, experiment_id, console, draw, over), daemon=True)
+    with _bar() as draw:
+        watcher = threading.Thread(target=_watch, args=(url, experiment_id, draw, over), daemon=True)
         watcher.start()
         try:
             yield
@@ -49,12 +46,7 @@ def display_progress(experiment_id: int, url: str) -> Iterator[None]:
             watcher.join(30)
 
 
-def _console() -> Console:
-    # In a notebook, too, lines go to the standard output.
-    return Console(highlight=False, markup=False, soft_wrap=True, force_jupyter=False)
-
-
-def _watch(url: str, experiment_id: int, console: Console, draw: Draw, over: threading.Event) -> None:
+def _watch(url: str, experiment_id: int, draw: Draw, over: threading.Event) -> None:
     seen: dict[int, int] = {}
     with open_store(url) as store:
         last = False
@@ -64,7 +56,7 @@ def _watch(url: str, experiment_id: int, console: Console, draw: Draw, over: thr
             for trial in trials:
                 for report in store.metrics(trial.id, group="validation", after=seen.get(trial.id, -1)):
                     seen[trial.id] = report.steps_completed
-                    console.print(_format_report(report))
+                    print_line(_format_report(report))
             many = f": {len(trials)} trials" if len(trials) > 1 else ""
             draw(f"experiment {experiment_id}{many}", store.experiment(experiment_id).progress)
 
@@ -76,15 +68,24 @@ def _format_report(report: MetricsReport) -> str:
     return f"trial {report.trial_id}: batch {report.steps_completed} validation {' '.join(values)}"
 
 
-def _bar(console: Console) -> AbstractContextManager[Draw]:
+def _bar() -> AbstractContextManager[Draw]:
     if in_notebook():
         return nullcontext(_in_cell())
-    return _on_terminal(console) if console.is_terminal else nullcontext(lambda what, done: None)
+    if hasattr(sys.stdout, "isatty") and sys.stdout.isatty():  # a script may have replaced it by something simpler
+        if has_extra("cli"):
+            return _on_terminal()
+        print(explain_missing_extra("cli"), file=sys.stderr)  # noqa: T201
+    return nullcontext(lambda what, done: None)
 
 
 @contextmanager
-def _on_terminal(console: Console) -> Iterator[Draw]:
-    with Progress(*_COLUMNS, console=console) as bar:
+def _on_terminal() -> Iterator[Draw]:
+    """Draw the bar in the last line of the terminal. While it is there, rich prints other output above it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(soft_wrap=True)) as bar:
         task = bar.add_task("starting", total=1.0)
         yield lambda what, done: bar.update(task, description=what, completed=done)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from det_core.errors import LaunchError
+from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.backend import Backend, NodePlacement
 from det_core.launch import _failure_notes, backends
 from det_core.launch._output_lines import RANK_TEMPLATE
@@ -37,7 +38,8 @@ class Node:
             there is only one node.
 
     Raises:
-        LaunchError: an argument is out of range, or several nodes have no common port or key.
+        LaunchError: an argument is out of range, several nodes have no common port or key, or this one of several
+            nodes lacks the library for TLS.
     """
 
     hosts: Sequence[str]
@@ -63,6 +65,8 @@ class Node:
                 "several nodes must share a secret, so that no stranger joins; set DET_COMM_KEY to the same 32 or "
                 "more random characters on each node, for example to the output of `openssl rand -hex 32`"
             )
+        if len(self.hosts) > 1 and not has_extra("tls"):
+            raise LaunchError(explain_missing_extra("tls"))
 
     def run(self, name: str, backend: Backend, worker: Sequence[str], env: Mapping[str, str]) -> int:
         """Start the workers and wait for their end.

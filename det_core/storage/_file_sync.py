@@ -77,7 +77,10 @@ def _tells_errors() -> bool:
 
 
 def _file_system(path: Path) -> str | None:
-    """Return the type of a path's file system from ``/proc/self/mountinfo`` (proc(5)), or None if it is not listed."""
+    """Return the type of a path's file system, or None if it is not listed.
+
+    This reads ``/proc/self/mountinfo`` (proc(5)), because psutil does not know the device numbers of mounts.
+    """
     mounts = Path("/proc/self/mountinfo")
     if not mounts.exists():
         return None

@@ -117,7 +117,7 @@ def main(listener: int, modules: list[str]) -> None:
     """Import the modules, then serve."""
     for name in modules:
         importlib.import_module(name)
-    threads = len(list(Path("/proc/self/task").iterdir()))
+    threads = len(list(Path("/proc/self/task").iterdir()))  # psutil would then be imported in all workers
     if threads > 1:
         sys.exit(f"the import of {', '.join(modules)} started {threads - 1} threads, which a fork would not have")
     first, *rest = _Server(socket.socket(fileno=listener)).serve()

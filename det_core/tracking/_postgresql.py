@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from det_core.errors import StoreBusy, TrackingError
+from det_core.extras import explain_missing_extra
 from det_core.tracking._column_types import FINITE
 from det_core.tracking._database import Database
 from det_core.tracking._outage import Unavailable
@@ -67,7 +68,7 @@ class Postgresql(Database):
                 max_overflow=-1,
             )
         except ModuleNotFoundError as error:
-            raise TrackingError("PostgreSQL needs its driver: pip install 'det-core[postgresql]'") from error
+            raise TrackingError(explain_missing_extra("postgresql")) from error
         # One snapshot per transaction. READ COMMITTED would take one per statement.
         super().__init__(engine, wait, isolation_level="REPEATABLE READ", postgresql_readonly=True)
 

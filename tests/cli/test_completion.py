@@ -1,15 +1,43 @@
-"""Completion of command lines, by ``det completion words`` and in bash."""
+"""Completion of command lines, in this process and in shells."""
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from det_core.cli import main
+
 from .conftest import Det, Install, Record, command_plugin
+
+Complete = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Complete:
+    """Return a function that completes the words after ``det`` as a shell does, and returns the sorted candidates."""
+    monkeypatch.chdir(tmp_path)
+    fdopen = os.fdopen
+
+    def complete(words: str) -> list[str]:
+        line = f"det {words}"
+        shell = {"_ARGCOMPLETE_SUPPRESS_SPACE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+        streams = {8: io.StringIO(), 9: io.StringIO()}  # the shell's, for candidates and for debugging
+        with monkeypatch.context() as patch, pytest.raises(SystemExit):
+            patch.setattr(os, "fdopen", lambda descriptor, *rest: streams.get(descriptor) or fdopen(descriptor, *rest))
+            for name, value in {"_ARGCOMPLETE": "1", **shell}.items():
+                patch.setenv(name, value)
+            sys.exit(main([]))
+        assert capsys.readouterr() == ("", "")
+        return sorted(filter(None, streams[8].getvalue().split("\v")))
+
+    return complete
 
 
 @pytest.mark.parametrize(
@@ -30,64 +58,100 @@ from .conftest import Det, Install, Record, command_plugin
         ("e list --limit 3 --state co", ""),
         ("e list --limit 3 --state CO", "COMPLETED"),
         ("e trials 1 --sort-by b", "batches best"),
-        ("run ", ""),
+        ("run co", "const.yaml"),
         ("nonsense --json ", ""),
         ("completion ba", "bash"),
     ],
 )
-def test_candidates_complete_the_last_word(det: Det, trained: Record, line: str, expected: str) -> None:
+def test_candidates_complete_the_last_word(complete: Complete, trained: Record, line: str, expected: str) -> None:
     trained.store.create_experiment(config={})
-    result = det("completion", "words", "--", *line.split(" "))
-    assert (result.code, result.out.split(), result.err) == (0, expected.split(), "")
+    Path("const.yaml").touch()
+    assert complete(line) == expected.split()
 
 
-def test_all_commands_are_offered_without_aliases(det: Det) -> None:
-    words = det("completion", "words", "--", "").out.split()
+def test_all_commands_are_offered_without_aliases(complete: Complete) -> None:
+    words = complete("")
     assert {"run", "experiment", "trial", "checkpoint", "tensorboard", "completion"} <= set(words)
     assert min(map(len, words)) > 2
 
 
-def test_an_unreadable_database_prints_no_error(det: Det, det_home: Path) -> None:
+def test_an_unreadable_database_prints_no_error(complete: Complete, det_home: Path) -> None:
     det_home.mkdir()
     (det_home / "det.db").write_bytes(b"no database" * 1000)
-    result = det("completion", "words", "--", "experiment", "describe", "")
-    assert (result.code, result.out, result.err) == (0, "", "")
+    assert complete("experiment describe ") == []
 
 
-def test_commands_of_plugins_are_completed(det: Det, install: Install) -> None:
+def test_commands_of_plugins_are_completed(complete: Complete, install: Install) -> None:
     specs = command_plugin("name='launchpad', target='det_pad:configure', help='x'")
     install(
         "det-pad", specs + "\ndef configure(parser):\n    parser.add_argument('--colour', choices=['red', 'blue'])\n"
     )
-    assert det("completion", "words", "--", "launch").out == "launchpad\n"
-    assert det("completion", "words", "--", "launchpad", "--colour", "").out == "blue\nred\n"
+    assert complete("launch") == ["launchpad"]
+    assert complete("launchpad --colour ") == ["blue", "red"]
+
+
+BASH = """
+    eval "$(det completion bash)"
+    ask() { COMP_LINE="$1" COMP_POINT=${#1}; _python_argcomplete det; printf "%s\n" "${COMPREPLY[@]}"; }
+    ask "det experiment des"; ask "det checkpoint download "; ask "det run co"
+"""
+ZSH = """
+    autoload -U compinit; compinit -u -D
+    eval "$(det completion zsh)"
+    _describe() { print -l "${(P@)2}"; }
+    ask() { BUFFER=$1; CURSOR=${#1}; words=(${=1}); _python_argcomplete; }
+    ask "det experiment des"; ask "det checkpoint download "; ask "det run co"
+"""
+FISH = """
+    det completion fish | source
+    complete -C "det experiment des"; complete -C "det checkpoint download "; complete -C "det run co"
+"""
 
 
 @pytest.mark.integration
-def test_bash_completes(trained: Record, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "script", "expected"),
+    [
+        (
+            ["bash", "-c"],
+            BASH,
+            [
+                "describe",
+                "best-one",
+                "last-one",
+                "const.yaml",
+            ],
+        ),
+        (
+            ["zsh", "-fc"],
+            ZSH,
+            [
+                "describe:show an experiment with its trials and checkpoints",
+                "best-one:",
+                "last-one:",
+                "const.yaml:",
+            ],
+        ),
+        (
+            ["fish", "--no-config", "-c"],
+            FISH,
+            ["describe\tshow an experiment with its trials and checkpoints", "best-one", "last-one", "const.yaml"],
+        ),
+    ],
+    ids=["bash", "zsh", "fish"],
+)
+def test_shells_complete(trained: Record, tmp_path: Path, command: list[str], script: str, expected: list[str]) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
     (tmp_path / "const.yaml").touch()
-    script = """
-        eval "$(det completion bash)"
-        complete -p det
-        COMP_WORDS=(det experiment des); COMP_CWORD=2; _det; echo "${COMPREPLY[@]}"
-        COMP_WORDS=(det checkpoint download ''); COMP_CWORD=3; _det; echo "${COMPREPLY[@]}"
-        COMP_WORDS=(det run co); COMP_CWORD=2; _det; echo "files: ${#COMPREPLY[@]}"
-    """
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     run = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60, check=True
+        [*command, script], capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60, check=True
     )
     assert run.stderr == ""
-    assert run.stdout.splitlines() == [
-        "complete -o default -F _det det",
-        "describe",
-        "best-one last-one",
-        "files: 0",  # so that bash completes const.yaml itself
-    ]
+    assert [line.strip() for line in run.stdout.splitlines()] == expected
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_shell_has_a_script(det: Det, shell: str) -> None:
-    script = det("completion", shell).out
-    assert "det completion words -- " in script
-    assert f"det completion {shell}" in script
+    assert f"det completion {shell}" in det("completion", shell).out

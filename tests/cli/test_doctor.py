@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from .conftest import Det
 pytestmark = pytest.mark.integration
 
 CONFIG = "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n"
-CHECKS = ["python", "plugins", "record", "storage", "slots", "host name", "ports", "backend", "rehearsal"]
+CHECKS = ["python", "plugins", "extras", "record", "storage", "slots", "host name", "ports", "backend", "rehearsal"]
 
 
 def failed(det: Det, *argv: object) -> dict[str, str]:
@@ -39,6 +40,13 @@ def test_all_checks_pass(det: Det, config: Any) -> None:
     assert failed(det) == failed(det, config("")) == {}
     rows = det("doctor", config("")).out.splitlines()
     assert [row.split("  ")[0].strip() for row in rows] == ["CHECK", "config", *CHECKS]
+
+
+@pytest.mark.usefixtures("only_det_core")
+def test_missing_extras_are_listed(det: Det, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    (detail,) = (one["detail"] for one in det("doctor", "--json").json["checks"] if one["check"] == "extras")
+    assert "for encrypted connections between hosts: pip install 'det-core[tls]'" in detail
 
 
 @pytest.mark.usefixtures("only_det_core")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from det_core.cli.render import experiment_progress
 from det_core.cli.render.experiment_summary import _how_to_load, summarize_experiment, summary_lines
+from det_core.cli.render.formats import format_table
 from det_core.cli.render.live_trial import LiveTrial
 from det_core.cli.render.trial_watcher import Pace, TrialWatcher
 from det_core.interfaces.records import State
@@ -35,6 +37,22 @@ def test_logs_and_reports_are_printed_as_lines(record: Record, capsys: pytest.Ca
         "trial 1: batch 300/1000 validation accuracy=0.9",
         "trial 1: batch 400/1000 training loss=0.1",
     ]
+
+
+def test_lines_replace_the_live_line_without_rich(
+    record: Record, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with experiment_progress.show_progress(TrialWatcher(record.store, 1)):
+        record.log("hello")
+    out, err = capsys.readouterr()
+    assert out == "[trial 1] [rank=0] hello\n"
+    assert err.splitlines() == [
+        "det: live progress and colours in a terminal need rich, which is not installed; "
+        "type: pip install 'det-core[cli]'"
+    ]
+    assert format_table(["state"], [["ERROR"]]) == "STATE\nERROR"
 
 
 def test_a_new_run_reports_its_steps_again(record: Record) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import stat
+import sys
 import tempfile
 import threading
 import time
@@ -253,6 +254,16 @@ def test_tcp_needs_a_good_key(monkeypatch: pytest.MonkeyPatch, key: str | None, 
         monkeypatch.setenv("DET_COMM_KEY", key)
     for future in job.outcomes(job.layout(*machines), allgather, force_tcp=True, timeout=0.5):
         with pytest.raises(ValueError, match=r"DET_COMM_KEY.*secrets.token_hex\(32\)"):
+            future.result()
+
+
+@pytest.mark.parametrize(("machines", "force_tcp"), [((2,), True), ((2, 2), False)], ids=str)
+def test_tcp_needs_the_library_for_tls_on_all_workers(
+    monkeypatch: pytest.MonkeyPatch, machines: tuple[int, ...], force_tcp: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    for future in job.outcomes(job.layout(*machines), allgather, force_tcp=force_tcp):
+        with pytest.raises(CommError, match=r"need cryptography, .* pip install 'det-core\[tls\]'"):
             future.result()
 
 

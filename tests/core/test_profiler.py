@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -141,6 +142,22 @@ def test_rates_are_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_mean_covers_the_samples_that_contain_the_number() -> None:
     samples = [{"cpu": {"x": 1}, "gpu": {"a": {"u": 10}}}, {"cpu": {"x": 4, "y": 2}}]
     assert mean_sample(samples) == {"cpu": {"x": 2.5, "y": 2.0}, "gpu": {"a": {"u": 10.0}}}
+
+
+def test_a_warning_names_the_library_if_only_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(_host_sampler, "_DEVICES", tmp_path)
+    assert "gpu" not in HostSampler().sample()
+    assert caplog.text == ""
+    (tmp_path / "nvidia0").touch()
+    sampler = HostSampler()
+    assert "gpu" not in {**sampler.sample(), **sampler.sample()}
+    assert caplog.messages == [
+        "the profile lacks the GPUs: metrics of NVIDIA GPUs need nvidia-ml-py, which is not installed; "
+        "type: pip install 'det-core[gpu]'"
+    ]
 
 
 def test_gpus_are_sampled_if_there_are_any() -> None:

@@ -67,6 +67,20 @@ def test_a_wrong_command_line_is_reported(start: Start, arguments: tuple[str, ..
     assert "Traceback" not in ran.stderr
 
 
+def test_a_node_without_the_library_for_tls_says_so_before_workers_start(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "site" / "sitecustomize.py").write_text("import sys; sys.modules['cryptography'] = None")
+    ran = start("ring", *NODES, "--node=1", "--port=1", DET_COMM_KEY="k" * 64)
+    (line,) = ran.stderr.splitlines()
+    assert line == (
+        "det: the workers failed: encrypted connections between hosts need cryptography, which is not installed; "
+        "type: pip install 'det-core[tls]'"
+    )
+    assert ran.returncode != 0
+    assert (
+        start("ring", "--slots=2", script="print('started')").stdout.count("started") == 2
+    )  # a single node needs none
+
+
 def test_cores_are_shared_among_workers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     ran = start("ring", "--slots=2", script="import os; print(os.environ['OMP_NUM_THREADS'])")

@@ -1,4 +1,4 @@
-"""torch and TensorFlow install without each other, and each framework trains its example there."""
+"""det-core is small, torch and TensorFlow install without each other, and each framework trains its example there."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ class Step:
     """Modules that are not there."""
     first: str = ""
     """What is installed before."""
+    megabytes: int = 0
+    """What ``first`` adds to a fresh environment at most, with its requirements."""
 
 
 STEPS = [
@@ -45,13 +47,23 @@ STEPS = [
     ),
     pytest.param(
         [
-            Step(("plugins/tensorflow", "plugins/estimator[cpu]"), "digits_estimator", ("torch", "det_keras")),
+            Step(
+                ("plugins/tensorflow", "plugins/estimator[cpu]"),
+                "digits_estimator",
+                ("torch", "det_keras"),
+                first=str(ROOT),
+                megabytes=60,  # only ever lowered
+            ),
             Step(("plugins/keras[cpu]",), "iris_keras", ("torch", "det_torch")),
         ],
         id="tensorflow",
         marks=TENSORFLOW,
     ),
 ]
+
+
+def size(directory: Path) -> int:
+    return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 @pytest.mark.parametrize("steps", STEPS)
@@ -69,7 +81,10 @@ def test_alone(steps: list[Step], tmp_path: Path) -> None:
     found = "import importlib.util as util, sys; print([name for name in sys.argv[1:] if util.find_spec(name)])"
     for step in steps:
         if step.first:
+            before = size(tmp_path / "venv")
             run(programs / "pip", "install", "-q", step.first)
+            if step.megabytes:
+                assert size(tmp_path / "venv") - before <= step.megabytes * 1e6
         paths = [str(ROOT), *(f"{ROOT}/{path}" for path in step.paths)]
         run(programs / "pip", "install", "-q", *paths, "-r", ROOT / "examples" / "requirements.txt")
         assert "best" in run(programs / "det", "run", ROOT / "examples" / step.example / "const.yaml")

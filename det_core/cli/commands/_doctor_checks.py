@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from det_core.core import open_storage_block
 from det_core.errors import DetError, LaunchError, RecordNotFound
+from det_core.extras import EXTRAS, has_extra
 from det_core.home import default_storage
 from det_core.launch import backends
 from det_core.launch._failure_notes import FAILURE_PREFIX
@@ -71,6 +72,14 @@ def _plugins(_: ExperimentConfig | None) -> str:
     if problems := [*problems, *plugin_registry().clashes()]:
         raise DetError("; ".join(problems))
     return ", ".join(f"{report.name} {report.version}" for report in reports if report.status == "ok")
+
+
+def _extras(_: ExperimentConfig | None) -> str:
+    found = [name for name in EXTRAS if has_extra(name)]
+    missing = [
+        f"for {extra.purpose}: pip install 'det-core[{name}]'" for name, extra in EXTRAS.items() if name not in found
+    ]
+    return "; ".join([", ".join(found) or "none", *missing])
 
 
 def _record(_: ExperimentConfig | None) -> str:
@@ -184,6 +193,7 @@ def _lines(output: bytes) -> list[tuple[int | None, str]]:
 _CHECKS: dict[str, Callable[[ExperimentConfig | None], str]] = {
     "python": _python,
     "plugins": _plugins,
+    "extras": _extras,
     "record": _record,
     "storage": _storage,
     "slots": _slots,

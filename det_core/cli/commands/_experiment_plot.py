@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from det_core.cli.render.formats import format_count, format_value, print_json
 from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
 from det_core.errors import DetError
+from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.records import ExperimentRecord, TrialOrder, TrialResult, searcher_metric
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
@@ -61,7 +62,8 @@ def run_plot(args: argparse.Namespace) -> int:
     target: Path = args.output or Path(f"experiment_{args.experiment_id}.png")
     if target.suffix.lower() not in _FORMATS:
         raise DetError(f"cannot draw {target}; expected a file name that ends in one of {', '.join(_FORMATS)}")
-    _check_library()
+    if not has_extra("plot"):
+        raise DetError(explain_missing_extra("plot"))
     with open_store() as store:
         experiment = store.experiment(args.experiment_id)
         results = store.trial_results(experiment.id, order=TrialOrder.BEST)
@@ -73,13 +75,6 @@ def run_plot(args: argparse.Namespace) -> int:
     else:
         print(f"The curves of {format_count(drawn, 'trial')} are in {target}")
     return 0
-
-
-def _check_library() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise DetError(f"plots need matplotlib ({error}); to install it: pip install 'det-core[plot]'") from error
 
 
 def _panels(

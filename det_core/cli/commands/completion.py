@@ -1,55 +1,36 @@
-"""Command ``det completion``, which prints shell scripts for completion and completes words for them."""
+"""Command ``det completion``, which prints shell scripts for completion, and the candidates for these scripts."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import argcomplete
+from argcomplete.completers import BaseCompleter, FilesCompleter
+from argcomplete.lexers import split_line
+from argcomplete.shell_integration import shellcode
 
 from det_core.cli._command_table import add_arguments, make_argument
 from det_core.errors import DetError
-from det_core.interfaces.records import CheckpointState
-from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import open_store
 
-_SCRIPTS = {
-    "bash": """\
-# To enable completion in every shell, add to ~/.bashrc:  eval "$(det completion bash)"
-_det() {
-    local IFS=$'\\n'
-    COMPREPLY=($(det completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
-}
-complete -o default -F _det det
-""",
-    "zsh": """\
-# To enable completion in every shell, add to ~/.zshrc, after compinit:  eval "$(det completion zsh)"
-_det() {
-    local -a found
-    found=("${(@f)$(det completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-    if [[ -n "$found" ]]; then compadd -a found; else _files; fi
-}
-compdef _det det
-""",
-    "fish": """\
-# To enable completion in every shell:  det completion fish > ~/.config/fish/completions/det.fish
-complete -c det -f -a '(set -l found (det completion words -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)
-    if test -n "$found"; string join \\n $found; else; __fish_complete_path (commandline -ct); end)'
-""",
-}
-"""Scripts by shell. If det has no candidates, the shell completes file names."""
+if TYPE_CHECKING:
+    from det_core.interfaces.tracking import TrackingStore
 
+_SET_UP = {
+    "bash": 'add to ~/.bashrc:  eval "$(det completion bash)"',
+    "zsh": 'add to ~/.zshrc, after compinit:  eval "$(det completion zsh)"',
+    "fish": "run:  det completion fish > ~/.config/fish/completions/det.fish",
+}
+"""What to do to enable completion in every shell, by shell."""
 _RECENT = 50
 """Maximum number of ids to offer. These are the newest ones."""
 
-_ARGUMENTS = (
-    make_argument(
-        "shell",
-        choices=(*_SCRIPTS, "words"),
-        metavar="{" + ",".join(_SCRIPTS) + "}",
-        help="print the completion script of this shell",
-    ),
-    make_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS),
-)
+_ARGUMENTS = (make_argument("shell", choices=tuple(_SET_UP), help="print the completion script of this shell"),)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,74 +40,68 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    if args.shell != "words":
-        print(_SCRIPTS[args.shell], end="")
-        return 0
-    with suppress(DetError):  # completion shows no errors, but the completed command reports them
-        words = args.words[1:] if args.words[:1] == ["--"] else args.words  # argparse may remove it
-        print("".join(f"{word}\n" for word in candidates(words)), end="")
+    print(shellcode(["det"], shell=args.shell))
+    print(f"# To enable completion in every shell, {_SET_UP[args.shell]}")
     return 0
 
 
-def candidates(words: list[str]) -> list[str]:
-    """Return the candidates for the last word, which start with it.
-
-    Args:
-        words: words of the command line after ``det``. The last one, which may be empty, is completed.
+def complete_words() -> int:
+    """Write the candidates for the command line in the environment to the shell, in the protocol of argcomplete.
 
     Returns:
-        The candidates in alphabetical order. Empty if a file is expected.
+        The exit code.
     """
     from det_core.cli._program import parser_for
 
-    *before, current = words or [""]
-    parser: argparse.ArgumentParser = parser_for(before)
-    waiting: list[argparse.Action] = list(parser._get_positional_actions())
-    value_of: argparse.Action | None = None
-    for word in before:
-        if value_of is not None:
-            value_of = None
-        elif word.startswith("-"):
-            option = parser._option_string_actions.get(word)
-            value_of = option if option is not None and option.nargs != 0 else None
-        elif waiting and isinstance(waiting[0], argparse._SubParsersAction):
-            parser = waiting[0].choices.get(word, argparse.ArgumentParser(add_help=False))
-            waiting = list(parser._get_positional_actions())
-        elif waiting and waiting[0].nargs not in ("*", "+"):
-            waiting.pop(0)
-    if value_of is None and current.startswith("-"):
-        found: Iterable[str] = parser._option_string_actions
-    else:
-        found = _values(value_of or next(iter(waiting), None))
-    return sorted({word for word in found if word.startswith(current)})
+    *_, words, _ = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))
+    with suppress(DetError):  # completion shows no errors, but the completed command reports them
+        parser = parser_for(words[1:])
+        argcomplete.autocomplete(
+            parser,
+            always_complete_options=False,
+            exclude=set(_aliases(parser)),
+            default_completer=_ValueCompleter(),
+            exit_method=sys.exit,
+        )
+    return 1
 
 
-def _values(action: argparse.Action | None) -> Iterable[str]:
-    if action is None:
+def _aliases(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the other names of the parser's commands. They are accepted, but not offered."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            names: dict[argparse.ArgumentParser, str] = {}
+            yield from (name for name, child in action.choices.items() if names.setdefault(child, name) != name)
+            for child in names:
+                yield from _aliases(child)
+
+
+class _ValueCompleter(BaseCompleter):
+    """Completer of arguments without choices, with ids from the tracking store or names of files."""
+
+    def __call__(self, *, prefix: str, action: argparse.Action, **_: object) -> Iterable[str]:
+        ids = _IDS.get(action.dest)
+        if ids is None:
+            return FilesCompleter()(prefix)
+        from det_core.tracking import open_store  # most completions do not need it, and its import takes long
+
+        with suppress(DetError), open_store(wait=1) as store:
+            return [str(one) for one in ids(store)]
         return ()
-    if isinstance(action, argparse._SubParsersAction):
-        return {id(parser): name for name, parser in reversed(action.choices.items())}.values()  # without aliases
-    if action.choices is not None:
-        return [getattr(choice, "value", str(choice)) for choice in action.choices]
-    ids = _IDS.get(action.dest)
-    return _recorded(ids) if ids else ()
-
-
-def _recorded(ids: Callable[[TrackingStore], Iterable[object]]) -> Iterator[str]:
-    with open_store(wait=1) as store:
-        yield from map(str, ids(store))
 
 
 def _experiments(store: TrackingStore) -> list[int]:
     return [experiment.id for experiment in store.experiments(limit=_RECENT)]
 
 
-def _trials(store: TrackingStore) -> list[int]:
+def _trials(store: TrackingStore) -> Iterable[int]:
     newest = (trial.id for number in _experiments(store) for trial in reversed(store.trials(number)))
-    return [trial for _, trial in zip(range(_RECENT), newest, strict=False)]
+    return islice(newest, _RECENT)
 
 
 def _checkpoints(store: TrackingStore) -> list[str]:
+    from det_core.interfaces.records import CheckpointState
+
     return [checkpoint.uuid for checkpoint in store.checkpoints(states=[CheckpointState.COMPLETED])[-_RECENT:]]
 
 

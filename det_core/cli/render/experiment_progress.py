@@ -1,4 +1,4 @@
-"""Display of a running experiment, live on a terminal and as plain lines otherwise."""
+"""Display of a running experiment, live on a terminal with ``det-core[cli]`` and as plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from det_core.cli.render.formats import format_log_line, format_scalars
 from det_core.cli.render.search_watcher import SearchWatcher
 from det_core.cli.render.trial_watcher import News, TrialWatcher
+from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.records import LogLine
 from det_core.interfaces.tracking import TrackingStore
 
@@ -45,11 +46,14 @@ def show_progress(watcher: AnyWatcher, status: Callable[[], str] = lambda: "") -
     Yields:
         Function that shows the news since its last call. Call it often.
     """
-    if sys.stdout.isatty():
+    on_terminal = sys.stdout.isatty()
+    if on_terminal and has_extra("cli"):
         with _live(watcher, status) as live:
             update = _until_closed(live.update)
             yield update if isinstance(watcher, TrialWatcher) else _throttle_updates(update)
         return
+    if on_terminal:
+        print(f"det: {explain_missing_extra('cli')}", file=sys.stderr)
     update = _until_closed(lambda: _print_news(watcher))
     try:
         yield update if isinstance(watcher, TrialWatcher) else _throttle_updates(update)

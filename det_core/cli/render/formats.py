@@ -15,6 +15,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from det_core.cli._command_table import UsageError
+from det_core.extras import has_extra
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX, SECRET_REFERENCE
 from det_core.tracking.printable import printable_line, printable_text
 
@@ -168,13 +169,16 @@ class _StreamedList(list[Any]):
 
 
 def format_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return aligned columns, with ``-`` for missing values. On a terminal, add colours and fold a long last column."""
+    """Return aligned columns, with ``-`` for missing values.
+
+    On a terminal, with ``det-core[cli]``, add colours and fold a long last column.
+    """
     cells = [
         [printable_text(header).upper() for header in headers],
         *([format_value(cell) for cell in row] for row in rows),
     ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    if sys.stdout.isatty() and len(cells) < _MOST_DRAWN:
+    if sys.stdout.isatty() and len(cells) < _MOST_DRAWN and has_extra("cli"):
         return _draw_table(cells, widths)
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
     return "\n".join(line.rstrip() for line in lines)

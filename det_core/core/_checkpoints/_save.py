@@ -22,6 +22,7 @@ from det_core.interfaces.storage import StorageManager
 from det_core.scratch import scratch_directory
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Random id of this boot, the same in all containers of a host. psutil has only the boot time."""
 
 
 def copy_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
