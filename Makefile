@@ -74,6 +74,8 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/python tools/prose.py det_core $(wildcard plugins/*/det*/) tools
+	$(BIN)/python tools/cycles.py det_core $(wildcard plugins/*/det*/)
+	$(BIN)/python tools/private_names.py
 	$(BIN)/mypy det_core $(dir $(wildcard $(PLUGINS:%=plugins/%/det*/__init__.py)))
 	$(BIN)/lint-imports
 

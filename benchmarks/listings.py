@@ -24,7 +24,8 @@ import sqlalchemy as sa
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from det_core.config import parse_config
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.tracking._schema import checkpoints, experiments, metrics, trials
 from tests.postgresql import BINARIES, running_postgresql

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from det_core.config import parse_config
-from det_core.interfaces.tracking import State, TrialRecord
+from det_core.interfaces.records import State, TrialRecord
 from det_core.runner._recorded_search import RecordedSearch
 from det_core.runner._search_loop import SearchLoop
 from det_core.runner._stop_requests import StopRequests

@@ -12,7 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from det_core.interfaces.tracking import MetricsReport, TrackingStore
+from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 METRICS = {"loss": 0.123456789, "accuracy": 0.987654321, "lr": 0.001, "batches": 100, "epochs": 0.5}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from det_core.lazy import lazy_exports
-
-__version__ = "0.1.0"
+from det_core.version import __version__
 
 LOG_FORMAT = "%(levelname)s: %(name)s: %(message)s"
 """Log format of the processes that det starts.

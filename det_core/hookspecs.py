@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from det_core import events, specs
 
 hookspec = pluggy.HookspecMarker("det")
+"""Marker of the hooks below. Plugins mark their implementations with `det_core.plugins.hookimpl`."""
 
 # --- Registration hooks yield specs. Names are unique within a kind. ---
 

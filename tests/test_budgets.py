@@ -1,4 +1,4 @@
-"""Maximum numbers of modules that imports and commands load. These numbers are only ever lowered."""
+"""Maximum numbers of modules that imports and commands load. These numbers are only lowered, unless a module splits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bare() -> set[str]:
     ("command", "budget"),
     [
         (("-c", "import det_core"), 4),
-        (("-c", "import det_torch"), 4),
+        (("-c", "import det_torch"), 5),
         ((DET, "--version"), 30),
         (("-c", "from det_core import core"), 150),
         ((DET, "--help"), 160),
@@ -57,8 +57,8 @@ def test_listing_imports_no_framework(bare: set[str], command: tuple[str, ...]) 
     [
         (("-c", "from det_core import core"), {"det_core.config", "pydantic", "sqlalchemy", "yaml", "pluggy", "ssl"}),
         (("-c", "from det_core import core\nwith core.init(): pass"), {"pydantic", "yaml", "importlib_metadata"}),
-        ((DET, "--help"), {"pydantic", "sqlalchemy", "yaml", "email.parser", "det_core.interfaces.tracking"}),
-        ((DET, "plugins", "list"), {"pydantic", "sqlalchemy", "yaml", "email.parser", "det_core.interfaces.tracking"}),
+        ((DET, "--help"), {"pydantic", "sqlalchemy", "yaml", "email.parser", "det_core.interfaces.records"}),
+        ((DET, "plugins", "list"), {"pydantic", "sqlalchemy", "yaml", "email.parser", "det_core.interfaces.records"}),
         ((DET, "experiment", "list"), {"pydantic", "yaml", "sqlalchemy.dialects.postgresql", "email.parser"}),
     ],
 )

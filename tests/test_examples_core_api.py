@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 from .waiting import wait_for

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from det_core import __version__
+from det_core.version import __version__
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, cast
 
-from det_core import __version__
 from det_core.cli._command_table import INTERRUPTED, TERMINATED, Parser, UsageError, refuse_missing_command
 from det_core.cli.render.sanitized_streams import sanitize_streams
 from det_core.errors import ConfigError, DetError, PluginError
 from det_core.plugins import no_exit, plugin_registry
 from det_core.specs import CommandSpec
+from det_core.version import __version__
 
 _BROKEN_PIPE = 141
 _STREAMS = {"stdin": "r", "stdout": "w", "stderr": "w"}

@@ -24,6 +24,7 @@ from det_core.config._parse import parse_config as parse_config
 from det_core.config._plugin_blocks import CheckpointStorageConfig as CheckpointStorageConfig
 from det_core.config._plugin_blocks import DistributedConfig as DistributedConfig
 from det_core.config._plugin_blocks import LauncherConfig as LauncherConfig
+from det_core.config._plugin_blocks import NoOptions as NoOptions
 from det_core.config._plugin_blocks import SearcherConfig as SearcherConfig
 from det_core.config._secrets import replace_texts as replace_texts
 from det_core.config._validation_errors import explain_block as explain_block
@@ -43,6 +44,7 @@ __all__ = [
     "LauncherConfig",
     "Length",
     "MASK",
+    "NoOptions",
     "Number",
     "Positive",
     "PositiveLength",

@@ -41,6 +41,7 @@ class Block(BaseModel):
     """Base of config blocks, immutable and without unknown keys. Its ``repr`` masks secrets."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    """Pydantic settings of all blocks."""
 
     @model_validator(mode="before")
     @classmethod

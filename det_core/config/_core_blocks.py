@@ -24,17 +24,24 @@ class BindMount(Block):
     """Directory of the host that is mounted in containers. It has no effect, because there are no containers."""
 
     host_path: str
+    """Path on the host."""
     container_path: str
+    """Mount point in the container."""
     read_only: Flag = False
+    """Whether the container cannot write to the directory."""
     propagation: str = "rprivate"
+    """Propagation of later mounts between host and container."""
 
 
 class EnvironmentVariables(Block):
     """Environment variables as ``KEY=VALUE`` strings, by device. A plain list applies to all devices."""
 
     cpu: _Variables = ()
+    """Variables of workers on a machine without NVIDIA GPUs."""
     cuda: _Variables = ()
+    """Variables of workers on a machine with NVIDIA GPUs. Old configs name this key ``gpu``."""
     rocm: _Variables = ()
+    """Variables for AMD GPUs. They have no effect, because launchers detect NVIDIA GPUs only."""
 
     @model_validator(mode="before")
     @classmethod
@@ -59,14 +66,23 @@ class EnvironmentConfig(Block):
     """Environment of the processes of a trial."""
 
     environment_variables: EnvironmentVariables = EnvironmentVariables()
+    """Variables that are added to the environment of the workers."""
     image: Ignored[str | dict[str, str] | None] = None
+    """Container image, or one image per device. Workers run in the environment that ``det`` is installed in."""
     force_pull_image: Ignored[Flag] = False
+    """Whether to download the container image again for each run."""
     registry_auth: Ignored[dict[str, Any] | None] = None
+    """Credentials of the registry of the container image."""
     ports: Ignored[dict[str, Whole]] = Field(default_factory=dict)
+    """Ports of the container, by name."""
     proxy_ports: Ignored[tuple[dict[str, Any], ...]] = ()
+    """Ports of the container that the cluster's master makes reachable."""
     add_capabilities: Ignored[tuple[str, ...]] = ()
+    """Linux capabilities to give to the container."""
     drop_capabilities: Ignored[tuple[str, ...]] = ()
+    """Linux capabilities to take from the container."""
     pod_spec: Ignored[dict[str, Any] | None] = None
+    """Specification of the Kubernetes pod."""
 
 
 class OptimizationsConfig(Block):
@@ -81,12 +97,15 @@ class OptimizationsConfig(Block):
     gradient_compression: Flag = False
     """Whether workers exchange gradients as float16."""
     mixed_precision: Literal["O0", "O1", "O2", "O3"] = "O0"
+    """Level of mixed precision in PyTorch trials. ``O0`` is float32, and all other levels mean autocast."""
     tensor_fusion_threshold: Count = 64
     """Maximum size in MiB of the gradients that Horovod exchanges at once."""
     tensor_fusion_cycle_time: Count = 1
     """Milliseconds between two exchanges of Horovod."""
     auto_tune_tensor_fusion: Flag = False
+    """Whether Horovod tunes the threshold and the cycle time of tensor fusion while the trial trains."""
     grad_updates_size_file: Ignored[str | None] = None
+    """File for the sizes of gradient updates."""
 
 
 class ProfilingConfig(Block):
@@ -95,8 +114,11 @@ class ProfilingConfig(Block):
     enabled: Flag = False
     """Whether the load of each host is recorded while the trial trains."""
     begin_on_batch: Ignored[Count] = 0
+    """First batch to profile. The load is recorded from the start."""
     end_after_batch: Ignored[Count | None] = None
+    """Last batch to profile. The load is recorded until the end."""
     sync_timings: Ignored[Flag] = True
+    """Whether to wait for the GPU before each timestamp. The load of the host needs no such wait."""
 
     @field_validator("end_after_batch")
     @classmethod
@@ -108,31 +130,44 @@ class ProfilingConfig(Block):
 
 
 class ReproducibilityConfig(Block):
-    """Random seed of the experiment, by default the time of submission.
+    """Random seed of the experiment.
 
     The dumped config contains the seed, so a resumed experiment keeps it.
     """
 
     experiment_seed: Annotated[Count, Field(le=2**32 - 1)] = Field(default_factory=lambda: int(time.time()) % 2**32)
+    """Seed of the search and of all trials, 0 to 2**32 - 1. By default the time of submission in seconds."""
 
 
 class ResourcesConfig(Block):
-    """Slots of the experiment. With ``slots_per_trial: 0``, trials train on the CPU."""
+    """Slots of the experiment."""
 
     slots_per_trial: Count = 1
+    """Number of workers of each trial, each on its own GPU if there are any. With 0, one worker trains on the CPU."""
     max_slots: Count | None = None
+    """Maximum number of slots that the trials occupy together. By default as many as the launcher has."""
     native_parallel: Ignored[Flag] = False
+    """Whether one process uses all slots of a trial. Release 0.12 had this key."""
     weight: Ignored[Number] = 1.0
+    """Weight of the experiment in the fair-share scheduler of a cluster."""
     priority: Ignored[Annotated[Whole, Field(ge=1, le=99)] | None] = None
+    """Priority of the experiment in the scheduler of a cluster, 1 to 99."""
     resource_pool: Ignored[str] = ""
+    """Pool of machines in the cluster."""
     shm_size: Ignored[Whole | str | None] = None
+    """Size of the container's shared memory. Workers use that of the host."""
     devices: Ignored[tuple[Any, ...]] = ()
+    """Devices of the host that are mounted in the container. Workers use those of the host."""
     agent_label: Ignored[str | None] = None
+    """Label of the machines that may run the trials."""
     is_single_node: Ignored[Flag | None] = None
+    """Whether all slots of a trial must be on one machine."""
     slots: Ignored[Whole | None] = None
+    """Number of slots of a notebook, command or shell. Trials have ``slots_per_trial``."""
 
 
 class RetentionPolicy(Block):
     """Retention of logs, in days. It has no effect."""
 
     log_retention_days: Annotated[Whole, Field(ge=-1, le=32767)] | None = None
+    """Number of days to keep the logs of trials, or -1 to keep them forever."""

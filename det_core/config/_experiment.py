@@ -36,12 +36,17 @@ class ExperimentConfig(Block):
     """Complete, valid experiment config. `load_config` and `parse_config` create it."""
 
     name: str | None = None
+    """Name of the experiment in listings. It need not be unique, and is empty by default."""
     description: str | None = None
+    """Description of the experiment in listings, empty by default."""
     labels: tuple[str, ...] = ()
+    """Labels by which listings can select experiments."""
     entrypoint: Entrypoint | None = None
     """Trial class as ``module:Class``, or a command line as text or as a list of arguments."""
     hyperparameters: dict[HyperparameterName, Hyperparameter] = Field(default_factory=dict)
+    """Hyperparameters by name, as a value, as a range to search (``type: ...``), or nested."""
     searcher: SearcherConfig
+    """Search method, its metric and the length of training."""
     scheduling_unit: Positive = 100
     """Maximum number of batches between two reports of training metrics."""
     records_per_epoch: Count = 0
@@ -57,35 +62,55 @@ class ExperimentConfig(Block):
     checkpoint_code: Flag = False
     """Whether every checkpoint of a trial class contains a copy of the trial's code, under ``code/``."""
     checkpoint_storage: CheckpointStorageConfig | None = None
+    """Storage of checkpoints. By default a directory ``checkpoints`` next to the embedded database."""
     max_restarts: Count = 5
     """Number of failed runs after which a trial is still restarted."""
     preemption_timeout: Count | None = None
-    """Seconds from a request to stop until a trial is killed. None means the default of the runner."""
+    """Seconds from a request to stop until a trial is killed, by default 600."""
     reproducibility: ReproducibilityConfig = Field(default_factory=ReproducibilityConfig)
+    """Random seed."""
     resources: ResourcesConfig = ResourcesConfig()
+    """Slots of the trials."""
     environment: EnvironmentConfig = EnvironmentConfig()
+    """Environment variables of the workers."""
     optimizations: OptimizationsConfig = OptimizationsConfig()
+    """Gradient aggregation, communication and mixed precision."""
     launcher: LauncherConfig = Field(default_factory=lambda: LauncherConfig.model_validate({}))
+    """Launcher of the trials' processes. By default they run on this machine."""
     distributed: DistributedConfig | None = None
+    """Backend of trials with several slots. By default the only suitable one that is installed."""
     profiling: ProfilingConfig = ProfilingConfig()
+    """Recording of the load of the hosts."""
     data: dict[str, Any] = Field(default_factory=dict)
     """Free values for the trial's code."""
     debug: Flag = False
     """Whether trial classes log at the level DEBUG instead of INFO."""
     internal: dict[str, Any] | None = None
-    """Data of other systems. Only ``native.command`` is used, by `script`."""
+    """Data of other systems. Only ``native.command`` is used, the command of the script that called ``create``."""
     bind_mounts: Ignored[tuple[BindMount, ...]] = ()
+    """Directories of the host that are mounted in containers. Workers see the whole file system."""
     data_layer: Ignored[dict[str, Any] | None] = None
+    """Storage of cached data sets, which release 0.12 had."""
     integrations: Ignored[dict[str, Any] | None] = None
+    """Connections to other products, such as Pachyderm."""
     log_policies: Ignored[tuple[dict[str, Any], ...] | None] = None
+    """Reactions of the cluster's master to patterns in logs."""
     log_pattern_policies: Ignored[tuple[dict[str, Any], ...] | None] = None
+    """Name of ``log_policies`` in older releases."""
     pbs: Ignored[dict[str, Any] | None] = None
+    """Options for the PBS batch system."""
     project: Ignored[str] = ""
+    """Project that contains the experiment. The tracking store has no projects."""
     retention_policy: Ignored[RetentionPolicy | None] = None
+    """Time to keep logs. The tracking store keeps them until the experiment is deleted."""
     security: Ignored[dict[str, Any] | None] = None
+    """Settings of Kerberos."""
     slurm: Ignored[dict[str, Any] | None] = None
+    """Options for the Slurm batch system."""
     tensorboard_storage: Ignored[dict[str, Any] | None] = None
+    """Storage of TensorBoard files. They are stored beside the checkpoints."""
     workspace: Ignored[str] = ""
+    """Workspace that contains the project. The tracking store has no workspaces."""
 
     _rewrites: tuple[str, ...] = PrivateAttr(default=())
 

@@ -37,7 +37,9 @@ class Const(_Fixed):
     """Hyperparameter with a single value. A bare literal in the config is short for it."""
 
     type: Literal["const"] = "const"
+    """Kind of the hyperparameter."""
     val: Any = None
+    """Value of all trials, of any JSON type."""
 
     def sample(self, rng: random.Random) -> Any:
         """Return the value."""
@@ -52,7 +54,9 @@ class Categorical(_Fixed):
     """Choice among the items of ``vals``, all equally likely."""
 
     type: Literal["categorical"]
+    """Kind of the hyperparameter."""
     vals: Annotated[tuple[Any, ...], Field(min_length=1)]
+    """Values to choose from, of any JSON types, at least one."""
 
     def sample(self, rng: random.Random) -> Any:
         """Return a random item."""
@@ -64,11 +68,14 @@ class Categorical(_Fixed):
 
 
 class _Range(Block):
-    """Base of numeric ranges, with ``minval <= maxval``. ``count`` is the number of points in a grid."""
+    """Base of numeric ranges, with ``minval <= maxval``."""
 
     minval: Number
+    """Lower limit, included."""
     maxval: Number
+    """Upper limit, included, >= minval."""
     count: Positive | None = None
+    """Number of points in a grid search, >= 1. Other searches ignore it."""
 
     @field_validator("maxval")
     @classmethod
@@ -92,8 +99,11 @@ class Int(_Range):
     """Integer between minval and maxval, both included."""
 
     type: Literal["int"]
+    """Kind of the hyperparameter."""
     minval: Whole
+    """Least integer."""
     maxval: Whole
+    """Greatest integer, >= minval."""
 
     def sample(self, rng: random.Random) -> int:
         """Return a random integer of the range."""
@@ -121,6 +131,7 @@ class Double(_Range):
     """Number between minval and maxval, uniformly distributed."""
 
     type: Literal["double"]
+    """Kind of the hyperparameter."""
 
     def sample(self, rng: random.Random) -> float:
         """Return a random number of the range."""
@@ -143,7 +154,9 @@ class Log(_Range):
     """Power of ``base`` whose exponent is between minval and maxval, uniformly distributed."""
 
     type: Literal["log"]
+    """Kind of the hyperparameter."""
     base: Annotated[Number, Field(gt=0)]
+    """Base of the power, > 0."""
 
     @field_validator("base")
     @classmethod
@@ -215,6 +228,7 @@ _LITERAL = {"type": ["null", "boolean", "number", "string", "array"]}
 
 if TYPE_CHECKING:
     Hyperparameter = Choice | dict[str, Any]
+    """Type of a hyperparameter, which is a choice, a nested mapping without the key ``type``, or a bare literal."""
 else:
     Hyperparameter = TypeAliasType(
         "Hyperparameter",
@@ -225,7 +239,6 @@ else:
             Discriminator(_form),
         ],
     )
-"""Type of a hyperparameter, which is a choice, a nested mapping without the key ``type``, or a bare literal."""
 
 _ADAPTER: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[HyperparameterName, Hyperparameter])
 

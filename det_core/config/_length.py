@@ -14,8 +14,11 @@ class Unit(str, Enum):
     """Unit of a `Length`."""
 
     BATCHES = "batches"
+    """Batches, each of which all workers of a trial train together."""
     RECORDS = "records"
+    """Records of the training data."""
     EPOCHS = "epochs"
+    """Passes over the training data."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,12 @@ class Length:
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         count = {"type": "integer", "minimum": 0}
         units = [
-            {"type": "object", "properties": {unit: count}, "required": [unit], "additionalProperties": False}
+            {
+                "type": "object",
+                "properties": {unit: {**count, "description": f"Number of {unit}."}},
+                "required": [unit],
+                "additionalProperties": False,
+            }
             for unit in _UNITS
         ]
         return {"anyOf": [*units, count]}

@@ -101,20 +101,21 @@ class PluginBlock(Block):
 
 
 class CheckpointStorageConfig(PluginBlock):
-    """Storage of checkpoints, and the numbers of checkpoints to keep when the experiment completes.
-
-    ``save_experiment_best`` is the number of best checkpoints of all trials. ``save_trial_best`` and
-    ``save_trial_latest`` are the numbers of the best and the latest checkpoints of each trial.
-    """
+    """Storage of checkpoints, and the numbers of checkpoints to keep when the experiment completes."""
 
     kind = "storage"
     tag = "type"
 
     type: str
+    """Name of the store, such as ``directory``, ``shared_fs`` or ``s3``."""
     save_experiment_best: Count = 0
+    """Number of best checkpoints of all trials to keep when the experiment completes."""
     save_trial_best: Count = 1
+    """Number of best checkpoints of each trial to keep when the experiment completes."""
     save_trial_latest: Count = 1
+    """Number of latest checkpoints of each trial to keep when the experiment completes."""
     options: SerializeAsAny[BaseModel]
+    """Options of the store."""
 
 
 class SearcherConfig(PluginBlock):
@@ -124,11 +125,17 @@ class SearcherConfig(PluginBlock):
     tag = "name"
 
     name: str
+    """Name of the search method, such as ``single``, ``random``, ``grid`` or ``adaptive_asha``."""
     metric: str
+    """Validation metric that the search optimizes, and by which checkpoints are best."""
     smaller_is_better: Flag = True
+    """Whether the search minimizes the metric. Otherwise it maximizes it."""
     source_trial_id: Whole | None = None
+    """Trial whose latest checkpoint all trials start from."""
     source_checkpoint_uuid: str | None = None
+    """Checkpoint that all trials start from. Not both this and ``source_trial_id``."""
     options: SerializeAsAny[BaseModel]
+    """Options of the search method."""
 
     @property
     def max_length(self) -> Length | None:
@@ -151,21 +158,23 @@ class LauncherConfig(PluginBlock):
     tag = "type"
 
     type: str = Field(default="local", validate_default=True)
+    """Name of the launcher. ``local`` runs all workers on this machine."""
     options: SerializeAsAny[BaseModel]
+    """Options of the launcher."""
 
 
 class DistributedConfig(PluginBlock):
-    """Communication between the workers of a trial.
-
-    ``timeout`` is the number of seconds to wait for a live peer. Null means no limit.
-    """
+    """Communication between the workers of a trial."""
 
     kind = "backend"
     tag = "backend"
 
     backend: str | None = None
+    """Name of the backend, such as ``torch_distributed`` or ``horovod``. By default the only suitable one."""
     timeout: Annotated[Number, Field(gt=0)] | None = None
+    """Seconds to wait for a live worker, > 0. By default there is no limit."""
     options: SerializeAsAny[BaseModel]
+    """Options of the backend."""
 
 
 PLUGIN_BLOCKS: tuple[type[PluginBlock], ...] = (

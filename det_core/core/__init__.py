@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from det_core.core._checkpoints._context import CheckpointContext, DownloadMode
 from det_core.core._context import Context, init
-from det_core.core._distributed import DistributedContext
+from det_core.core._distributed import DistributedContext, single_process
 from det_core.core._experimental import ExperimentalCoreContext
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
@@ -37,6 +37,7 @@ __all__ = [
     "Unit",
     "init",
     "open_storage_block",
+    "single_process",
 ]
 
 __getattr__, __dir__ = lazy_exports(

@@ -25,7 +25,8 @@ from det_core.core._storage_block import make_storage_block, open_default_storag
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
 from det_core.errors import InvalidHP
-from det_core.interfaces.tracking import Run, TrackingStore
+from det_core.interfaces.records import Run
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_lazy_store, open_store
 from det_core.tracking.secret_files import extract_secrets, resolve_secrets
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from det_core.interfaces.tracking import Run, TrackingStore
+from det_core.interfaces.records import Run
+from det_core.interfaces.tracking import TrackingStore
 
 
 class ExperimentalCoreContext:

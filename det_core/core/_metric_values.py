@@ -10,7 +10,7 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
-from det_core.interfaces.tracking import require_writable
+from det_core.interfaces.records import require_writable
 
 MAX_REPORT_SIZE = 1_000_000
 """Maximum number of numbers and characters of text in one report, its batch metrics included."""

@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 from numbers import Real
 from typing import Any
 
-from det_core.interfaces.tracking import Run, SystemMetrics, TrackingStore
+from det_core.interfaces.records import Run, SystemMetrics
+from det_core.interfaces.tracking import TrackingStore
 
 _log = logging.getLogger("det.core")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, TimeoutError
 
 from det_core.errors import MetricsConflict, StoreBusy, TrackingError
-from det_core.interfaces.tracking import MetricsReport
+from det_core.interfaces.records import MetricsReport
 
 _log = logging.getLogger("det.core")
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from det_core.core._distributed import DistributedContext
 from det_core.core._experiment_settings import ExperimentSettings
 from det_core.core._metric_values import to_float
-from det_core.core._rank_agreement import all_ranks_group
 from det_core.core._train import TrainContext
-from det_core.interfaces.tracking import Run, TrackingStore
+from det_core.core.rank_agreement import all_ranks_group
+from det_core.interfaces.records import Run
+from det_core.interfaces.tracking import TrackingStore
 
 if TYPE_CHECKING:
     from det_core.config import Length, Unit

@@ -13,8 +13,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from det_core.errors import StorageError
+from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import MetricsReport
 from det_core.scratch import keep_directory, scratch_directory
 
 if TYPE_CHECKING:

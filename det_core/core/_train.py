@@ -14,7 +14,8 @@ from det_core import events, plugins
 from det_core.core._metric_values import MetricConverter
 from det_core.core._report_writer import ReportWriter
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
-from det_core.interfaces.tracking import MAX_STEPS, MetricsReport, Run, TrackingStore
+from det_core.interfaces.records import MAX_STEPS, MetricsReport, Run
+from det_core.interfaces.tracking import TrackingStore
 
 TRAINING = "training"
 VALIDATION = "validation"

@@ -18,7 +18,8 @@ from det_core.core._experiment_settings import ExperimentSettings
 from det_core.core._signals import ScriptTerminated
 from det_core.errors import StoreUnsuitable, TrackingError
 from det_core.home import user_name
-from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
+from det_core.interfaces.records import REQUESTS, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_lazy_store, open_store
 from det_core.tracking.secret_files import extract_secrets
 

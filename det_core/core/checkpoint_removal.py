@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from det_core import events, plugins, storage
 from det_core.core._storage_block import open_storage_block
-from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, TrackingStore
+from det_core.interfaces.records import CheckpointRecord, CheckpointState
+from det_core.interfaces.tracking import TrackingStore
 
 
 def remove_checkpoint(store: TrackingStore, checkpoint: CheckpointRecord, globs: Sequence[str] = ()) -> dict[str, int]:

@@ -11,7 +11,7 @@ from det_core import storage
 from det_core.errors import CheckpointNotFound, DetError, InvalidTrial
 from det_core.experimental._downloads import download_checkpoint
 from det_core.experimental._shared_store import StoredObject
-from det_core.interfaces import tracking
+from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
@@ -188,7 +188,7 @@ class Checkpoint(StoredObject):
         return plugin_registry().loader(spec)(path, tags=tags, **kwargs)
 
     @classmethod
-    def _of(cls, store: TrackingStore, records: Iterable[tracking.CheckpointRecord]) -> list[Checkpoint]:
+    def _of(cls, store: TrackingStore, records: Iterable[CheckpointRecord]) -> list[Checkpoint]:
         """Create the objects for recorded checkpoints."""
         trial, experiment = cache(store.trial), cache(store.experiment)
         validations = cache(lambda trial_id: store.checkpoint_validations(trial_id=trial_id))
@@ -206,9 +206,9 @@ class Checkpoint(StoredObject):
     @classmethod
     def _from_record(
         cls,
-        record: tracking.CheckpointRecord,
-        trial: tracking.TrialRecord,
-        experiment: tracking.ExperimentRecord,
+        record: CheckpointRecord,
+        trial: TrialRecord,
+        experiment: ExperimentRecord,
         validation: Mapping[str, Any] | None,
         master: str,
     ) -> Checkpoint:

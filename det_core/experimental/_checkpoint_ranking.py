@@ -7,7 +7,8 @@ import warnings
 from numbers import Real
 
 from det_core.errors import NoCheckpoint
-from det_core.interfaces.tracking import CheckpointRecord, ExperimentRecord, TrackingStore, searcher_metric
+from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, searcher_metric
+from det_core.interfaces.tracking import TrackingStore
 
 
 def rank_checkpoints(

@@ -16,7 +16,8 @@ from det_core.experimental._one_batch import one_batch_config
 from det_core.experimental._progress_display import display_progress, print_line
 from det_core.experimental._shared_store import config_to_yaml, open_embedded_store, open_shared_store
 from det_core.experimental._trial_source import TrialSource, find_trial_source
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.trial import DEFAULT_SEARCHER, Trial, TrialContext, _class_from_script
 
 

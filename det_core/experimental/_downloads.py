@@ -10,7 +10,7 @@ from pathlib import Path
 from det_core import storage
 from det_core.core import open_storage_block
 from det_core.errors import DetError
-from det_core.interfaces.tracking import CheckpointRecord, CheckpointState
+from det_core.interfaces.records import CheckpointRecord, CheckpointState
 
 
 def download_checkpoint(

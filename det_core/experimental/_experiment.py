@@ -11,7 +11,7 @@ from det_core.experimental._checkpoint import Checkpoint
 from det_core.experimental._checkpoint_ranking import rank_checkpoints
 from det_core.experimental._shared_store import StoredObject, open_shared_store
 from det_core.experimental._trial import TrialReference
-from det_core.interfaces.tracking import ExperimentRecord, State
+from det_core.interfaces.records import ExperimentRecord, State
 from det_core.tracking.control import log_lines, request_experiment_stop, settled_experiment
 
 

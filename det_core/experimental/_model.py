@@ -9,8 +9,7 @@ from typing import Any
 from det_core.errors import RecordNotFound
 from det_core.experimental._checkpoint import Checkpoint
 from det_core.experimental._shared_store import StoredObject, open_shared_store
-from det_core.interfaces import model_registry
-from det_core.interfaces.model_registry import ModelSort
+from det_core.interfaces.model_records import ModelRecord, ModelSort, ModelVersionRecord
 
 _LATEST = (0, -1)
 """Arguments of `Model.get_version` that stand for the latest version."""
@@ -20,17 +19,24 @@ class ModelSortBy(Enum):
     """Keys that models can be sorted by."""
 
     UNSPECIFIED = 0
+    """The same as NAME."""
     NAME = 1
+    """Name of the model."""
     DESCRIPTION = 2
+    """Description of the model."""
     CREATION_TIME = 4
+    """Time at which the model was created."""
     LAST_UPDATED_TIME = 5
+    """Time of the latest change of the model or one of its versions."""
 
 
 class ModelOrderBy(Enum):
     """Directions of a sort order."""
 
     ASCENDING = 1
+    """Smallest or oldest first."""
     DESCENDING = 2
+    """Largest or latest first."""
 
 
 class Model(StoredObject):
@@ -124,6 +130,9 @@ class Model(StoredObject):
 
         The checkpoint cannot be deleted as long as the version exists.
 
+        Args:
+            checkpoint_uuid: id of the checkpoint.
+
         Raises:
             RecordNotFound: the checkpoint does not exist, or the model was deleted.
             TrackingError: the checkpoint is not complete, or the model is archived.
@@ -176,7 +185,7 @@ class Model(StoredObject):
         self._store.delete_model(self.name)
 
     @classmethod
-    def _from_record(cls, record: model_registry.ModelRecord, master: str) -> Model:
+    def _from_record(cls, record: ModelRecord, master: str) -> Model:
         return cls(
             name=record.name,
             description=record.description,
@@ -187,10 +196,10 @@ class Model(StoredObject):
         )
 
     @property
-    def _record(self) -> model_registry.ModelRecord:
+    def _record(self) -> ModelRecord:
         return self._store.model(self.name)
 
-    def _versions(self, records: list[model_registry.ModelVersionRecord]) -> list[ModelVersion]:
+    def _versions(self, records: list[ModelVersionRecord]) -> list[ModelVersion]:
         checkpoints = Checkpoint._of(self._store, [self._store.checkpoint(one.checkpoint_uuid) for one in records])
         return [ModelVersion(self, *pair) for pair in zip(records, checkpoints, strict=True)]
 
@@ -206,7 +215,7 @@ class ModelVersion(Checkpoint):
         notes: notes on the version.
     """
 
-    def __init__(self, model: Model, record: model_registry.ModelVersionRecord, checkpoint: Checkpoint) -> None:
+    def __init__(self, model: Model, record: ModelVersionRecord, checkpoint: Checkpoint) -> None:
         vars(self).update(vars(checkpoint))
         self.checkpoint = checkpoint
         self.model_id = record.model_id

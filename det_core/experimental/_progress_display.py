@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from det_core.experimental._python_session import in_notebook
-from det_core.interfaces.tracking import MetricsReport
+from det_core.interfaces.records import MetricsReport
 from det_core.tracking import open_store
 from det_core.tracking.printable import printable_text
 

@@ -13,7 +13,7 @@ from det_core.errors import NoCheckpoint, RecordNotFound
 from det_core.experimental._checkpoint import Checkpoint
 from det_core.experimental._checkpoint_ranking import rank_checkpoints
 from det_core.experimental._shared_store import StoredObject, open_shared_store
-from det_core.interfaces.tracking import State, TrialRecord
+from det_core.interfaces.records import State, TrialRecord
 from det_core.tracking.control import log_lines, request_trial_kill
 
 

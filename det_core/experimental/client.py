@@ -15,8 +15,8 @@ from det_core.experimental._determined import Determined
 from det_core.experimental._experiment import ExperimentReference
 from det_core.experimental._model import Model, ModelOrderBy, ModelSortBy, ModelVersion
 from det_core.experimental._trial import TrialMetrics, TrialReference
-from det_core.interfaces.tracking import State as ExperimentState
-from det_core.interfaces.tracking import State as TrialState
+from det_core.interfaces.records import State as ExperimentState
+from det_core.interfaces.records import State as TrialState
 
 Experiment = ExperimentReference
 Trial = TrialReference

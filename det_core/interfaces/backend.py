@@ -53,11 +53,17 @@ class WorkerRanks:
     """Rank of a worker process, as the arguments of `det_core.core.DistributedContext` with the same names."""
 
     rank: int
+    """Index of the worker in the job, 0 <= rank < size."""
     size: int
+    """Number of workers in the job."""
     local_rank: int
+    """Index of the worker on its node, 0 <= local_rank < local_size."""
     local_size: int
+    """Number of workers on the node."""
     cross_rank: int
+    """Index of the node, 0 <= cross_rank < cross_size."""
     cross_size: int
+    """Number of nodes."""
 
 
 class Backend(ABC):

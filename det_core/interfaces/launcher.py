@@ -77,6 +77,12 @@ class Launcher(ABC):
     def start(self, request: LaunchRequest) -> Allocation:
         """Start the processes.
 
+        Args:
+            request: the processes to start, and where their output goes.
+
+        Returns:
+            The running processes.
+
         Raises:
             det_core.errors.LaunchError: nothing was started, and no later attempt will succeed.
             det_core.errors.LaunchDelayed: nothing was started, and the runner will try again.

@@ -88,12 +88,23 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def get(self, key: str, start: int, size: int) -> bytes:
-        """Read ``size`` bytes from offset ``start``, or fewer only where the object ends."""
+        """Read ``size`` bytes from offset ``start``, or fewer only where the object ends.
+
+        Args:
+            key: key of the object.
+            start: offset of the first byte.
+            size: number of bytes.
+        """
 
     def read(self, key: str, start: int, size: int) -> Iterator[bytes]:
         """Read a range as in `get`, but yield pieces as they arrive.
 
         Clients that can do so should override it, because small pieces stay in the processor's cache.
+
+        Args:
+            key: key of the object.
+            start: offset of the first byte.
+            size: number of bytes.
         """
         yield self.get(key, start, size)
 
@@ -141,7 +152,12 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def abort(self, key: str, upload: str) -> None:
-        """Discard a multipart upload and its parts. An unknown upload is ignored."""
+        """Discard a multipart upload and its parts. An unknown upload is ignored.
+
+        Args:
+            key: key of the object that was to be created.
+            upload: upload id from `begin`.
+        """
 
     @abstractmethod
     def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:

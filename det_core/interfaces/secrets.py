@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 MASK = "********"
+"""Text that is shown instead of a secret."""
 
 REFERENCE_PREFIX = "det-secret:"
+"""Beginning of every `SECRET_REFERENCE`."""
 SECRET_REFERENCE = re.compile(REFERENCE_PREFIX + "[0-9a-f]{32}")
 """Placeholder for a secret in recorded configs. `det_core.tracking.secret_files` keeps the secrets themselves."""
 
@@ -35,7 +37,12 @@ class Secret(str):
 
 
 def map_text(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a copy of JSON values with every text changed, except keys."""
+    """Return a copy of JSON values with every text changed, except keys.
+
+    Args:
+        value: JSON-compatible values.
+        change: function that returns the replacement of a text.
+    """
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -46,7 +53,12 @@ def map_text(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def iter_texts(value: Any, location: Location = ()) -> Iterator[tuple[Location, str]]:
-    """Yield every text in JSON values, except keys, with its location."""
+    """Yield every text in JSON values, except keys, with its location.
+
+    Args:
+        value: JSON-compatible values.
+        location: location of the value in the whole, to which those of the texts are relative.
+    """
     if isinstance(value, str):
         yield location, value
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()

@@ -32,6 +32,11 @@ class StorageManager(ABC):
 
         The stored file appears whole or not at all. ``source`` is ignored if ``path`` ends in ``/``.
 
+        Args:
+            storage_id: id of the checkpoint.
+            path: path of the file in the checkpoint.
+            source: local file.
+
         Returns:
             The CRC-32C of the stored data as 8 hexadecimal digits, or None if computing it would require a second read.
             det then reads ``source`` itself.
@@ -40,6 +45,11 @@ class StorageManager(ABC):
     @abstractmethod
     def get(self, storage_id: str, path: str, target: Path) -> str | None:
         """Write the stored file to ``target``, whose parent directory exists.
+
+        Args:
+            storage_id: id of the checkpoint.
+            path: path of the file in the checkpoint.
+            target: local file to create or replace.
 
         Returns:
             The CRC-32C of the data as in `put`, or None. det then reads ``target`` itself.
@@ -54,13 +64,22 @@ class StorageManager(ABC):
 
     @abstractmethod
     def delete(self, storage_id: str, paths: Sequence[str]) -> None:
-        """Delete the paths in the given order. Paths that do not exist are ignored."""
+        """Delete the paths in the given order. Paths that do not exist are ignored.
+
+        Args:
+            storage_id: id of the checkpoint.
+            paths: paths of files in the checkpoint.
+        """
 
     def sync(self, storage_id: str, paths: Sequence[str]) -> None:  # most stores need nothing here
         """Return once these paths survive a crash of this host.
 
         Called on the host that put them, with at least one path, often with many at once. Stores whose `put` guarantees
         this need not override it.
+
+        Args:
+            storage_id: id of the checkpoint.
+            paths: paths of files in the checkpoint.
         """
 
     def local_path(self, storage_id: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""Guard process that runs a command and leaves no process of it behind, ``python _guard.py CHANNEL ARGUMENT...``.
+"""Guard process that runs a command and leaves no process of it behind, ``python _reaper.py CHANNEL ARGUMENT...``.
 
 The agent starts this file as a script between itself and the command, so it only imports the standard library.
 Launchers such as torchrun put their workers into sessions of their own, where signals to a process group do not reach

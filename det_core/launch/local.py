@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -17,10 +16,9 @@ from det_core.home import private_directory
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_core.launch._agent import Agent
 from det_core.launch._worker_environment.thread_limits import thread_limit_variables
+from det_core.launch.gpu_slots import SlotPool, count_gpus, gpu_variables
 from det_core.launch.processes import kill_lock_holders
 
-_DEVICES = Path("/dev")
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GRACE = 10.0
 """Seconds that processes of an earlier run have to end by themselves, as they do when their runner is gone."""
 _LOCK_SECONDS = 15.0
@@ -40,45 +38,29 @@ class LocalLauncher(Launcher):
     """Launcher that starts workers as children of the calling process."""
 
     def __init__(self, config: LocalConfig) -> None:
-        self.slots: int = count_gpus() or config.slots
-        self._free = set(range(self.slots))
-        self._lock = threading.Lock()
+        self._pool = SlotPool(count_gpus() or config.slots)
+        self.slots: int = self._pool.size
 
     def start(self, request: LaunchRequest) -> Allocation:
-        slots = self._take(request.slots)
+        slots = self._pool.take(request.slots)
         try:
             lock = _lock(private_directory("locks") / f"{request.name}.lock")
             try:
-                return Agent(self._described(request, slots), lock=lock, closed=partial(self._give_back, slots))
+                return Agent(self._described(request, slots), lock=lock, closed=partial(self._pool.give_back, slots))
             finally:
                 os.close(lock)  # the processes have inherited it
         except OSError as error:
-            self._give_back(slots)
+            self._pool.give_back(slots)
             kind = LaunchDelayed if error.errno in _TEMPORARY else LaunchError
             raise kind(f"cannot start {request.argv[0]!r} in {request.cwd}: {error}") from error
         except BaseException:
-            self._give_back(slots)
+            self._pool.give_back(slots)
             raise
-
-    def _take(self, count: int) -> list[int]:
-        if count > self.slots:
-            more = "" if count_gpus() else ", or set launcher: {type: local, slots: N}"
-            raise LaunchError(
-                f"the trial needs {count} slots, but this machine has {self.slots}; "
-                f"lower resources.slots_per_trial{more}"
-            )
-        with self._lock:
-            if count > len(self._free):
-                raise LaunchDelayed(f"the trial needs {count} slots, but {len(self._free)} of {self.slots} are free")
-            slots = sorted(self._free)[:count]
-            self._free.difference_update(slots)
-        return slots
 
     def _described(self, request: LaunchRequest, slots: list[int]) -> LaunchRequest:
         """Return the request with the details that only the launcher knows."""
         cluster = {**request.info["cluster.json"], "slot_ids": slots}
-        devices = _gpu_ids()
-        ours = {_VISIBLE: ",".join(devices[slot] for slot in slots)} if devices else {}
+        ours = gpu_variables(slots)
         if self.slots > 1:
             ours |= thread_limit_variables(self.slots)
         host = "127.0.0.1"
@@ -88,23 +70,6 @@ class LocalLauncher(Launcher):
             info={**request.info, "cluster.json": cluster, "rendezvous.json": rendezvous},
             env={**ours, **request.env, "DET_CHIEF_IP": host},
         )
-
-    def _give_back(self, slots: list[int]) -> None:
-        with self._lock:
-            self._free.update(slots)
-
-
-def count_gpus() -> int:
-    """Return the number of NVIDIA GPUs that this process may use, without importing a framework."""
-    return len(_gpu_ids())
-
-
-def _gpu_ids() -> list[str]:
-    """Return the ids of the usable GPUs as in ``CUDA_VISIBLE_DEVICES``, which limits them if it is set."""
-    numbers = [path.name.removeprefix("nvidia") for path in _DEVICES.glob("nvidia*")]
-    found = sorted((number for number in numbers if number.isdigit()), key=int)
-    visible = os.environ.get(_VISIBLE)
-    return found if visible is None or not found else [name for name in visible.split(",") if name not in ("", "-1")]
 
 
 def _lock(path: Path) -> int:

@@ -14,7 +14,7 @@ from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import backends
 from det_core.launch._failure_notes import FAILURE_PREFIX
 from det_core.launch._node import Node
-from det_core.launch.local import count_gpus
+from det_core.launch.gpu_slots import count_gpus
 
 
 def start_workers(

@@ -149,6 +149,10 @@ class Registry:
     def call_target(self, spec: Spec, *arguments: Any) -> Any:
         """Call the implementation with the arguments of its kind, such as a store's config, and return the result.
 
+        Args:
+            spec: spec of the plugin.
+            *arguments: arguments of the implementation.
+
         Raises:
             PluginError: it cannot be imported or does not suit its kind. The message names the plugin, the target and
                 what was expected.
@@ -184,6 +188,10 @@ class Registry:
     def choose(self, hook: str, **question: Any) -> str | None:
         """Ask all implementations of a choice hook and return their answer, or None if there is none.
 
+        Args:
+            hook: name of the hook.
+            **question: arguments of the hook.
+
         Raises:
             PluginClash: answers differ. The message lists which plugin gave which answer.
         """
@@ -197,6 +205,10 @@ class Registry:
         """Call every implementation of a hook and yield (plugin, result) of each.
 
         An error in one is logged, and the others are called all the same.
+
+        Args:
+            hook: name of the hook.
+            **arguments: arguments of the hook. Each implementation receives those that it names.
         """
         for implementation in getattr(self._manager.hook, hook).get_hookimpls():
             given = {name: arguments[name] for name in implementation.argnames}

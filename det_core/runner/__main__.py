@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from det_core.errors import DetError
-from det_core.interfaces.tracking import State
+from det_core.interfaces.records import State
 from det_core.runner import ExperimentRunner
 from det_core.runner._detached import FROM_BEGINNING
 from det_core.tracking import open_store

@@ -10,7 +10,8 @@ from det_core.core import open_storage_block
 from det_core.errors import DetError, ExperimentBusy, StaleRun, StoreBusy
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
-from det_core.interfaces.tracking import REQUESTS, State, TrackingStore
+from det_core.interfaces.records import REQUESTS, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.launchers import open_launcher
 from det_core.plugins import emit_event
 from det_core.runner._context_archive import unpack_context_dir

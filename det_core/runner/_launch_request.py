@@ -11,9 +11,10 @@ from typing import Any
 
 from det_core.config import ExperimentConfig, is_command
 from det_core.interfaces.launcher import LaunchRequest
-from det_core.interfaces.tracking import CheckpointRecord, Run, TrackingStore, TrialRecord
+from det_core.interfaces.records import CheckpointRecord, Run, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
-from det_core.launch.local import count_gpus
+from det_core.launch.gpu_slots import count_gpus
 from det_core.tracking.secret_files import resolve_secrets
 
 

@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing_extensions import Self
 
 from det_core.errors import ExperimentBusy, RecordNotFound, StoreBusy
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.processes import pid_namespace_name, process_has_ended, process_start_time
 
 _SECONDS = 30.0

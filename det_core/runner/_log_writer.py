@@ -7,7 +7,8 @@ from datetime import datetime, timezone
 
 from typing_extensions import Self
 
-from det_core.interfaces.tracking import LogLine, Run, TrackingStore
+from det_core.interfaces.records import LogLine, Run
+from det_core.interfaces.tracking import TrackingStore
 
 _EVERY = 0.5
 """Seconds between two writes to the tracking store."""

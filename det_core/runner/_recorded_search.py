@@ -10,8 +10,9 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from det_core.errors import DetError
+from det_core.interfaces.records import ENDINGS, NewTrial, SearchEvent, State, TrialRecord, TrialUpdate
 from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train, action_to_json
-from det_core.interfaces.tracking import ENDINGS, NewTrial, SearchEvent, State, TrackingStore, TrialRecord, TrialUpdate
+from det_core.interfaces.tracking import TrackingStore
 
 _SNAPSHOT_EVERY = 1000
 """Number of events between two snapshots of the search method."""

@@ -6,7 +6,8 @@ import re
 import time
 from typing import Any
 
-from det_core.interfaces.tracking import TRAINING_STATE, TrackingStore
+from det_core.interfaces.records import TRAINING_STATE
+from det_core.interfaces.tracking import TrackingStore
 
 _TRANSIENT = re.compile(
     r"PeerLost|RankFailed|CommError|StorageError|TrackingError|StoreBusy|StaleRun|connection|broken pipe|timed? ?out|"

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from det_core.config import CheckpointStorageConfig
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import DetError, RecordNotFound
-from det_core.interfaces.tracking import CheckpointRecord, ScoredCheckpoint, State, TrackingStore
+from det_core.interfaces.records import CheckpointRecord, ScoredCheckpoint, State
+from det_core.interfaces.tracking import TrackingStore
 
 _log = logging.getLogger("det.runner")
 

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from det_core import events
-from det_core.interfaces.tracking import ENDINGS, REQUESTS, State, TrackingStore, TrialRecord
+from det_core.interfaces.records import ENDINGS, REQUESTS, State, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import emit_event
 from det_core.runner._recorded_search import RecordedSearch, TrialReport
 from det_core.runner._repeated_failures import repeatable_cause

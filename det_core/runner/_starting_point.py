@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from det_core.config import SearcherConfig
 from det_core.errors import InvalidExperimentException, NoCheckpoint, StorageError
+from det_core.interfaces.records import CheckpointRecord, CheckpointState, TrialRecord
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, TrackingStore, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._warm_start import check_source_stored, find_source_checkpoint
 
 _MISSING = "its files are no longer in the storage"

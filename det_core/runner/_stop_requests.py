@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from det_core.interfaces.tracking import REQUESTS, State, TrackingStore, stronger_request
+from det_core.interfaces.records import REQUESTS, State, stronger_request
+from det_core.interfaces.tracking import TrackingStore
 
 _POLL_EVERY = 1.0
 """Seconds between two reads of the tracking store."""

@@ -9,7 +9,8 @@ from det_core.config import ExperimentConfig, parse_config, replace_texts
 from det_core.core import open_storage_block
 from det_core.errors import InvalidExperimentException
 from det_core.home import default_storage, user_name
-from det_core.interfaces.tracking import ExperimentRecord, TrackingStore
+from det_core.interfaces.records import ExperimentRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
 from det_core.runner._context_archive import pack_context_dir
 from det_core.runner._warm_start import check_source_stored, find_source_checkpoint

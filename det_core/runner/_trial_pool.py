@@ -8,7 +8,7 @@ from functools import partial
 
 from typing_extensions import Self
 
-from det_core.interfaces.tracking import State, TrialRecord, stronger_request
+from det_core.interfaces.records import State, TrialRecord, stronger_request
 from det_core.runner._stop_requests import StopRequests
 from det_core.runner._trial_runner import TrainingResult
 

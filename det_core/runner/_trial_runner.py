@@ -20,8 +20,9 @@ from det_core.core import EarlyExitReason
 from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, NoCheckpoint, PluginError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher, LaunchRequest
+from det_core.interfaces.records import CheckpointState, Run, State, TrialRecord
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import CheckpointState, Run, State, TrackingStore, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._failure_notes import FAILURE_PREFIX
 from det_core.plugins import emit_event
 from det_core.runner._context_archive import unpack_context_dir

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from det_core.config import SearcherConfig
 from det_core.errors import InvalidExperimentException, RecordNotFound
+from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
 
 _LISTS = "`det checkpoint list` shows the existing ones"
 

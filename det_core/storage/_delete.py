@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from det_core.storage._save import Selector
 
 ALL_FILES = ("**/*",)
+"""Patterns that match every file of a checkpoint."""
 
 
 def delete_stored_files(store: StorageManager, storage_id: str, globs: Collection[str] = ALL_FILES) -> dict[str, int]:

@@ -26,6 +26,7 @@ from det_core.scratch import scratch_directory
 from det_core.storage._checksum import Entry
 
 METADATA_FILE = "metadata.json"
+"""Stored path of the manifest and the user's metadata. A checkpoint is complete as long as it has this file."""
 KEY = "_det"
 FORMAT = 1
 _CRC = re.compile("[0-9a-f]{8}")

@@ -35,8 +35,11 @@ class StoredCheckpoint:
     """Complete checkpoint in a store, as found by `find_checkpoint`."""
 
     store: StorageManager
+    """Store that holds the checkpoint."""
     storage_id: str
+    """Id of the checkpoint in the store."""
     manifest: Manifest
+    """Parsed contents of ``metadata.json``."""
     text: bytes
     """Contents of ``metadata.json``."""
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 AnyJob = TypeVar("AnyJob", bound=TrialJob)
+"""Type of the jobs that a factory makes."""
 
 
 class JobFactory(ExitStack, Generic[AnyJob]):
@@ -58,7 +59,12 @@ class JobFactory(ExitStack, Generic[AnyJob]):
         return job
 
     def undisturbed(self, trial: str, slots: int) -> AnyJob:
-        """Return the job that trains without incidents. It is shared between tests, and may still be training."""
+        """Return the job that trains without incidents. It is shared between tests, and may still be training.
+
+        Args:
+            trial: a key of ``configs``.
+            slots: number of workers.
+        """
         if (trial, slots) not in self._undisturbed:
             job = self._undisturbed[trial, slots] = self.make(trial)
             job.start_alone() if slots == 1 else job.start(slots)

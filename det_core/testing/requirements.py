@@ -9,5 +9,9 @@ import pytest
 
 
 def skip_or_fail_in_ci(reason: str) -> NoReturn:
-    """Skip the test because this machine lacks something that it needs. In CI, fail it."""
+    """Skip the test because this machine lacks something that it needs. In CI, fail it.
+
+    Args:
+        reason: what is missing, for the report.
+    """
     (pytest.fail if "CI" in os.environ else pytest.skip)(reason)

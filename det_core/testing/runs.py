@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from det_core.core._cluster_info import get_cluster_info
+from det_core.core.agent_channel import SOCKET
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._launch_request import build_run_info
 
@@ -27,3 +33,19 @@ def begin_run(store: TrackingStore, trial_id: int, directory: Path, *, latest: s
     info["cluster.json"]["slot_ids"] = []
     for name, content in info.items():
         (directory / name).write_text(json.dumps(content))
+
+
+@contextmanager
+def worker_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Give this process the environment of a worker while the block runs.
+
+    Args:
+        variables: environment variables. If one of them names a directory of `begin_run`, the block sees that run.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(SOCKET, raising=False)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        get_cluster_info.cache_clear()
+        yield
+    get_cluster_info.cache_clear()

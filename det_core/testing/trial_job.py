@@ -6,21 +6,25 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from det_core.config import parse_config
 from det_core.core._cluster_info import INFO_DIR
-from det_core.interfaces.tracking import CheckpointRecord, TrackingStore
-from det_core.testing.runs import begin_run
+from det_core.interfaces.records import CheckpointRecord
+from det_core.interfaces.tracking import TrackingStore
+from det_core.testing.runs import begin_run, worker_environment
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 SEED = 5
+"""Seed of the trials of all jobs."""
 BATCHES = 14
+"""Number of batches that a job trains."""
 REPORTS = [3, 4, 6, 7, 8, 9, 12, 14]
 """Steps at which training metrics are reported, including those of every validation and checkpoint."""
 JOB_CONFIG: dict[str, Any] = {
@@ -90,10 +94,11 @@ class TrialJob:
         forked: Sequence[str] = (),
     ) -> None:
         self._store, self._code, self._weights, self._limit, self._forked = store, code, weights, limit, forked
-        self._config, self._hparams = parse_config({**JOB_CONFIG, **config}).dump(), config["hyperparameters"]
+        whole, hparams = parse_config({**JOB_CONFIG, **config}).dump(), config["hyperparameters"]
         self._backend: str = config["distributed"]["backend"]
-        experiment = store.create_experiment(config=self._config)
-        self.trial_id = store.create_trial(experiment.id, hparams=self._hparams, seed=SEED).id
+        experiment = store.create_experiment(config=whole)
+        self.trial_id = store.create_trial(experiment.id, hparams=hparams, seed=SEED).id
+        """Id of the trial in the tracking store."""
         self._directory = directory / str(self.trial_id)
         self._directory.mkdir()
         self._secret = secrets.token_hex(32)
@@ -119,7 +124,12 @@ class TrialJob:
         return self._start([[*node.prefix, *launch, *node.arguments, "--", *worker] for node in nodes], failure)
 
     def run(self, slots: int, failure: InjectedFailure) -> int:
-        """Start the workers, wait for their end and return the exit code."""
+        """Start the workers, wait for their end and return the exit code.
+
+        Args:
+            slots: number of workers.
+            failure: failure of one worker.
+        """
         return self.start(slots, failure)._wait()
 
     def ended(self) -> Self:
@@ -189,6 +199,17 @@ class TrialJob:
                 )
             self._processes.append(process)
         return self
+
+    @contextmanager
+    def training_here(self, failure: InjectedFailure | None = None) -> Iterator[None]:
+        """Begin a run, and give this process the environment of its only worker while the block runs.
+
+        Args:
+            failure: failure of the worker, if any.
+        """
+        begin_run(self._store, self.trial_id, self._directory)
+        with worker_environment(self._environment(failure)):
+            yield
 
     def _wait(self) -> int:
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, and_, select, update
 
 from det_core.errors import RecordInUse, StaleRun, TrackingError
-from det_core.interfaces.tracking import MAX_STEPS, CheckpointRecord, CheckpointState
+from det_core.interfaces.records import MAX_STEPS, CheckpointRecord, CheckpointState
 from det_core.tracking._column_types import make_writable, utc_now
 from det_core.tracking._model_registry import edit_metadata
 from det_core.tracking._rows import (

@@ -14,7 +14,7 @@ from sqlalchemy import DateTime, Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
 from det_core.errors import StoreCorrupt
-from det_core.interfaces.tracking import require_writable
+from det_core.interfaces.records import require_writable
 
 _lenient = json.JSONEncoder(separators=(",", ":")).encode
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

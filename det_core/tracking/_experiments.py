@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, Text, func, or_, select, type_coerce, update
 
 from det_core.errors import ExperimentBusy
-from det_core.interfaces.tracking import ENDINGS, ExperimentRecord, State, stronger_request
+from det_core.interfaces.records import ENDINGS, ExperimentRecord, State, stronger_request
 from det_core.tracking._column_types import DeferredJson, dump_json_value, make_writable, utc_now
 from det_core.tracking._rows import (
     StoreMixin,

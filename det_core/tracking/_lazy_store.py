@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
 
 from det_core.errors import StoreUnsuitable
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking._open import open_store
-
-if TYPE_CHECKING:
-    from det_core.interfaces.tracking import TrackingStore
 
 _FILE = "sqlite:///"
 
@@ -24,19 +22,22 @@ def open_lazy_store(url: str) -> TrackingStore:
     Args:
         url: URL of an existing database, as for `open_store`.
     """
-    return cast("TrackingStore", _LazyStore(url))
+    store: TrackingStore = _LazyStore(url)
+    return store
 
 
-class _LazyStore:
-    """Proxy that opens the tracking store at the first access to one of its attributes."""
+class _Opening:
+    """State of a `_LazyStore`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._opening = threading.Lock()
+        self._lock = threading.Lock()
         self._store: TrackingStore | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        with self._opening:
+    @property
+    def _opened(self) -> TrackingStore:
+        """The store itself, which is opened here if it is not open."""
+        with self._lock:
             if self._store is None:
                 if self.url.startswith(_FILE) and not Path(self.url.removeprefix(_FILE)).exists():
                     raise StoreUnsuitable(
@@ -44,8 +45,16 @@ class _LazyStore:
                         "report on the chief (rank 0) only, or use a PostgreSQL database"
                     )
                 self._store = open_store(self.url)
-        return getattr(self._store, name)
+            return self._store
 
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
+
+
+# Made from the interface, so that a method added there needs no line here.
+_LazyStore = type(
+    "_LazyStore",
+    (_Opening, TrackingStore),
+    {name: property(attrgetter(f"_opened.{name}")) for name in TrackingStore.__abstractmethods__ - {"close"}},
+)

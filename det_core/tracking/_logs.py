@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select
 
-from det_core.interfaces.tracking import LogLine
+from det_core.interfaces.records import LogLine
 from det_core.tracking._column_types import make_writable
 from det_core.tracking._rows import StoreMixin, fetch_records, get_experiment, get_trial, lock_trial, record_columns
 from det_core.tracking._schema import logs, trials

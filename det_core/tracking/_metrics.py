@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, or_, select, true, tuple_, update
 
-from det_core.interfaces.tracking import MetricsReport, searcher_metric
+from det_core.interfaces.records import MetricsReport, searcher_metric
 from det_core.tracking._column_types import finite_or_none, utc_now
 from det_core.tracking._metrics_merge import ReportKey, first_steps, merge_report_pair, merge_reports, report_key
 from det_core.tracking._rows import (

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from det_core.errors import MetricsConflict
-from det_core.interfaces.tracking import MAX_STEPS
+from det_core.interfaces.records import MAX_STEPS
 from det_core.tracking._column_types import dump_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from det_core.interfaces.tracking import MetricsReport
+    from det_core.interfaces.records import MetricsReport
 
 ReportKey = tuple[int, str, int]
 """Key (trial id, group, step) of one row of metrics."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, delete, func, select, update
 
 from det_core.errors import RecordExists, TrackingError
-from det_core.interfaces.model_registry import ModelRecord, ModelSort, ModelVersionRecord
-from det_core.interfaces.tracking import CheckpointState
+from det_core.interfaces.model_records import ModelRecord, ModelSort, ModelVersionRecord
+from det_core.interfaces.records import CheckpointState
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._rows import (
     StoreMixin,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, select, update
 
 from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.tracking import ExperimentRecord, TrialRecord
+from det_core.interfaces.records import ExperimentRecord, TrialRecord
 from det_core.tracking._schema import experiments, trials
 
 if TYPE_CHECKING:

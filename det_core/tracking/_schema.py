@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from det_core import __version__
 from det_core.errors import StoreCorrupt
-from det_core.interfaces.tracking import CheckpointState, State
+from det_core.interfaces.records import CheckpointState, State
 from det_core.tracking._column_types import Json, MetricsJson, PlainText, UtcTime
 from det_core.tracking._migrations import MIGRATIONS
+from det_core.version import __version__
 
 if TYPE_CHECKING:
     from det_core.tracking._database import Database

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, and_, select, true
 
-from det_core.interfaces.tracking import (
+from det_core.interfaces.records import (
     CheckpointRecord,
     CheckpointState,
     ScoredCheckpoint,

@@ -9,7 +9,7 @@ from sqlalchemy import Boolean, Connection, Double, and_, bindparam, case, func,
 from sqlalchemy.exc import IntegrityError
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.tracking import ENDINGS, NewTrial, SearchEvent, State, TrialRecord, TrialUpdate
+from det_core.interfaces.records import ENDINGS, NewTrial, SearchEvent, State, TrialRecord, TrialUpdate
 from det_core.tracking._column_types import dump_json_value, load_json_value, utc_now
 from det_core.tracking._rows import StoreMixin, fetch_records, lock_experiment, record_columns
 from det_core.tracking._schema import search_events, search_snapshots, trials

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, select
 
 from det_core.errors import TrackingError
-from det_core.interfaces.tracking import MAX_STEPS, SearcherOperationRecord
+from det_core.interfaces.records import MAX_STEPS, SearcherOperationRecord
 from det_core.tracking._rows import StoreMixin, fence_run, fetch_only_row, lock_trial, update_trial
 from det_core.tracking._schema import trials
 

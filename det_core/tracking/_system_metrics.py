@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select, true
 
-from det_core.interfaces.tracking import SystemMetrics
+from det_core.interfaces.records import SystemMetrics
 from det_core.tracking._rows import StoreMixin, fence_run, fetch_records, get_trial, record_columns
 from det_core.tracking._schema import system_metrics
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, select, update
 
-from det_core.interfaces.tracking import ENDINGS, CheckpointState, Run, State, TrialRecord
+from det_core.interfaces.records import ENDINGS, CheckpointState, Run, State, TrialRecord
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._metrics import archive_after
 from det_core.tracking._rows import (

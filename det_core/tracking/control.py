@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 
 from det_core.errors import TrackingError
-from det_core.interfaces.tracking import ENDINGS, ExperimentRecord, LogLine, State, TrackingStore, TrialRecord
+from det_core.interfaces.records import ENDINGS, ExperimentRecord, LogLine, State, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 
 POLL_SECONDS = 0.2
 """Number of seconds between two polls of the tracking store."""
@@ -21,7 +22,7 @@ def request_experiment_stop(store: TrackingStore, experiment_id: int, state: Sta
     Args:
         store: the tracking store.
         experiment_id: id of the experiment.
-        state: one of `det_core.interfaces.tracking.REQUESTS`.
+        state: one of `det_core.interfaces.records.REQUESTS`.
 
     Returns:
         The experiment with the requested state.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from det_core.trial._class_lookup import framework_of, load_trial_class
 from det_core.trial._schedule import At, Every, Schedule
 from det_core.trial._training_plan import NEVER, Period, TrainingPlan
-from det_core.trial._trial_class import Trial, framework_of, load_trial_class
+from det_core.trial._trial_class import Trial
 from det_core.trial._trial_context import DEFAULT_SEARCHER, TrialContext
 from det_core.trial._trial_loop import Progress, TrialLoop
 

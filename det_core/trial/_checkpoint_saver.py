@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from det_core.core import CheckpointContext
-from det_core.core._rank_agreement import RankGroup
+from det_core.core.rank_agreement import RankGroup
 
 
 class CheckpointSaver:

@@ -10,10 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from det_core.trial._trial_class import Trial
+from det_core.trial._trial_class import Trial
 
 _loading: ContextVar[bool] = ContextVar("loading", default=False)
 """Whether a module is being imported for its trial class."""

@@ -17,6 +17,7 @@ class Every:
     """Every multiple of ``batches``, or never if that is 0."""
 
     batches: int
+    """Number of batches between two points, >= 0."""
 
     def after(self, batch: int) -> int | None:
         """Return the first point later than ``batch``, or None if there is none."""
@@ -28,6 +29,7 @@ class At:
     """Exactly these points, ascending."""
 
     points: tuple[int, ...]
+    """Batch counts, ascending."""
 
     def after(self, batch: int) -> int | None:
         """Return the first point later than ``batch``, or None if there is none."""

@@ -1,16 +1,9 @@
-"""Base class of all trial classes, and lookup of the class that a config names."""
+"""Base class of all trial classes."""
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC
-from collections.abc import Sequence
 from typing import Any
-
-from det_core.errors import InvalidTrial
-from det_core.plugins import plugin_registry
-from det_core.specs import Spec
-from det_core.trial import _class_from_script
 
 
 class Trial(ABC):  # noqa: B024  (frameworks add the abstract methods)
@@ -18,66 +11,3 @@ class Trial(ABC):  # noqa: B024  (frameworks add the abstract methods)
 
     trial_context_class: type[Any] | None = None
     """Class of the context that ``__init__`` receives."""
-
-
-def load_trial_class(entrypoint: str, command: Sequence[str] = ()) -> type[Trial]:
-    """Import the class that ``"module:Class"`` names.
-
-    A module that calls `det_core.experimental.create` is a script. It runs up to that call, which provides the class.
-
-    Args:
-        entrypoint: ``"module:Class"``.
-        command: path of such a script, followed by its arguments.
-
-    Raises:
-        InvalidTrial: the class cannot be imported, or is not a trial. The message says what was found instead.
-    """
-    module_name, _, class_name = entrypoint.partition(":")
-    expected = "expected 'module:Class', where the class derives from a framework's trial such as PyTorchTrial"
-    try:
-        with _class_from_script.importing_script(module_name, command):
-            trial_class = getattr(importlib.import_module(module_name), class_name, None)
-    except _class_from_script.TrialClassHandedOver as call:
-        call.keep_module()
-        trial_class = call.trial_class
-    except ModuleNotFoundError as error:
-        missing = error.name or module_name
-        if missing.partition(".")[0] != module_name.partition(".")[0]:
-            package = missing.partition(".")[0]
-            hint = f"; try: pip install {package.replace('_', '-')}" if package.startswith("det_") else ""
-            raise InvalidTrial(
-                f"entrypoint {entrypoint!r} needs the module {missing!r}, which is not installed{hint}"
-            ) from error
-        raise InvalidTrial(
-            f"entrypoint {entrypoint!r}: there is no module {missing!r} in the context directory; {expected}"
-        ) from error
-    if trial_class is None:
-        raise InvalidTrial(f"entrypoint {entrypoint!r}: the module {module_name!r} has no {class_name!r}; {expected}")
-    if not (isinstance(trial_class, type) and issubclass(trial_class, Trial)):
-        raise InvalidTrial(f"entrypoint {entrypoint!r} is {trial_class!r}, which is not a trial; {expected}")
-    _check_complete(trial_class, entrypoint)
-    return trial_class
-
-
-def _check_complete(trial_class: type[Trial], entrypoint: str) -> None:
-    missing = sorted(getattr(trial_class, "__abstractmethods__", ()))
-    if missing:
-        raise InvalidTrial(
-            f"the trial {entrypoint!r} does not define {', '.join(f'{name}()' for name in missing)}; "
-            f"every {trial_class.__base__.__name__ if trial_class.__base__ else 'trial'} must define them"
-        )
-
-
-def framework_of(trial_class: type[Trial]) -> Spec:
-    """Return the framework that trains trials of this class.
-
-    Raises:
-        InvalidTrial: no installed framework trains them.
-        PluginClash: several frameworks claim them.
-    """
-    mro = [f"{base.__module__}.{base.__qualname__}" for base in trial_class.__mro__]
-    name = plugin_registry().choose("det_choose_framework", mro=mro)
-    if name is None:
-        installed = ", ".join(plugin_registry().names("framework")) or "none, try: pip install det-torch"
-        raise InvalidTrial(f"no installed framework trains {mro[0]}, a {mro[1]} (installed: {installed})")
-    return plugin_registry().find("framework", name)

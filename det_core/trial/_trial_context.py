@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from det_core.config import ExperimentConfig, parse_config, sample_hyperparameters
-from det_core.core import Context, DistributedContext
-from det_core.core._distributed import single_process
+from det_core.core import Context, DistributedContext, single_process
 from det_core.errors import InvalidExperimentException
 
 if TYPE_CHECKING:
@@ -86,8 +85,8 @@ class TrialContext:
         )
 
     @classmethod
-    def _from_record(cls, config: Mapping[str, Any] | None, hparams: Mapping[str, Any] | None, **keys: Any) -> Self:
-        """Create the context of a recorded trial for use outside of its training.
+    def from_record(cls, config: Mapping[str, Any] | None, hparams: Mapping[str, Any] | None, **keys: Any) -> Self:
+        """Create the context of a recorded trial for use outside of its training. For use by frameworks.
 
         Args:
             config: recorded config of the experiment.
@@ -103,11 +102,16 @@ class TrialContext:
         )
 
     @classmethod
-    def from_core(cls, core: Context) -> Self:
-        """Create the context of the trial that this process trains. For use by frameworks."""
+    def from_core(cls, core: Context, *, hparams: Mapping[str, Any] | None = None) -> Self:
+        """Create the context of the trial that this process trains. For use by frameworks.
+
+        Args:
+            core: core context of the process.
+            hparams: hyperparameters in place of those that ``core`` has.
+        """
         return cls(
             config=core.config,
-            hparams=core.trial.hparams,
+            hparams=core.trial.hparams if hparams is None else hparams,
             trial_id=core.trial.trial_id,
             experiment_id=core.trial.experiment_id,
             trial_seed=core.trial.trial_seed,
@@ -183,7 +187,7 @@ class TrialContext:
             )
         return size // slots
 
-    def _batches_per_epoch(self) -> int | None:
+    def batches_per_epoch(self) -> int | None:
         """Return the number of batches in ``records_per_epoch``, or None if the config does not set it."""
         records = self.config.records_per_epoch
         return max(records // self.get_global_batch_size(), 1) if records else None

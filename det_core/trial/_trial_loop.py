@@ -16,19 +16,19 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-import det_core
 from det_core.core import Context, EarlyExitReason
-from det_core.core._rank_agreement import all_ranks_group
 from det_core.core.context_dir import context_files
+from det_core.core.rank_agreement import all_ranks_group
 from det_core.errors import CheckpointCorrupt, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
-from det_core.interfaces.tracking import TRAINING_STATE
+from det_core.interfaces.records import TRAINING_STATE
 from det_core.storage import read_object
 from det_core.trial._checkpoint_saver import CheckpointSaver
 from det_core.trial._schedule import Schedule
 from det_core.trial._training_plan import TrainingPlan
 from det_core.trial._trial_context import TrialContext
 from det_core.trial.metric_averages import average_metrics, merge_rank_metrics
+from det_core.version import __version__
 
 STATE_FILE = "trial_state.json"
 """File within a checkpoint that holds the `Progress`."""
@@ -308,7 +308,7 @@ class TrialLoop:
         self._saver.wait()  # the snapshot reuses what the one before was written from
         # At the end of a step the trial stops at once, and a run that continues from this checkpoint should train on.
         self._progress.stop_requested = bool(self._progress.unreported) and self._stop_requested()
-        metadata = {"steps_completed": batch, "det_version": det_core.__version__, **self._adapter.metadata()}
+        metadata = {"steps_completed": batch, "det_version": __version__, **self._adapter.metadata()}
         write = self._adapter.snapshot()
         if self._core.distributed.rank == 0:
             write = partial(_write, write, json.dumps(asdict(self._progress)), self._directory, self._code)

@@ -27,6 +27,9 @@ def merge_rank_metrics(of_ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     Numbers are averaged, and lists of equal shape are averaged element by element. Lists of different lengths, such as
     losses per record, are concatenated. For other types the first worker's value is kept.
+
+    Args:
+        of_ranks: metrics of each worker, by rank. A worker may lack some of them.
     """
     names = dict.fromkeys(name for metrics in of_ranks for name in metrics)
     return {name: _merge_values([metrics[name] for metrics in of_ranks if name in metrics]) for name in names}

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 State = TypeVar("State")
+"""Type of the state of a set of generators."""
 
 
 def derive_seed(*parts: int | str) -> int:

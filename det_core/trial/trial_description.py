@@ -17,7 +17,8 @@ from typing import Any
 from det_core.core import Context
 from det_core.errors import InvalidTrial, UntrustedCheckpoint
 from det_core.storage import read_object
-from det_core.trial._trial_class import Trial, load_trial_class
+from det_core.trial._class_lookup import load_trial_class
+from det_core.trial._trial_class import Trial
 from det_core.trial._trial_loop import CODE
 
 DESCRIPTION_FILE = "load_data.json"
@@ -30,6 +31,10 @@ def describe_trial(trial_class: type[Trial], core: Context) -> dict[str, Any]:
     """Describe a trial by its class name, hyperparameters and config.
 
     Secrets remain references, as in the tracking store.
+
+    Args:
+        trial_class: class of the trial.
+        core: core context of the trial.
     """
     framework = next(base for base in trial_class.__mro__ if Trial in base.__bases__)
     return {

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from det_core.cli import main
-from det_core.interfaces.tracking import ExperimentRecord, LogLine, MetricsReport, State, TrackingStore, TrialRecord
+from det_core.interfaces.records import ExperimentRecord, LogLine, MetricsReport, State, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.plugins._registry import DISABLE_VARIABLE
 from det_core.storage import open_storage, save_checkpoint, scan_directory

@@ -10,7 +10,7 @@ import pytest
 
 from det_core.cli.render.transfer_progress import show_transfer
 from det_core.errors import StorageError
-from det_core.interfaces.tracking import CheckpointState
+from det_core.interfaces.records import CheckpointState
 from det_core.storage.directory import DirectoryStorage
 
 from .conftest import Det, Record

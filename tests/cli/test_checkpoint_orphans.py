@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.tracking import CheckpointState, State
+from det_core.interfaces.records import CheckpointState, State
 
 from .conftest import Det, Record
 

@@ -19,7 +19,8 @@ from det_core.cli.render.live_trial import LiveTrial
 from det_core.cli.render.search_watcher import SearchWatcher
 from det_core.cli.render.trial_watcher import TrialWatcher
 from det_core.experimental._progress_display import _format_report
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.printable import printable_line, printable_output, printable_text
 
 from .conftest import Det, Record

@@ -14,7 +14,7 @@ from det_core.cli.render import experiment_progress
 from det_core.cli.render.experiment_summary import _how_to_load, summarize_experiment, summary_lines
 from det_core.cli.render.live_trial import LiveTrial
 from det_core.cli.render.trial_watcher import Pace, TrialWatcher
-from det_core.interfaces.tracking import State
+from det_core.interfaces.records import State
 from det_core.plugins import plugin_registry
 
 from .conftest import CONFIG, Record

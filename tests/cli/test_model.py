@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from det_core.interfaces.tracking import CheckpointState
+from det_core.interfaces.records import CheckpointState
 
 from .conftest import Det, Record
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.tracking import State, SystemMetrics
+from det_core.interfaces.records import State, SystemMetrics
 
 from .conftest import CONFIG, Det, Record
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from det_core.cli.render.experiment_summary import ExperimentSummary, summary_lines
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 pytestmark = pytest.mark.integration

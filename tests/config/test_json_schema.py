@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from det_core.config import config_schema, load_config
+from det_core.config._block import IGNORED
 from det_core.errors import ConfigError
 
 EXAMPLES = [path for path in sorted((Path(__file__).parent / "examples").glob("*.yaml")) if path.stem != "release_0_12"]
@@ -102,6 +104,22 @@ def test_every_reference_has_a_target() -> None:
         target = schema
         for part in reference.split("/"):
             target = target[part]
+
+
+def properties_in(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(schema, dict):
+        yield from ((name, each) for name, each in schema.get("properties", {}).items() if each is not False)
+        schema = [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ())]
+    for each in schema if isinstance(schema, list) else ():
+        yield from properties_in(each)
+
+
+def test_every_property_has_a_description() -> None:
+    schema = config_schema()
+    properties = list(properties_in(schema))
+    assert [name for name, each in properties if not each.get("description")] == []
+    assert dict(properties)["pod_spec"]["description"] == f"Specification of the Kubernetes pod. {IGNORED}"
+    assert "``" not in json.dumps(schema)
 
 
 def test_importing_the_config_imports_nothing_heavy() -> None:

@@ -27,6 +27,8 @@ class Inner(BaseModel):
 
 class Gzip(BaseModel):
     base_path: str = Field(alias="base")
+    '''Root of all ``.gz`` files, a
+    :class:`pathlib.Path`.'''
     inner: Inner = Inner()
     note: str | None = None
 
@@ -68,7 +70,7 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(tmp_path)
     modules = {"core": "det_core.plugins.builtin", "stranger": "det_stranger"}
     installed = Registry(importlib_metadata.EntryPoint(name, value, "det") for name, value in modules.items())
-    for user in ("_plugin_blocks", "_schema"):
+    for user in ("_plugin_blocks", "_json_schema"):
         monkeypatch.setattr(f"det_core.config.{user}.plugin_registry", lambda: installed)
     yield
     sys.modules.pop("det_stranger", None)
@@ -162,11 +164,12 @@ def test_the_schema_has_the_installed_plugins() -> None:
     variants = {ref["$ref"].rpartition("/")[2] for ref in definitions["CheckpointStorageConfig"]["oneOf"]}
     assert variants == {f"storage.{name}" for name in ("broken", "directory", "gzip", "open", "shared_fs", "twice")}
     gzip = definitions["storage.gzip"]
-    assert gzip["properties"]["type"] == {"const": "gzip"}
+    assert gzip["properties"]["type"]["const"] == "gzip"
+    assert gzip["properties"]["base"]["description"] == "Root of all `.gz` files, a `pathlib.Path`."
     assert gzip["properties"].keys() == {
         "type", "base", "inner", "note", "save_trial_best", "save_trial_latest", "save_experiment_best",
     }  # fmt: skip
     assert gzip["required"] == ["type", "base"]
     assert definitions["storage.broken"]["additionalProperties"] is True
     assert definitions["launcher.local"]["required"] == []
-    assert definitions["backend.None"]["properties"]["backend"] == {"const": None}
+    assert definitions["backend.None"]["properties"]["backend"]["const"] is None

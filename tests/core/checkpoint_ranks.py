@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from det_core.core import CheckpointContext, DistributedContext
+from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from det_core.core import CheckpointContext, DownloadMode
-from det_core.core._distributed import single_process
+from det_core.core import CheckpointContext, DownloadMode, single_process
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, RankFailed, StorageError
-from det_core.interfaces.tracking import CheckpointState
+from det_core.interfaces.records import CheckpointState
 from det_core.storage.directory import DirectoryStorage
 from det_core.tracking import open_store
 

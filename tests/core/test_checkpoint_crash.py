@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from det_core.cli import main
-from det_core.interfaces.tracking import CheckpointState, State, TrackingStore
+from det_core.interfaces.records import CheckpointState, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.storage import find_checkpoint, restore_checkpoint
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage

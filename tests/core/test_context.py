@@ -13,7 +13,8 @@ import pytest
 from det_core import core, get_cluster_info
 from det_core.errors import CheckpointNotFound, MetricsConflict, TrackingError
 from det_core.home import home_directory
-from det_core.interfaces.tracking import CheckpointState, State, TrackingStore
+from det_core.interfaces.records import CheckpointState, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from det_core import core
-from det_core.core._distributed import single_process
+from det_core.core import single_process
 
 from . import workers
 

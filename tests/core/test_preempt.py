@@ -13,7 +13,7 @@ import pytest
 from det_core import core
 from det_core.cli import main
 from det_core.core import PreemptMode
-from det_core.interfaces.tracking import State
+from det_core.interfaces.records import State
 from det_core.tracking import open_store
 
 

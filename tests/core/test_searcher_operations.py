@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from det_core import core
-from det_core.interfaces.tracking import SearcherOperationRecord, TrackingStore
+from det_core.interfaces.records import SearcherOperationRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 from . import workers

@@ -20,7 +20,7 @@ from det_core import core
 from det_core.core import PreemptMode, _signals
 from det_core.core._preempt import PreemptContext
 from det_core.errors import PeerLost
-from det_core.interfaces.tracking import State
+from det_core.interfaces.records import State
 from det_core.tracking import open_store
 
 

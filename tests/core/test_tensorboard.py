@@ -16,8 +16,8 @@ from det_core.core import _tensorboard
 from det_core.core._event_file import EventFile, encode_scalars
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode, scalars_by_step
 from det_core.errors import StorageError
+from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import MetricsReport
 from det_core.storage import ObjectStorage
 from det_core.tracking import open_store
 

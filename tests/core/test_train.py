@@ -17,7 +17,8 @@ from det_core import core
 from det_core.core import _report_writer
 from det_core.core._report_writer import ReportWriter
 from det_core.errors import MetricsConflict, StaleRun, StoreBusy, TrackingError
-from det_core.interfaces.tracking import MetricsReport, TrackingStore
+from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 from ..waiting import wait_for
@@ -164,13 +165,13 @@ with core.init() as context:
 
 WORKER = """
 import sys
-from det_core.core._tensorboard import Tensorboard, TensorboardMode
+from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core._train import TrainContext
-from det_core.interfaces.tracking import Run
-from det_core.tracking import open_later
+from det_core.interfaces.records import Run
+from det_core.tracking import open_lazy_store
 
-rank, store = int(sys.argv[1]), open_later(sys.argv[2])
-tensorboard = Tensorboard(TensorboardMode.MANUAL, None, "local", "x", rank=rank)
+rank, store = int(sys.argv[1]), open_lazy_store(sys.argv[2])
+tensorboard = TensorboardDirectory(TensorboardMode.MANUAL, None, "local", "x", rank=rank)
 run = Run(trial_id=1, run_id=1, allocation_id="")
 train = TrainContext(store, run, 1, "loss", smaller_is_better=True, tensorboard=tensorboard)
 train._start()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.tracking import State
+from det_core.interfaces.records import State
 from det_core.tracking import open_store
 
 from . import workers

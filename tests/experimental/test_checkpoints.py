@@ -11,7 +11,7 @@ from det_core import storage
 from det_core.core import open_storage_block
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, DetError, InvalidTrial, NoCheckpoint, RecordNotFound
 from det_core.experimental import Checkpoint, Determined, ExperimentReference, TrialReference
-from det_core.interfaces.tracking import CheckpointState
+from det_core.interfaces.records import CheckpointState
 
 from ..cli.conftest import Record
 

@@ -22,7 +22,7 @@ from det_core.config import ExperimentConfig, parse_config
 from det_core.core._cluster_info import INFO_DIR, ClusterInfo, TrialInfo, get_cluster_info
 from det_core.errors import ConfigError, DetError, ExperimentFailed, InvalidExperimentException, InvalidTrial
 from det_core.experimental import Determined, ExperimentReference, create, create_trial_instance
-from det_core.interfaces.tracking import State
+from det_core.interfaces.records import State
 from det_core.trial import Trial, TrialContext, load_trial_class
 
 from ..waiting import wait_for

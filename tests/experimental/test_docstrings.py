@@ -10,7 +10,7 @@ import pytest
 
 from det_core import experimental
 from det_core.experimental import Determined
-from det_core.interfaces.tracking import State
+from det_core.interfaces.records import State
 
 from ..cli.conftest import Record
 

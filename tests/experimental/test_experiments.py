@@ -9,7 +9,7 @@ import pytest
 from det_core.errors import ConfigError, DetError, TrackingError
 from det_core.experimental import Determined, client
 from det_core.experimental.client import ExperimentState
-from det_core.interfaces.tracking import State
+from det_core.interfaces.records import State
 
 from ..cli.conftest import Record
 from ..waiting import wait_for

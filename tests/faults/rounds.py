@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 
 from ..postgresql import PostgreSQL
 from ..runner.conftest import start_runner

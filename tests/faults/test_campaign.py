@@ -15,8 +15,9 @@ import pytest
 
 from det_core.cli.commands._checkpoint_orphans import find_orphans, remove_orphan
 from det_core.config import parse_config
+from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, State
 from det_core.interfaces.search_method import Create
-from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, ExperimentRecord, State, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import submit_experiment
 from det_core.scratch import scratch_directory
 from det_core.search.method_selection import open_search_method

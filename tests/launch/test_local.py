@@ -16,8 +16,9 @@ import pytest
 
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Allocation, LaunchRequest
-from det_core.launch import local
-from det_core.launch.local import LocalConfig, LocalLauncher, count_gpus
+from det_core.launch import gpu_slots, local
+from det_core.launch.gpu_slots import count_gpus
+from det_core.launch.local import LocalConfig, LocalLauncher
 from det_core.testing import is_soak
 
 
@@ -25,7 +26,7 @@ from det_core.testing import is_soak
 def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia10", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
-    monkeypatch.setattr(local, "_DEVICES", tmp_path)
+    monkeypatch.setattr(gpu_slots, "_DEVICES", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -45,7 +46,7 @@ def short_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_only_visible_gpus_are_used(visible: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert local._gpu_ids() == expected
+    assert gpu_slots._gpu_ids() == expected
     assert count_gpus() == len(expected)
 
 

@@ -40,8 +40,8 @@ def test_all_processes_count_as_alive_where_proc_cannot_be_read() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     code = f"""if True:
-        from det_core.launch.processes import has_ended, start_time
-        print([has_ended({os.getpid()}, "1"), start_time({os.getpid()}), has_ended({gone.pid})])
+        from det_core.launch.processes import process_has_ended, process_start_time
+        print([process_has_ended({os.getpid()}, "1"), process_start_time({os.getpid()}), process_has_ended({gone.pid})])
     """
     ran = subprocess.run([*hidden, sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (ran.stdout.strip(), ran.stderr) == ("[False, '', True]", "")

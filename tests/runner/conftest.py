@@ -15,7 +15,8 @@ from det_core import storage
 from det_core.config import parse_config
 from det_core.core import open_storage_block
 from det_core.home import default_storage
-from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.runner import submit_experiment
 from det_core.tracking import open_store

@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from det_core.config import parse_config
+from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.search_method import Action, Create, SearchMethod, Train, action_to_json
-from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
 from det_core.search.method_selection import open_search_method
 from det_core.testing import campaign_seeds
 

@@ -17,8 +17,9 @@ import pytest
 
 from det_core.config import parse_config
 from det_core.errors import ConfigError
+from det_core.interfaces.records import ExperimentRecord, SearcherOperationRecord, State
 from det_core.interfaces.search_method import WORST
-from det_core.interfaces.tracking import ExperimentRecord, SearcherOperationRecord, State, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.tracking.control import request_experiment_stop
 

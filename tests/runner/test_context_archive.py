@@ -15,7 +15,8 @@ import pytest
 from det_core.config import parse_config
 from det_core.core.context_dir import context_files
 from det_core.errors import DetError
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, _context_archive, submit_experiment
 from det_core.runner._context_archive import pack_context_dir, unpack_context_dir
 

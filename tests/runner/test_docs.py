@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from det_core.config import parse_config
-from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
 from det_core.search.method_selection import open_search_method
 

@@ -19,7 +19,8 @@ import pytest
 
 from det_core.config import parse_config
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException, LaunchError
-from det_core.interfaces.tracking import CheckpointState, ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import TRAINING_STATE, CheckpointState, ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.runner._launch_request import build_launch_request
 from det_core.runner._lease import Lease
@@ -284,9 +285,15 @@ def test_pause_between_two_reports_and_resume_change_nothing(store: TrackingStor
 
 def test_a_request_in_the_store_cancels_the_experiment(store: TrackingStore, new_experiment: Submit) -> None:
     experiment = new_experiment(SLOW)
-    timer = threading.Timer(1.5, store.set_experiment_state, (experiment.id, State.STOPPING_CANCELED))
-    timer.start()
+
+    def cancel() -> None:
+        wait_for(lambda: any(trial.runner_state == TRAINING_STATE for trial in store.trials(experiment.id)))
+        store.set_experiment_state(experiment.id, State.STOPPING_CANCELED)
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
     assert run(store, experiment) is State.CANCELED
+    thread.join()
     assert store.checkpoints(trial_id=the_trial(store, experiment).id)
 
 

@@ -13,16 +13,16 @@ from det_core.cli import main
 from det_core.config import parse_config
 from det_core.core import open_storage_block
 from det_core.errors import InvalidExperimentException, NoCheckpoint, StorageError
-from det_core.interfaces.tracking import (
+from det_core.interfaces.records import (
     CheckpointRecord,
     CheckpointState,
     ExperimentRecord,
     NewTrial,
     State,
-    TrackingStore,
     TrialRecord,
     TrialUpdate,
 )
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.runner._starting_point import choose_starting_point
 from det_core.storage.directory import DirectoryStorage

@@ -43,7 +43,7 @@ def test_a_runner_in_a_container_with_the_same_host_name_is_not_considered_dead(
     elsewhere = ["unshare", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*elsewhere, "true"], capture_output=True).returncode:
         pytest.skip("a process id namespace needs root")
-    code = "from det_core.launch.processes import this_place; print(this_place())"
+    code = "from det_core.launch.processes import pid_namespace_name; print(pid_namespace_name())"
     ran = subprocess.run([*elsewhere, sys.executable, "-c", code], capture_output=True, text=True, check=True)
     place = ran.stdout.strip()
     ours, pid, start, mark = holder.rsplit(":", 3)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from det_core.errors import TrackingError
-from det_core.interfaces.tracking import LogLine, Run, TrackingStore
+from det_core.interfaces.records import LogLine, Run
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._log_writer import LogWriter
 
 from ..waiting import wait_for

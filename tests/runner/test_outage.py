@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from det_core.errors import StaleRun, StoreBusy
-from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, _lease
 from det_core.runner._lease import Lease
 from det_core.tracking import open_store

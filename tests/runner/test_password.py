@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import start_detached
 from det_core.tracking import open_store
 from det_core.tracking.control import request_experiment_stop

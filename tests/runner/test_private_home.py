@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import start_detached
 
 from ..waiting import wait_for

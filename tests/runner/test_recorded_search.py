@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from det_core.errors import DetError, StaleRun, TrackingError
+from det_core.interfaces.records import SearchEvent, State, TrialRecord
 from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train
-from det_core.interfaces.tracking import SearchEvent, State, TrackingStore, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._recorded_search import RecordedSearch, TrialReport
 
 HPARAMS = {"lr": 0.1}

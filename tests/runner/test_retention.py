@@ -17,14 +17,8 @@ from det_core.cli import main
 from det_core.config import parse_config
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import ExperimentBusy
-from det_core.interfaces.tracking import (
-    CheckpointRecord,
-    CheckpointState,
-    ExperimentRecord,
-    ScoredCheckpoint,
-    State,
-    TrackingStore,
-)
+from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, ScoredCheckpoint, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
 from det_core.runner._retention import remove_superfluous, select_kept
 from det_core.tracking._schema import experiments

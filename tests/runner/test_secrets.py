@@ -27,8 +27,9 @@ from det_core.cli import main
 from det_core.config import parse_config
 from det_core.core import open_storage_block
 from det_core.errors import ConfigError, SecretMissing, StorageError
+from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.secrets import SECRET_REFERENCE
-from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.storage import read_checkpoint_metadata

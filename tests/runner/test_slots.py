@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from det_core.errors import InvalidExperimentException
-from det_core.interfaces.tracking import CheckpointState, ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import CheckpointState, ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.runner import ExperimentRunner, start_detached

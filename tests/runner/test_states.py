@@ -15,17 +15,17 @@ from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, i
 
 from det_core.config import parse_config
 from det_core.errors import ExperimentBusy, RecordNotFound, StaleRun, TrackingError
-from det_core.interfaces.tracking import (
+from det_core.interfaces.records import (
     ENDINGS,
     REQUESTS,
     ExperimentRecord,
     MetricsReport,
     Run,
     State,
-    TrackingStore,
     TrialRecord,
     stronger_request,
 )
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
 from det_core.runner._recorded_search import RecordedSearch
 from det_core.runner._search_loop import SearchLoop

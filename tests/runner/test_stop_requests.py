@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._stop_requests import StopRequests
 
 

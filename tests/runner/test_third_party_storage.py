@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.runner import ExperimentRunner
 from det_core.storage import open_storage, restore_checkpoint

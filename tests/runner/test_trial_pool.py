@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
 
 from ..waiting import wait_for

@@ -15,7 +15,8 @@ from det_core.cli import main
 from det_core.config import parse_config
 from det_core.core import open_storage_block
 from det_core.errors import InvalidExperimentException
-from det_core.interfaces.tracking import CheckpointRecord, ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, submit_experiment
 
 from .conftest import Submit, keep_all

@@ -212,7 +212,12 @@ def test_data_that_is_corrupted_during_the_transfer_is_read_again(
 
 
 @pytest.mark.parametrize(
-    "change", [lambda data: data[:-1] or b"xy", lambda data: data + b"x", lambda data: b"y" + data[1:]]
+    "change",
+    [
+        lambda data: data[:-1] or b"xy",
+        lambda data: data + b"x",
+        lambda data: bytes([data[0] ^ 1]) + data[1:] if data else b"y",
+    ],
 )
 @pytest.mark.parametrize("name", ["small", "one part", "parts", "nothing"])
 def test_damage_in_the_store_is_detected(

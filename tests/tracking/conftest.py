@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, TrialRecord
+from det_core.interfaces.records import MetricsReport, Run, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 from ..postgresql import PostgreSQL, running_postgresql

@@ -7,7 +7,8 @@ from datetime import datetime, timezone
 import pytest
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.tracking import CheckpointState, LogLine, Run, TrackingStore, TrialRecord
+from det_core.interfaces.records import CheckpointState, LogLine, Run, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 
 STORAGE = {"type": "shared_fs", "host_path": "/x"}
 DONE = {"steps_completed": 100, "resources": {"a/": 0, "a/w": 2**40}, "metadata": {"steps_completed": 100, "é": [None]}}

@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from det_core.errors import ExperimentBusy, StaleRun
-from det_core.interfaces.tracking import MetricsReport, State, TrackingStore
+from det_core.interfaces.records import MetricsReport, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._retention import find_superfluous
 from det_core.tracking import _column_types
 

@@ -8,7 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from det_core.errors import TrackingError
-from det_core.interfaces.tracking import LogLine, Run, State, TrackingStore, TrialRecord
+from det_core.interfaces.records import LogLine, Run, State, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.tracking._column_types import utc_now
 from det_core.tracking.control import log_lines, request_experiment_stop, request_trial_kill

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from det_core.errors import RecordNotFound
-from det_core.interfaces.tracking import MetricsReport, TrackingStore
+from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _curves
 from det_core.tracking._column_types import finite_or_none
 

@@ -19,7 +19,8 @@ import sqlalchemy as sa
 
 from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
 from det_core.home import home_directory
-from det_core.interfaces.tracking import MetricsReport, TrackingStore
+from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _schema, _sqlite, open_store
 
 from ..postgresql import PostgreSQL

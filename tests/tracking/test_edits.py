@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.tracking import CheckpointState, LogLine, MetricsReport, Run, State, TrackingStore, TrialRecord
+from det_core.interfaces.records import CheckpointState, LogLine, MetricsReport, Run, State, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _experiment_deletion
 
 

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from det_core.errors import ExperimentBusy, RecordNotFound, StaleRun
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 CONFIG = {"name": "digits", "description": "ü", "labels": ["a", "b"], "hyperparameters": {"z": 1, "a": [1.5, None]}}

@@ -11,12 +11,13 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_lazy_store, open_store
 
 
-def test_the_proxy_opens_the_same_store(store: TrackingStore) -> None:
+def test_the_first_use_opens_the_same_store(store: TrackingStore) -> None:
     experiment = store.create_experiment(config={})
-    later = open_lazy_store(store.url)
-    assert later.url == store.url
-    assert later.experiment(experiment.id) == experiment
-    later.close()
+    with open_lazy_store(store.url) as later:
+        assert isinstance(later, TrackingStore)
+        assert later.url == store.url
+        assert later.cluster_id == store.cluster_id
+        assert later.experiment(experiment.id) == experiment
 
 
 def test_closing_an_unused_store_creates_nothing(tmp_path: Path) -> None:

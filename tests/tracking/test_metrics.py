@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from det_core.errors import MetricsConflict
-from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, TrialRecord
+from det_core.interfaces.records import MetricsReport, Run, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 
 Report = Callable[..., MetricsReport]
 NAN, INF = math.nan, math.inf

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from det_core.interfaces.tracking import CheckpointState, State, TrackingStore
+from det_core.interfaces.records import CheckpointState, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _schema, open_store
 from det_core.tracking._scores import best_of_trials
 

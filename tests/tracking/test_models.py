@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from det_core.errors import RecordExists, RecordInUse, RecordNotFound, TrackingError
-from det_core.interfaces.model_registry import ModelSort
-from det_core.interfaces.tracking import CheckpointState, MetricsReport, Run, TrackingStore
+from det_core.interfaces.model_records import ModelSort
+from det_core.interfaces.records import CheckpointState, MetricsReport, Run
+from det_core.interfaces.tracking import TrackingStore
 
 Complete = Callable[..., str]
 

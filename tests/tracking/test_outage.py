@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from det_core.errors import StoreBusy, TrackingError
-from det_core.interfaces.tracking import LogLine, MetricsReport, State, TrackingStore
+from det_core.interfaces.records import LogLine, MetricsReport, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._outage import Outage, Unavailable

@@ -14,7 +14,8 @@ from collections.abc import Callable
 import pytest
 
 from det_core.errors import StaleRun
-from det_core.interfaces.tracking import MetricsReport, Run, TrackingStore, TrialRecord
+from det_core.interfaces.records import MetricsReport, Run, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 pytestmark = pytest.mark.integration
@@ -22,7 +23,7 @@ Python = Callable[..., subprocess.Popen[str]]
 
 WRITE = """
 import sys
-from det_core.interfaces.tracking import MetricsReport
+from det_core.interfaces.records import MetricsReport
 from det_core.tracking import open_store
 
 url, trial, reports, batch = sys.argv[1], *map(int, sys.argv[2:])

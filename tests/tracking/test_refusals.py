@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from det_core.errors import UnwritableText
-from det_core.interfaces.tracking import MetricsReport, Run, State, TrackingStore, TrialRecord
+from det_core.interfaces.records import MetricsReport, Run, State, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 
 NO_TEXT = ("a\0b", "a\ud800b", "\udcff")
 

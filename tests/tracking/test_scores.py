@@ -11,15 +11,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from det_core.interfaces.tracking import (
-    CheckpointState,
-    MetricsReport,
-    State,
-    TrackingStore,
-    TrialOrder,
-    TrialResult,
-    Validation,
-)
+from det_core.interfaces.records import CheckpointState, MetricsReport, State, TrialOrder, TrialResult, Validation
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 SMALLER = {"searcher": {"metric": "loss", "smaller_is_better": True}}

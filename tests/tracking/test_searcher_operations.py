@@ -7,7 +7,8 @@ import math
 import pytest
 
 from det_core.errors import ExperimentBusy, RecordNotFound, StaleRun, TrackingError
-from det_core.interfaces.tracking import Run, SearcherOperationRecord, TrackingStore, TrialRecord
+from det_core.interfaces.records import Run, SearcherOperationRecord, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 
 
 def test_an_operation_is_set_completed_and_raised(store: TrackingStore, run: Run) -> None:

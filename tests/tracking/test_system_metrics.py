@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 import pytest
 
 from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.tracking import Run, SystemMetrics, TrackingStore, TrialRecord
+from det_core.interfaces.records import Run, SystemMetrics, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 
 
 def sample(run: Run, group: str = "cpu", value: float = 1.5) -> SystemMetrics:

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.tracking import (
-    CheckpointState,
-    LogLine,
-    MetricsReport,
-    Run,
-    State,
-    TrackingStore,
-    TrialRecord,
-    TrialUpdate,
-)
+from det_core.interfaces.records import CheckpointState, LogLine, MetricsReport, Run, State, TrialRecord, TrialUpdate
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 

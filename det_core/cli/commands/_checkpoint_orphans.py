@@ -16,8 +16,9 @@ from typing import Any
 from det_core import storage
 from det_core.cli.render.formats import mask_references
 from det_core.errors import DetError
+from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from det_core.config import CheckpointStorageConfig, parse_config
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import DetError
 from det_core.home import default_storage
-from det_core.interfaces.tracking import CheckpointRecord
+from det_core.interfaces.records import CheckpointRecord
 from det_core.runner._lease import Lease
 from det_core.runner._retention import find_superfluous
 from det_core.tracking import open_store

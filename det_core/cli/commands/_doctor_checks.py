@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from det_core import __version__
 from det_core.core import open_storage_block
 from det_core.errors import DetError, LaunchError, RecordNotFound
 from det_core.home import default_storage
@@ -22,11 +21,13 @@ from det_core.launch import backends
 from det_core.launch._failure_notes import FAILURE_PREFIX
 from det_core.launch._output_lines import LineDecoder
 from det_core.launch._worker_environment.free_ports import reserve_free_ports
-from det_core.launch.local import LocalConfig, count_gpus
+from det_core.launch.gpu_slots import count_gpus
+from det_core.launch.local import LocalConfig
 from det_core.plugins import plugin_registry
 from det_core.storage import check_storage
 from det_core.tracking import open_store
 from det_core.tracking.secret_files import resolve_secrets
+from det_core.version import __version__
 
 if TYPE_CHECKING:
     from det_core.config import ExperimentConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 from det_core.cli.render.experiment_summary import DOWNLOAD_DIRECTORY
 from det_core.cli.render.formats import print_json
 from det_core.cli.render.transfer_progress import show_transfer
-from det_core.interfaces.tracking import CheckpointRecord
+from det_core.interfaces.records import CheckpointRecord
 
 
 def download_to(checkpoint: CheckpointRecord, output: Path | None, *, as_json: bool) -> int:

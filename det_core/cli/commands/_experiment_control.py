@@ -15,7 +15,8 @@ from det_core.cli.render.formats import print_json
 from det_core.cli.render.records import experiment_row
 from det_core.cli.render.trial_watcher import follow_experiment
 from det_core.errors import DetError
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import control, open_store
 
 

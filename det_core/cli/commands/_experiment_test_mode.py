@@ -14,7 +14,8 @@ from det_core.cli.render.records import all_checkpoints
 from det_core.config import ExperimentConfig, parse_config
 from det_core.core import open_storage_block
 from det_core.experimental._one_batch import one_batch_config, temporary_home
-from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 

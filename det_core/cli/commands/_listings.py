@@ -15,7 +15,7 @@ from det_core.cli.render.records import (
     scored_table,
     trial_table,
 )
-from det_core.interfaces.tracking import State, TrialOrder, searcher_metric
+from det_core.interfaces.records import State, TrialOrder, searcher_metric
 from det_core.tracking import open_store
 
 TRIAL_LIST_ARGUMENTS = (

@@ -10,7 +10,8 @@ from itertools import islice
 
 from det_core.cli._command_table import UsageError, make_argument, parse_count
 from det_core.cli.render.formats import format_log_line, format_value, print_json
-from det_core.interfaces.tracking import LogLine, TrackingStore
+from det_core.interfaces.records import LogLine
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.control import log_lines
 
 _PAGE = 10_000

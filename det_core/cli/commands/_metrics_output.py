@@ -9,7 +9,8 @@ from itertools import chain
 
 from det_core.cli._command_table import UsageError, make_argument, parse_count
 from det_core.cli.render.formats import format_scalars, format_value, print_csv_rows, to_json_compatible
-from det_core.interfaces.tracking import MetricsReport, TrackingStore
+from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.tracking import TrackingStore
 
 METRICS_ARGUMENTS = (
     make_argument("--metrics", action="store_true", help="also show all reported metrics"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from det_core.cli._command_table import Argument, make_argument
-from det_core.interfaces.tracking import State
+from det_core.interfaces.records import State
 
 
 def exit_code(state: State) -> int:

@@ -8,7 +8,8 @@ from contextlib import suppress
 
 from det_core.cli._command_table import add_arguments, make_argument
 from det_core.errors import DetError
-from det_core.interfaces.tracking import CheckpointState, TrackingStore
+from det_core.interfaces.records import CheckpointState
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 _SCRIPTS = {

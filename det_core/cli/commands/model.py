@@ -19,7 +19,7 @@ from det_core.cli.render.formats import (
     record_to_json,
 )
 from det_core.home import user_name
-from det_core.interfaces.model_registry import ModelRecord, ModelSort, ModelVersionRecord
+from det_core.interfaces.model_records import ModelRecord, ModelSort, ModelVersionRecord
 from det_core.tracking import open_store
 
 

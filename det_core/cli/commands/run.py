@@ -16,7 +16,8 @@ from det_core.cli._command_table import CHANGES, HUNG_UP, INTERRUPTED, JSON, TER
 from det_core.cli.commands._states import exit_code
 from det_core.cli.render.experiment_summary import summarize_experiment, summary_lines
 from det_core.cli.render.formats import print_json
-from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 
 if TYPE_CHECKING:
     from det_core.config import ExperimentConfig

@@ -14,7 +14,8 @@ from det_core.cli.render.experiment_summary import best_checkpoint
 from det_core.cli.render.formats import join_sections, print_json, record_to_json
 from det_core.cli.render.records import all_checkpoints, checkpoint_table, system_table, trial_facts
 from det_core.errors import DetError
-from det_core.interfaces.tracking import CheckpointRecord, TrackingStore, TrialRecord
+from det_core.interfaces.records import CheckpointRecord, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import control, open_store
 
 

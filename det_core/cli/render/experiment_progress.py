@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from det_core.cli.render.formats import format_log_line, format_scalars
 from det_core.cli.render.search_watcher import SearchWatcher
 from det_core.cli.render.trial_watcher import News, TrialWatcher
-from det_core.interfaces.tracking import LogLine, TrackingStore
+from det_core.interfaces.records import LogLine
+from det_core.interfaces.tracking import TrackingStore
 
 if TYPE_CHECKING:
     from det_core.cli.render.live_search import LiveSearch

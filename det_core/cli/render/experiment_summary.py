@@ -18,15 +18,15 @@ from det_core.cli.render.formats import (
 )
 from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
 from det_core.errors import DetError
-from det_core.interfaces.tracking import (
+from det_core.interfaces.records import (
     CheckpointRecord,
     ExperimentRecord,
     State,
-    TrackingStore,
     TrialOrder,
     TrialResult,
     searcher_metric,
 )
+from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
 from det_core.tracking.printable import printable_text

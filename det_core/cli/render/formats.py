@@ -19,7 +19,7 @@ from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX, SECRET_REFERENCE
 from det_core.tracking.printable import printable_line, printable_text
 
 if TYPE_CHECKING:
-    from det_core.interfaces.tracking import LogLine
+    from det_core.interfaces.records import LogLine
 
 STATE_COLORS = {
     "ACTIVE": "cyan",

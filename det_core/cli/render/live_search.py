@@ -16,7 +16,7 @@ from det_core.cli.render.live_trial import LiveArea
 from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
 from det_core.cli.render.search_watcher import SearchWatcher
 from det_core.cli.render.trial_watcher import Pace
-from det_core.interfaces.tracking import State, TrialResult
+from det_core.interfaces.records import State, TrialResult
 from det_core.tracking.printable import printable_text
 
 if TYPE_CHECKING:

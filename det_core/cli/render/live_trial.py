@@ -15,7 +15,7 @@ from rich.text import Text
 from det_core.cli.render.experiment_summary import BestValidation, best_validation
 from det_core.cli.render.formats import format_log_line, format_scalars, format_value
 from det_core.cli.render.trial_watcher import Pace, TrialWatcher
-from det_core.interfaces.tracking import LogLine, MetricsReport
+from det_core.interfaces.records import LogLine, MetricsReport
 from det_core.tracking.printable import printable_text
 
 if TYPE_CHECKING:

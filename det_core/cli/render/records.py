@@ -19,16 +19,16 @@ from det_core.cli.render.formats import (
     record_to_json,
     to_json_compatible,
 )
-from det_core.interfaces.tracking import (
+from det_core.interfaces.records import (
     CheckpointRecord,
     CheckpointState,
     ExperimentRecord,
     ScoredCheckpoint,
     SystemMetrics,
-    TrackingStore,
     TrialRecord,
     TrialResult,
 )
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.control import lacks_runner
 
 CHECKPOINT_STATES = tuple(state for state in CheckpointState if state is not CheckpointState.DELETED)

@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from det_core.cli.render.formats import format_count, format_value
-from det_core.interfaces.tracking import (
-    ExperimentRecord,
-    State,
-    TrackingStore,
-    TrialRecord,
-    TrialResult,
-    searcher_metric,
-)
+from det_core.interfaces.records import ExperimentRecord, State, TrialRecord, TrialResult, searcher_metric
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.printable import printable_text
 
 _ENDINGS = {State.COMPLETED: "completed", State.CANCELED: "was canceled", State.ERROR: "failed"}

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from det_core.interfaces.tracking import ExperimentRecord, LogLine, MetricsReport, TrackingStore, TrialRecord
+from det_core.interfaces.records import ExperimentRecord, LogLine, MetricsReport, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.control import POLL_SECONDS, settled_experiment
 
 GROUPS = ("training", "validation")

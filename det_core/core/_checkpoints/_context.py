@@ -19,10 +19,11 @@ from det_core.core._checkpoints import _save as saving
 from det_core.core._checkpoints._merge import merge_metadata
 from det_core.core._checkpoints._record import CheckpointRecorder
 from det_core.core._distributed import DistributedContext
-from det_core.core._rank_agreement import RankGroup, all_ranks_group, local_ranks_group, single_rank_group
+from det_core.core.rank_agreement import RankGroup, all_ranks_group, local_ranks_group, single_rank_group
 from det_core.errors import CheckpointNotFound, RecordNotFound
+from det_core.interfaces.records import MAX_STEPS, Run
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import MAX_STEPS, Run, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
 
 _log = logging.getLogger("det.core")
 

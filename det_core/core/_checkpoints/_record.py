@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from det_core import events, plugins, storage
-from det_core.core._rank_agreement import RankGroup
+from det_core.core.rank_agreement import RankGroup
 from det_core.errors import DetError
+from det_core.interfaces.records import CheckpointState, Run
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import CheckpointState, Run, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
 
 _log = logging.getLogger("det.core")
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from det_core import storage
-from det_core.core._rank_agreement import RankGroup
+from det_core.core.rank_agreement import RankGroup
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, RecordNotFound, TrackingError
+from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import CheckpointRecord, CheckpointState, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
 from det_core.scratch import scratch_directory
 
 _log = logging.getLogger("det.core")

@@ -16,7 +16,7 @@ from typing import Any
 
 from det_core import storage
 from det_core.core._checkpoints._merge import RankFiles, check_same_content, find_owners
-from det_core.core._rank_agreement import RankGroup
+from det_core.core.rank_agreement import RankGroup
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.scratch import scratch_directory

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from det_core.config._plugin_blocks import NoOptions
+from det_core.config import NoOptions
 from det_core.errors import LaunchError
 from det_core.plugins import Registry
 from det_core.specs import BackendSpec

@@ -26,5 +26,6 @@ class FrameworkCompliance(
 ):
     """Base class for the tests of a framework. Subclasses set ``plugin`` and ``trial_class``, and define `weights`.
 
-    Further attributes: ``hyperparameters``, ``metric``, ``expected_failures``. Redefining a test is an error.
+    Further attributes: ``hyperparameters``, ``metric``, ``config``, ``expected_failures``. Redefining a test is an
+    error.
     """

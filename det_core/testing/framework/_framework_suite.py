@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import importlib_metadata
 import pytest
 
-from det_core.interfaces.tracking import CheckpointRecord
+from det_core.interfaces.records import CheckpointRecord
 from det_core.plugins import Registry
 from det_core.specs import FrameworkSpec, Spec
 from det_core.testing.framework.trial_harness import BATCHES, REPORT_PERIOD, TrainedTrial, TrialHarness
@@ -49,6 +49,8 @@ class FrameworkSuite(ComplianceSuite):
     """Hyperparameters of the trial."""
     metric: ClassVar[str] = "validation_loss"
     """Validation metric of the trial. Smaller values are better."""
+    config: ClassVar[Mapping[str, Any]] = {}
+    """Further config keys of the trial."""
 
     def weights(self, path: Path) -> Any:
         """Return the weights in a checkpoint's directory. Subclasses must override this.
@@ -124,6 +126,7 @@ class FrameworkSuite(ComplianceSuite):
             "searcher": {"name": "single", "metric": cls.metric},
             "scheduling_unit": REPORT_PERIOD,
             "resources": {"slots_per_trial": 0},
+            **cls.config,
         }
         harness = TrialHarness(directory, spec.target, trial_class, config, cls().weights)
         with harness.store:

@@ -9,35 +9,35 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from det_core import core
 from det_core.config import parse_config
-from det_core.core._cluster_info import INFO_DIR, get_cluster_info
-from det_core.core.agent_channel import SOCKET
+from det_core.core._cluster_info import INFO_DIR
 from det_core.interfaces.framework import TrialAdapter
-from det_core.interfaces.tracking import CheckpointRecord, TrackingStore
+from det_core.interfaces.records import CheckpointRecord
+from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import import_target
 from det_core.storage import METADATA_FILE
 from det_core.testing.comparison import bitwise_form
 from det_core.testing.framework._incidents import Incident, schedule_incidents
 from det_core.testing.framework._recording_adapter import RecordingAdapter, record_adapters
-from det_core.testing.runs import begin_run
+from det_core.testing.runs import begin_run, worker_environment
 from det_core.tracking import open_store
 from det_core.trial import Trial
 
 BATCHES = 14
+"""Number of batches that a trial trains by default."""
 LENGTH = {"batches": BATCHES}
 """Default length of trials."""
 REPORT_PERIOD = 4
 """Number of batches between two reports."""
 SEED = 5
+"""Seed of all trials."""
 _LIMIT = 120.0
 """Time limit of a process in seconds."""
 
@@ -81,6 +81,7 @@ class TrialHarness:
         """Number of times that the latest run in this process reached each point."""
         with self._environment():
             self.store: TrackingStore = open_store()
+            """Tracking store of the trials."""
 
     @property
     def recorder(self) -> RecordingAdapter:
@@ -177,12 +178,5 @@ class TrialHarness:
             weights=self.weights(self.checkpoints(trial_id)[-1]),
         )
 
-    @contextmanager
-    def _environment(self) -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("DET_HOME", str(self._directory))
-            patch.setenv(INFO_DIR, str(self._directory))
-            patch.delenv(SOCKET, raising=False)
-            get_cluster_info.cache_clear()
-            yield
-        get_cluster_info.cache_clear()
+    def _environment(self) -> AbstractContextManager[None]:
+        return worker_environment({"DET_HOME": str(self._directory), INFO_DIR: str(self._directory)})

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.tracking import ExperimentRecord, State, TrackingStore
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -103,8 +104,8 @@ OLD = {
     ),
     "wine_018_callbacks": Old(
         TRIAL.format(model="model", shape="2, 13", result="(2, 3)")
-        + "from det_torch._checkpoints._packing import unpack\n"
-        + 'state = unpack(torch.load("best/state_dict.pth", weights_only=True))["callbacks"]\n'
+        + "from det_torch._checkpoints._packing import unpack_state\n"
+        + 'state = unpack_state(torch.load("best/state_dict.pth", weights_only=True))["callbacks"]\n'
         + 'assert state["early_stopping"]["best"] == checkpoint.validation["metrics"]["validationMetrics"]'
         + '["validation_loss"]\n'
         + 'assert state["moving_average"]["epochs"] == list(range(checkpoint.batch_number // 9))\n'

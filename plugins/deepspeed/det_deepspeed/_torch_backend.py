@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from det_torch import PyTorchTrialContext
-from det_torch._compiled import uncompiled_models
 from det_torch.backend import TorchBackend
 from det_torch.process_group import ProcessGroup, broadcast_tensors
+from det_torch.sharding import uncompiled_models
 
 from det_core.errors import InvalidExperimentException, InvalidTrial
 from det_deepspeed import _ds_config, _zero_checkpoints
@@ -64,7 +64,7 @@ class DeepSpeedBackend(TorchBackend):
             self._config,
             per_slot=context.get_per_slot_batch_size(),
             slots=context.distributed.size,
-            aggregation=context._aggregation,
+            aggregation=context.aggregation_frequency,
             compression=self._compression,
             device=context.device.type,
         )
@@ -107,7 +107,7 @@ class DeepSpeedBackend(TorchBackend):
                 "step_optimizer() was given clip_grads, but with DeepSpeed no slot has whole gradients to clip; "
                 "remove it, and set gradient_clipping in ds_config to the maximum norm"
             )
-        self._parts[optimizer].step(self._context._divisors[optimizer])
+        self._parts[optimizer].step(self._context.gradient_divisor(optimizer))
 
     def share_buffers(self) -> None:
         broadcast_tensors(buffer for front in self._fronts for buffer in front.buffers())
@@ -133,8 +133,8 @@ class DeepSpeedBackend(TorchBackend):
             ]
 
     def _check(self) -> None:
-        scaler, reduced = self._context._scaler is not None, _ds_config.has_enabled_block(self._config, "bf16", "fp16")
-        if scaler or (self._context._amp and reduced):
+        scales, reduced = self._context.scaler is not None, _ds_config.has_enabled_block(self._config, "bf16", "fp16")
+        if scales or (self._context.mixed_precision and reduced):
             raise InvalidExperimentException(
                 "optimizations.mixed_precision (or use_amp(), or wrap_scaler()) cannot be combined with DeepSpeed's "
                 "mixed precision; remove it, and enable bf16 or fp16 in ds_config"

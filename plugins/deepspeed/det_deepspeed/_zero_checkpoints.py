@@ -13,11 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from det_torch._checkpoints import _shards, _training_state
-from det_torch._checkpoints._old_layouts import check_count
-from det_torch._checkpoints._packing import unpack_state
-from det_torch._checkpoints._reader import SHARD_DIRECTORY
-from det_torch._checkpoints._unpickling import load_torch_file
+from det_torch.sharding import (
+    SHARD_DIRECTORY,
+    check_count,
+    load_torch_file,
+    read_shard_values,
+    read_sharded_state,
+    write_shard_tensors,
+)
 
 from det_core.errors import InvalidTrial
 from det_deepspeed._gradients import mean_over_slots
@@ -48,7 +51,7 @@ def save_zero_checkpoint(path: Path, models: Sequence[WrappedModel], parts: Sequ
         values["optimizers"].append(_take_optimizer(part, f"optimizers/{number}/", names, tensors))
         for parameter, gradient in part.gradients.means():
             tensors.add(f"gradients/{names[parameter]}", gradient)
-    _shards.write_shard_tensors(path, tensors.own, values)
+    write_shard_tensors(path, tensors.own, values)
     own = [_named(part.gradients.own(), names) for part in parts]
     if any(own):
         torch.save(own, _own_file(path))
@@ -76,7 +79,7 @@ def restore_zero_checkpoint(
         InvalidTrial: the models or optimizers differ from those of the checkpoint.
     """
     if (path / SHARD_DIRECTORY).is_dir():
-        state = unpack_state(_shards.read_shards(path))
+        state = read_sharded_state(path)
     check_count("models", models, state["models_state_dict"])
     check_count("optimizers", parts, state["optimizers_state_dict"])
     for model, saved in zip(models, state["models_state_dict"], strict=True):
@@ -181,9 +184,7 @@ def _put_gradients(
 
 
 def _put_values(path: Path, parts: Sequence[ZeroEngine]) -> None:
-    file = path / SHARD_DIRECTORY / _training_state.STATE_FILE
-    saved = load_torch_file(file, trust=False).get(_ENGINES) if file.is_file() else None
-    for part, values in zip(parts, unpack_state(saved or ()), strict=False):
+    for part, values in zip(parts, read_shard_values(path, _ENGINES) or (), strict=False):
         part.set_values(values)
 
 

@@ -41,7 +41,7 @@ def clipping(context: PyTorchTrialContext) -> None:
 
 def aggregating(context: PyTorchTrialContext) -> None:
     """Set aggregation as ``init(aggregation_frequency=2)`` does within an experiment whose config has 1."""
-    context._aggregation = 2
+    context.aggregation_frequency = 2
 
 
 ZERO = {"zero_optimization": {"stage": 1}}
@@ -59,7 +59,7 @@ REFUSALS: list[tuple[Callable[[PyTorchTrialContext], None], dict[str, Any], str]
 def check() -> None:
     for wrap, config, said in REFUSALS:
         context = PyTorchTrialContext.from_config({"hyperparameters": {"global_batch_size": 8}})
-        context._backend = DeepSpeedBackend(context, DeepSpeedOptions(ds_config=config))
+        context.backend = DeepSpeedBackend(context, DeepSpeedOptions(ds_config=config))
         with pytest.raises((InvalidTrial, InvalidExperimentException), match=said):
             wrap(context)
-            context._backend.ready()
+            context.backend.ready()

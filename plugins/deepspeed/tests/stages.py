@@ -21,7 +21,7 @@ import torch.distributed as dist
 from deepspeed import ops
 from det_deepspeed import _ds_config, _zero_checkpoints
 from det_deepspeed._zero_engine import ZeroEngine
-from det_torch._checkpoints import _shards as det_shards
+from det_torch.sharding import read_sharded_state
 from torch import nn
 
 from det_core.errors import UntrustedCheckpoint
@@ -107,7 +107,7 @@ class Trained:
         return [weight.detach() for model in (self.maker, self.judge) for weight in model.parameters()]
 
     def restore(self, path: Path) -> Trained:
-        saved = det_shards.read_shards(path)
+        saved = read_sharded_state(path)
         pairs = zip((self.maker, self.judge), (self.sgd, self.adam), strict=True)
         for number, (model, optimizer) in enumerate(pairs):
             model.load_state_dict(saved["models_state_dict"][number])

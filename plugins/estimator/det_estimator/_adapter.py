@@ -56,7 +56,7 @@ class EstimatorAdapter(TrialAdapter):
 
     @property
     def batches_per_epoch(self) -> int | None:
-        return self._context._batches_per_epoch()
+        return self._context.batches_per_epoch()
 
     @property
     def records_per_batch(self) -> int:

@@ -20,6 +20,7 @@ class EstimatorTrialContext(TensorFlowTrialContext):
     def __init__(self, **place: Any) -> None:
         super().__init__(**place)
         self.experimental = EstimatorExperimentalContext()
+        """Methods that were removed, whose errors name the replacement."""
         self._accumulators: list[Accumulator] = []
         """Accumulators of the metrics that `make_metric` made for the current validation."""
 
@@ -36,7 +37,7 @@ class EstimatorTrialContext(TensorFlowTrialContext):
         Raises:
             InvalidTrial: the argument is not a dataset.
         """
-        return self._shard(dataset, shard_dataset)
+        return self.shard_dataset(dataset, shard_dataset)
 
     def make_metric(
         self, metric: Any, reducer: Callable[[list[Any]], Any] | MetricReducer, numpy_dtype: Any

@@ -61,17 +61,17 @@ def wrapped_dataset(make: Callable[[], Any], context: EstimatorTrialContext, spe
     Raises:
         InvalidTrial: it returned no dataset, or did not call ``context.wrap_dataset``.
     """
-    context._datasets.clear()
+    context.datasets.clear()
     dataset = make()
     if not isinstance(dataset, tf.data.Dataset):
         raise InvalidTrial(
             f"the input_fn of the {spec} returned a {type(dataset).__name__}; expected a tf.data.Dataset that yields "
             "features, or (features, labels)"
         )
-    if not context._datasets:
+    if not context.datasets:
         raise InvalidTrial(
             f"the input_fn of the {spec} did not wrap its dataset; right after creating it, before batching it, call "
             "dataset = self.context.wrap_dataset(dataset)"
         )
-    context._datasets.clear()  # because references would keep the graph of every validation alive
+    context.datasets.clear()  # because references would keep the graph of every validation alive
     return dataset

@@ -32,8 +32,8 @@ def run_trial(trial_class: type[EstimatorTrial], core_context: Context) -> None:
         store_summaries = partial(tensorboard_upload.upload_tensorboard_files, core_context.train)
         ending.callback(store_summaries)
         ending.callback(tf.compat.v1.summary.FileWriterCache.clear)  # flushes all writers and ends their threads
-        context._backend = ending.enter_context(closing(make_tensorflow_backend("estimator", context)))
-        ending.enter_context(context._backend.training())
+        context.backend = ending.enter_context(closing(make_tensorflow_backend("estimator", context)))
+        ending.enter_context(context.backend.training())
         adapter = EstimatorAdapter(trial_class(context), context, store_summaries)
         loop = TrialLoop(adapter, core_context, context)
         chunks = ending.enter_context(closing(loop.chunks()))

@@ -76,10 +76,10 @@ class EstimatorSpecs:
         )
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-            wrapped = len(self.context._exchanges)
+            wrapped = len(self.context.exchanges)
             spec = self.estimator.model_fn(features, labels, mode, config)
             if mode != tf.estimator.ModeKeys.TRAIN:
-                del self.context._exchanges[wrapped:]  # because they would keep the graph of every validation alive
+                del self.context.exchanges[wrapped:]  # because they would keep the graph of every validation alive
                 return spec
             self._check_optimizer()
             return on_training(spec)
@@ -108,7 +108,7 @@ class EstimatorSpecs:
 
     def _check_optimizer(self) -> None:
         slots, aggregation = self.context.distributed.size, self.context.config.optimizations.aggregation_frequency
-        if not self.context._exchanges and (slots > 1 or aggregation > 1):
+        if not self.context.exchanges and (slots > 1 or aggregation > 1):
             raise InvalidTrial(
                 f"no optimizer was passed to context.wrap_optimizer(), but the trial trains on {slots} slots with "
                 f"optimizations.aggregation_frequency {aggregation}; create the optimizer yourself, instead of naming "

@@ -56,8 +56,8 @@ class TrainingSession:
         kept = make_stateless([getattr(end, "op", end) for end in ends], self._number, seed)
         if kept:
             _log.info("a resumed run will draw different random numbers in: %s", ", ".join(kept))
-        self._broadcast = context._backend.broadcast(variables)
-        self._share_aggregated = context._share_aggregated()
+        self._broadcast = context.backend.broadcast(variables)
+        self._share_aggregated = context.share_aggregated()
         self._variables = {variable.op.name: variable for variable in variables}
         # Local variables too, because a model may show running means of metrics in its summaries.
         self._others = [*v1.local_variables(), self._counter]

@@ -29,6 +29,7 @@ class EstimatorTrial(Trial):
 
     def __init__(self, context: EstimatorTrialContext) -> None:
         self.context = context
+        """The context that the trial was made with."""
 
     @abstractmethod
     def build_estimator(self) -> Any:

@@ -14,8 +14,7 @@ import tensorflow as tf
 from det_horovod._tensorflow import HorovodTensorFlow
 from det_tensorflow.optimizer import GradientExchange, uses_exchange
 
-from det_core.config import parse_config
-from det_core.config._plugin_blocks import NoOptions
+from det_core.config import NoOptions, parse_config
 from det_core.errors import InvalidTrial, PeerLost
 from det_core.launch import backends
 

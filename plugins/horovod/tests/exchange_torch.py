@@ -12,8 +12,7 @@ import torch
 from det_horovod._torch import HorovodTorch
 from torch import nn
 
-from det_core.config import parse_config
-from det_core.config._plugin_blocks import NoOptions
+from det_core.config import NoOptions, parse_config
 from det_core.core import DistributedContext
 from det_core.errors import InvalidTrial, PeerLost
 from det_core.launch import backends

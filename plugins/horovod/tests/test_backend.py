@@ -12,8 +12,7 @@ from det_horovod import _backend
 from det_horovod._backend import Horovod
 from det_horovod._lifecycle import horovod_environment
 
-from det_core.config import parse_config
-from det_core.config._plugin_blocks import NoOptions
+from det_core.config import NoOptions, parse_config
 from det_core.errors import LaunchError
 from det_core.interfaces.backend import NodePlacement, WorkerRanks
 

@@ -15,7 +15,7 @@ if find_spec("tensorflow") is None:
 
 import tensorflow as tf
 from det_estimator import load_estimator_from_checkpoint_path
-from det_tensorflow.testing._jobs import read_weights
+from det_tensorflow.testing.jobs import read_weights
 
 from det_core.core import EarlyExitReason
 from det_core.testing.trial_job import TrialJob

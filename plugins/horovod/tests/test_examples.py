@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from det_core.interfaces.tracking import State
+from det_core.interfaces.records import State
 from det_core.tracking import open_store
 
 if find_spec("tensorflow") is None:

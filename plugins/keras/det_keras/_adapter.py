@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
-from det_core.trial import tensorboard_upload, trial_description
+from det_core.trial import trial_description
 from det_core.trial.random_generators import derive_seed
 from det_keras import _checkpoint, _load, _model
 from det_keras._callback_list import KerasCallbackList
@@ -74,7 +74,7 @@ class KerasAdapter(TrialAdapter):
 
     def started(self) -> None:
         optimizer = self._model.optimizer.variables
-        self._context._backend.broadcast([*self._model.variables, *(optimizer() if callable(optimizer) else optimizer)])
+        self._context.backend.broadcast([*self._model.variables, *(optimizer() if callable(optimizer) else optimizer)])
         self._model._train_counter.assign(self._batch)  # the step of what TensorBoard's callback writes
         self._callbacks.begin(self._states)
 
@@ -122,7 +122,7 @@ class KerasAdapter(TrialAdapter):
 
     def snapshot(self) -> Callable[[Path], None]:
         self._share_buffers()
-        self._context._share_aggregated()
+        self._context.share_aggregated()
         slots = self._context.distributed.gather(self._generators.state())
         state = {
             "batches": self._batch,
@@ -204,7 +204,7 @@ class KerasAdapter(TrialAdapter):
     def _share_buffers(self) -> None:
         """Copy the chief's non-trainable variables, such as running means, to all slots. Each slot updates its own."""
         if self._context.distributed.size > 1 and self._model.non_trainable_variables:
-            self._context._backend.broadcast(self._model.non_trainable_variables)
+            self._context.backend.broadcast(self._model.non_trainable_variables)
 
     def _seed_slot(self) -> None:
         """Seed this slot differently from the others. The chief keeps the seed of single-process training."""
@@ -213,8 +213,7 @@ class KerasAdapter(TrialAdapter):
             self._generators.seed(self._seed("slot", rank, self._batch))
 
     def _store_tensorboard(self) -> None:
-        if self._context._train:
-            tensorboard_upload.upload_tensorboard_files(self._context._train)
+        self._context.store_tensorboard_files()
 
     @contextmanager
     def _noting_errors(self, activity: str, data: DatasetSource) -> Iterator[None]:

@@ -76,7 +76,7 @@ def restore_when_built(model: tf.keras.Model, path: Path) -> None:
 def _everything(context: TFKerasTrialContext) -> tf.train.Checkpoint:
     model = context._model
     # The list of weights is saved, too, so that models with different optimizers can be restored from it.
-    parts = {"optimizer": model.optimizer, "aggregation": context._exchanges, "weights": list(model.weights)}
+    parts = {"optimizer": model.optimizer, "aggregation": context.exchanges, "weights": list(model.weights)}
     return tf.train.Checkpoint(model=model, **parts)
 
 

@@ -32,6 +32,7 @@ class TFKerasTrialContext(TensorFlowTrialContext):
     def __init__(self, **place: Any) -> None:
         super().__init__(**place)
         self.experimental = TensorFlowExperimentalContext()
+        """Methods that were removed, whose errors name the replacement."""
         self._model: Any = None
         self._fit = FitSettings()
 
@@ -64,7 +65,7 @@ class TFKerasTrialContext(TensorFlowTrialContext):
         Raises:
             InvalidTrial: the argument is not a ``tf.data.Dataset``.
         """
-        return self._shard(dataset, shard)
+        return self.shard_dataset(dataset, shard)
 
     def configure_fit(
         self,

@@ -110,7 +110,7 @@ def _source(data: InputData, use: _DataUse) -> DatasetSource:
 
 
 def _from_dataset(data: tf.data.Dataset, use: _DataUse) -> DatasetSource:
-    if not use.context._datasets:
+    if not use.context.datasets:
         raise InvalidTrial(
             f"build_{_name(use)}_data_loader() returned a dataset that was not wrapped; right after creating it, add: "
             "dataset = self.context.wrap_dataset(dataset)"
@@ -128,7 +128,7 @@ def _from_dataset(data: tf.data.Dataset, use: _DataUse) -> DatasetSource:
         return DatasetSource(lambda _: data, known)
     if use.size > 1 and known is not None:  # shares may differ by a batch
         known = min(use.context.distributed.allgather(known))
-    batches = known or use.context._batches_per_epoch()
+    batches = known or use.context.batches_per_epoch()
     return DatasetSource(lambda batch: data.skip(batch) if batch else data, batches, repeats=not endless, length=known)
 
 
@@ -176,7 +176,7 @@ def _from_function(data: Callable[[], Any], use: _DataUse) -> DatasetSource:
 
     if not use.training:
         return DatasetSource(lambda _: reader.dataset(own), None, reader=reader)
-    return DatasetSource(lambda batch: reader.skipped(again(), batch), use.context._batches_per_epoch(), reader=reader)
+    return DatasetSource(lambda batch: reader.skipped(again(), batch), use.context.batches_per_epoch(), reader=reader)
 
 
 def _from_iterator(data: Iterator[Any], use: _DataUse) -> DatasetSource:
@@ -188,7 +188,7 @@ def _from_iterator(data: Iterator[Any], use: _DataUse) -> DatasetSource:
     samples = list(islice(data, 2))
     reader = IteratorConverter(samples)
     own = islice(chain(samples, data), use.rank, None, use.size)
-    return DatasetSource(lambda batch: reader.skipped(own, batch), use.context._batches_per_epoch(), reader=reader)
+    return DatasetSource(lambda batch: reader.skipped(own, batch), use.context.batches_per_epoch(), reader=reader)
 
 
 def _empty(use: _DataUse) -> InvalidTrial:

@@ -55,7 +55,7 @@ def load_model_from_checkpoint_path(
         shared={"det_keras", "det_tensorflow", "keras", "tensorflow"},
         trust=trust,
     )
-    context = TFKerasTrialContext._from_record(description.get("experiment_config"), description.get("hparams"))
+    context = TFKerasTrialContext.from_record(description.get("experiment_config"), description.get("hparams"))
     model = trial_class(context).build_model()
     load_weights(model, directory)
     return model

@@ -26,7 +26,7 @@ def run_trial(trial_class: type[TFKerasTrial], core_context: Context) -> None:
     seed_all(core_context.trial.trial_seed)
     context = TFKerasTrialContext.from_core(core_context)
     devices.set_visible_gpu(context)
-    with closing(make_tensorflow_backend("keras", context)) as context._backend, context._backend.training():
+    with closing(make_tensorflow_backend("keras", context)) as context.backend, context.backend.training():
         trial = trial_class(context)
         _session_config.apply_session_config(trial.session_config())
         adapter = KerasAdapter(trial, context, description=trial_description.describe_trial(trial_class, core_context))

@@ -54,7 +54,12 @@ class SequenceAdapter:
 
     @classmethod
     def of(cls, sequence: Any, fit: FitSettings) -> Self:
-        """Return an adapter with the settings of ``context.configure_fit``."""
+        """Return an adapter with the settings of ``context.configure_fit``.
+
+        Args:
+            sequence: a ``tf.keras.utils.Sequence``.
+            fit: the settings.
+        """
         return cls(sequence, bool(fit.use_multiprocessing), fit.workers or 0, fit.max_queue_size or _READ_AHEAD)
 
 

@@ -35,6 +35,7 @@ class TFKerasTrial(Trial):
 
     def __init__(self, context: TFKerasTrialContext) -> None:
         self.context = context
+        """The context that the trial was made with."""
 
     @abstractmethod
     def build_model(self) -> tf.keras.Model:

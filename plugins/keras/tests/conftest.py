@@ -10,7 +10,7 @@ from det_keras import TFKerasTrialContext
 from det_keras._random import seed_all
 
 from det_core.config import parse_config
-from det_core.core._distributed import single_process
+from det_core.core import single_process
 
 CONFIG: dict[str, Any] = {
     "name": "test",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -128,10 +126,4 @@ class TestFromDataset(_Compliance):
 @pytest.mark.slow
 class TestFromArrays(_Compliance):
     trial_class = FromArrays
-
-    @classmethod
-    @contextmanager
-    def _harness(cls, spec: Any, directory: Path) -> Iterator[Any]:
-        with super()._harness(spec, directory) as harness:
-            harness._config["optimizations"] = {"aggregation_frequency": 2}
-            yield harness
+    config: ClassVar = {"optimizations": {"aggregation_frequency": 2}}

@@ -22,8 +22,9 @@ from rgw import Server
 from det_core import core, storage
 from det_core.cli import main
 from det_core.errors import DetError
+from det_core.interfaces.records import State
 from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import State, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
 from det_core.testing import campaign_seeds
 from det_core.testing.proxy import Fault, FaultyProxy, ProxiedRequest
 from det_core.tracking import open_store

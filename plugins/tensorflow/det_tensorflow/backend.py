@@ -12,6 +12,7 @@ from det_core.launch import backends
 from det_core.trial import TrialContext
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
+"""Type of a gradient. Those of embeddings are ``IndexedSlices``."""
 
 
 class TensorFlowBackend:
@@ -55,6 +56,7 @@ def make_tensorflow_backend(framework: str, context: TrialContext) -> TensorFlow
 
     Args:
         framework: the name of the framework, a key of ``BackendSpec.adapters``.
+        context: context of the trial.
 
     Raises:
         LaunchError, InvalidExperimentException, PluginError, ConfigError: as for

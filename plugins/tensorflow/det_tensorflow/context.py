@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from det_core.core import Context
 from det_core.errors import InvalidTrial
-from det_core.trial import TrialContext
+from det_core.trial import TrialContext, tensorboard_upload
 from det_tensorflow.backend import TensorFlowBackend
 from det_tensorflow.optimizer import GradientExchange
 
@@ -26,16 +27,17 @@ class TensorFlowTrialContext(TrialContext):
 
     def __init__(self, **place: Any) -> None:
         super().__init__(**place)
-        self._backend = TensorFlowBackend()
+        self.backend = TensorFlowBackend()
+        """Adapter of the distributed backend."""
         self._train: TrainContext | None = None
-        self._exchanges: list[GradientExchange] = []
+        self.exchanges: list[GradientExchange] = []
         """One exchange per wrapped optimizer."""
-        self._datasets: list[Any] = []
-        """All datasets that `wrap_dataset` returned."""
+        self.datasets: list[Any] = []
+        """All datasets that `shard_dataset` returned."""
 
     @classmethod
-    def from_core(cls, core: Context) -> Self:
-        context = super().from_core(core)
+    def from_core(cls, core: Context, *, hparams: Mapping[str, Any] | None = None) -> Self:
+        context = super().from_core(core, hparams=hparams)
         context._train = core.train
         return context
 
@@ -48,6 +50,11 @@ class TensorFlowTrialContext(TrialContext):
         if self._train is None:
             raise InvalidTrial("a context made by from_config() has no TensorBoard directory; train with det run")
         return self._train.get_tensorboard_path()
+
+    def store_tensorboard_files(self) -> None:
+        """Store the changed files of `get_tensorboard_path`. Without a training, there are none."""
+        if self._train:
+            tensorboard_upload.upload_tensorboard_files(self._train)
 
     def wrap_optimizer(self, optimizer: _Optimizer) -> _Optimizer:
         """Make an optimizer apply the gradients of all slots. Call this right after the optimizer is made.
@@ -67,29 +74,38 @@ class TensorFlowTrialContext(TrialContext):
         """
         optimizations = self.config.optimizations
         exchange = GradientExchange(
-            self._backend,
-            f"optimizer{len(self._exchanges)}",
+            self.backend,
+            f"optimizer{len(self.exchanges)}",
             aggregation=optimizations.aggregation_frequency,
             average_aggregated=optimizations.average_aggregated_gradients,
             fp16_compression=optimizations.gradient_compression,
         )
         exchange.through(optimizer)
-        self._exchanges.append(exchange)
+        self.exchanges.append(exchange)
         return optimizer
 
-    def _share_aggregated(self) -> Any:
+    def share_aggregated(self) -> Any:
         """Call `Exchange.share` for all optimizers. All slots do this before each checkpoint."""
-        shared = [exchange.share() for exchange in self._exchanges]
+        shared = [exchange.share() for exchange in self.exchanges]
         return None if tf.executing_eagerly() else tf.group(*shared)
 
-    def _shard(self, dataset: Any, shard: bool) -> Any:
+    def shard_dataset(self, dataset: Any, shard: bool) -> Any:
+        """Return the part of a dataset that this slot reads, for ``wrap_dataset`` of frameworks.
+
+        Args:
+            dataset: a ``tf.data.Dataset``.
+            shard: False if the dataset already contains only this slot's share.
+
+        Raises:
+            InvalidTrial: the argument is not a dataset.
+        """
         if not isinstance(dataset, tf.data.Dataset):
             raise InvalidTrial(
                 f"wrap_dataset() got a {type(dataset).__name__}; expected a tf.data.Dataset, right after it is created"
             )
         if shard and self.distributed.size > 1:
             dataset = dataset.shard(self.distributed.size, self.distributed.rank)
-        self._datasets.append(dataset)
+        self.datasets.append(dataset)
         return dataset
 
 

@@ -23,6 +23,10 @@ def set_visible_gpu(context: TrialContext) -> None:
 def make_session_config(config: Any, context: TrialContext) -> Any:
     """Return a copy of a session's ``ConfigProto`` in which only this slot's GPU is visible.
 
+    Args:
+        config: a ``ConfigProto``.
+        context: context of the trial.
+
     Raises:
         InvalidTrial: there are fewer GPUs than slots.
     """

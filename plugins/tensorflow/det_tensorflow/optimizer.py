@@ -12,7 +12,9 @@ from det_core.errors import InvalidTrial
 from det_tensorflow.backend import Gradient, TensorFlowBackend
 
 v1 = tf.compat.v1
+"""The API of TensorFlow 1, which has optimizers of its own."""
 OPTIMIZER_TYPES = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer, v1.train.Optimizer)
+"""Base classes of the optimizers that a trial may use."""
 
 
 class GradientExchange(tf.Module):  # type: ignore[misc]

@@ -12,7 +12,7 @@ from det_tensorflow.backend import TensorFlowBackend, make_tensorflow_backend
 from det_tensorflow.context import TensorFlowExperimentalContext, TensorFlowTrialContext
 
 from det_core.config import parse_config
-from det_core.core._distributed import single_process
+from det_core.core import single_process
 from det_core.errors import InvalidTrial
 
 CONFIG: dict[str, Any] = {
@@ -46,7 +46,7 @@ def context(*, slots: Any = None, **optimizations: Any) -> TensorFlowTrialContex
 
 def test_optimizers_do_what_the_config_asks() -> None:
     made = context(aggregation_frequency=2, average_aggregated_gradients=False, gradient_compression=True)
-    made._backend = backend = Noting()
+    made.backend = backend = Noting()
     optimizers = [made.wrap_optimizer(tf.keras.optimizers.SGD(1.0)) for _ in range(2)]
     weight = tf.Variable(0.0)
     for _ in range(2):
@@ -58,9 +58,9 @@ def test_optimizers_do_what_the_config_asks() -> None:
 
 def test_aggregated_gradients_are_shared_before_a_checkpoint() -> None:
     made = context(aggregation_frequency=2, gradient_compression=True)
-    made._backend = backend = Noting()
+    made.backend = backend = Noting()
     made.wrap_optimizer(tf.keras.optimizers.SGD(1.0)).apply_gradients([(tf.constant(1.5), tf.Variable(0.0))])
-    made._share_aggregated()
+    made.share_aggregated()
     assert backend.calls == [("optimizer0", True, [1.5])]
 
 
@@ -69,14 +69,14 @@ def test_aggregated_gradients_are_shared_before_a_checkpoint() -> None:
 )
 def test_each_slot_has_its_share_of_the_records(rank: int, shard: bool, expected: list[int]) -> None:
     made = context(slots=SimpleNamespace(rank=rank, size=2))
-    dataset = made._shard(tf.data.Dataset.range(5), shard)
+    dataset = made.shard_dataset(tf.data.Dataset.range(5), shard)
     assert list(dataset.as_numpy_iterator()) == expected
-    assert made._datasets == [dataset]
+    assert made.datasets == [dataset]
 
 
 def test_wrap_dataset_accepts_datasets_only() -> None:
     with pytest.raises(InvalidTrial, match=r"wrap_dataset\(\) got a list; expected a tf.data.Dataset"):
-        context()._shard([1], True)
+        context().shard_dataset([1], True)
 
 
 def test_one_process_needs_no_backend() -> None:

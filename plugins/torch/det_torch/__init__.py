@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from det_torch._callback import PyTorchCallback as PyTorchCallback
     from det_torch._checkpoints._trial_loading import load as load
     from det_torch._checkpoints._trial_loading import load_trial_from_checkpoint_path as load_trial_from_checkpoint_path
+    from det_torch._context import PyTorchExperimentalContext as PyTorchExperimentalContext
     from det_torch._context import PyTorchTrialContext as PyTorchTrialContext
     from det_torch._data import DataLoader as DataLoader
     from det_torch._data import TorchData as TorchData
     from det_torch._data import to_device as to_device
-    from det_torch._experimental import PyTorchExperimentalContext as PyTorchExperimentalContext
     from det_torch._lr_scheduler import LRScheduler as LRScheduler
     from det_torch._metric_reducer import MetricReducer as MetricReducer
     from det_torch._tensorboard import TorchWriter as TorchWriter
@@ -38,7 +38,7 @@ _EXPORTS = {
     "LRScheduler": "det_torch._lr_scheduler",
     "MetricReducer": "det_torch._metric_reducer",
     "PyTorchCallback": "det_torch._callback",
-    "PyTorchExperimentalContext": "det_torch._experimental",
+    "PyTorchExperimentalContext": "det_torch._context",
     "PyTorchTrial": "det_torch._trial",
     "PyTorchTrialContext": "det_torch._context",
     "Record": "det_torch._train_units",

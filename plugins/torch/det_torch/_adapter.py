@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from det_core.core._distributed import single_process
-from det_core.core._rank_agreement import all_ranks_group
+from det_core.core import single_process
+from det_core.core.rank_agreement import all_ranks_group
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial import trial_description
 from det_core.trial.random_generators import derive_seed
@@ -90,7 +90,7 @@ class PyTorchAdapter(TrialAdapter):
         self._callbacks = PyTorchCallbackList(trial.build_callbacks())
         self._ending.enter_context(self._callbacks.running(first_batch, latest))
         self._steps = build_trial_steps(trial, context)
-        context._backend.ready()
+        context.backend.ready()
         for model in context.models:
             model.train()
         self._flags = collect_flags(
@@ -122,10 +122,10 @@ class PyTorchAdapter(TrialAdapter):
 
     @property
     def sharded(self) -> bool:
-        return self._context._backend.sharded
+        return self._context.backend.sharded
 
     def started(self) -> None:
-        self._context._backend.begin()
+        self._context.backend.begin()
         self._callbacks.call("on_training_start")
         if self._rng_state:  # last, because setup code and callbacks may draw random numbers
             set_rng_state(self._rng_state)
@@ -177,7 +177,7 @@ class PyTorchAdapter(TrialAdapter):
             return self._validate(stop)
 
     def _validate(self, stop: Callable[[], bool]) -> Metrics | None:
-        self._context._backend.share_buffers()
+        self._context.backend.share_buffers()
         # Validation has its own generators, so that the number of validations does not influence training.
         with forked(self._seed("validation")), self._noting_errors("validation"):
             metrics = self._validated(stop)
@@ -189,7 +189,7 @@ class PyTorchAdapter(TrialAdapter):
         return {name: metric_to_json(name, value) for name, value in metrics.items()}  # callbacks may have changed them
 
     def snapshot(self) -> Callable[[Path], None]:
-        self._context._backend.share_buffers()
+        self._context.backend.share_buffers()
         own = {
             **_training_state.collect_slot_state(self._context),
             "callbacks": self._callbacks.state_dict(),
@@ -198,7 +198,7 @@ class PyTorchAdapter(TrialAdapter):
         }
         others = gather_slot_parts(own, self._context.distributed, self._staging.copy)
         if others is None:
-            return self._context._backend.save
+            return self._context.backend.save
         state = {**_training_state.collect_training_state(self._context), **own}
         if (changed := collect_flags(self._context._bare_models)) != self._flags:
             state["flags"] = changed
@@ -243,7 +243,7 @@ class PyTorchAdapter(TrialAdapter):
     def _train_batch(self) -> Callable[[Any, int, int], Any]:
         """Return the trial's ``train_batch``, wrapped in the contexts of the backend and of mixed precision."""
         context, train_batch = self._context, self._steps.train_batch
-        backend = context._backend
+        backend = context.backend
         if context._amp is None and type(backend).batch is TorchBackend.batch:
             return train_batch
 
@@ -284,7 +284,7 @@ class PyTorchAdapter(TrialAdapter):
         with reducers.validating():
             if not by_batch:
                 if distributed.rank:  # the chief may need the parts of the models that this slot holds
-                    with self._context._backend.evaluation():
+                    with self._context.backend.evaluation():
                         pass
                 return all_ranks_group(distributed).by_chief(partial(self._validated_whole, stop))
             own_rows = self._rows(stop)
@@ -306,7 +306,7 @@ class PyTorchAdapter(TrialAdapter):
 
     def _rows(self, stop: Callable[[], bool]) -> list[dict[str, Any]] | None:
         """Return the metrics of every evaluation call as plain values, or None if the validation was stopped."""
-        with self._context._backend.evaluation(), torch.no_grad(), self._context._autocast():
+        with self._context.backend.evaluation(), torch.no_grad(), self._context._autocast():
             rows = list(takewhile(lambda _: not stop(), self._evaluate()))
         if stop():
             return None
@@ -315,7 +315,7 @@ class PyTorchAdapter(TrialAdapter):
 
     def _write(self, state: dict[str, Any], path: Path) -> None:
         if self.sharded:
-            self._context._backend.save(path)
+            self._context.backend.save(path)
         _training_state.write_training_state(state, path, safetensors=self._trial.safetensors)
         if self._description:
             trial_description.write_description(self._description, path)

@@ -14,14 +14,17 @@ from det_core.errors import InvalidTrial
 class Reducer(Enum):
     """Reduction of a metric over the validation batches. Arrays are reduced element by element.
 
-    AVG is the mean over batches. A last batch with fewer records has the same weight as a full one.
     For a mean over records, return sums and counts, or use ``evaluate_full_dataset``.
     """
 
     AVG = "avg"
+    """Mean over batches. A last batch with fewer records has the same weight as a full one."""
     SUM = "sum"
+    """Sum over batches."""
     MAX = "max"
+    """Maximum over batches."""
     MIN = "min"
+    """Minimum over batches."""
 
 
 _FUNCTIONS: dict[Reducer, Callable[..., Any]] = {

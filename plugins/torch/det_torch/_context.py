@@ -16,7 +16,6 @@ from det_core.errors import InvalidTrial
 from det_core.trial import TrialContext
 from det_torch import _amp, _data
 from det_torch._amp import ClipGrads, MixedPrecision
-from det_torch._experimental import PyTorchExperimentalContext
 from det_torch._lr_scheduler import LRScheduler
 from det_torch._metric_reducer import MetricReducer, ReducerSet
 from det_torch.backend import TorchBackend
@@ -36,6 +35,8 @@ class PyTorchTrialContext(TrialContext):
     """Context of a `PyTorchTrial`. Wrapped objects are trained, checkpointed and restored.
 
     Without a training loop, as after `from_config`, the current batch is batch 0 of an endless epoch.
+
+    Adapters of backends also use `aggregation_frequency`, `gradient_divisor`, `mixed_precision` and `scaler`.
     """
 
     def __init__(self, **place: Any) -> None:
@@ -50,9 +51,11 @@ class PyTorchTrialContext(TrialContext):
         """Wrapped learning rate schedulers, in the order of the calls of `wrap_lr_scheduler`."""
         self.device = self._choose_device()
         """Device on which this slot trains."""
-        self._backend = TorchBackend()
+        self.backend = TorchBackend()
+        """Adapter of the distributed backend."""
         optimizations = self.config.optimizations
-        self._aggregation = optimizations.aggregation_frequency
+        self.aggregation_frequency = optimizations.aggregation_frequency
+        """Number of batches per optimizer step, >= 1."""
         self._average_gradients = optimizations.average_aggregated_gradients
         self._divisors: dict[torch.optim.Optimizer, int] = {}
         """Wrapped optimizer -> number by which the sum of its aggregated gradients is divided."""
@@ -88,7 +91,7 @@ class PyTorchTrialContext(TrialContext):
         _check_type("wrap_model", model, torch.nn.Module, "torch.nn.Module")
         model = model.to(self.device)
         self._bare_models.append(model)
-        self.models.append(self._backend.wrap_model(model))
+        self.models.append(self.backend.wrap_model(model))
         return cast("_Model", self.models[-1])
 
     def wrap_optimizer(
@@ -122,8 +125,8 @@ class PyTorchTrialContext(TrialContext):
             )
         average = self._average_gradients if average_aggregated_gradients is None else average_aggregated_gradients
         compression = fp16_compression or self.config.optimizations.gradient_compression
-        self.optimizers.append(self._backend.wrap_optimizer(optimizer, fp16_compression=compression))
-        self._divisors[self.optimizers[-1]] = self._aggregation if average else 1
+        self.optimizers.append(self.backend.wrap_optimizer(optimizer, fp16_compression=compression))
+        self._divisors[self.optimizers[-1]] = self.aggregation_frequency if average else 1
         return cast("_Optimizer", self.optimizers[-1])
 
     def wrap_lr_scheduler(
@@ -244,7 +247,7 @@ class PyTorchTrialContext(TrialContext):
             create_graph: whether to make the gradients differentiable.
         """
         backward: Callable[..., Any] = partial(self._amp.backward, loss) if self._amp else loss.backward
-        self._backend.backward(loss, partial(backward, gradient, retain_graph, create_graph))
+        self.backend.backward(loss, partial(backward, gradient, retain_graph, create_graph))
 
     def step_optimizer(
         self,
@@ -276,11 +279,12 @@ class PyTorchTrialContext(TrialContext):
             raise InvalidTrial("step_optimizer() was given an optimizer that is not wrapped; call wrap_optimizer first")
         if scaler is not self._wrapped_scaler:
             raise _amp.wrong_scaler(scaler, self._wrapped_scaler)
-        if self._aggregation > 1:
+        if self.aggregation_frequency > 1:
             if not auto_zero_grads:
                 raise InvalidTrial(
-                    f"optimizations.aggregation_frequency is {self._aggregation}, which requires step_optimizer() to "
-                    "set the gradients to zero; remove auto_zero_grads=False, or aggregate gradients in the trial"
+                    f"optimizations.aggregation_frequency is {self.aggregation_frequency}, which requires "
+                    "step_optimizer() to set the gradients to zero; remove auto_zero_grads=False, or aggregate "
+                    "gradients in the trial"
                 )
             if not self._updates():
                 return
@@ -288,7 +292,7 @@ class PyTorchTrialContext(TrialContext):
             run = partial(self._amp.step, optimizer, divisor, clip_grads)
         else:
             run = partial(_amp.run_optimizer_step, optimizer, divisor, clip_grads, scaler)
-        self._backend.step(optimizer, run, clips=clip_grads is not None)
+        self.backend.step(optimizer, run, clips=clip_grads is not None)
         if auto_zero_grads:
             optimizer.zero_grad()
 
@@ -370,6 +374,24 @@ class PyTorchTrialContext(TrialContext):
             )
         self._tensorboard_logging = enable_tensorboard_logging
 
+    @property
+    def mixed_precision(self) -> bool:
+        """Return whether det runs the trial in autocast, because the config or ``use_amp`` requests it."""
+        return self._amp is not None
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """Return the scaler of losses, det's own or the wrapped one. Checkpoints include its state."""
+        return self._amp.scaler if self._amp else self._wrapped_scaler
+
+    def gradient_divisor(self, optimizer: torch.optim.Optimizer) -> int:
+        """Return the number by which each step divides the sum of aggregated gradients, >= 1.
+
+        Args:
+            optimizer: optimizer that `wrap_optimizer` returned.
+        """
+        return self._divisors[optimizer]
+
     def _choose_device(self) -> torch.device:
         if not torch.cuda.is_available() or self.config.resources.slots_per_trial == 0:
             return torch.device("cpu")
@@ -384,18 +406,13 @@ class PyTorchTrialContext(TrialContext):
             )
         return self._tensorboard
 
-    @property
-    def _scaler(self) -> torch.amp.GradScaler | None:
-        """Scaler whose state checkpoints include, which is det's own or the wrapped one."""
-        return self._amp.scaler if self._amp else self._wrapped_scaler
-
     def _autocast(self) -> AbstractContextManager[Any]:
         """Return the context for ``train_batch`` and evaluation, which is autocast if det handles mixed precision."""
         return self._amp.autocast if self._amp else nullcontext()
 
     def _updates(self) -> bool:
         """Return whether optimizers step at the current batch."""
-        return (self._batch_idx + 1) % self._aggregation == 0
+        return (self._batch_idx + 1) % self.aggregation_frequency == 0
 
     def _end_batch(self) -> None:
         """Update the loss scale and the learning rate schedulers after ``train_batch``, and count the batch."""
@@ -403,8 +420,53 @@ class PyTorchTrialContext(TrialContext):
             self._amp.update_scale()
         if self.lr_schedulers and self._updates():
             for scheduler in self.lr_schedulers:
-                scheduler._after_update(self._batch_idx, self._aggregation, self._epoch_len)
+                scheduler._after_update(self._batch_idx, self.aggregation_frequency, self._epoch_len)
         self._batch_idx += 1
+
+
+class PyTorchExperimentalContext:
+    """Options to set in the ``__init__`` of a trial, and old places of methods such as ``wrap_reducer``."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self._context = context
+        self.wrap_reducer = context.wrap_reducer
+        """Old place of `PyTorchTrialContext.wrap_reducer`."""
+        self.reduce_metrics = context.reduce_metrics
+        """Old place of `PyTorchTrialContext.reduce_metrics`."""
+        self.reset_reducers = context.reset_reducers
+        """Old place of `PyTorchTrialContext.reset_reducers`."""
+
+    def use_amp(self) -> None:
+        """Train and evaluate in mixed precision, like ``optimizations.mixed_precision: O1`` in the config.
+
+        Forward passes run under autocast, with float16 on CUDA and bfloat16 elsewhere. With float16, the loss is scaled
+        in `backward`, and steps with infinite gradients are skipped. Weights and optimizer state are float32.
+
+        Raises:
+            InvalidTrial: `wrap_scaler` was called, which is for trials that implement mixed precision themselves.
+        """
+        context = self._context
+        if context._wrapped_scaler:
+            raise InvalidTrial(
+                "use_amp() scales losses by itself, but the trial called wrap_scaler(); drop one of them"
+            )
+        context._amp = context._amp or MixedPrecision(context.device)
+
+    def disable_auto_to_device(self) -> None:
+        """Pass batches to ``train_batch`` and ``evaluate_batch`` without moving them to the device.
+
+        The trial moves data to the device itself with ``context.to_device``.
+        """
+        self._context._moves_batches = False
+
+    def disable_dataset_reproducibility_checks(self) -> None:
+        """Use data loaders unchanged if they shuffle, repeat, skip and split their batches among slots themselves.
+
+        The training loader must then yield the batches of this slot without end, from ``context.get_initial_batch()``
+        on, and the validation loader must yield the batches of this slot. Without this call, det does all this for any
+        loader.
+        """
+        self._context._data_as_is = True
 
 
 def choose_gpu(local_rank: int, count: int) -> int:

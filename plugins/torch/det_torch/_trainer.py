@@ -38,7 +38,12 @@ class ScriptContext(PyTorchTrialContext):
     """Core context of the run, or None after the block of `init` has ended."""
     _metric: str | None = None
     """Metric that decides which checkpoint is best, or None if neither experiment nor script names one."""
+    _saved_seed: int | None = None
+    """Seed of the checkpoint that a script continues."""
     _was_fit = False
+
+    def get_trial_seed(self) -> int:
+        return super().get_trial_seed() if self._saved_seed is None else self._saved_seed
 
 
 @contextmanager
@@ -83,16 +88,15 @@ def init(
         closing(TrialTensorboard(run.train)) as tensorboard,
     ):
         seed_all(run.trial.trial_seed)
-        context = ScriptContext.from_core(run)
+        context = ScriptContext.from_core(run, hparams={**(hparams or {}), **run.trial.hparams})
         context._core = run
-        context._hparams = {**(hparams or {}), **run.trial.hparams}
         if run.info or (given.get("searcher") or {}).get("metric"):
             context._metric = run.config.searcher.metric
         if aggregation_frequency > 1:
-            context._aggregation = aggregation_frequency
+            context.aggregation_frequency = aggregation_frequency
         context._tensorboard = tensorboard
         context.set_enable_tensorboard_logging(enable_tensorboard_logging)
-        with closing(make_torch_backend(context)) as context._backend:
+        with closing(make_torch_backend(context)) as context.backend:
             try:
                 yield context
             finally:
@@ -254,8 +258,7 @@ class Trainer:
             saved = Progress.read(path)
             if saved is None:
                 return _reader.read_batches_trained(path, trust=trust) or 0
-        if saved.trial_seed is not None:
-            self._context._trial_seed = saved.trial_seed
+        self._context._saved_seed = saved.trial_seed
         return saved.batches_trained
 
 

@@ -6,16 +6,14 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 
 from det_core.core import DistributedContext
 from det_core.launch import backends
 from det_core.plugins import plugin_registry
-
-if TYPE_CHECKING:
-    from det_torch._context import PyTorchTrialContext
+from det_core.trial import TrialContext
 
 _NOTHING = nullcontext()
 
@@ -38,6 +36,7 @@ class TorchBackend:
     """Whether models and optimizers are spread over the slots.
 
     If true, `save` writes their part of checkpoints, gradients included, on every slot, and `restore` restores them.
+    `det_torch.sharding` has functions for both.
     """
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -131,7 +130,7 @@ class TorchBackend:
         """Release resources after training has ended or failed. Other slots may have ended already."""
 
 
-def make_torch_backend(context: PyTorchTrialContext) -> TorchBackend:
+def make_torch_backend(context: TrialContext) -> TorchBackend:
     """Return the adapter of the backend that started this process.
 
     Raises the errors of `det_core.launch.backends.make_adapter`.

@@ -88,6 +88,7 @@ class DistributedSampler(_Over):
             raise ValueError(f"rank is {rank}; expected 0 <= rank < num_workers, which is {num_workers}")
         super().__init__(sampler)
         self.num_replicas = num_workers
+        """Number of shares. The name is that of PyTorch's own sampler."""
         self.rank = rank
 
     def __len__(self) -> int:

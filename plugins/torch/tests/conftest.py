@@ -12,7 +12,7 @@ import torch
 from det_torch import PyTorchTrialContext
 
 from det_core.config import parse_config
-from det_core.core._distributed import single_process
+from det_core.core import single_process
 from det_core.testing.comparison import bitwise_form
 
 sys.path.insert(0, str(Path(__file__).parent))

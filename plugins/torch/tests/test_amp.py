@@ -130,7 +130,7 @@ class TestTypes:
         assert trial.seen == [expected] * 3
         assert losses[-1] < losses[0]
         assert {parameter.dtype for parameter in context.models[0].parameters()} == {torch.float32}
-        assert context._scaler is None
+        assert context.scaler is None
 
     def test_use_amp_is_the_same_as_o1(self, make_context: Any) -> None:
         class UsesAmp(UserDrives):
@@ -212,11 +212,11 @@ class TestScaling:
         before = [parameter.clone() for parameter in trial.model.parameters()]
         train(trial, [BATCHES[0] + float("inf")])
         assert all(map(torch.equal, trial.model.parameters(), before))
-        assert context._scaler.get_scale() == SCALE / 2
+        assert context.scaler.get_scale() == SCALE / 2
         assert trial.model.weight.grad is None
         train(trial, BATCHES[:1])
         assert not any(map(torch.equal, trial.model.parameters(), before))
-        assert context._scaler.get_scale() == SCALE / 2
+        assert context.scaler.get_scale() == SCALE / 2
 
     def test_the_scale_waits_for_the_end_of_the_batch(self, make_context: Any) -> None:
         """Both losses are scaled before the first optimizer finds an infinite gradient."""
@@ -227,10 +227,10 @@ class TestScaling:
         context.backward(weights[1].sum() * 0.25)
         context.step_optimizer(first)
         context.step_optimizer(second)
-        assert context._scaler.get_scale() == SCALE
+        assert context.scaler.get_scale() == SCALE
         context._end_batch()
         assert [weight.item() for weight in weights] == [1.0, 0.75]
-        assert context._scaler.get_scale() == SCALE / 2
+        assert context.scaler.get_scale() == SCALE / 2
 
     def test_an_optimizer_may_step_twice_in_a_batch(self, make_context: Any) -> None:
         context = make_context(optimizations=O1)
@@ -243,7 +243,7 @@ class TestScaling:
         context.step_optimizer(second)
         context._end_batch()
         assert [weight.item() for weight in weights] == [0.5, 0.75]
-        assert context._scaler.state_dict()["_growth_tracker"] == 1
+        assert context.scaler.state_dict()["_growth_tracker"] == 1
 
     def test_a_step_without_gradients_changes_nothing(self, make_context: Any) -> None:
         """The optimizer's parameters have no part in the batch, with or without another optimizer that steps."""
@@ -257,12 +257,12 @@ class TestScaling:
             context.step_optimizer(second, clip_grads=lambda own: nn.utils.clip_grad_norm_(own, 1.0))
             context._end_batch()
         assert [weight.item() for weight in weights] == [0.75, 1.0]
-        assert context._scaler.state_dict()["_growth_tracker"] == 1
+        assert context.scaler.state_dict()["_growth_tracker"] == 1
 
     def test_batches_without_a_step_leave_the_scale(self, make_context: Any) -> None:
         context = make_context(optimizations={**O1, "aggregation_frequency": 3})
         train(UserDrives(context))
-        assert context._scaler.state_dict()["_growth_tracker"] == 2
+        assert context.scaler.state_dict()["_growth_tracker"] == 2
 
     def test_backward_takes_a_gradient(self, make_context: Any) -> None:
         context = make_context(optimizations=O1)
@@ -279,10 +279,10 @@ class TestScaling:
         trials = [UserDrives(context) for context in (first, second)]
         train(trials[0], batches[:3])
         trials[1].model.load_state_dict(trials[0].model.state_dict())
-        second._scaler.load_state_dict(first._scaler.state_dict())
+        second.scaler.load_state_dict(first.scaler.state_dict())
         train(trials[1], batches[3:])
         assert same(second.models[0], whole.models[0])
-        assert second._scaler.state_dict() == whole._scaler.state_dict()
+        assert second.scaler.state_dict() == whole.scaler.state_dict()
 
 
 class Scales(UserDrives):
@@ -312,7 +312,7 @@ class TestScalersOfTheTrial:
         train(trial)
         assert trial.seen == [torch.float16] * len(BATCHES)
         assert same(trial.model, by_hand(BATCHES, aggregation=aggregation))
-        assert context._scaler is trial.scaler
+        assert context.scaler is trial.scaler
         assert trial.scaler.state_dict()["_growth_tracker"] == len(BATCHES) // aggregation
 
     def test_a_step_without_gradients_is_possible(self, make_context: Any) -> None:

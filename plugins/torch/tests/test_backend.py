@@ -100,7 +100,7 @@ def test_the_adapter_calls_its_backend_in_order(
 ) -> None:
     optimizations = {"aggregation_frequency": 2, "gradient_compression": True, "mixed_precision": mixed}
     context = make_context(optimizations=optimizations)
-    context._backend = backend = Recording()
+    context.backend = backend = Recording()
     adapter = PyTorchAdapter(Framework(context), context)
     adapter.started()
     adapter.train(2, never)
@@ -138,7 +138,7 @@ def test_an_evaluation_ends_before_slots_meet(
 ) -> None:
     """Slots that have finished take part in the forward passes of the others until all have finished."""
     context = make_context()
-    context._backend = backend = Recording()
+    context.backend = backend = Recording()
     context.wrap_reducer(lambda values: backend.calls.append("reduced"), "reduced")
     adapter = PyTorchAdapter(trial(context), context)
     adapter.started()
@@ -149,7 +149,7 @@ def test_an_evaluation_ends_before_slots_meet(
 
 def test_one_slot_has_the_base_class(make_context: Callable[..., PyTorchTrialContext]) -> None:
     context = make_context()
-    assert type(context._backend) is type(make_torch_backend(context)) is TorchBackend
+    assert type(context.backend) is type(make_torch_backend(context)) is TorchBackend
     model = nn.Linear(1, 1)
     assert context.wrap_model(model) is model is context.models[0]
 

@@ -16,7 +16,7 @@ from det_torch import Batch, PyTorchTrial, Trainer, load, load_trial_from_checkp
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from det_core.core._cluster_info import get_cluster_info
+from det_core import get_cluster_info
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, InvalidTrial, UntrustedCheckpoint
 from det_core.tracking import open_store
 

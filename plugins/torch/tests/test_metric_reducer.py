@@ -16,7 +16,7 @@ from det_torch._batch_reduction import Reducer, reduce_metrics
 from det_torch._metric_reducer import MetricReducer, ReducerSet
 from det_torch._metrics import validation_metrics
 
-from det_core.core._distributed import single_process
+from det_core.core import single_process
 from det_core.errors import InvalidTrial
 
 ALONE = single_process()

@@ -11,7 +11,7 @@ import torch
 from det_torch import PyTorchTrialContext
 from torch.utils.data import TensorDataset
 
-from det_core.core._cluster_info import get_cluster_info
+from det_core import get_cluster_info
 from det_core.tracking import open_store
 
 README = Path(__file__).parents[3] / "README.md"

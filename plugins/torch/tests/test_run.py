@@ -21,8 +21,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import det_core as det
+from det_core import get_cluster_info
 from det_core.config import load_config, parse_config, sample_hyperparameters
-from det_core.core._cluster_info import get_cluster_info
 from det_core.interfaces.tracking import TrackingStore
 from det_core.testing.runs import begin_run
 from det_core.tracking import open_store

@@ -11,7 +11,7 @@ import det_torch
 import pytest
 import torch
 
-from det_core.core._cluster_info import get_cluster_info
+from det_core import get_cluster_info
 from det_core.experimental import Checkpoint, create, create_trial_instance
 from det_core.experimental.client import get_model
 from det_core.trial import load_trial_class

@@ -17,7 +17,7 @@ from det_torch._checkpoints._packing import pack_state, unpack_state
 from det_torch._checkpoints._slot_state import SLOT_PARTS, gather_slot_parts, select_slot_state
 from det_torch._checkpoints._staging import HostStaging
 
-from det_core.comm._payload import pickle_payload
+from det_core.comm import pickle_payload
 from det_core.core import DistributedContext
 
 SIZE = 3

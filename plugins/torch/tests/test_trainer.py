@@ -24,10 +24,10 @@ from det_torch import Batch, Epoch, Record, Trainer, TrainUnit
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from det_core import core
-from det_core.core._cluster_info import get_cluster_info
+from det_core import core, get_cluster_info
 from det_core.errors import CheckpointNotFound, ConfigError, InvalidExperimentException, InvalidTrial
-from det_core.interfaces.tracking import CheckpointState, State, TrackingStore
+from det_core.interfaces.records import CheckpointState, State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 DET = Path(sys.executable).with_name("det")

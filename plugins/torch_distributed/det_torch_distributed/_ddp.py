@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from det_torch import PyTorchTrialContext
-from det_torch._amp import optimizer_parameters
 from det_torch.backend import TorchBackend
 from det_torch.process_group import ProcessGroup, broadcast_tensors
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
@@ -128,7 +127,7 @@ class DDPBackend(TorchBackend):
         run()
 
     def _find_unexchanged(self, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-        weights: list[torch.Tensor] = list(optimizer_parameters(optimizer))
+        weights: list[torch.Tensor] = [weight for group in optimizer.param_groups for weight in group["params"]]
         kept = [weight for weight in weights if weight not in self._exchanged]
         self._unexchanged[optimizer] = len(weights), kept
         return kept

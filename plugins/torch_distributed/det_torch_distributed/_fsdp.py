@@ -12,12 +12,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from det_torch import PyTorchTrialContext
-from det_torch._checkpoints import _shards, _training_state
-from det_torch._checkpoints._packing import unpack_state
-from det_torch._checkpoints._reader import SHARD_DIRECTORY
-from det_torch._compiled import uncompiled_models
 from det_torch.backend import TorchBackend
 from det_torch.process_group import ProcessGroup, broadcast_tensors
+from det_torch.sharding import (
+    SHARD_DIRECTORY,
+    read_sharded_state,
+    restore_models_and_optimizers,
+    uncompiled_models,
+    write_shards,
+)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
@@ -78,7 +81,7 @@ class FSDPBackend(TorchBackend):
                 f"distributed.units has {', '.join(sorted(missing))}, which is not the class of a module of the "
                 f"trial; the modules have the classes {', '.join(sorted(self._classes))}"
             )
-        known = {parameter for model in self._context._bare_models for parameter in model.parameters()}
+        known = {parameter for model in self._context.models for parameter in model.parameters()}
         for optimizer in self._context.optimizers:
             if any(parameter not in known for group in optimizer.param_groups for parameter in group["params"]):
                 raise InvalidTrial(
@@ -90,14 +93,14 @@ class FSDPBackend(TorchBackend):
     def restore(self, path: Path, state: Mapping[str, Any], *, continues: bool) -> None:
         parts = self._parts()
         if (path / SHARD_DIRECTORY).is_dir():
-            saved = unpack_state(_shards.read_shards(path, empty=partial(empty_shard_like, parts)))
+            saved = read_sharded_state(path, empty=partial(empty_shard_like, parts))
         else:
             saved = shard_state(self._context, state, parts)
-        _training_state.restore_models_and_optimizers(self._context, {**state, **saved}, continues=continues)
+        restore_models_and_optimizers(self._context, {**state, **saved}, continues=continues)
 
     def save(self, path: Path) -> None:
-        with uncompiled_models(self._context._bare_models) as models:
-            _shards.write_shards(path, models, self._context.optimizers)
+        with uncompiled_models(self._context.models) as models:
+            write_shards(path, models, self._context.optimizers)
 
     def begin(self) -> None:
         self.share_buffers()
@@ -112,7 +115,7 @@ class FSDPBackend(TorchBackend):
             root.reshard()
 
     def share_buffers(self) -> None:
-        broadcast_tensors(buffer for model in self._context._bare_models for buffer in model.buffers())
+        broadcast_tensors(buffer for model in self._context.models for buffer in model.buffers())
 
     def evaluation(self) -> AbstractContextManager[None]:
         return self._passes.running()
@@ -122,7 +125,7 @@ class FSDPBackend(TorchBackend):
 
     def _parts(self) -> dict[str, torch.Tensor]:
         """Return this slot's part of all parameters and buffers, by number of the model and name."""
-        with uncompiled_models(self._context._bare_models) as models:
+        with uncompiled_models(self._context.models) as models:
             return {
                 f"{number}.{name}": part
                 for number, model in enumerate(models)

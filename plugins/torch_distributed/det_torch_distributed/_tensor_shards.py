@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from det_torch import PyTorchTrialContext
-from det_torch._amp import optimizer_parameters
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 
@@ -54,7 +53,7 @@ def shard_state(
         models.append(copy(saved))  # a copy keeps the versions of the modules
         models[-1].update((name, _part(value, parts.get(f"{number}.{name}"))) for name, value in saved.items())
     for optimizer, saved in zip(context.optimizers, state["optimizers_state_dict"], strict=False):
-        weights = dict(enumerate(optimizer_parameters(optimizer)))
+        weights = dict(enumerate(chain.from_iterable(group["params"] for group in optimizer.param_groups)))
         own = {
             index: {key: _part(value, weights.get(index)) for key, value in kept.items()}
             for index, kept in saved["state"].items()

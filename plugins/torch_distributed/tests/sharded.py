@@ -15,8 +15,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from det_torch import PyTorchTrialContext
-from det_torch._checkpoints import _reader, _training_state
 from det_torch.process_group import broadcast_tensors
+from det_torch.sharding import read_sharded_state
 from det_torch_distributed._ddp import DDPBackend
 from det_torch_distributed._fsdp import FSDPBackend
 from det_torch_distributed._options import TorchDistributedOptions
@@ -83,7 +83,7 @@ class Trainer:
             config=parse_config(CONFIG), hparams={"global_batch_size": 4}, trial_id=1, experiment_id=1, trial_seed=1,
             distributed=SLOTS,
         )  # fmt: skip
-        self.backend = self.context._backend = FSDPBackend(
+        self.backend = self.context.backend = FSDPBackend(
             self.context, TorchDistributedOptions(sharding="fsdp", **options)
         )
         self.model = self.context.wrap_model(model)
@@ -208,12 +208,12 @@ def a_whole_checkpoint_is_restored_during_aggregation() -> None:
     optimizer.step()
 
     trainer = Trainer(network(), units=["Linear"])
-    _training_state.restore_training_state(trainer.context, saved, Path("/nowhere"))
+    trainer.backend.restore(Path("/nowhere"), saved, continues=True)
     trainer.optimizer.step()
     torch.testing.assert_close(trainer.whole(), dict(one.state_dict()))
 
     other = Trainer(network(), lr=0.01)
-    _training_state.restore_warm_start(other.context, saved, Path("/nowhere"))
+    other.backend.restore(Path("/nowhere"), saved, continues=False)
     assert other.optimizer.param_groups[0]["lr"] == 0.01
     assert all(weight.grad is None for weight in other.model.parameters())
     (kept, *_) = other.optimizer.state.values()
@@ -246,10 +246,7 @@ def a_saved_state_is_restored() -> None:
 
 
 def read(directory: Path) -> Any:
-    if RANK == 0:
-        torch.save({"rng_state": {"random": None}}, directory / _training_state.STATE_FILE)
-    dist.barrier()
-    return _reader.read_checkpoint(directory)["models_state_dict"][0]
+    return read_sharded_state(directory)["models_state_dict"][0]
 
 
 def held(model: nn.Module) -> int:

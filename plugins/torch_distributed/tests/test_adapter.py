@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from det_torch.testing import AdapterCompliance
-from det_torch.testing._jobs import ADVERSARIES, ONE_MODEL, Jobs
+from det_torch.testing.jobs import ADVERSARIES, ONE_MODEL, Jobs
 from det_torch_distributed._ddp import DDPBackend
 from det_torch_distributed._options import TorchDistributedOptions
 

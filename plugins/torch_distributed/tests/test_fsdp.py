@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from det_torch.testing._interruptions import InterruptionSuite
-from det_torch.testing._slot_equivalence import SlotEquivalenceSuite
+from det_torch.testing.interruptions import InterruptionSuite
+from det_torch.testing.slot_equivalence import SlotEquivalenceSuite
 from det_torch_distributed._fsdp_units import choose_fsdp_units
 from det_torch_distributed._options import TorchDistributedOptions
 from torch import nn

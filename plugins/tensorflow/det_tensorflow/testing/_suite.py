@@ -12,8 +12,8 @@ from sklearn.metrics import roc_auc_score
 from det_core.testing.comparison import bitwise_form
 from det_core.testing.suite import ComplianceSuite
 from det_core.testing.trial_job import BATCHES, InjectedFailure, TrialJob
-from det_tensorflow.testing._jobs import AGGREGATED, METRICS, Jobs, make_tensorflow_jobs
 from det_tensorflow.testing.code.common import VALIDATION
+from det_tensorflow.testing.jobs import AGGREGATED, METRICS, Jobs, make_tensorflow_jobs
 
 EACH_FRAMEWORK = pytest.mark.parametrize("framework", METRICS)
 
@@ -93,7 +93,15 @@ class AdapterCompliance(ComplianceSuite):
         assert bitwise_form(killed.start(2).ended().outcome()) == bitwise_form(undisturbed.ended().outcome())
 
     def assert_close(self, one: TrialJob, other: TrialJob) -> None:
-        """Compare the weights, the optimizer states and the losses of all batches."""
+        """Compare the weights, the optimizer states and the losses of all batches, within ``tolerance``.
+
+        Args:
+            one: a job that has ended.
+            other: the job to compare it with.
+
+        Raises:
+            AssertionError: they differ.
+        """
         mine, theirs = one.weights(), other.weights()
         assert mine.keys() == theirs.keys()
         for name, value in mine.items():

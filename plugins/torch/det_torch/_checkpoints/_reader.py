@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
+from det_torch._checkpoints._file_names import SHARD_DIRECTORY, STATE_FILE
 from det_torch._checkpoints._old_layouts import convert_old_layout
 from det_torch._checkpoints._unpickling import load_plain_pickle, load_torch_file
 
-SHARD_DIRECTORY = "shards"
-"""Directory in a checkpoint for models and optimizers that slots wrote in parts (`_shards`)."""
-
 # The newest place comes first. model.pth is not listed because it is a whole model as code.
-_STATE_FILES = ("state_dict.pth", "determined/state_dict.pth", "pedl/state_dict.pth", "checkpoint.pt")
+_STATE_FILES = (STATE_FILE, "determined/state_dict.pth", "pedl/state_dict.pth", "checkpoint.pt")
 _BATCH_COUNT_KEYS = ("steps_completed", "batches_trained", "latest_batch")
 
 

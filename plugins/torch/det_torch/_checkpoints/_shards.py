@@ -1,9 +1,6 @@
 """Models and optimizers that slots write in parts, by ``torch.distributed.checkpoint`` (DCP).
 
-In the directory `SHARD_DIRECTORY` of a checkpoint, DCP's files have tensors only. ``models/0.layer.weight`` is a tensor
-of the first model, under its name in the model's ``state_dict``. ``gradients/0.layer.weight`` is its gradient.
-``optimizers/1/0.layer.weight/exp_avg`` is a tensor that the second optimizer keeps for it. All other values are in the
-file `STATE_FILE` of the same directory.
+`det_torch.sharding` describes the layout. Its file of other values is `STATE_FILE`.
 """
 
 from __future__ import annotations
@@ -24,8 +21,8 @@ from torch.serialization import _get_layout
 
 from det_core.errors import CheckpointCorrupt
 from det_torch._checkpoints import _training_state
+from det_torch._checkpoints._file_names import SHARD_DIRECTORY, STATE_FILE
 from det_torch._checkpoints._packing import pack_state
-from det_torch._checkpoints._reader import SHARD_DIRECTORY
 from det_torch._checkpoints._unpickling import DAMAGE_ERRORS, load_plain_pickle, load_torch_file
 
 TensorFactory: TypeAlias = Callable[[str, torch.Size, torch.dtype], torch.Tensor]
@@ -82,7 +79,7 @@ def write_shard_tensors(path: Path, tensors: dict[str, torch.Tensor], values: Ma
         path: the checkpoint's directory; each slot may have its own.
         tensors: name -> tensor. Each slot writes its part of a ``DTensor``. One slot writes any other tensor.
         values: ``models`` and ``optimizers``, the rest of their states, with names of parameters in place of numbers.
-            Only those of the chief are used.
+            Only those of the chief are used. Further keys are for `read_shard_values` of `det_torch.sharding`.
 
     Raises:
         InvalidTrial: ``values`` has values that could not be loaded safely.
@@ -93,11 +90,12 @@ def write_shard_tensors(path: Path, tensors: dict[str, torch.Tensor], values: Ma
         _training_state.write_training_state(pack_state(values, "checkpoint"), path / SHARD_DIRECTORY)
 
 
-def _empty(_: str, size: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+def make_empty(_: str, size: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """Return a whole tensor on the CPU to read into."""
     return torch.empty(size, dtype=dtype)
 
 
-def read_shards(path: Path, *, trust: bool = False, empty: TensorFactory = _empty) -> dict[str, Any]:
+def read_shards(path: Path, *, trust: bool = False, empty: TensorFactory = make_empty) -> dict[str, Any]:
     """Read the models, optimizers and gradients that all slots wrote, without communication between processes.
 
     Args:
@@ -107,7 +105,8 @@ def read_shards(path: Path, *, trust: bool = False, empty: TensorFactory = _empt
             makes whole tensors on the CPU.
 
     Returns:
-        ``models_state_dict``, ``optimizers_state_dict`` and ``gradients`` in the layout of checkpoints without shards.
+        ``models_state_dict``, ``optimizers_state_dict`` and ``gradients`` in the layout of checkpoints without shards,
+        packed.
 
     Raises:
         CheckpointCorrupt: a file is damaged or missing.
@@ -115,7 +114,7 @@ def read_shards(path: Path, *, trust: bool = False, empty: TensorFactory = _empt
     """
     directory = path / SHARD_DIRECTORY
     try:
-        values = load_torch_file(directory / _training_state.STATE_FILE, trust=trust)
+        values = load_torch_file(directory / STATE_FILE, trust=trust)
         listing = load_plain_pickle(directory / _LISTING, trust=trust, known=_LISTED)
         _check(listing)
         entries = listing.state_dict_metadata.items()

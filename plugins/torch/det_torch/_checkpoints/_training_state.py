@@ -13,13 +13,12 @@ from torch.serialization import get_crc32_options, get_unsafe_globals_in_checkpo
 
 from det_core.errors import InvalidTrial
 from det_torch._amp import optimizer_parameters
+from det_torch._checkpoints._file_names import STATE_FILE
 from det_torch._checkpoints._old_layouts import check_count
 from det_torch._compiled import uncompiled_models
 from det_torch._context import PyTorchTrialContext
 from det_torch._random import rng_state
 
-STATE_FILE = "state_dict.pth"
-"""Name of the file with the training state."""
 _LOOSE_PARAMETERS = "optimizers_parameters"
 """Key of the parameters of optimizers that no wrapped model has."""
 
@@ -31,20 +30,20 @@ def collect_training_state(context: PyTorchTrialContext) -> dict[str, Any]:
     state: dict[str, Any] = {
         "lr_schedulers_state_dict": [scheduler.state_dict() for scheduler in context.lr_schedulers]
     }
-    if not context._backend.sharded:
+    if not context.backend.sharded:
         with uncompiled_models(context._bare_models) as models:
             state["models_state_dict"] = [model.state_dict() for model in models]
         state["optimizers_state_dict"] = [optimizer.state_dict() for optimizer in context.optimizers]
         if loose := _loose_parameters(context):
             state[_LOOSE_PARAMETERS] = loose
-    if context._scaler:
-        state["scaler_state_dict"] = context._scaler.state_dict()
+    if context.scaler:
+        state["scaler_state_dict"] = context.scaler.state_dict()
     return state
 
 
 def collect_slot_state(context: PyTorchTrialContext) -> dict[str, Any]:
     """Return the state that differs between slots. Tensors are not copied."""
-    if context._backend.sharded:
+    if context.backend.sharded:
         return {"rng_state": rng_state()}
     with uncompiled_models(context._bare_models) as models:
         # Gradients exist only between the batches of an aggregation, or where the trial zeroes them itself.
@@ -89,8 +88,8 @@ def restore_training_state(context: PyTorchTrialContext, state: Mapping[str, Any
     check_count("LR schedulers", context.lr_schedulers, state["lr_schedulers_state_dict"])
     for scheduler, saved in zip(context.lr_schedulers, state["lr_schedulers_state_dict"], strict=True):
         scheduler.load_state_dict(saved)
-    if context._scaler and state.get("scaler_state_dict"):
-        context._scaler.load_state_dict(state["scaler_state_dict"])
+    if context.scaler and state.get("scaler_state_dict"):
+        context.scaler.load_state_dict(state["scaler_state_dict"])
 
 
 def restore_warm_start(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path) -> None:
@@ -149,8 +148,8 @@ def restore_models_and_optimizers(context: PyTorchTrialContext, state: Mapping[s
 
 
 def _restore_training(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path, *, continues: bool) -> None:
-    if context._backend.sharded:
-        context._backend.restore(path, state, continues=continues)
+    if context.backend.sharded:
+        context.backend.restore(path, state, continues=continues)
     else:
         restore_models_and_optimizers(context, state, continues=continues)
 
@@ -161,7 +160,7 @@ def _gradients(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def _loose_parameters(context: PyTorchTrialContext) -> list[dict[str, torch.Tensor]]:
     """Return, for each optimizer, the parameters by number that no wrapped model has. Empty if no optimizer has any."""
-    if context._backend.sharded:  # sharded backends hold only parts of parameters
+    if context.backend.sharded:  # sharded backends hold only parts of parameters
         return []
     of_models = {parameter for model in context._bare_models for parameter in model.parameters()}
     loose: list[dict[str, torch.Tensor]] = [

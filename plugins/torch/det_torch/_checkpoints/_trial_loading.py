@@ -139,7 +139,7 @@ def _load(
     state = _reader.read_checkpoint(path, trust=trust)
     progress = Progress.read(path)
     seed = progress.trial_seed if progress and progress.trial_seed is not None else 0
-    context = PyTorchTrialContext._from_record(
+    context = PyTorchTrialContext.from_record(
         description.get("experiment_config"), description.get("hparams"), reproducibility={"experiment_seed": seed}
     )
     context.device = device

@@ -8,10 +8,10 @@ A test file with these lines tests an adapter (`docs/backends.md`)::
 
 from __future__ import annotations
 
-from det_torch.testing._interruptions import InterruptionSuite
 from det_torch.testing._random_kills import RandomKillsSuite
-from det_torch.testing._slot_equivalence import SlotEquivalenceSuite
 from det_torch.testing._two_hosts import TwoHostsSuite
+from det_torch.testing.interruptions import InterruptionSuite
+from det_torch.testing.slot_equivalence import SlotEquivalenceSuite
 
 __all__ = ["AdapterCompliance"]
 

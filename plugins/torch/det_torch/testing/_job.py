@@ -7,13 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import torch
 
 from det_core import core
-from det_core.core._cluster_info import get_cluster_info
 from det_core.testing import trial_job
-from det_core.testing.runs import begin_run
 from det_torch._run import run_trial
 from det_torch.testing.code import model_def
 
@@ -28,14 +25,8 @@ class TorchJob(trial_job.TrialJob):
 
     def train_here(self, failure: trial_job.InjectedFailure | None = None) -> Self:
         """Train on one slot in this process, from the latest checkpoint."""
-        begin_run(self._store, self.trial_id, self._directory)
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in self._environment(failure).items():
-                patch.setenv(name, value)
-            get_cluster_info.cache_clear()
-            with _one_thread(), core.init() as context:
-                run_trial(getattr(model_def, self._config["entrypoint"].partition(":")[2]), context)
-        get_cluster_info.cache_clear()
+        with self.training_here(failure), _one_thread(), core.init() as context:
+            run_trial(getattr(model_def, str(context.config.entrypoint).partition(":")[2]), context)
         return self
 
     def start_alone(self) -> Self:

@@ -9,8 +9,8 @@ import pytest
 
 from det_core.testing import campaign_seeds
 from det_core.testing.trial_job import BATCHES, InjectedFailure
-from det_torch.testing._jobs import ADVERSARIES, ONE_MODEL, Jobs
 from det_torch.testing._suite import AdapterSuite
+from det_torch.testing.jobs import ADVERSARIES, ONE_MODEL, Jobs
 
 SEEDS = campaign_seeds(few=1, many=50)
 

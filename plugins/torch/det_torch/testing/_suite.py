@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
 
+from det_core.plugins import plugin_registry
+from det_core.specs import BackendSpec
 from det_core.testing.comparison import bitwise_form
 from det_core.testing.suite import ComplianceSuite
 from det_torch._checkpoints import _reader
-from det_torch.testing._job import TorchJob
-from det_torch.testing._jobs import Jobs, make_torch_jobs
+from det_torch.testing._job import CODE, TorchJob
+from det_torch.testing.jobs import ADVERSARIES, ONE_MODEL, Jobs
 
 
 class AdapterSuite(ComplianceSuite):
@@ -50,7 +53,7 @@ class AdapterSuite(ComplianceSuite):
     @classmethod
     def jobs(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
         assert cls.backend, f"{cls.__name__} must set backend = 'name of the backend'"
-        with make_torch_jobs(cls(), tmp_path_factory.mktemp("jobs")) as jobs:
+        with _make_jobs(cls(), tmp_path_factory.mktemp("jobs")) as jobs:
             yield jobs
 
     def assert_close(self, one: TorchJob, other: TorchJob, tolerance: float | None = None) -> None:
@@ -78,3 +81,20 @@ class AdapterSuite(ComplianceSuite):
             self.assert_close(one, other)
             assert one.steps_of_reports() == other.steps_of_reports()
             assert one.own() == other.own()
+
+
+def _make_jobs(suite: AdapterSuite, directory: Path) -> Jobs:
+    hparams = {"global_batch_size": 8, **({"clip_grad_l2_norm": 0.5} if suite.clips else {})}
+    alike = {"hyperparameters": hparams, "distributed": {"backend": suite.backend, **suite.options}}
+    configs: dict[str, dict[str, Any]] = {
+        ONE_MODEL: {**alike, "entrypoint": "model_def:OneModel"},
+        ADVERSARIES: {
+            **alike,
+            "entrypoint": "model_def:Adversaries" if suite.full_weights else "model_def:AdversariesInParts",
+            "optimizations": {"aggregation_frequency": 2},
+        },
+    }
+    backend = cast("BackendSpec", plugin_registry().find("backend", suite.backend))
+    adapter = backend.adapters["pytorch"].partition(":")[0]
+    job = partial(TorchJob, code=CODE, weights=suite.weights, limit=suite.limit)
+    return Jobs(directory, job, configs, modules=["det_torch._run", adapter, *suite.imports])

@@ -17,8 +17,8 @@ import pytest
 
 from det_core.testing.requirements import skip_or_fail_in_ci
 from det_core.testing.trial_job import NodeLaunch
-from det_torch.testing._jobs import ONE_MODEL, Jobs
 from det_torch.testing._suite import AdapterSuite
+from det_torch.testing.jobs import ONE_MODEL, Jobs
 
 _ADDRESSES = ("10.213.78.1", "10.213.78.2")
 _PORT = 29500  # always free, because each namespace has its own ports

@@ -14,10 +14,12 @@ from det_core.testing.job_factory import JobFactory as _Jobs
 from det_core.testing.trial_job import JOB_CONFIG, TrialJob
 
 Jobs: TypeAlias = _Jobs[TrialJob]
+"""Jobs of one test class."""
 
 METRICS = {"estimator": "validation_loss", "keras": "val_loss"}
 """Framework -> the metric that its trial minimizes."""
 AGGREGATED = "{}, aggregated"
+"""Name of the job of a framework that aggregates the gradients of two batches."""
 _CODE = Path(__file__).with_name("code")
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from det_core.core._distributed import DistributedContext
 from det_core.errors import CommError, RankFailed
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class RankGroup:
         """Return whether this process is the chief of the group."""
         return self.index == 0
 
-    def together(self, work: Callable[[], T]) -> list[T]:
+    def together(self, work: Callable[[], _T]) -> list[_T]:
         """Call a function on every rank and return the results of all ranks, in order of their index.
 
         A rank whose function raises an error raises this error.
@@ -47,7 +47,7 @@ class RankGroup:
         _refuse(outcomes)
         return [result for result, _ in outcomes]
 
-    def by_chief(self, work: Callable[[], T]) -> T:
+    def by_chief(self, work: Callable[[], _T]) -> _T:
         """Call a function on the chief and return its result on all ranks.
 
         If the function raises an error, the chief raises this error.
@@ -62,7 +62,7 @@ class RankGroup:
         result, error = _attempt(work) if self.is_chief else (None, None)
         outcome = self._exchange(self.broadcast, result, error)
         _refuse([outcome])
-        return cast("T", outcome[0])
+        return cast("_T", outcome[0])
 
     def _exchange(self, collective: Callable[[Any], Any], result: object, error: BaseException | None) -> Any:
         """Send the result or the error of this rank to the others, then raise the error.
@@ -94,7 +94,7 @@ def local_ranks_group(ranks: DistributedContext) -> RankGroup:
     return RankGroup(ranks.rank, ranks.local_rank, ranks.allgather_local, ranks.broadcast_local)
 
 
-def _attempt(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+def _attempt(work: Callable[[], _T]) -> tuple[_T | None, BaseException | None]:
     try:
         return work(), None
     except BaseException as error:  # noqa: BLE001  # raised again once the other ranks know

@@ -7,10 +7,11 @@ import torch
 
 from det_core.testing.comparison import bitwise_form
 from det_core.testing.trial_job import BATCHES, REPORTS
-from det_torch.testing._jobs import ADVERSARIES, ONE_MODEL, Jobs
 from det_torch.testing._suite import AdapterSuite
+from det_torch.testing.jobs import ADVERSARIES, ONE_MODEL, Jobs
 
 EACH_TRIAL = pytest.mark.parametrize("trial", [ONE_MODEL, ADVERSARIES])
+"""Mark that runs a test with each of the two trials."""
 
 
 class SlotEquivalenceSuite(AdapterSuite):

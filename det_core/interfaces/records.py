@@ -1,0 +1,373 @@
+"""Records of the tracking store: experiments, trials, runs, searches, metrics, checkpoints and log lines.
+
+Times are UTC and timezone-aware. States are the names of the wire format without ``STATE_`` (``COMPLETED``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from det_core.errors import UnwritableText
+
+MAX_STEPS = 2**63 - 1
+"""Maximum number of batches, or of the searcher's units, that can be recorded."""
+
+
+def require_writable(text: str) -> None:
+    """Check that every database can store the text.
+
+    Some databases refuse a NUL or half of a surrogate pair, and others truncate or lose it.
+
+    Raises:
+        UnwritableText: the text contains one of them.
+    """
+    if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
+        raise UnwritableText(
+            f"{text!r:.100} has a NUL or half of a surrogate pair, which no database can store; remove it"
+        )
+
+
+class State(str, Enum):
+    """States of experiments and trials. The wire format adds the prefix ``STATE_``."""
+
+    QUEUED = "QUEUED"
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    STOPPING_CANCELED = "STOPPING_CANCELED"
+    STOPPING_KILLED = "STOPPING_KILLED"
+    COMPLETED = "COMPLETED"
+    CANCELED = "CANCELED"
+    ERROR = "ERROR"
+
+    @property
+    def final(self) -> bool:
+        """Whether the state lasts until a user resumes the experiment or trial."""
+        return self in (State.COMPLETED, State.CANCELED, State.ERROR)
+
+
+REQUESTS: Mapping[State, State] = {
+    State.PAUSED: State.PAUSED,
+    State.STOPPING_CANCELED: State.CANCELED,
+    State.STOPPING_KILLED: State.CANCELED,
+}
+"""Requests that a user can make of a running experiment, mildest first, mapped to the state that it ends in."""
+
+ENDINGS = (State.STOPPING_CANCELED, State.STOPPING_KILLED)
+"""Requests to end a single trial. Only a final state or another such request replaces them."""
+
+TRAINING_STATE = "training"
+"""`Trial.runner_state` once a trial class has trained a batch in its current run."""
+
+
+def stronger_request(one: State | None, other: State | None) -> State | None:
+    """Return the stronger of two requests. States that are not requests are the weakest."""
+    severity = list(REQUESTS)
+    return max((one, other), key=lambda state: severity.index(state) if state in severity else -1)
+
+
+class CheckpointState(str, Enum):
+    """States of a checkpoint."""
+
+    ACTIVE = "ACTIVE"
+    """Being written. Only the run that began the checkpoint may complete it."""
+    COMPLETED = "COMPLETED"
+    """Stored completely. Runs may start from it."""
+    PARTIALLY_DELETED = "PARTIALLY_DELETED"
+    """Some files were deleted. The others can still be restored, but no run starts from the checkpoint."""
+    DELETED = "DELETED"
+    """All files were deleted. The row is kept for history."""
+    ERROR = "ERROR"
+    """Files turned out to be damaged or missing. The checkpoint is never the latest or the best."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentRecord:
+    """An experiment as recorded in the tracking store."""
+
+    id: int
+    """Id assigned by the store."""
+    state: State
+    """Present state."""
+    name: str
+    """Name from the config, or as edited since."""
+    description: str
+    """Description from the config, or as edited since."""
+    owner: str
+    """Name of the user who created it."""
+    config: Mapping[str, Any]
+    """Complete, validated config. A `SECRET_REFERENCE` stands for each secret."""
+    original_config: str
+    """Text of the config as the user wrote it, without secrets."""
+    labels: Sequence[str]
+    """Labels from the config, or as edited since."""
+    notes: str
+    """Free text that users add."""
+    progress: float
+    """Share of the work that is done, 0 to 1."""
+    error: str | None
+    """Reason for the state ERROR, in one line."""
+    unmanaged: bool
+    """Whether it was recorded by a script off the cluster. No runner starts or resumes it."""
+    external_id: str | None
+    """Id that the caller chose for an unmanaged experiment."""
+    archived: bool
+    """Whether users have put it aside."""
+    start_time: datetime
+    """Time at which it was recorded."""
+    end_time: datetime | None
+    """Time at which it reached a final state, or None before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
+    """A trial as recorded in the tracking store."""
+
+    id: int
+    """Id assigned by the store."""
+    experiment_id: int
+    """Id of its experiment."""
+    request_id: int
+    """Id that the search method chose. Negative once a restarted search has given that id to another trial."""
+    state: State
+    """Present state."""
+    hparams: Mapping[str, Any]
+    """Hyperparameter names mapped to values, nested as in the config."""
+    seed: int
+    """Seed of everything random in the trial."""
+    run_id: int
+    """Number of the newest run, from 1, or 0 before the first run."""
+    restarts: int
+    """Number of failed runs that count against ``max_restarts``."""
+    steps_completed: int
+    """Number of batches trained, by the newest report or checkpoint that no later run has superseded."""
+    runner_state: str
+    """Short status that the trial's code reported last."""
+    searcher_length: int | None
+    """Length to train to, as in `SearcherOperationRecord`, or None before the first searcher operation."""
+    progress: float
+    """Share of that length that is trained, 0 to 1."""
+    ordered: int | None
+    """Number of the search event that asked the trial to train, or None if the trial has nothing to do."""
+    source_checkpoint: str | None
+    """Checkpoint to start from while the trial has none of its own. None stands for the one that the config names."""
+    metadata: Mapping[str, Any]
+    """Metadata that the trial's code recorded about itself."""
+    task_id: str
+    """Id of the trial's task, the same for all of its runs."""
+    external_id: str | None
+    """Id that the caller chose for a trial of an unmanaged experiment."""
+    start_time: datetime
+    """Time at which it was recorded."""
+    end_time: datetime | None
+    """Time at which it reached a final state, or None before."""
+
+
+class TrialOrder(str, Enum):
+    """Sort orders for `TrackingStore.trial_results`. Trials without the value come last."""
+
+    ID = "id"
+    """Order of creation."""
+    BEST = "best"
+    """Best value of the searcher's metric first."""
+    LATEST = "latest"
+    """Latest value of the searcher's metric, the best first."""
+    BATCHES = "batches"
+    """Most batches trained first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """A finite value of the searcher's metric."""
+
+    value: float
+    """Value of the metric."""
+    steps_completed: int
+    """Number of batches trained at the validation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """A trial with its best and its latest validation."""
+
+    trial: TrialRecord
+    """The trial."""
+    best: Validation | None
+    """Best validation, or None if there is none with a finite value."""
+    latest: Validation | None
+    """Latest validation, or None if there is none with a finite value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One start of a trial's processes. Every write of that start carries its ``run_id``."""
+
+    trial_id: int
+    """Id of the trial."""
+    run_id: int
+    """Number of the run within the trial, from 1."""
+    allocation_id: str
+    """Id of the allocation that the processes belong to."""
+    preemption_acknowledged: bool = False
+    """Whether the run stopped before its work was done and expects to be started again."""
+    early_exit: str | None = None
+    """Reason for which the run stopped for good, as in the wire format, such as ``EXITED_REASON_INVALID_HP``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearcherOperationRecord:
+    """Order to a trial to train up to ``length`` and then report the searcher's metric."""
+
+    length: int
+    """Total length since the start of the trial, in the unit of the config."""
+    completed: bool
+    """Whether the trial has trained that far."""
+    metric: float | None
+    """Value reported at completion, possibly NaN or infinite. None before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchEvent:
+    """An event that a search method received and the actions that it returned, both JSON-compatible."""
+
+    number: int
+    """Position in the log of the search, from 0."""
+    event: Sequence[Any]
+    """Name of the called method of the search method, followed by its arguments."""
+    actions: Sequence[Sequence[Any]]
+    """Name and fields of each returned action."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTrial:
+    """A trial that a search creates."""
+
+    hparams: Mapping[str, Any]
+    """Hyperparameter names mapped to values, nested as in the config."""
+    seed: int
+    """Seed of everything random in the trial."""
+    source_checkpoint: str | None
+    """Checkpoint to start from, or None for the one that the config names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialUpdate:
+    """A change that a search makes to one of its trials."""
+
+    request_id: int
+    """Id that the search method chose for the trial."""
+    state: State
+    """State of the trial afterwards."""
+    ordered: int | None = None
+    """New value of `Trial.ordered`."""
+    length: int | None = None
+    """Length of a new searcher operation, > 0. None leaves the present operation as it is."""
+    new: NewTrial | None = None
+    """Trial to create. A trial with this request id from before a restart of the search continues, with its restarts
+    counted from zero. If it differs from the new one, it is set aside and the new trial gets its request id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsReport:
+    """Metrics that were reported for one (trial, group, step)."""
+
+    trial_id: int
+    """Id of the trial."""
+    run_id: int
+    """Run that reported them."""
+    group: str
+    """``training``, ``validation`` or any other name without ``.``."""
+    steps_completed: int
+    """Number of batches trained at the time of the report."""
+    metrics: Mapping[str, Any]
+    """Metric names mapped to values."""
+    batch_metrics: Sequence[Mapping[str, Any]] | None = None
+    """Metrics of each batch since the previous report, oldest first."""
+    time: datetime | None = None
+    """Time of the report. None stands for now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemMetrics:
+    """Usage of a host's resources at one time during a run of a trial."""
+
+    trial_id: int
+    """Id of the trial."""
+    run_id: int
+    """Run during which they were measured."""
+    group: str
+    """``cpu``, ``memory``, ``disk``, ``network`` or ``gpu``."""
+    metrics: Mapping[str, Any]
+    """Agent ids mapped to the values of that group."""
+    time: datetime
+    """Time of the measurement."""
+    id: int = 0
+    """Id assigned by the store, ascending."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointRecord:
+    """A checkpoint as recorded in the tracking store."""
+
+    uuid: str
+    """Id of the checkpoint, also in its storage."""
+    trial_id: int
+    """Trial that wrote it."""
+    run_id: int
+    """Run that wrote it."""
+    state: CheckpointState
+    """Present state."""
+    steps_completed: int | None
+    """Number of batches trained when it was saved. None for a checkpoint that is not completed."""
+    storage: Mapping[str, Any]
+    """``checkpoint_storage`` block that it was written with. A `SECRET_REFERENCE` stands for each secret."""
+    resources: Mapping[str, int]
+    """Stored paths mapped to sizes in bytes. Directories end in ``/`` and have size 0."""
+    metadata: Mapping[str, Any]
+    """Metadata that it was saved with, as edited since."""
+    time: datetime
+    """Time at which it was begun, replaced by the time at which it was completed."""
+    error: str | None = None
+    """Reason for the state ERROR, in one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredCheckpoint:
+    """A checkpoint with the value by which checkpoints are ranked."""
+
+    checkpoint: CheckpointRecord
+    """The checkpoint."""
+    value: float | None
+    """Value of the searcher's metric at the checkpoint's batch, or None if it was not validated there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLine:
+    """One line that a trial's processes or its runner printed."""
+
+    trial_id: int
+    """Id of the trial."""
+    run_id: int
+    """Run that printed it."""
+    rank: int
+    """Rank of the worker that printed it."""
+    stdtype: str
+    """``stdout``, ``stderr``, or ``det`` for lines of the runner itself."""
+    log: str
+    """Text of the line without its newline."""
+    time: datetime
+    """Time at which it was received."""
+    id: int = 0
+    """Id assigned by the store, ascending."""
+
+
+def searcher_metric(config: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the searcher's metric from an experiment's config, and whether smaller values are better.
+
+    The metric is ``""`` if the config names none.
+    """
+    searcher: Mapping[str, Any] = config.get("searcher") or {}
+    return searcher.get("metric") or "", searcher.get("smaller_is_better", True)

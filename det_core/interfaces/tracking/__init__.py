@@ -1,0 +1,63 @@
+"""Interface of the tracking store, which records experiments, trials, metrics, checkpoints and logs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from det_core.interfaces.tracking._checkpoints import CheckpointStore
+from det_core.interfaces.tracking._experiments import ExperimentStore
+from det_core.interfaces.tracking._logs import LogStore
+from det_core.interfaces.tracking._metrics import MetricsStore
+from det_core.interfaces.tracking._model_registry import ModelRegistry
+from det_core.interfaces.tracking._search_events import SearchEventStore
+from det_core.interfaces.tracking._searcher_operations import SearcherOperationStore
+from det_core.interfaces.tracking._system_metrics import SystemMetricsStore
+from det_core.interfaces.tracking._trial_sources import TrialSourceStore
+from det_core.interfaces.tracking._trials import TrialStore
+
+
+class TrackingStore(
+    ExperimentStore,
+    SearchEventStore,
+    TrialStore,
+    TrialSourceStore,
+    SearcherOperationStore,
+    MetricsStore,
+    SystemMetricsStore,
+    CheckpointStore,
+    ModelRegistry,
+    LogStore,
+):
+    """Record of everything that happened in experiments, with the rules that keep it consistent.
+
+    All methods are safe to call from several threads and processes, and after a fork.
+
+    A ``lease`` argument is a holder as in `acquire_lease`. It makes the write fail if another runner has taken the
+    experiment. Nothing is checked if it is empty.
+
+    Raises:
+        RecordNotFound: an id is unknown.
+        StaleRun: the write belongs to a run, or has the ``lease`` of a runner, that was replaced.
+        TypeError: a value is not JSON-compatible.
+        StoreBusy: the database is locked or unavailable for too long.
+        StoreCorrupt: the database is damaged.
+        TrackingError: the store cannot do it for another reason.
+    """
+
+    url: str
+    """Argument with which `det_core.tracking.open_store` opens the same store in another process."""
+
+    @property
+    @abstractmethod
+    def cluster_id(self) -> str:
+        """Unique id of this store, 32 hexadecimal digits."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release connections. The store must not be used afterwards."""
+
+    def __enter__(self) -> TrackingStore:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

@@ -1,0 +1,173 @@
+"""Interface of the experiments in the tracking store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from det_core.interfaces.records import ExperimentRecord, State
+
+
+class ExperimentStore(ABC):
+    """The part of a `TrackingStore` that handles experiments, and the leases of their runners."""
+
+    @abstractmethod
+    def create_experiment(
+        self,
+        *,
+        config: Mapping[str, Any],
+        original_config: str = "",
+        model_definition: bytes = b"",
+        owner: str = "",
+        unmanaged: bool = False,
+        external_id: str | None = None,
+    ) -> ExperimentRecord:
+        """Record a new experiment with the name, description and labels from its config.
+
+        Args:
+            config: complete, validated, JSON-compatible config with a `SECRET_REFERENCE` for each secret.
+            original_config: text of the config as the user wrote it, also without secrets.
+            model_definition: context directory as a gzipped tar file.
+            owner: name of the user who creates it.
+            unmanaged: whether a script off the cluster records it, so that no runner starts or resumes it.
+            external_id: id that the caller chose. If an experiment with this id exists, it is returned unchanged.
+
+        Returns:
+            The recorded experiment.
+        """
+
+    @abstractmethod
+    def experiment(self, experiment_id: int) -> ExperimentRecord:
+        """Return one experiment."""
+
+    @abstractmethod
+    def experiments(
+        self,
+        *,
+        states: Sequence[State] = (),
+        name: str | None = None,
+        label: str | None = None,
+        archived: bool | None = None,
+        order: str = "id",
+        reverse: bool = False,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[ExperimentRecord]:
+        """Return experiments, newest first by default.
+
+        Args:
+            states: include only these states; empty for all.
+            name: include only names that contain this text, ignoring case.
+            label: include only experiments with this label.
+            archived: include only archived (True) or only other experiments (False).
+            order: sort key. ``id``, ``start_time`` and ``progress`` sort the greatest first, and ``name``, ``owner``
+                and ``state`` sort alphabetically. Equal experiments are sorted newest first.
+            reverse: reverse the sort order.
+            limit: maximum number of experiments.
+            offset: number of experiments to skip.
+
+        Raises:
+            ValueError: ``order`` is unknown.
+        """
+
+    @abstractmethod
+    def edit_experiment(
+        self,
+        experiment_id: int,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        notes: str | None = None,
+        add_labels: Sequence[str] = (),
+        remove_labels: Sequence[str] = (),
+        archived: bool | None = None,
+    ) -> ExperimentRecord:
+        """Change texts and labels that users maintain. None leaves a value unchanged.
+
+        Args:
+            add_labels: labels to append, unless the experiment has them.
+            remove_labels: labels to remove. Labels that the experiment lacks are ignored.
+
+        Returns:
+            The experiment after the change.
+        """
+
+    @abstractmethod
+    def delete_experiment(self, experiment_id: int, *, lease: str = "") -> None:
+        """Delete an experiment with everything recorded about it.
+
+        The caller removes the files of its checkpoints first.
+
+        Raises:
+            TrackingError: another runner holds its lease, or something in it is still needed. The message names it.
+        """
+
+    @abstractmethod
+    def model_definition(self, experiment_id: int) -> bytes:
+        """Return the gzipped tar file given to `create_experiment`."""
+
+    @abstractmethod
+    def set_experiment_state(
+        self, experiment_id: int, state: State, *, lease: str = "", error: str | None = None
+    ) -> None:
+        """Record a state. Final states set the end time, and others clear it.
+
+        PAUSED is recorded as CANCELED if a user has requested an end in the meantime (`ENDINGS`).
+
+        Args:
+            error: reason for the state ERROR, in one line.
+
+        Raises:
+            StaleRun: ``lease`` is given but another runner has taken over the experiment.
+        """
+
+    @abstractmethod
+    def request_experiment_state(self, experiment_id: int, state: State) -> bool:
+        """Ask the runner of an experiment to stop it. A request never replaces a stronger one.
+
+        Args:
+            state: a key of `REQUESTS`.
+
+        Returns:
+            Whether the experiment has a runner. Without one, nothing changes.
+        """
+
+    @abstractmethod
+    def set_experiment_progress(self, experiment_id: int, progress: float, *, lease: str = "") -> None:
+        """Record the share of the work that is done, 0 to 1."""
+
+    # Lease: at most one runner owns an experiment.
+
+    @abstractmethod
+    def acquire_lease(self, experiment_id: int, holder: str, *, seconds: float, state: State | None = None) -> None:
+        """Reserve the experiment for ``holder`` until ``seconds`` from now.
+
+        Args:
+            holder: ``"place:pid:start-time:random"`` of the runner (`det_core.runner`).
+            seconds: duration of the lease.
+            state: new state of the experiment, set atomically with the lease so that no request gets lost in between.
+
+        Raises:
+            ExperimentBusy: the lease of another holder has not expired. The message names the holder.
+        """
+
+    @abstractmethod
+    def renew_lease(self, experiment_id: int, holder: str, *, seconds: float) -> None:
+        """Extend the lease until ``seconds`` from now, even if it has expired.
+
+        Raises:
+            StaleRun: another holder has taken the experiment since, even if that holder has released it.
+        """
+
+    @abstractmethod
+    def lease_holder(self, experiment_id: int) -> str | None:
+        """Return the holder of a lease that has not expired, or None."""
+
+    @abstractmethod
+    def lease_holders(self) -> dict[int, str]:
+        """Return the holders of all leases that have not expired, by experiment id."""
+
+    @abstractmethod
+    def release_lease(self, experiment_id: int, holder: str) -> None:
+        """Release the lease. Do nothing if ``holder`` no longer has it."""

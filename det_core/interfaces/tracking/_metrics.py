@@ -1,0 +1,64 @@
+"""Interface of the metrics in the tracking store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+
+from det_core.interfaces.records import MetricsReport
+
+
+class MetricsStore(ABC):
+    """The part of a `TrackingStore` that handles the metrics of trials."""
+
+    @abstractmethod
+    def report_metrics(self, reports: Sequence[MetricsReport]) -> None:
+        """Write all reports in order in one transaction, or none of them.
+
+        The keys of all reports for one (trial, group, step) are merged. A key reported again must have the same value.
+        The first report of a newer run at a step archives the reports of older runs in the same group at that step or
+        later, and in other groups later than that step. NaN and infinities are kept. The strings "NaN", "Infinity" and
+        "-Infinity" are read back as these numbers.
+
+        Raises:
+            MetricsConflict: a key has another value, or batch metrics were reported twice. The message names the key.
+            ValueError: the group is empty or contains ``.``, or ``epoch`` or ``epochs`` is not a number.
+            StaleRun: a newer run of the trial exists.
+        """
+
+    @abstractmethod
+    def metrics(
+        self, trial_id: int, *, group: str | None = None, after: int = -1, archived: bool = False
+    ) -> Iterator[MetricsReport]:
+        """Return the reports of a trial by step, then group.
+
+        Args:
+            group: include only this group.
+            after: include only steps greater than this.
+            archived: return only archived reports instead of only the others.
+        """
+
+    @abstractmethod
+    def best_validation(
+        self, experiment_id: int, metric: str, *, smaller_is_better: bool
+    ) -> tuple[float, int, int] | None:
+        """Return the best finite value of a validation metric over the experiment, or None if there is none.
+
+        Returns:
+            The value, the trial id and the step.
+        """
+
+    @abstractmethod
+    def curves(
+        self, trial_ids: Collection[int], metric: str, *, group: str, points: int = 1000
+    ) -> dict[int, list[tuple[int, float]]]:
+        """Return for each trial the (step, value) pairs of a metric by step, wherever the value is a finite number.
+
+        A trial with at most ``points`` reports in the group has all its values. A longer one has at most
+        ``points + 1``: the first value, then always the first one at least 1/``points`` of the trial's steps later,
+        and the last value. A minimum or maximum in between may be missing, because only reading every report would
+        find it.
+
+        Raises:
+            ValueError: ``points`` is less than 1.
+        """

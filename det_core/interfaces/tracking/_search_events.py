@@ -1,0 +1,61 @@
+"""Interface of the searches in the tracking store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from det_core.interfaces.records import SearchEvent, TrialRecord, TrialUpdate
+
+
+class SearchEventStore(ABC):
+    """The part of a `TrackingStore` that handles searches.
+
+    A search is an append-only log of the events that its method received. Searches are resumed from it.
+    """
+
+    @abstractmethod
+    def record_search(
+        self,
+        experiment_id: int,
+        events: Sequence[SearchEvent],
+        trials: Sequence[TrialUpdate],
+        *,
+        snapshot: Any = None,
+        lease: str = "",
+    ) -> list[TrialRecord]:
+        """Append search events and apply everything that follows from them, in one transaction.
+
+        Requests to end a trial stay in place, as in `set_trial_state`.
+
+        Args:
+            events: events to append, numbered consecutively after the last one.
+            trials: changes to the trials of the search.
+            snapshot: JSON-compatible state of the method after the events. None keeps the previous snapshot.
+
+        Returns:
+            The changed trials, in the order of ``trials``.
+
+        Raises:
+            TrackingError: an event with the same number exists.
+        """
+
+    @abstractmethod
+    def forget_search(self, experiment_id: int, *, lease: str = "") -> None:
+        """Delete the events, the snapshot and the orders to train of a search, so that it starts over.
+
+        Trials that have not ended become CANCELED until the search creates them again (`TrialUpdate.new`).
+        """
+
+    @abstractmethod
+    def search_snapshot(self, experiment_id: int) -> tuple[int, Any] | None:
+        """Return the latest snapshot with the number of events before it, or None before the first snapshot.
+
+        Returns:
+            The number of events, and the method's state after them.
+        """
+
+    @abstractmethod
+    def search_events(self, experiment_id: int, *, start: int = 0) -> list[SearchEvent]:
+        """Return the events from number ``start`` on, in order."""

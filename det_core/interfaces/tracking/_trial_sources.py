@@ -1,0 +1,25 @@
+"""Interface of the tracking store's record of which trial uses which checkpoint."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+
+class TrialSourceStore(ABC):
+    """The part of a `TrackingStore` that handles the checkpoints of other trials that a trial uses."""
+
+    @abstractmethod
+    def add_trial_source(
+        self,
+        trial_id: int,
+        run_id: int,
+        checkpoint_uuid: str,
+        *,
+        model_id: int | None = None,
+        model_version: int | None = None,
+    ) -> None:
+        """Record that the trial uses a checkpoint of another trial, possibly as a version of a model."""
+
+    @abstractmethod
+    def trials_using(self, checkpoint_uuid: str) -> list[int]:
+        """Return the ids of the trials that were recorded to use the checkpoint, ascending."""

@@ -1,0 +1,135 @@
+"""Interface of the trials in the tracking store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from det_core.interfaces.records import Run, State, TrialOrder, TrialRecord, TrialResult
+
+
+class TrialStore(ABC):
+    """The part of a `TrackingStore` that handles trials and their runs."""
+
+    @abstractmethod
+    def create_trial(
+        self,
+        experiment_id: int,
+        *,
+        hparams: Mapping[str, Any],
+        seed: int,
+        request_id: int = 0,
+        external_id: str | None = None,
+        lease: str = "",
+    ) -> TrialRecord:
+        """Record a new QUEUED trial without runs.
+
+        Args:
+            hparams: hyperparameter names mapped to values, nested as in the config.
+            seed: seed of everything random in the trial.
+            request_id: id that the search method chose.
+            external_id: id that the caller chose. If a trial with this id exists, it is returned unchanged.
+
+        Returns:
+            The recorded trial.
+        """
+
+    @abstractmethod
+    def trial(self, trial_id: int) -> TrialRecord:
+        """Return one trial."""
+
+    @abstractmethod
+    def trials(self, experiment_id: int, *, ordered: bool = False, states: Sequence[State] = ()) -> list[TrialRecord]:
+        """Return the trials of an experiment in the order of their creation.
+
+        Args:
+            ordered: include only trials that the search is waiting for.
+            states: include only these states; empty for all.
+        """
+
+    @abstractmethod
+    def trial_results(
+        self,
+        experiment_id: int,
+        *,
+        states: Sequence[State] = (),
+        order: TrialOrder = TrialOrder.ID,
+        reverse: bool = False,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[TrialResult]:
+        """Return trials with the best and the latest value of the experiment's searcher metric.
+
+        Args:
+            states: include only these states; empty for all.
+            order: sort key.
+            reverse: reverse the sort order. Trials without a value stay last.
+            limit: maximum number of trials.
+            offset: number of trials to skip.
+        """
+
+    @abstractmethod
+    def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
+        """Record a state, and set the end time if the state is final.
+
+        Other states clear the end time. A request to end (`ENDINGS`) stays until a final state or another such request
+        follows.
+
+        Raises:
+            StaleRun: as in `set_experiment_state`.
+        """
+
+    @abstractmethod
+    def request_trial_end(self, trial_id: int) -> bool:
+        """Ask the runner of a trial's experiment to end the trial at once.
+
+        Returns:
+            Whether the experiment has a runner and the trial has not ended. Otherwise nothing changes.
+        """
+
+    @abstractmethod
+    def count_restart(self, trial_id: int, *, lease: str = "") -> int:
+        """Add one to the trial's restarts and return the new number."""
+
+    @abstractmethod
+    def start_run(self, trial_id: int, *, allocation_id: str, lease: str = "") -> Run:
+        """Begin a new run. From now on all writes of earlier runs are refused.
+
+        Metrics of earlier runs beyond the latest completed checkpoint are archived, and ``steps_completed`` goes back
+        to that checkpoint, since the new run starts from it.
+
+        Args:
+            allocation_id: id of the allocation that the processes belong to.
+        """
+
+    @abstractmethod
+    def run(self, trial_id: int, run_id: int) -> Run:
+        """Return one run of a trial."""
+
+    @abstractmethod
+    def acknowledge_preemption(self, trial_id: int, run_id: int) -> None:
+        """Record that the run stops before its work is done and expects to be started again."""
+
+    @abstractmethod
+    def report_early_exit(self, trial_id: int, run_id: int, reason: str) -> None:
+        """Record that the run stops for good.
+
+        Args:
+            reason: reason as in the wire format, such as ``EXITED_REASON_INVALID_HP``.
+        """
+
+    @abstractmethod
+    def set_trial_progress(self, trial_id: int, run_id: int, progress: float) -> None:
+        """Record the share of the trial's present work that is done, 0 to 1.
+
+        For an unmanaged experiment, this is also recorded as the progress of the experiment.
+        """
+
+    @abstractmethod
+    def set_runner_state(self, trial_id: int, run_id: int, status: str) -> None:
+        """Record a short status that the trial's code reports."""
+
+    @abstractmethod
+    def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:
+        """Replace the trial's metadata with JSON-compatible metadata."""

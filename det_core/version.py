@@ -1,0 +1,3 @@
+"""Version of det-core."""
+
+__version__ = "0.1.0"

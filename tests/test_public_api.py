@@ -1,0 +1,47 @@
+"""The public names are those that docs/public_api records, and docs/contract.md is about."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run_tool(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(cwd / "tools" / "public_api.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+def test_the_public_names_are_the_recorded_ones() -> None:
+    ran = run_tool("--check")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    ran = run_tool("--docstrings")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def foreign_names(package: Path) -> Iterator[str]:
+    """Yield the names of det's other packages that the files of a package import."""
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                top = node.module.partition(".")[0]
+                if top.startswith("det_") and top != package.name:
+                    for alias in node.names:
+                        yield f"{node.module}.{alias.name}"
+
+
+def test_plugins_import_only_public_modules_of_each_other() -> None:
+    recorded = runpy.run_path(str(ROOT / "tools" / "public_api.py"))["PACKAGES"]
+    public = {f"{package}.{path}".rstrip(".") for package, paths in recorded.items() for path in paths}
+    packages = [path.parent for path in ROOT.glob("plugins/*/*/__init__.py") if path.parent.name != "tests"]
+    assert len(packages) > 9
+    used = {name for package in packages for name in foreign_names(package)}
+    assert [name for name in sorted(used) if not {name, name.rpartition(".")[0]} & public] == []

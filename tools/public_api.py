@@ -1,0 +1,220 @@
+"""Record the public names and signatures of all distributions, or check them.
+
+usage: public_api.py [--check | --docstrings]
+
+``docs/public_api/PACKAGE.txt`` lists each public module of a package with its public names: functions with their
+signatures, classes with bases, methods and attributes, and constants. docs/contract.md says which modules are public
+and how they may change. ``--check`` prints the differences and exits with 1 if there are some. ``--docstrings`` prints
+the public names without a docstring, and exits with 1 if there are some. Without an option, the files are written.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import griffe
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "docs" / "public_api"
+SEARCH = [ROOT, *sorted((ROOT / "plugins").iterdir())]
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "det_core": (
+        "",
+        "config",
+        "core",
+        "core.rank_agreement",
+        "errors",
+        "events",
+        "experimental",
+        "experimental.client",
+        "hookspecs",
+        "interfaces.backend",
+        "interfaces.framework",
+        "interfaces.launcher",
+        "interfaces.object_store",
+        "interfaces.search_method",
+        "interfaces.secrets",
+        "interfaces.storage",
+        "interfaces.model_records",
+        "interfaces.records",
+        "interfaces.tracking",
+        "launch.backends",
+        "launch.network",
+        "launch.standalone",
+        "lazy",
+        "plugins",
+        "scratch",
+        "specs",
+        "storage",
+        "testing",
+        "testing.backend",
+        "testing.backend.failure_tests",
+        "testing.backend.launch_tests",
+        "testing.backend.registration_tests",
+        "testing.comparison",
+        "testing.framework",
+        "testing.framework.trial_harness",
+        "testing.job_factory",
+        "testing.proxy",
+        "testing.requirements",
+        "testing.runs",
+        "testing.storage",
+        "testing.suite",
+        "testing.trial_job",
+        "tracking",
+        "trial",
+        "trial.metric_averages",
+        "trial.random_generators",
+        "trial.tensorboard_upload",
+        "trial.trial_description",
+    ),
+    "det_torch": (
+        "",
+        "backend",
+        "process_group",
+        "samplers",
+        "sharding",
+        "testing",
+        "testing.interruptions",
+        "testing.jobs",
+        "testing.slot_equivalence",
+        "torchrun",
+    ),
+    "det_tensorflow": ("backend", "checkpoint_errors", "context", "devices", "optimizer", "testing", "testing.jobs"),
+    "det_estimator": ("",),
+    "det_keras": ("", "callbacks"),
+}
+"""Public modules of each package, without the package's name. Backends and stores are used by their names only."""
+
+_SECTIONS = ("parameters", "attributes")
+_KINDS = ("abstractmethod", "classmethod", "staticmethod", "property")
+
+
+def public_names(module: Any) -> list[str]:
+    """Return the names in a module's ``__all__``, or else its own names and those that it imports as themselves.
+
+    ``import x as x`` is how stub files mark a re-export (PEP 484), and how packages repeat names that they import on
+    first use.
+    """
+    if module.exports and "_EXPORTS" not in module.members:
+        return sorted(str(name) for name in module.exports)
+    tree = ast.parse(Path(str(module.filepath)).read_text())
+    aliases = [alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
+    names = {alias.name for alias in aliases if alias.asname == alias.name}
+    names |= {name for name, member in module.members.items() if not member.is_alias and not member.is_module}
+    return sorted(name for name in names if not name.startswith("_") and name != "TYPE_CHECKING")
+
+
+def describe(name: str, member: Any, indent: str = "") -> Iterator[str]:
+    """Yield the lines that describe a public object."""
+    if member.is_function:
+        yield f"{indent}{label(member)}{member.signature(return_type=True, name=name)}"
+    elif member.is_class:
+        bases = ", ".join(str(base) for base in member.bases)
+        yield f"{indent}class {name}({bases})" if bases else f"{indent}class {name}"
+        for inner, part in sorted(member.all_members.items()):
+            if not inner.startswith(("_", "test_")) or inner == "__init__":
+                yield from describe(inner, part, indent + "    ")
+    elif member.is_attribute:
+        annotation = f": {member.annotation}" if member.annotation else ""
+        yield f"{indent}{label(member)}{name}{annotation}"
+    else:
+        yield f"{indent}module {name}"
+
+
+def label(member: Any) -> str:
+    """Return what a method or attribute is, if it is not a usual one, such as ``property``."""
+    return "".join(f"{kind} " for kind in _KINDS if kind in member.labels)
+
+
+def record(package: str) -> str:
+    """Return the text that describes the public modules of a package."""
+    loaded = griffe.load(
+        package, search_paths=SEARCH, resolve_aliases=True, resolve_external=True, allow_inspection=False
+    )
+    lines: list[str] = []
+    for path in PACKAGES[package]:
+        module = loaded[path] if path else loaded
+        lines += [f"# {package}.{path}".removesuffix("."), ""]
+        for name in public_names(module):
+            lines += describe(name, module[name])
+        lines.append("")
+    return "\n".join(lines)
+
+
+def find_undocumented() -> list[str]:
+    """Return the public names without a docstring, sorted."""
+    loader = griffe.GriffeLoader(search_paths=SEARCH, allow_inspection=False)
+    packages = {name: loader.load(name) for name in PACKAGES}
+    loader.resolve_aliases(external=False)
+    modules = [packages[name][path] if path else packages[name] for name, paths in PACKAGES.items() for path in paths]
+    members = (module[name] for module in modules for name in public_names(module))
+    return sorted({name for member in members for name in undocumented(member)})
+
+
+def undocumented(member: Any) -> Iterator[str]:
+    """Yield the path of a member if it needs a docstring and has none, and those of the members of a class."""
+    member = member.final_target if member.is_alias else member
+    if not (member.name.startswith(("_", "test_")) or is_documented(member)):
+        yield member.canonical_path
+    if member.is_class:
+        for part in member.members.values():
+            if not part.is_alias:
+                yield from undocumented(part)
+
+
+def is_documented(member: Any) -> bool:
+    """Return whether a docstring describes a member.
+
+    It may be that of the member, of its class, of the overridden member or of the object that the member renames.
+    Members of enumerations need none, because their names and values describe them.
+    """
+    owner, value = member.parent, getattr(member, "value", None)
+    if member.docstring or not owner:
+        return True
+    if isinstance(value, griffe.ExprName) and (renamed := owner.members.get(value.name)) and renamed.docstring:
+        return True
+    if not owner.is_class:
+        return False
+    if value is not None and "Enum" in map(str, owner.bases):
+        return True
+    bases = [owner, *owner.mro()]
+    inherited = any(base.members[member.name].docstring for base in bases if member.name in base.members)
+    return inherited or any(member.name in described(base) for base in bases)
+
+
+def described(owner: Any) -> set[str]:
+    """Return the names in the sections ``Args`` and ``Attributes`` of the docstring of a class."""
+    sections = owner.docstring.parse("google", warnings=False) if owner.docstring else ()
+    return {item.name for section in sections if section.kind.value in _SECTIONS for item in section.value}
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the records, and return the exit code."""
+    if "--docstrings" in arguments:
+        missing = find_undocumented()
+        for path in missing:
+            print(f"{path} has no docstring")
+        return int(bool(missing))
+    different = False
+    for package in PACKAGES:
+        file, now = RECORDS / f"{package}.txt", record(package)
+        before = file.read_text() if file.exists() else ""
+        if "--check" not in arguments:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(now)
+        elif now != before:
+            different = True
+            print(*difflib.unified_diff(before.splitlines(), now.splitlines(), str(file), "now", lineterm=""), sep="\n")
+    if different:
+        print("The public API has changed. Read docs/contract.md, and record it with `python tools/public_api.py`.")
+    return int(different)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
