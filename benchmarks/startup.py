@@ -83,9 +83,7 @@ def main() -> None:
             cpu_milliseconds(command)  # writes the bytecode
         rounds = [{name: cpu_milliseconds(command) for name, command in CASES.items()} for _ in range(ROUNDS)]
         bare = modules(CASES["python -c pass"])
-        added = {
-            name: statistics.median(times[name] - times["python -c pass"] for times in rounds) for name in CASES
-        }
+        added = {name: statistics.median(times[name] - times["python -c pass"] for times in rounds) for name in CASES}
         print(f"{'':28}{'CPU ms':>8}{'over bare':>11}{'goal':>6}{'modules over bare':>19}{'ratio':>7}{'goal':>7}")
         for name, command in CASES.items():
             own = statistics.median(times[name] for times in rounds)
