@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from det_core.storage._parallel import in_parallel
+from det_core.local_files.parallel import in_parallel
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
