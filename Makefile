@@ -62,7 +62,7 @@ unit-%:
 	$(BIN)/pytest -q -m "not integration and not ($(MORE))" $(call tests_of,$*)
 
 gpu: $(VENV)/.dev
-	$(PYTEST) -m gpu $(foreach suite,torch torch_distributed deepspeed,$(call tests_of,$(suite)))
+	$(PYTEST) -m gpu tests/core $(foreach suite,torch torch_distributed deepspeed,$(call tests_of,$(suite)))
 	$(BIN)/python benchmarks/gpu_loop.py
 
 # The same campaigns as in the tests, with their full count of seeds.

@@ -65,11 +65,11 @@ from det_core import storage
 from det_storage_s3._config import S3Config
 verb, bucket, name, directory = sys.argv[1:]
 config = S3Config(bucket=bucket, endpoint_url=os.environ["AWS_ENDPOINT_URL"])
-store = storage.open_storage("s3", config)
+manager = storage.open_storage("s3", config)
 if verb == "up":
-    storage.save(store, name, storage.scan(Path(directory)), {})
+    storage.save_checkpoint(manager, name, storage.scan_directory(Path(directory)), {})
 else:
-    storage.restore(store, name, Path(directory))
+    storage.restore_checkpoint(manager, name, Path(directory))
 """
 LOOP = """
 import os, sys

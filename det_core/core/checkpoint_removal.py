@@ -18,7 +18,7 @@ def remove_checkpoint(store: TrackingStore, checkpoint: CheckpointRecord, globs:
     Args:
         store: the tracking store.
         checkpoint: the checkpoint.
-        globs: patterns as in `det_core.storage.delete`. Empty = all files.
+        globs: patterns as in `det_core.storage.delete_stored_files`. Empty = all files.
 
     Returns:
         Sizes in bytes of the remaining files, by path.

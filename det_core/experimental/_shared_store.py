@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 from functools import cache
 
@@ -13,6 +12,7 @@ from det_core.config import ExperimentConfig
 from det_core.core._cluster_info import get_cluster_info
 from det_core.home import home_directory
 from det_core.interfaces.tracking import TrackingStore
+from det_core.json_values import copy_as_json
 from det_core.tracking import open_store
 
 _VARIABLES = ("DET_MASTER", "DET_MASTER_ADDR")
@@ -47,7 +47,7 @@ def _open(url: str) -> TrackingStore:
 
 def config_to_yaml(config: ExperimentConfig) -> str:
     """Return a config as YAML text, as a user could have written it."""
-    return yaml.safe_dump(json.loads(json.dumps(config.dump())), sort_keys=False)  # JSON turns secrets to plain strings
+    return yaml.safe_dump(copy_as_json(config.dump()), sort_keys=False)  # JSON turns secrets to plain strings
 
 
 class StoredObject:

@@ -1,14 +1,23 @@
-"""Interface of checkpoint storage: four methods on files named by (storage id, relative path), and a few options.
+"""Interface of checkpoint storage: four methods on files named by (storage id, relative path).
 
-det takes care of the rest: manifests, checksums, threads, the order of writes and the tracking store.
+All other methods have defaults. det takes care of the rest: manifests, checksums, the order of writes and the tracking
+store.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from det_core.local_files.checksum import Entry
+
+Progress: TypeAlias = Callable[[int], object]
+"""Called from any thread with the number of bytes that were just moved."""
 
 
 class StorageManager(ABC):
@@ -70,6 +79,58 @@ class StorageManager(ABC):
             storage_id: id of the checkpoint.
             paths: paths of files in the checkpoint.
         """
+
+    def put_files(self, storage_id: str, files: Mapping[str, Path]) -> dict[str, Entry]:
+        """Store many files, and return their entries by path. The files survive a crash of this host on return.
+
+        The default calls `put` in ``transfers`` threads, and then `sync`.
+
+        Args:
+            storage_id: id of the checkpoint.
+            files: local files by the path to store them under.
+
+        Raises:
+            StorageError: the store rejected a file, or a file changed or vanished in the meantime.
+        """
+        from det_core.local_files.file_by_file import put_each  # `import det_core.core` needs no C library
+
+        entries = put_each(partial(self.put, storage_id), files, threads=self.transfers)
+        if files:
+            self.sync(storage_id, list(files))
+        return entries
+
+    def get_files(
+        self, storage_id: str, files: Mapping[str, tuple[Path, int]], progress: Progress | None = None
+    ) -> dict[str, Entry]:
+        """Write many stored files to their targets, and return the entries of what was written, by path.
+
+        The default calls `get` in ``transfers`` threads. After an error, targets may exist and be incomplete.
+
+        Args:
+            storage_id: id of the checkpoint.
+            files: target and expected size in bytes of each file, by path. A file of another size is no error, but has
+                another entry than expected.
+            progress: called from any thread with the number of bytes that were just written.
+
+        Raises:
+            FileNotFoundError: nothing is stored under one of the paths, which is the only argument of the error.
+            StorageError: the store cannot be read.
+        """
+        from det_core.local_files.file_by_file import get_each
+
+        return get_each(partial(self.get, storage_id), files, progress, threads=self.transfers)
+
+    def abort_uploads(self, storage_id: str, selected: Callable[[str], bool]) -> None:  # most stores have none
+        """Remove what killed processes left of files that they had not stored completely, and that `list` omits.
+
+        Args:
+            storage_id: id of the checkpoint.
+            selected: function of a path that returns whether to remove the remains of this file.
+        """
+
+    def with_few_retries(self) -> StorageManager:
+        """Return a client of the same store that gives up within seconds, for a user who waits."""
+        return self
 
     def sync(self, storage_id: str, paths: Sequence[str]) -> None:  # most stores need nothing here
         """Return once these paths survive a crash of this host.

@@ -7,12 +7,11 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic_core import to_jsonable_python
-
 from det_core.errors import DetError
 from det_core.interfaces.records import ENDINGS, NewTrial, SearchEvent, State, TrialRecord, TrialUpdate
 from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train, action_to_json
 from det_core.interfaces.tracking import TrackingStore
+from det_core.json_values import copy_as_json
 
 _SNAPSHOT_EVERY = 1000
 """Number of events between two snapshots of the search method."""
@@ -138,7 +137,7 @@ class RecordedSearch:
 
     def _replay(self, recorded: SearchEvent) -> None:
         name, *arguments = recorded.event
-        actions = [_json(action) for action in self._ask(name, *arguments)]
+        actions = _recorded_form(self._ask(name, *arguments))
         if actions != recorded.actions:
             raise DetError(
                 f"the search method answers {name}{tuple(arguments)} with {actions}, but event {recorded.number} of "
@@ -156,9 +155,7 @@ class RecordedSearch:
             for action in actions:
                 self._take(action, updates, (name, *arguments))
             ordered += [action.request_id for action in actions if isinstance(action, Train)]
-            recorded.append(
-                SearchEvent(number=self._events, event=[name, *arguments], actions=[_json(one) for one in actions])
-            )
+            recorded.append(SearchEvent(number=self._events, event=[name, *arguments], actions=_recorded_form(actions)))
             self._events += 1
         due = self._events // _SNAPSHOT_EVERY > before // _SNAPSHOT_EVERY
         after = self._store.record_search(
@@ -261,7 +258,6 @@ def _length(trial: TrialRecord) -> float:
     return (trial.searcher_length or 0) * (1.0 if trial.ordered is None else trial.progress)
 
 
-def _json(action: Action) -> list[Any]:
-    """Return an action in the form in which the tracking store returns it."""
-    written: list[Any] = to_jsonable_python(action_to_json(action))
-    return written
+def _recorded_form(actions: Iterable[Action]) -> list[Any]:
+    """Return actions in the form in which the tracking store returns them."""
+    return [copy_as_json(action_to_json(action)) for action in actions]

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from det_core.storage._checksum import Entry as Entry
-    from det_core.storage._checksum import checksum_file as checksum_file
-    from det_core.storage._delete import ALL_FILES as ALL_FILES
+    from det_core.interfaces.storage import Progress as Progress
+    from det_core.local_files.checksum import Entry as Entry
+    from det_core.local_files.checksum import checksum_file as checksum_file
     from det_core.storage._delete import check_storage as check_storage
     from det_core.storage._delete import delete_stored_files as delete_stored_files
-    from det_core.storage._delete import glob_selector as glob_selector
     from det_core.storage._directory_tree import is_inside as is_inside
     from det_core.storage._manifest import METADATA_FILE as METADATA_FILE
     from det_core.storage._manifest import Manifest as Manifest
@@ -24,27 +23,27 @@ if TYPE_CHECKING:
     from det_core.storage._restore import find_checkpoint as find_checkpoint
     from det_core.storage._restore import read_checkpoint_metadata as read_checkpoint_metadata
     from det_core.storage._restore import restore_checkpoint as restore_checkpoint
-    from det_core.storage._save import Selector as Selector
     from det_core.storage._save import adopt_files as adopt_files
     from det_core.storage._save import publish_checkpoint as publish_checkpoint
-    from det_core.storage._save import put_files as put_files
     from det_core.storage._save import save_checkpoint as save_checkpoint
     from det_core.storage._save import scan_directory as scan_directory
-    from det_core.storage._transfer import Progress as Progress
+    from det_core.storage._selector import ALL_FILES as ALL_FILES
+    from det_core.storage._selector import Selector as Selector
+    from det_core.storage._selector import glob_selector as glob_selector
     from det_core.storage.object_storage import ObjectStorage as ObjectStorage
 
 _EXPORTS = {
-    "ALL_FILES": "det_core.storage._delete",
-    "Entry": "det_core.storage._checksum",
+    "ALL_FILES": "det_core.storage._selector",
+    "Entry": "det_core.local_files.checksum",
     "METADATA_FILE": "det_core.storage._manifest",
     "Manifest": "det_core.storage._manifest",
     "ObjectStorage": "det_core.storage.object_storage",
-    "Progress": "det_core.storage._transfer",
-    "Selector": "det_core.storage._save",
+    "Progress": "det_core.interfaces.storage",
+    "Selector": "det_core.storage._selector",
     "StoredCheckpoint": "det_core.storage._restore",
     "adopt_files": "det_core.storage._save",
     "check_storage": "det_core.storage._delete",
-    "checksum_file": "det_core.storage._checksum",
+    "checksum_file": "det_core.local_files.checksum",
     "copied_from": "det_core.storage._manifest",
     "delete_stored_files": "det_core.storage._delete",
     "find_checkpoint": "det_core.storage._restore",
@@ -52,12 +51,11 @@ _EXPORTS = {
     "read_checkpoint_metadata": "det_core.storage._restore",
     "open_storage": "det_core.storage._open",
     "publish_checkpoint": "det_core.storage._save",
-    "put_files": "det_core.storage._save",
     "read_object": "det_core.storage._manifest",
     "restore_checkpoint": "det_core.storage._restore",
     "save_checkpoint": "det_core.storage._save",
     "scan_directory": "det_core.storage._save",
-    "glob_selector": "det_core.storage._delete",
+    "glob_selector": "det_core.storage._selector",
     "sign_copy": "det_core.storage._manifest",
 }
 

@@ -5,30 +5,23 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.scratch import scratch_directory
 from det_core.storage._manifest import METADATA_FILE, put_manifest
 from det_core.storage._restore import find_checkpoint
-from det_core.storage.object_storage import ObjectStorage
-
-if TYPE_CHECKING:
-    from det_core.storage._save import Selector
-
-ALL_FILES = ("**/*",)
-"""Patterns that match every file of a checkpoint."""
+from det_core.storage._selector import ALL_FILES, glob_selector
 
 
-def delete_stored_files(store: StorageManager, storage_id: str, globs: Collection[str] = ALL_FILES) -> dict[str, int]:
+def delete_stored_files(storage: StorageManager, storage_id: str, globs: Collection[str] = ALL_FILES) -> dict[str, int]:
     """Delete a checkpoint, some of its files, or the remains of an unfinished checkpoint.
 
     A visible checkpoint is complete at any time. ``metadata.json`` is deleted first, or, if files remain, is first
     replaced by one that lists only those. After an interruption the call can be repeated.
 
     Args:
-        store: the store that holds the checkpoint.
+        storage: the store that holds the checkpoint.
         storage_id: id of the checkpoint.
         globs: patterns of the files to delete, as in ``.gitignore``. ``*.pth`` matches in any directory,
             ``/state.pth`` matches at the top, ``optimizer/`` matches a directory with all its contents, and
@@ -41,48 +34,39 @@ def delete_stored_files(store: StorageManager, storage_id: str, globs: Collectio
         CheckpointCorrupt: files will remain, but ``metadata.json`` cannot be read.
     """
     matches = glob_selector(globs)
-    if isinstance(store, ObjectStorage):
-        store.abort_uploads(storage_id, matches)
-    names = store.list(storage_id)
+    storage.abort_uploads(storage_id, matches)
+    names = storage.list(storage_id)
     doomed = {name: None for name in names if name != METADATA_FILE and matches(name)}
     left = {name: size for name, size in names.items() if name not in doomed}
     if left.keys() <= {METADATA_FILE} and matches(METADATA_FILE):
-        store.delete(storage_id, [*left, *doomed])
+        storage.delete(storage_id, [*left, *doomed])
         return {}
     if not doomed:
         return left
     if METADATA_FILE in left:
-        manifest = find_checkpoint(store, storage_id).manifest
+        manifest = find_checkpoint(storage, storage_id).manifest
         if manifest.files is not None:
             files = {name: entry for name, entry in manifest.files.items() if not matches(name)}
-            left[METADATA_FILE] = put_manifest(store, storage_id, replace(manifest, files=files))
-    store.delete(storage_id, list(doomed))
+            left[METADATA_FILE] = put_manifest(storage, storage_id, replace(manifest, files=files))
+    storage.delete(storage_id, list(doomed))
     return left
 
 
-def glob_selector(globs: Collection[str]) -> Selector:
-    """Return a function that tests whether a stored path matches ``.gitignore`` patterns."""
-    from pathspec import GitIgnoreSpec  # the import takes 12 ms, and only deletion needs it
-
-    return GitIgnoreSpec.from_lines(globs).match_file
-
-
-def check_storage(store: StorageManager) -> None:
+def check_storage(storage: StorageManager) -> None:
     """Write, read and delete a small file, so that an unusable store fails within seconds, before training starts.
 
     Raises:
         StorageError: the store cannot be used.
     """
-    if isinstance(store, ObjectStorage):
-        store = store.with_few_retries()
+    storage = storage.with_few_retries()
     storage_id, content = f"check-{uuid.uuid4()}", b"det checks this storage"
     with scratch_directory("check") as scratch:
         path, back = scratch / "out", scratch / "back"
         path.write_bytes(content)
-        store.put(storage_id, "check.txt", path)
+        storage.put(storage_id, "check.txt", path)
         try:
-            store.get(storage_id, "check.txt", back)
+            storage.get(storage_id, "check.txt", back)
             if back.read_bytes() != content:
                 raise StorageError(f"checkpoint storage returned {back.read_bytes()!r} for {content!r}")
         finally:
-            store.delete(storage_id, ["check.txt"])
+            storage.delete(storage_id, ["check.txt"])

@@ -22,8 +22,8 @@ from typing import Any
 
 from det_core.errors import CheckpointCorrupt, StorageError
 from det_core.interfaces.storage import StorageManager
+from det_core.local_files.checksum import Entry
 from det_core.scratch import scratch_directory
-from det_core.storage._checksum import Entry
 
 METADATA_FILE = "metadata.json"
 """Stored path of the manifest and the user's metadata. A checkpoint is complete as long as it has this file."""
@@ -110,14 +110,14 @@ def _damaged(where: str, why: str) -> CheckpointCorrupt:
     return CheckpointCorrupt(f"{where} is damaged: {why}; restore an older checkpoint")
 
 
-def put_manifest(store: StorageManager, storage_id: str, manifest: Manifest) -> int:
+def put_manifest(storage: StorageManager, storage_id: str, manifest: Manifest) -> int:
     """Write or replace ``metadata.json`` and return its size in bytes. The file is visible and durable on return."""
     text = manifest.to_json().encode()
     with scratch_directory("manifest") as scratch:
         path = scratch / METADATA_FILE
         path.write_bytes(text)
-        store.put(storage_id, METADATA_FILE, path)
-    store.sync(storage_id, [METADATA_FILE])
+        storage.put(storage_id, METADATA_FILE, path)
+    storage.sync(storage_id, [METADATA_FILE])
     return len(text)
 
 

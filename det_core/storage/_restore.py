@@ -10,20 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
-from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.storage import Progress, StorageManager
+from det_core.local_files.checksum import Entry, checksum_file
+from det_core.local_files.parallel import in_parallel
 from det_core.scratch import scratch_directory
-from det_core.storage._checksum import Entry, checksum_file
 from det_core.storage._directory_tree import is_inside, refuse_outside
 from det_core.storage._manifest import METADATA_FILE, Manifest
-from det_core.storage._parallel import in_parallel
-from det_core.storage._transfer import FileDownload, Progress, run_transfers
-from det_core.storage.object_storage import ObjectStorage
-
-if TYPE_CHECKING:
-    from det_core.storage._save import Selector
+from det_core.storage._selector import Selector
 
 _MORE_TRIES = 2
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -34,7 +30,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class StoredCheckpoint:
     """Complete checkpoint in a store, as found by `find_checkpoint`."""
 
-    store: StorageManager
+    storage: StorageManager
     """Store that holds the checkpoint."""
     storage_id: str
     """Id of the checkpoint in the store."""
@@ -78,7 +74,7 @@ class StoredCheckpoint:
             copies = {name: Path(scratch, str(number)) for number, name in enumerate(targets)}
             found = self._get(copies, progress)
             wrong = self._differing(found) if verify else {}
-            for _ in range(_MORE_TRIES if wrong and self.store.local_path(self.storage_id) is None else 0):
+            for _ in range(_MORE_TRIES if wrong and self.storage.local_path(self.storage_id) is None else 0):
                 again = {name: copies[name] for name in wrong}  # the network may have corrupted the data
                 wrong = self._differing(self._get(again, None))
             self._check(wrong)
@@ -114,19 +110,19 @@ class StoredCheckpoint:
             with _writing(directory):
                 targets[name].symlink_to(stored / name)
 
-        in_parallel(link, targets, threads=self.store.transfers)
+        in_parallel(link, targets, threads=self.storage.transfers)
         self._check(self._differing(found))
         (directory / METADATA_FILE).write_bytes(self.text)
 
     @cached_property
     def _sizes(self) -> dict[str, int]:
         if self.manifest.files is None:
-            return self.store.list(self.storage_id)
+            return self.storage.list(self.storage_id)
         return {name: entry.size for name, entry in self.manifest.files.items()}
 
     def _refuse_stored(self, directory: Path) -> None:
         """Raise if the directory belongs to this or another checkpoint of the store."""
-        local = self.store.local_path(self.storage_id)
+        local = self.storage.local_path(self.storage_id)
         base = None if local is None else Path(os.path.realpath(local.parent))
         real = Path(os.path.realpath(directory))
         if base is None or real == base or not real.is_relative_to(base):
@@ -147,13 +143,9 @@ class StoredCheckpoint:
         return {name: target for name, target in targets.items() if not name.endswith("/")}
 
     def _get(self, targets: Mapping[str, Path], progress: Progress | None) -> dict[str, Entry]:
-        store, storage_id = self.store, self.storage_id
+        sized = {name: (target, self._sizes[name]) for name, target in targets.items()}
         try:
-            if isinstance(store, ObjectStorage):
-                sized = {name: (target, self._sizes[name]) for name, target in targets.items()}
-                return store.get_many(storage_id, sized, progress)
-            moves = {name: FileDownload(store, storage_id, name, target) for name, target in targets.items()}
-            return run_transfers(moves, threads=store.transfers, progress=progress)
+            return self.storage.get_files(self.storage_id, sized, progress)
         except FileNotFoundError as error:
             raise self._lacks(str(error)) from error
 
@@ -187,11 +179,11 @@ class StoredCheckpoint:
         )
 
 
-def find_checkpoint(store: StorageManager, storage_id: str) -> StoredCheckpoint:
+def find_checkpoint(storage: StorageManager, storage_id: str) -> StoredCheckpoint:
     """Return the complete checkpoint with this id.
 
     Args:
-        store: the store that holds the checkpoint.
+        storage: the store that holds the checkpoint.
         storage_id: id of the checkpoint.
 
     Raises:
@@ -202,29 +194,29 @@ def find_checkpoint(store: StorageManager, storage_id: str) -> StoredCheckpoint:
     with scratch_directory("manifest") as scratch:
         path = scratch / METADATA_FILE
         try:
-            store.get(storage_id, METADATA_FILE, path)
+            storage.get(storage_id, METADATA_FILE, path)
         except FileNotFoundError as error:
             raise CheckpointNotFound(f"there is no complete checkpoint {storage_id} in this storage") from error
         text = path.read_bytes()
-    return StoredCheckpoint(store, storage_id, Manifest.from_json(text, storage_id), text)
+    return StoredCheckpoint(storage, storage_id, Manifest.from_json(text, storage_id), text)
 
 
-def read_checkpoint_metadata(store: StorageManager, storage_id: str) -> dict[str, Any]:
+def read_checkpoint_metadata(storage: StorageManager, storage_id: str) -> dict[str, Any]:
     """Return the user's metadata of a checkpoint.
 
     Args:
-        store: the store that holds the checkpoint.
+        storage: the store that holds the checkpoint.
         storage_id: id of the checkpoint.
 
     Raises:
         CheckpointNotFound: there is no complete checkpoint with this id.
         CheckpointCorrupt: ``metadata.json`` cannot be parsed.
     """
-    return find_checkpoint(store, storage_id).metadata
+    return find_checkpoint(storage, storage_id).metadata
 
 
 def restore_checkpoint(
-    store: StorageManager,
+    storage: StorageManager,
     storage_id: str,
     directory: Path,
     *,
@@ -235,7 +227,7 @@ def restore_checkpoint(
     """Copy the checkpoint into a directory, which is created if needed, and verify every file.
 
     Args:
-        store: the store that holds the checkpoint.
+        storage: the store that holds the checkpoint.
         storage_id: id of the checkpoint.
         directory: the target directory.
         selector: function of a stored path that returns whether to copy the file. ``metadata.json`` is always copied.
@@ -247,7 +239,7 @@ def restore_checkpoint(
         CheckpointCorrupt: a file is missing or, with ``verify``, differs from the manifest. The error names it.
         StorageError: the directory belongs to a stored checkpoint, or cannot be written.
     """
-    stored = find_checkpoint(store, storage_id)
+    stored = find_checkpoint(storage, storage_id)
     names = [name for name in stored.names() if selector is None or selector(name)]
     stored.fetch(names, directory, verify=verify, progress=progress)
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
-from det_core.storage._checksum import Entry, checksum_file
+from det_core.local_files.checksum import EMPTY_ENTRY, Entry, checksum_file
+from det_core.local_files.parallel import in_parallel
 from det_core.storage._delete import delete_stored_files
 from det_core.storage._directory_tree import walk_directory
 from det_core.storage._manifest import KEY, METADATA_FILE, Manifest, put_manifest
-from det_core.storage._parallel import in_parallel
-from det_core.storage._transfer import EMPTY_ENTRY, FileUpload, run_transfers
-from det_core.storage.object_storage import ObjectStorage
+from det_core.storage._selector import Selector
 
-Selector = Callable[[str], bool]
-"""Function of a relative path that returns whether the file is selected."""
 _WRITING = 0o222
 
 
@@ -46,14 +43,14 @@ def scan_directory(directory: Path, selector: Selector | None = None) -> dict[st
 
 
 def save_checkpoint(
-    store: StorageManager, storage_id: str, files: Mapping[str, Path], metadata: Mapping[str, Any]
+    storage: StorageManager, storage_id: str, files: Mapping[str, Path], metadata: Mapping[str, Any]
 ) -> dict[str, int]:
     """Store a whole checkpoint and return its resources, which are the sizes in bytes by stored path.
 
     If anything fails, the files stored so far are deleted and the error is raised.
 
     Args:
-        store: the store to write to.
+        storage: the store to write to.
         storage_id: id of the new checkpoint.
         files: local files by the path to store them under, as returned by `scan_directory`.
         metadata: the user's metadata.
@@ -62,41 +59,22 @@ def save_checkpoint(
         StorageError: the store rejected a file, or a file changed or vanished during the upload.
     """
     try:
-        return publish_checkpoint(store, storage_id, put_files(store, storage_id, files), metadata)
+        return publish_checkpoint(storage, storage_id, storage.put_files(storage_id, files), metadata)
     except BaseException:
-        delete_stored_files(store, storage_id)
+        delete_stored_files(storage, storage_id)
         raise
 
 
-def put_files(store: StorageManager, storage_id: str, files: Mapping[str, Path]) -> dict[str, Entry]:
-    """Store files durably, without publishing a checkpoint, and return their entries by stored path.
-
-    Args:
-        store: the store to write to.
-        storage_id: id of the new checkpoint.
-        files: local files by the path to store them under, as returned by `scan_directory`.
-
-    Raises:
-        StorageError: the store rejected a file, or a file changed or vanished during the upload.
-    """
-    if isinstance(store, ObjectStorage):
-        return store.put_many(storage_id, files)
-    entries = run_transfers(
-        {name: FileUpload(store, storage_id, name, path) for name, path in files.items()}, threads=store.transfers
-    )
-    if files:
-        store.sync(storage_id, list(files))
-    return entries
-
-
-def adopt_files(store: StorageManager, storage_id: str, files: Mapping[str, Path], directory: Path) -> dict[str, Entry]:
+def adopt_files(
+    storage: StorageManager, storage_id: str, files: Mapping[str, Path], directory: Path
+) -> dict[str, Entry]:
     """Turn local files into stored files without a copy, and return their entries by stored path.
 
     Files are write-protected and moved to their place in the store's own directory unless they are there already. Links
     and files with several hard links are copied, because they may be used elsewhere.
 
     Args:
-        store: the store, whose files are in a local directory.
+        storage: the store, whose files are in a local directory.
         storage_id: id of the new checkpoint.
         files: local files by the path to store them under.
         directory: the checkpoint's directory in the store.
@@ -104,49 +82,49 @@ def adopt_files(store: StorageManager, storage_id: str, files: Mapping[str, Path
     entries: dict[str, Entry] = {}
 
     def adopt(name: str) -> None:
-        entries[name] = _adopt(store, storage_id, name, files[name], directory / name)
+        entries[name] = _adopt(storage, storage_id, name, files[name], directory / name)
 
     links = [name for name, path in files.items() if not name.endswith("/") and _is_shared(path)]
-    in_parallel(adopt, links, threads=store.transfers)  # first, because their targets may be moved
-    in_parallel(adopt, files.keys() - links, threads=store.transfers)
+    in_parallel(adopt, links, threads=storage.transfers)  # first, because their targets may be moved
+    in_parallel(adopt, files.keys() - links, threads=storage.transfers)
     if files:
-        store.sync(storage_id, list(files))
+        storage.sync(storage_id, list(files))
     return {name: entries[name] for name in files}
 
 
 def publish_checkpoint(
-    store: StorageManager, storage_id: str, entries: Mapping[str, Entry], metadata: Mapping[str, Any]
+    storage: StorageManager, storage_id: str, entries: Mapping[str, Entry], metadata: Mapping[str, Any]
 ) -> dict[str, int]:
     """Publish stored files as a checkpoint, and return its resources as in `save_checkpoint`.
 
     The checkpoint is visible and durable on return.
 
     Args:
-        store: the store that holds the files.
+        storage: the store that holds the files.
         storage_id: id of the new checkpoint.
-        entries: entries by stored path, as returned by `put_files` and `adopt_files`.
+        entries: entries by stored path, as returned by `StorageManager.put_files` and `adopt_files`.
         metadata: the user's metadata.
 
     Raises:
         StorageError: the store rejected the manifest, or one of the files is missing in the store.
     """
-    missing = entries.keys() - store.list(storage_id).keys()
+    missing = entries.keys() - storage.list(storage_id).keys()
     if missing:
         raise StorageError(
             f"the storage lost {min(missing)!r} of checkpoint {storage_id}, which was just stored: it was removed, "
             "or another host stored it on its local disk; choose a checkpoint_storage that all hosts share"
         )
     manifest = Manifest({key: value for key, value in metadata.items() if key != KEY}, entries)
-    size = put_manifest(store, storage_id, manifest)
+    size = put_manifest(storage, storage_id, manifest)
     return {**{name: entry.size for name, entry in entries.items()}, METADATA_FILE: size}
 
 
-def _adopt(store: StorageManager, storage_id: str, name: str, source: Path, target: Path) -> Entry:
+def _adopt(storage: StorageManager, storage_id: str, name: str, source: Path, target: Path) -> Entry:
     if name.endswith("/"):
         target.mkdir(parents=True, exist_ok=True)
         return EMPTY_ENTRY
     if _is_shared(source):
-        store.put(storage_id, name, source)
+        storage.put(storage_id, name, source)
         return checksum_file(target)
     entry = checksum_file(source)
     source.chmod(source.stat().st_mode & ~_WRITING)

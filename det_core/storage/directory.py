@@ -14,9 +14,9 @@ from typing import ClassVar, Protocol
 
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
-from det_core.storage._checksum import checksum_file
+from det_core.local_files.checksum import checksum_file
+from det_core.local_files.file_sync import sync_file_system, sync_paths
 from det_core.storage._directory_tree import refuse_outside, walk_directory
-from det_core.storage._file_sync import sync_file_system, sync_paths
 from det_core.storage._manifest import METADATA_FILE
 
 _READ_ONLY = 0o444

@@ -1,4 +1,4 @@
-"""Checkpoint storage on any object store that implements `interfaces.objects.ObjectStore`."""
+"""Checkpoint storage on any object store that implements `interfaces.object_store.ObjectStore`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ import google_crc32c
 
 from det_core.errors import StorageError
 from det_core.interfaces.object_store import ObjectStore
-from det_core.interfaces.storage import StorageManager
-from det_core.storage._checksum import Entry, combine_entries, write_at
+from det_core.interfaces.storage import Progress, StorageManager
+from det_core.local_files.checksum import EMPTY_ENTRY, Entry, combine_entries, write_at
+from det_core.local_files.source_file import SourceFile
 from det_core.storage._manifest import METADATA_FILE
 from det_core.storage._retry_policy import DEFAULT_RETRY_POLICY, INTERACTIVE_RETRY_POLICY, Retrier, RetryPolicy
-from det_core.storage._transfer import EMPTY_ENTRY, Progress, SourceFile, Step, run_transfers
+from det_core.storage._transfer import Step, run_transfers
 
 _ROUND: Final = 1 << 20
 _log = logging.getLogger("det.storage")
@@ -41,7 +42,6 @@ class ObjectStorage(StorageManager):
         self.transfers = bucket.connections
 
     def with_few_retries(self) -> ObjectStorage:
-        """Return a client of the same store that gives up within seconds, for a user who waits."""
         return ObjectStorage(self._bucket, self._prefix, INTERACTIVE_RETRY_POLICY)
 
     def put(self, storage_id: str, path: str, source: Path) -> str:
@@ -51,42 +51,22 @@ class ObjectStorage(StorageManager):
 
     def get(self, storage_id: str, path: str, target: Path) -> str:
         size = self._bucket.part_size  # nearly always sufficient, so that one request is enough
-        entry = self.get_many(storage_id, {path: (target, size)})[path]
+        entry = self.get_files(storage_id, {path: (target, size)})[path]
         if entry.size <= size:
             return entry.crc32c
         ((_, size),) = self._sizes(storage_id, path)
-        return self.get_many(storage_id, {path: (target, size)})[path].crc32c
+        return self.get_files(storage_id, {path: (target, size)})[path].crc32c
 
-    def put_many(
-        self, storage_id: str, files: Mapping[str, Path], progress: Progress | None = None
-    ) -> dict[str, Entry]:
-        """Store many files concurrently, and return their entries by path.
-
-        Args:
-            storage_id: id of the checkpoint.
-            files: local files by the path to store them under.
-            progress: called from any thread with the number of bytes that were just uploaded.
-
-        Raises:
-            StorageError: a request failed permanently, or a file changed or vanished during the upload.
-        """
+    def put_files(self, storage_id: str, files: Mapping[str, Path]) -> dict[str, Entry]:
         moves = {path: _Upload(self._bucket, self._key(storage_id, path), file) for path, file in files.items()}
-        return run_transfers(moves, threads=self.transfers, progress=progress, retry_policy=self._retry_policy)
+        return run_transfers(moves, threads=self.transfers, retry_policy=self._retry_policy)
 
-    def get_many(
+    def get_files(
         self, storage_id: str, files: Mapping[str, tuple[Path, int]], progress: Progress | None = None
     ) -> dict[str, Entry]:
-        """Download many files concurrently, and return their entries by path.
+        """Download files in concurrent ranges as in `StorageManager.get_files`.
 
-        Args:
-            storage_id: id of the checkpoint.
-            files: target and expected size in bytes of each file, by path. If an object is larger than expected, one
-                byte more is read, so that its entry differs.
-            progress: called from any thread with the number of bytes that were just downloaded.
-
-        Raises:
-            FileNotFoundError: nothing is stored under one of the paths.
-            StorageError: a request failed permanently.
+        Of an object that is larger than expected, one byte more is read, so that its entry differs.
         """
         moves = {
             path: _Download(self._bucket, self._key(storage_id, path), path, target, size)
@@ -108,7 +88,6 @@ class ObjectStorage(StorageManager):
         self.abort_uploads(storage_id, set(paths).__contains__)
 
     def abort_uploads(self, storage_id: str, selected: Callable[[str], bool]) -> None:
-        """Abort unfinished multipart uploads of the selected paths."""
         attempts, start = Retrier(self._retry_policy), self._key(storage_id, "")
         for left in attempts(lambda: list(self._bucket.unfinished(start))):
             if selected(left.key.removeprefix(start)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
@@ -15,55 +14,12 @@ from sqlalchemy.types import TypeDecorator
 
 from det_core.errors import StoreCorrupt
 from det_core.interfaces.records import require_writable
+from det_core.json_values import NON_FINITE, dump_json_value, name_non_finite, to_json_types
 
-_lenient = json.JSONEncoder(separators=(",", ":")).encode
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 FINITE = (-sys.float_info.max, sys.float_info.max)
 """Lowest and highest finite number."""
-
-# Stored names of non-finite numbers. A metric with the *string* "NaN" is indistinguishable and is read as the number.
-_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-def copy_as_json(value: Any, where: str = "") -> Any:
-    """Return a copy that consists of dicts, lists and scalars.
-
-    Args:
-        value: the value to copy.
-        where: place of the value, for the error message.
-
-    Raises:
-        TypeError: a value or a key is not JSON-compatible. The error names its place.
-    """
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, Mapping):
-        return {_key(key, where): copy_as_json(item, f"{where}.{key}" if where else key) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [copy_as_json(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    raise TypeError(
-        f"{where or 'the value'!r} is a {kind}; expected numbers, strings, booleans, None, or lists and dicts of them"
-    )
-
-
-def _key(key: object, where: str) -> str:
-    if isinstance(key, str):
-        return key
-    raise TypeError(f"{where or 'the top level'!r} has the key {key!r}; only strings can be keys")
-
-
-def dump_json_value(value: Any) -> str:
-    """Return JSON with Python's ``NaN`` and ``Infinity``, which only Python can read.
-
-    Raises:
-        TypeError: the value is not JSON-compatible.
-    """
-    try:
-        return _lenient(value)
-    except TypeError:
-        return _lenient(copy_as_json(value))
 
 
 def dump_metrics(value: Any) -> str:
@@ -76,7 +32,7 @@ def dump_metrics(value: Any) -> str:
     try:
         text = _strict(value)
     except (TypeError, ValueError):
-        text = _strict(_named(copy_as_json(value)))
+        text = _strict(_named(to_json_types(value)))
     if "\\u0000" in text or "\\ud" in text:  # \ud also starts valid surrogate pairs
         _require_writable(json.loads(text))
     return text
@@ -126,9 +82,7 @@ def _named(value: Any) -> Any:
         return {key: _named(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_named(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    return name_non_finite(value) if isinstance(value, float) else value
 
 
 def _numbered(value: Any) -> Any:
@@ -136,7 +90,8 @@ def _numbered(value: Any) -> Any:
         return {key: _numbered(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_numbered(item) for item in value]
-    return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+    # A metric with the *string* "NaN" is indistinguishable and is read as the number.
+    return NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
 class DeferredJson(Mapping[str, Any]):

@@ -9,7 +9,8 @@ from sqlalchemy import ColumnElement, Text, func, or_, select, type_coerce, upda
 
 from det_core.errors import ExperimentBusy
 from det_core.interfaces.records import ENDINGS, ExperimentRecord, State, stronger_request
-from det_core.tracking._column_types import DeferredJson, dump_json_value, make_writable, utc_now
+from det_core.json_values import dump_json_value
+from det_core.tracking._column_types import DeferredJson, make_writable, utc_now
 from det_core.tracking._rows import (
     StoreMixin,
     fetch_only_row,

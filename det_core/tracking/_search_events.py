@@ -10,7 +10,8 @@ from sqlalchemy.exc import IntegrityError
 
 from det_core.errors import RecordNotFound, TrackingError
 from det_core.interfaces.records import ENDINGS, NewTrial, SearchEvent, State, TrialRecord, TrialUpdate
-from det_core.tracking._column_types import dump_json_value, load_json_value, utc_now
+from det_core.json_values import copy_as_json
+from det_core.tracking._column_types import utc_now
 from det_core.tracking._rows import StoreMixin, fetch_records, lock_experiment, record_columns
 from det_core.tracking._schema import search_events, search_snapshots, trials
 
@@ -125,7 +126,7 @@ def _is_other(row: Any, new: NewTrial | None) -> bool:
     """Return whether a restarted search creates a trial that differs from the recorded one with its request id."""
     if new is None:
         return False
-    wanted: tuple[Any, ...] = (load_json_value(dump_json_value(new.hparams)), new.seed, new.source_checkpoint)
+    wanted: tuple[Any, ...] = (copy_as_json(new.hparams), new.seed, new.source_checkpoint)
     return wanted != (row.hparams, row.seed, row.source_checkpoint)
 
 

@@ -169,3 +169,18 @@ def test_gpus_are_sampled_if_there_are_any() -> None:
     for gpu in HostSampler().sample()["gpu"].values():
         assert gpu["gpu_free_memory"] > 0
         assert 0 <= gpu.get("gpu_util", 0) <= 100
+
+
+@pytest.mark.gpu
+def test_samples_follow_the_memory_of_the_gpu() -> None:
+    """NVML counts in bytes, and names a GPU by the UUID that CUDA has without its prefix."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    own = str(torch.cuda.get_device_properties(0).uuid)
+    sampler, size = HostSampler(), 1 << 30
+    before = {uuid.removeprefix("GPU-"): gpu for uuid, gpu in sampler.sample()["gpu"].items()}
+    occupied = torch.ones(size, dtype=torch.uint8, device="cuda:0")
+    after = {uuid.removeprefix("GPU-"): gpu for uuid, gpu in sampler.sample()["gpu"].items()}
+    assert before[own]["gpu_free_memory"] - after[own]["gpu_free_memory"] >= occupied.nbytes
+    assert all(0 <= gpu.get("gpu_util", 0) <= 100 for gpu in after.values())

@@ -20,8 +20,9 @@ import pytest
 
 from det_core import storage
 from det_core.errors import StorageError
-from det_core.storage import _checksum, _file_sync, directory
-from det_core.storage._parallel import in_parallel
+from det_core.local_files import checksum, file_sync
+from det_core.local_files.parallel import in_parallel
+from det_core.storage import directory
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
 
@@ -35,8 +36,8 @@ def files(where: Path, count: int, size: int) -> dict[str, Path]:
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 4096, 4097, 50_000, 123_457])
 def test_the_checksum_of_parts_is_that_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(_checksum, "_PART", 4096)
-    monkeypatch.setattr(_checksum, "_PIECE", 1000)
+    monkeypatch.setattr(checksum, "_PART", 4096)
+    monkeypatch.setattr(checksum, "_PIECE", 1000)
     content = random.Random(size).randbytes(size)
     (tmp_path / "x").write_bytes(content)
     with (tmp_path / "copy").open("wb") as copy:
@@ -54,10 +55,10 @@ def test_a_small_file_takes_few_python_calls(tmp_path: Path) -> None:
         nonlocal count
         count += 1
 
-    storage.put_files(store, "warm-up", sources)
+    store.put_files("warm-up", sources)
     sys.setprofile(note)
     try:
-        storage.put_files(store, "measured", sources)
+        store.put_files("measured", sources)
     finally:
         sys.setprofile(None)
     assert count / len(sources) < 125
@@ -143,7 +144,7 @@ def test_everything_is_synced_before_metadata_json(
     store: DirectoryStorage, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, known: bool
 ) -> None:
     synced: list[str] = []
-    fsync, as_a_whole = _file_sync._sync_path, directory.sync_file_system
+    fsync, as_a_whole = file_sync._sync_path, directory.sync_file_system
 
     def noted(path: Path) -> None:
         synced.append(path.relative_to(base).as_posix())
@@ -154,7 +155,7 @@ def test_everything_is_synced_before_metadata_json(
         synced.append(f"all {sorted(p.name for p in path.iterdir() if p.suffix == '.json')}" if done else "not all")
         return done
 
-    monkeypatch.setattr(_file_sync, "_sync_path", noted)
+    monkeypatch.setattr(file_sync, "_sync_path", noted)
     monkeypatch.setattr(directory, "sync_file_system", whole)
     storage.save_checkpoint(store, "c", files(tmp_path / "source", count, 10), {})
     *before, partial, _, _, _ = synced
@@ -167,8 +168,8 @@ def test_everything_is_synced_before_metadata_json(
 
 
 def test_the_file_system_type_is_read_from_the_mounts(tmp_path: Path, small_disk: Path) -> None:
-    assert _file_sync._file_system(small_disk) == "tmpfs"
-    assert _file_sync.sync_file_system(small_disk)
+    assert file_sync._file_system(small_disk) == "tmpfs"
+    assert file_sync.sync_file_system(small_disk)
 
 
 def test_a_full_disk_is_an_error_and_leaves_nothing(small_disk: Path, tmp_path: Path) -> None:
@@ -212,7 +213,7 @@ def test_a_limit_on_file_sizes_is_an_error(store: DirectoryStorage, base: Path, 
 def test_a_directory_that_is_removed_during_the_upload_makes_no_checkpoint(
     store: DirectoryStorage, base: Path, tmp_path: Path
 ) -> None:
-    entries = storage.put_files(store, "c", files(tmp_path / "source", 20, 10))
+    entries = store.put_files("c", files(tmp_path / "source", 20, 10))
     shutil.rmtree(base / "c")
     with pytest.raises(StorageError, match="lost 'f0'"):
         storage.publish_checkpoint(store, "c", entries, {})
@@ -241,9 +242,9 @@ def test_each_file_is_synced_on_old_kernels(
     called: list[int] = []
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=release))
     libc = SimpleNamespace(syncfs=lambda descriptor: called.append(descriptor) or 0)
-    monkeypatch.setattr(_file_sync, "_libc", lambda: libc)
-    monkeypatch.setattr(_file_sync, "_file_system", lambda path: "xfs")
-    assert _file_sync.sync_file_system(tmp_path) is tells
+    monkeypatch.setattr(file_sync, "_libc", lambda: libc)
+    monkeypatch.setattr(file_sync, "_file_system", lambda path: "xfs")
+    assert file_sync.sync_file_system(tmp_path) is tells
     assert bool(called) is tells
 
 
@@ -252,7 +253,7 @@ def test_a_sparse_file_stays_sparse(
     store: DirectoryStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     """A copy without holes would fill the disk with zeros."""
-    monkeypatch.setattr(_checksum, "_PART", part)
+    monkeypatch.setattr(checksum, "_PART", part)
     sparse = tmp_path / "sparse"
     with sparse.open("wb") as file:
         for position in (0, 3 << 20):

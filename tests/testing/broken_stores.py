@@ -10,7 +10,7 @@ import shutil
 import time
 import unicodedata
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from urllib.parse import unquote_plus
 
 import pytest
 
+from det_core.storage import Entry
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
 from det_core.testing.storage import Opener, StorageCompliance
@@ -234,6 +235,16 @@ class CutsNames(Sound):
         return super()._file(storage_id, path[:200])
 
 
+class ReturnsOnlyFirstEntry(Sound):
+    def put_files(self, storage_id: str, files: Mapping[str, Path]) -> dict[str, Entry]:
+        return dict(list(super().put_files(storage_id, files).items())[:1])
+
+
+class AbortsStoredFiles(Sound):
+    def abort_uploads(self, storage_id: str, selected: Callable[[str], bool]) -> None:
+        self.delete(storage_id, [path for path in self.list(storage_id) if selected(path)])
+
+
 class TellsLocalTimes(Sound):
     def stored(self) -> dict[str, datetime]:
         return {storage_id: time.replace(tzinfo=None) for storage_id, time in super().stored().items()}
@@ -294,6 +305,8 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     ],
     DeletesByName: ["a_checkpoint_is_whole_while_it_is_visible"],
     RemovesWhatSeemsEmpty: ["put_and_delete_side_by_side"],
+    ReturnsOnlyFirstEntry: ["many_files_are_put_and_got_at_once"],
+    AbortsStoredFiles: ["stored_files_are_no_remains_of_uploads"],
     ListsOnePage: ["more_files_than_one_page_are_listed_and_deleted"],
     ListsWhatItPut: ["two_managers_see_each_other", "processes_do_not_disturb_each_other"],
     DecodesNames: ["an_odd_name_is_kept"],

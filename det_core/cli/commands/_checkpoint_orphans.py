@@ -29,7 +29,7 @@ class Orphan:
     reason: str
     files: Mapping[str, int]
     """Sizes in bytes, by path."""
-    store: StorageManager
+    manager: StorageManager
     active: bool
     """Whether the tracking store has it as ACTIVE. It becomes DELETED before its files are removed."""
 
@@ -43,11 +43,11 @@ class Orphans:
     """Descriptions of the storage and checkpoints that could not be searched."""
 
 
-def find_orphans(record: TrackingStore, older_than: timedelta) -> Orphans:
+def find_orphans(store: TrackingStore, older_than: timedelta) -> Orphans:
     """Find all files that no run is writing and that cannot be restored.
 
     Args:
-        record: the tracking store.
+        store: the tracking store.
         older_than: minimum time since the last change of files that look like a checkpoint that is being written.
             Files that are known to be abandoned are found regardless of their age.
     """
@@ -55,35 +55,35 @@ def find_orphans(record: TrackingStore, older_than: timedelta) -> Orphans:
 
     before = datetime.now(timezone.utc) - older_than
     orphans = Orphans()
-    for row in record.checkpoints(states=[CheckpointState.ACTIVE]):
-        reason = _abandoned(record, row, before)
+    for row in store.checkpoints(states=[CheckpointState.ACTIVE]):
+        reason = _abandoned(store, row, before)
         if reason:
             with _noted(orphans, f"checkpoint {row.uuid}"):
-                store = open_storage_block(row.storage)
-                orphans.found.append(Orphan(row.uuid, reason, store.list(row.uuid), store, active=True))
-    for block in _blocks(record):
+                manager = open_storage_block(row.storage)
+                orphans.found.append(Orphan(row.uuid, reason, manager.list(row.uuid), manager, active=True))
+    for block in _blocks(store):
         with _noted(orphans, f"storage {mask_references(json.dumps(block))}"):
-            store = open_storage_block(block)
-            orphans.found += _unrecorded(record, store, before)
+            manager = open_storage_block(block)
+            orphans.found += _unrecorded(store, manager, before)
     return orphans
 
 
-def remove_orphan(record: TrackingStore, orphan: Orphan) -> bool:
+def remove_orphan(store: TrackingStore, orphan: Orphan) -> bool:
     """Remove an orphan unless its run has completed it in the meantime, and return whether it was removed."""
-    if orphan.active and not record.delete_checkpoint(orphan.uuid, only=CheckpointState.ACTIVE):
+    if orphan.active and not store.delete_checkpoint(orphan.uuid, only=CheckpointState.ACTIVE):
         return False
-    storage.delete_stored_files(orphan.store, orphan.uuid)
+    storage.delete_stored_files(orphan.manager, orphan.uuid)
     return True
 
 
-def _abandoned(record: TrackingStore, row: CheckpointRecord, before: datetime) -> str | None:
+def _abandoned(store: TrackingStore, row: CheckpointRecord, before: datetime) -> str | None:
     """Return the reason why no run will complete this ACTIVE checkpoint, or None if a run may complete it."""
-    trial = record.trial(row.trial_id)
+    trial = store.trial(row.trial_id)
     if trial.run_id != row.run_id:
         return f"run {row.run_id} of trial {trial.id} was replaced"
     if trial.state.final:
         return f"trial {trial.id} is {trial.state.value}"
-    if row.time < before and record.lease_holder(trial.experiment_id) is None:
+    if row.time < before and store.lease_holder(trial.experiment_id) is None:
         return f"started {row.time:%Y-%m-%d %H:%M} UTC, and experiment {trial.experiment_id} has no runner"
     return None
 
@@ -98,18 +98,20 @@ def _noted(orphans: Orphans, what: str) -> Iterator[None]:
         orphans.problems.append(f"{what}: {error}")
 
 
-def _unrecorded(record: TrackingStore, store: StorageManager, before: datetime) -> Iterator[Orphan]:
-    held = store.stored()
-    rows = record.checkpoints(states=list(CheckpointState))  # read after the files, whose rows are written first
+def _unrecorded(store: TrackingStore, manager: StorageManager, before: datetime) -> Iterator[Orphan]:
+    held = manager.stored()
+    rows = store.checkpoints(states=list(CheckpointState))  # read after the files, whose rows are written first
     states = {row.uuid: row.state for row in rows}
     for storage_id, written in held.items():
         state = states.get(storage_id)
         if state is CheckpointState.DELETED:
-            yield Orphan(storage_id, "deleted, but its files still exist", store.list(storage_id), store, active=False)
+            yield Orphan(
+                storage_id, "deleted, but its files still exist", manager.list(storage_id), manager, active=False
+            )
         elif state is None and written < before and _is_ours(storage_id):
-            files = store.list(storage_id)
+            files = manager.list(storage_id)
             if not _belongs_to_others(files):
-                yield Orphan(storage_id, "incomplete and not recorded", files, store, active=False)
+                yield Orphan(storage_id, "incomplete and not recorded", files, manager, active=False)
 
 
 def _is_ours(storage_id: str) -> bool:
@@ -128,10 +130,10 @@ def _belongs_to_others(files: Mapping[str, int]) -> bool:
     return storage.METADATA_FILE in files or any(name.startswith("tensorboard/") for name in files)
 
 
-def _blocks(record: TrackingStore) -> list[dict[str, Any]]:
+def _blocks(store: TrackingStore) -> list[dict[str, Any]]:
     """Return the config blocks of all storages that checkpoints or experiments use, without duplicates."""
-    used = [row.storage for row in record.checkpoints(states=list(CheckpointState))]
-    configured = [experiment.config.get("checkpoint_storage") for experiment in record.experiments()]
+    used = [row.storage for row in store.checkpoints(states=list(CheckpointState))]
+    configured = [experiment.config.get("checkpoint_storage") for experiment in store.experiments()]
     blocks: dict[str, dict[str, Any]] = {}
     for block in (*used, *configured):
         where = {key: value for key, value in (block or {}).items() if not key.startswith("save_")}

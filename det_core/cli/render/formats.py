@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from det_core.cli._command_table import UsageError
 from det_core.extras import has_extra
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX, SECRET_REFERENCE
+from det_core.json_values import name_non_finite
 from det_core.tracking.printable import printable_line, printable_text
 
 if TYPE_CHECKING:
@@ -124,11 +124,11 @@ def to_json_compatible(value: Any) -> Any:
         return value
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float):
+        return name_non_finite(value)
     if isinstance(value, str):
         return mask_references(value)
-    if isinstance(value, (int, float)):
+    if isinstance(value, int):
         return value
     if isinstance(value, datetime):
         return value.isoformat()

@@ -104,7 +104,7 @@ class CheckpointContext:
         files = saving.assign_files(group, [offer for _, offer in given], Path(ckpt_dir or ""))
         storage_id = group.by_chief(self._recorder.begin)
         with self._recorder.saving(group, storage_id):
-            stored = group.together(lambda: storage.put_files(self._storage, storage_id, files))
+            stored = group.together(lambda: self._storage.put_files(storage_id, files))
             group.by_chief(lambda: self._recorder.complete(storage_id, stored, united))
         return storage_id
 

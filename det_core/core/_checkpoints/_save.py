@@ -5,7 +5,6 @@ A rank finds its files, agrees with the other ranks on who stores which file, an
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -19,6 +18,7 @@ from det_core.core._checkpoints._merge import RankFiles, check_same_content, fin
 from det_core.core.rank_agreement import RankGroup
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
+from det_core.json_values import copy_as_json
 from det_core.scratch import scratch_directory
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -26,13 +26,13 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def copy_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a copy of the metadata that was encoded as JSON and decoded again.
+    """Return a copy of the metadata as it will be read from JSON.
 
     Raises:
         TypeError: the metadata is not JSON-compatible.
     """
     try:
-        copied: dict[str, Any] = json.loads(json.dumps(dict(metadata or {})))
+        copied: dict[str, Any] = copy_as_json(dict(metadata or {}))
     except (TypeError, ValueError) as error:
         raise TypeError(f"checkpoint metadata {metadata!r} is not JSON-compatible: {error}") from error
     return copied
@@ -95,13 +95,13 @@ def assign_files(group: RankGroup, offers: Sequence[RankFiles | None], directory
 
 
 @contextmanager
-def open_workspace(store: StorageManager, storage_id: str, group: RankGroup, *, shard: bool) -> Iterator[Path]:
+def open_workspace(manager: StorageManager, storage_id: str, group: RankGroup, *, shard: bool) -> Iterator[Path]:
     """Yield an empty directory to write a checkpoint into. It is inside the store if the store is mounted.
 
     Raises:
         StorageError: the directory cannot be created.
     """
-    local = store.local_path(storage_id)
+    local = manager.local_path(storage_id)
     if local is None:
         with scratch_directory("checkpoint") as scratch:
             yield scratch
@@ -118,20 +118,20 @@ def open_workspace(store: StorageManager, storage_id: str, group: RankGroup, *, 
 
 
 def store_written_files(
-    store: StorageManager, storage_id: str, files: Mapping[str, Path], directory: Path
+    manager: StorageManager, storage_id: str, files: Mapping[str, Path], directory: Path
 ) -> dict[str, storage.Entry]:
     """Store files that were written into a `open_workspace`, and remove the rest of a workspace inside the store.
 
     Args:
-        store: the checkpoint storage.
+        manager: the checkpoint storage.
         storage_id: the checkpoint's storage id.
         files: paths of the files by name.
         directory: the workspace.
     """
-    local = store.local_path(storage_id)
+    local = manager.local_path(storage_id)
     if local is None:
-        return storage.put_files(store, storage_id, files)
-    entries = storage.adopt_files(store, storage_id, files, local)
+        return manager.put_files(storage_id, files)
+    entries = storage.adopt_files(manager, storage_id, files, local)
     if directory != local:
         shutil.rmtree(directory)
     return entries

@@ -60,7 +60,7 @@ class StoreCheckpointTests(StoreSuite):
         assert det_storage.read_checkpoint_metadata(shelf.storage, "c") == {"steps_completed": 3}
 
     def test_a_checkpoint_is_invisible_until_it_is_whole(self, shelf: Shelf, tmp_path: Path) -> None:
-        entries = det_storage.put_files(shelf.storage, "c", shelf.files(CONTENTS))
+        entries = shelf.storage.put_files("c", shelf.files(CONTENTS))
         with pytest.raises(CheckpointNotFound, match="c"):
             det_storage.restore_checkpoint(shelf.storage, "c", tmp_path / "back")
         det_storage.publish_checkpoint(shelf.storage, "c", entries, {})

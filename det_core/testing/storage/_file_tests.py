@@ -131,10 +131,31 @@ class StoreFileTests(StoreSuite):
         assert shelf.storage.get("c", "large", target) in (None, expected.crc32c)
         assert det_storage.checksum_file(target) == expected
 
+    def test_many_files_are_put_and_got_at_once(self, shelf: Shelf) -> None:
+        contents = {f"{number % 3}/{number}": CONTENT[:number] for number in range(20)}
+        files = shelf.files({**contents, "logs/": b""})
+        expected = {path: det_storage.checksum_file(files[path]) for path in contents}
+        assert shelf.storage.put_files("c", files) == {**expected, "logs/": det_storage.Entry(0, "00000000")}
+        targets = {path: (shelf.scratch / f"target{len(data)}", len(data)) for path, data in contents.items()}
+        moved: list[int] = []
+        assert shelf.storage.get_files("c", targets, moved.append) == expected
+        assert {path: target.read_bytes() for path, (target, _) in targets.items()} == contents
+        assert sum(moved) == sum(map(len, contents.values()))
+        target, size = targets["1/1"]
+        assert shelf.storage.get_files("c", {"1/10": (target, size)})["1/10"] != expected["1/1"]
+        with pytest.raises(FileNotFoundError, match="^missing$"):
+            shelf.storage.get_files("c", {"missing": (target, size)})
+        assert shelf.storage.put_files("c", {}) == shelf.storage.get_files("c", {}) == {}
+
+    def test_stored_files_are_no_remains_of_uploads(self, shelf: Shelf) -> None:
+        shelf.put_all("c", {"a": b"x", "dir/b": CONTENT})
+        shelf.storage.abort_uploads("c", lambda path: True)
+        assert shelf.get_all("c") == {"a": b"x", "dir/b": CONTENT}
+
     def test_more_files_than_one_page_are_listed_and_deleted(self, shelf: Shelf) -> None:
         source = shelf.file(b"tiny")
         names = {f"{number % 3}/{number}" for number in range(_ONE_PAGE + 100)}
-        det_storage.put_files(shelf.storage, "c", dict.fromkeys(names, source))
+        shelf.storage.put_files("c", dict.fromkeys(names, source))
         assert shelf.storage.list("c").keys() == names
         shelf.storage.delete("c", sorted(names))
         assert shelf.storage.list("c") == {}

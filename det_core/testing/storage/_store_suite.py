@@ -52,7 +52,7 @@ class Shelf:
         return Path(file.name)
 
     def files(self, contents: Mapping[str, bytes]) -> dict[str, Path]:
-        """Create source files for `det_core.storage.save`."""
+        """Create source files for `det_core.storage.save_checkpoint`."""
         return {name: self.scratch if name.endswith("/") else self.file(data) for name, data in contents.items()}
 
 

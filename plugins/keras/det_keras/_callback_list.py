@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
+from det_core.json_values import copy_as_json
 from det_keras import callbacks
 from det_keras._context import TFKerasTrialContext
 
@@ -121,7 +121,7 @@ def _check(one: Any) -> None:
 def _copied(one: Any) -> Any:
     state = one.get_state()
     try:
-        return json.loads(json.dumps(state))
+        return copy_as_json(state)
     except (TypeError, ValueError) as error:
         raise InvalidTrial(
             f"get_state() of {type(one).__name__} returned {state!r}; expected numbers, strings, None, and lists and "

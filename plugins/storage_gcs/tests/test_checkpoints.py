@@ -46,17 +46,17 @@ def test_a_checkpoint_can_be_restored_and_deleted(
     make_bucket: Callable[..., GCSBucket], checkpoint: Path, tmp_path: Path
 ) -> None:
     bucket = make_bucket()
-    store = in_small_parts(bucket)
-    save_checkpoint(store, "one", scan_directory(checkpoint), {"steps_completed": 3})
-    restore_checkpoint(store, "one", tmp_path / "back")
+    manager = in_small_parts(bucket)
+    save_checkpoint(manager, "one", scan_directory(checkpoint), {"steps_completed": 3})
+    restore_checkpoint(manager, "one", tmp_path / "back")
     assert scan_directory(tmp_path / "back").keys() == scan_directory(checkpoint).keys()
     for name, path in scan_directory(checkpoint).items():
         assert name.endswith("/") or (tmp_path / "back" / name).read_bytes() == path.read_bytes()
     assert {each.key for each in bucket.list("")} == {
         f"runs/one/{name}" for name in (*scan_directory(checkpoint), "metadata.json")
     }
-    assert store.stored().keys() == {"one"}
-    delete_stored_files(store, "one")
+    assert manager.stored().keys() == {"one"}
+    delete_stored_files(manager, "one")
     assert list(bucket._client.list_blobs(bucket._name)) == []
 
 
@@ -74,9 +74,9 @@ def test_a_save_succeeds_although_requests_fail(
         return None if luck < 0.1 else answer
 
     spy.rule = bad
-    store = in_small_parts(make_bucket())
-    save_checkpoint(store, "one", scan_directory(checkpoint), {"steps_completed": 3})
-    restore_checkpoint(store, "one", tmp_path / "back")
+    manager = in_small_parts(make_bucket())
+    save_checkpoint(manager, "one", scan_directory(checkpoint), {"steps_completed": 3})
+    restore_checkpoint(manager, "one", tmp_path / "back")
     assert (tmp_path / "back" / "larger").read_bytes() == (checkpoint / "larger").read_bytes()
     assert list(make_bucket().unfinished("")) == []
 
@@ -95,21 +95,21 @@ def test_parts_of_a_killed_process_are_found_and_removed(make_bucket: Callable[.
     bucket = make_bucket()
     data = b"part"
     bucket.put_part("runs/one/large", bucket.begin("runs/one/large"), 0, data, google_crc32c.value(data))
-    store = ObjectStorage(make_bucket(), "runs")
-    assert store.list("one") == {}
-    assert store.stored().keys() == {"one"}
-    delete_stored_files(store, "one")
+    manager = ObjectStorage(make_bucket(), "runs")
+    assert manager.list("one") == {}
+    assert manager.stored().keys() == {"one"}
+    delete_stored_files(manager, "one")
     assert list(bucket._client.list_blobs(bucket._name)) == []
 
 
 def test_damage_in_the_store_is_named(make_bucket: Callable[..., GCSBucket], checkpoint: Path, tmp_path: Path) -> None:
     bucket = make_bucket()
-    store = in_small_parts(bucket)
-    save_checkpoint(store, "one", scan_directory(checkpoint), {})
+    manager = in_small_parts(bucket)
+    save_checkpoint(manager, "one", scan_directory(checkpoint), {})
     other = b"x" * 2000
     bucket.put("runs/one/deep/large ü", other, google_crc32c.value(other))
     with pytest.raises(CheckpointCorrupt, match="deep/large ü"):
-        restore_checkpoint(store, "one", tmp_path / "back")
+        restore_checkpoint(manager, "one", tmp_path / "back")
 
 
 def test_a_bucket_that_the_original_wrote_restores(make_bucket: Callable[..., GCSBucket], tmp_path: Path) -> None:
@@ -123,13 +123,13 @@ def test_a_bucket_that_the_original_wrote_restores(make_bucket: Callable[..., GC
     }
     for name, data in contents.items():
         bucket.put(f"team/x/{uuid}/{name}", data, google_crc32c.value(data))
-    store = ObjectStorage(bucket, "team/x")
+    manager = ObjectStorage(bucket, "team/x")
     with pytest.warns(UserWarning, match="no checksums"):
-        restore_checkpoint(store, uuid, tmp_path / "back")
+        restore_checkpoint(manager, uuid, tmp_path / "back")
     assert (tmp_path / "back/state_dict.pth").read_bytes() == b"weights"
     assert (tmp_path / "back/code/model.py").read_bytes() == b"pass"
     with pytest.raises(CheckpointNotFound):
-        restore_checkpoint(store, uuid[:-1], tmp_path / "other")
+        restore_checkpoint(manager, uuid[:-1], tmp_path / "other")
 
 
 def test_a_check_leaves_no_objects_and_finds_a_missing_bucket(make_bucket: Callable[..., GCSBucket]) -> None:

@@ -157,22 +157,22 @@ def test_checkpoints_survive_random_faults(
     shutil.rmtree(tmp_path)
 
 
-def everything_visible_is_whole(store: StorageManager, scratch: Path) -> set[str]:
-    visible = {storage_id for storage_id in store.stored() if storage.METADATA_FILE in store.list(storage_id)}
+def everything_visible_is_whole(manager: StorageManager, scratch: Path) -> set[str]:
+    visible = {storage_id for storage_id in manager.stored() if storage.METADATA_FILE in manager.list(storage_id)}
     for storage_id in visible:
-        storage.restore_checkpoint(store, storage_id, scratch / storage_id)
+        storage.restore_checkpoint(manager, storage_id, scratch / storage_id)
     return visible
 
 
 def only_what_is_visible_is_left(
-    server: Server, store: StorageManager, prefix: str, capsys: pytest.CaptureFixture[str]
+    server: Server, manager: StorageManager, prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["checkpoint", "gc", "--orphans", "--older-than", "0s"]) == 0, capsys.readouterr().err
     client, keys = server.client(), set()
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix + "/"):
         keys |= {each["Key"] for each in page.get("Contents", ())}
     assert "Uploads" not in client.list_multipart_uploads(Bucket=BUCKET, Prefix=prefix + "/")
-    held = {storage_id: store.list(storage_id) for storage_id in store.stored()}
+    held = {storage_id: manager.list(storage_id) for storage_id in manager.stored()}
     assert all(storage.METADATA_FILE in files for files in held.values())
     assert keys == {f"{prefix}/{storage_id}/{name}" for storage_id, files in held.items() for name in files}
 

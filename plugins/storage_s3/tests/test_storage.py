@@ -48,15 +48,15 @@ def test_a_bucket_that_the_original_wrote_can_be_restored(ceph: Server, make_con
     }
     for path, content in {**files, "code/": b"", "empty/": b""}.items():
         ceph.client().put_object(Bucket=config.bucket, Key=f"some/where/{storage_id}/{path}", Body=content)
-    store = open_s3_storage(config)
+    manager = open_s3_storage(config)
     with pytest.warns(UserWarning, match="no checksums"):
-        assert storage.read_checkpoint_metadata(store, storage_id) == metadata
+        assert storage.read_checkpoint_metadata(manager, storage_id) == metadata
     with pytest.warns(UserWarning, match="no checksums"):
-        storage.restore_checkpoint(store, storage_id, tmp_path / "out")
+        storage.restore_checkpoint(manager, storage_id, tmp_path / "out")
     found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*")}
     assert found == {*files, "code", "empty"}
     assert (tmp_path / "out/state_dict.pth").read_bytes() == b"weights"
-    assert store.stored().keys() == {storage_id}
+    assert manager.stored().keys() == {storage_id}
 
 
 @pytest.mark.integration
@@ -64,9 +64,9 @@ def test_keys_are_prefix_uuid_path(ceph: Server, make_config: MAKE, tmp_path: Pa
     config = make_config(prefix="/a/b/")
     (tmp_path / "dir").mkdir()
     (tmp_path / "f").write_bytes(b"x")
-    store = open_s3_storage(config)
-    store.put("id", "f", tmp_path / "f")
-    store.put("id", "dir/", tmp_path / "dir")
+    manager = open_s3_storage(config)
+    manager.put("id", "f", tmp_path / "f")
+    manager.put("id", "dir/", tmp_path / "dir")
     entries = ceph.client().list_objects_v2(Bucket=config.bucket)["Contents"]
     assert {entry["Key"]: entry["Size"] for entry in entries} == {"a/b/id/f": 1, "a/b/id/dir/": 0}
 

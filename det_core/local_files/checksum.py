@@ -10,8 +10,8 @@ from pathlib import Path
 
 import google_crc32c
 
-from det_core.storage._file_sync import start_sync
-from det_core.storage._parallel import in_parallel
+from det_core.local_files.file_sync import start_sync
+from det_core.local_files.parallel import in_parallel
 
 _PART = 64 << 20
 _PIECE = 64 << 10  # small enough to stay in a core's cache from the read through the checksum to the write
@@ -28,6 +28,10 @@ class Entry:
     """Size in bytes."""
     crc32c: str
     """CRC-32C as 8 hexadecimal digits."""
+
+
+EMPTY_ENTRY = Entry(0, "00000000")
+"""Entry of an empty directory."""
 
 
 def checksum_file(source: Path, copy_to: int | None = None, *, sync: bool = False) -> Entry:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from det_core.storage._parallel import in_parallel
+from det_core.local_files.parallel import in_parallel
 
 if TYPE_CHECKING:
     from ctypes import CDLL
