@@ -43,6 +43,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "interfaces.model_records",
         "interfaces.records",
         "interfaces.tracking",
+        "json_values",
         "launch.backends",
         "launch.network",
         "launch.standalone",
