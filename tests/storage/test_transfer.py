@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,7 +115,6 @@ def test_the_exception_of_a_signal_is_raised_after_all_threads_have_ended(stop: 
     assert len(done) == 1
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a weak reference's callback
 INTERRUPTED = """
 import os, random, signal
 from contextlib import suppress
