@@ -101,14 +101,14 @@ def test_a_worker_may_connect_long_after_the_others(
     machines: tuple[int, ...], force_tcp: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting workers watch each other every tick, which must not consume data that has arrived early."""
-    go = Mesh._go
+    go = Mesh._connect_to
 
     def hesitate(self: Mesh, *arguments: Any) -> Any:
         if self._ranks.rank == 2:
             time.sleep(1.3 * TICK)
         return go(self, *arguments)
 
-    monkeypatch.setattr(Mesh, "_go", hesitate)
+    monkeypatch.setattr(Mesh, "_connect_to", hesitate)
     heard = threading.Event()
 
     def work(context: DistributedContext) -> list[Any]:
