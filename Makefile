@@ -86,6 +86,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/reports.py
 	$(BIN)/python benchmarks/checkpoint.py
 	$(BIN)/python benchmarks/collectives.py
+	$(BIN)/python benchmarks/large_payloads.py
 	$(BIN)/python benchmarks/object_store.py
 	$(BIN)/python benchmarks/trainers.py
 	$(BIN)/python benchmarks/checkpoint_stall.py

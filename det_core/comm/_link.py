@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from det_core.comm._fork_safety import close_in_children
 from det_core.comm._message import FAIL, HEADER, MOST_FILES, Message
-from det_core.comm._payload import CAN_SHARE, Buffer, Payload, SharedPayload
+from det_core.comm._payload import CAN_SHARE, SMALL, Buffer, Payload, SharedPayload
 from det_core.comm._ranks import Peer
 from det_core.errors import CommError, OutOfStep, PeerLate, PeerLost
 
@@ -143,7 +143,7 @@ class Link:
         if files and not size:
             return kind, op, seq, files[0], ()
         self.is_receiving = True
-        payload = self._take(size, idle) if size <= _CHUNK else self._take_large(size, idle)
+        payload = self._take(size, idle) if size <= SMALL else self._take_large(size, idle)
         self.is_receiving = False
         if kind == FAIL:
             raise _decode_failure(bytes(payload))

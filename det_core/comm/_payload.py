@@ -15,7 +15,7 @@ Buffer: TypeAlias = "bytes | memoryview"
 Payload: TypeAlias = "Buffer | SharedPayload"
 """Bytes that one worker sends to others."""
 
-SMALL: Final = 1 << 15
+SMALL: Final = 1 << 16
 """Maximum size in bytes of payloads that are copied into the connection rather than shared."""
 
 CAN_SHARE: Final = hasattr(os, "memfd_create")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 LAYOUTS = pytest.mark.parametrize("machines", [(1,), (2,), (4,), (2, 2), (1, 1, 1), (3, 1, 2)], ids=str)
 TCP = pytest.mark.parametrize("force_tcp", [False, True], ids=["", "tcp"])
-SIZES = pytest.mark.parametrize("size", [0, 1, 30_000, 40_000, 100_000, 3_000_000])
+SIZES = pytest.mark.parametrize("size", [0, 1, 30_000, 60_000, 70_000, 3_000_000])
 
 
 def open_files() -> int:

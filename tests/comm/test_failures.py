@@ -310,7 +310,7 @@ os.setgroups([])
 os.setuid(65534)  # the limit is for ordinary users
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 ends = [Link(sock, Peer(rank, rank, 1, "here")) for rank, sock in enumerate(socket.socketpair())]
-payload, received, waited = bytes(40_000), [], threading.Event()
+payload, received, waited = bytes(70_000), [], threading.Event()
 
 def receive():
     waited.wait()
@@ -337,4 +337,4 @@ def test_a_sender_waits_at_the_users_limit_of_descriptors_in_transit() -> None:
     """Reaching the limit of descriptors in transit (ETOOMANYREFS) does not mean that a peer is lost."""
     program = "import os\n" + SENDS_AHEAD
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert ran.stdout == "{40000} 200\n", ran.stderr
+    assert ran.stdout == "{70000} 200\n", ran.stderr
