@@ -1,1 +1,1 @@
-"""Checkpoints of PyTorch trials: training state, shards, old layouts, safe loading and staging."""
+"""Training state, shards, old layouts, safe loading and staging of the checkpoints of PyTorch trials."""
