@@ -28,6 +28,7 @@ def test_version_imports_almost_nothing() -> None:
         "__future__",
         "det_core",
         "det_core.lazy",
+        "det_core.version",
         "det_core.cli",
     }
 

@@ -246,9 +246,9 @@ def test_an_error_that_only_the_chief_can_unpickle_reaches_all_workers_as_text(d
     class Odd(Exception):
         def __init__(self, one, other):
             super().__init__(f"{one} {other}")
-    def ask(trial_id):
+    def ask(store, trial_id):
         raise Odd("no", "record")
-    context._store.searcher_operation = ask
+    type(context._store).searcher_operation = ask
     try:
         list(searcher.operations())
     except Exception as error:

@@ -104,7 +104,12 @@ def test_forked_children_survive_the_first_ctrl_c(det_home: Path) -> None:
     """A terminal sends SIGINT to data workers, too, but the current batch still needs them."""
     printed = run(
         """
-        def work(ready):
+        def work(ready, survived):
+            handle = signal.getsignal(signal.SIGINT)
+            def note(*arguments):
+                handle(*arguments)
+                survived.set()
+            signal.signal(signal.SIGINT, note)
             try:
                 ready.set()
                 time.sleep(1000)
@@ -112,19 +117,18 @@ def test_forked_children_survive_the_first_ctrl_c(det_home: Path) -> None:
                 os._exit(7)
         with core.init():
             fork = multiprocessing.get_context("fork")
-            ready = fork.Event()
-            child = fork.Process(target=work, args=(ready,))
+            ready, survived = fork.Event(), fork.Event()
+            child = fork.Process(target=work, args=(ready, survived))
             child.start()
             assert ready.wait(30)
             os.kill(child.pid, signal.SIGINT)
-            child.join(0.5)
-            print(child.exitcode)
+            print(survived.wait(30), child.exitcode)
             os.kill(child.pid, signal.SIGINT)
             child.join(30)
             print(child.exitcode)
         """
     )
-    assert printed == "None\n7\n"
+    assert printed == "True None\n7\n"
 
 
 def test_a_signal_during_the_final_flush_loses_no_report(det_home: Path, outside: list[int]) -> None:
