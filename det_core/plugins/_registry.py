@@ -301,7 +301,7 @@ class Registry:
             close = difflib.get_close_matches(unknown[0], hooks, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "det_core.hookspecs lists the hooks"
             raise _IncompatibleError(f"it implements {', '.join(unknown)}, which this det-core does not have; {hint}")
-        unmarked = [name for name in hooks if name not in callers and callable(vars(module).get(name))]
+        unmarked = [name for name in hooks if name not in callers and callable(getattr(module, name, None))]
         if unmarked:
             raise _IncompatibleError(
                 f"its {', '.join(unmarked)} lacks @det_core.hookimpl, so that det does not call it; "
