@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 hookspec = pluggy.HookspecMarker("det")
 """Marker of the hooks below. Plugins mark their implementations with `det_core.plugins.hookimpl`."""
 
-# --- Registration hooks yield specs. Names are unique within a kind. ---
+# --- Registration hooks yield specs, or return a list of them. Names are unique within a kind. ---
 
 
 @hookspec

@@ -13,26 +13,33 @@ from det_core.config._assignments import apply_assignment
 from det_core.config._document import Document, Location, config_error, document_from_mapping, read_text
 from det_core.config._experiment import ExperimentConfig
 from det_core.config._legacy import convert_legacy_config
+from det_core.config._plugin_blocks import PluginBlock
 from det_core.config._validation_errors import explain_errors
 from det_core.config._yaml import parse_yaml
-from det_core.errors import ConfigError, Problem
+from det_core.errors import ConfigError, PluginError, Problem
 
 
-def load_config(path: str | Path, changes: Sequence[str] = ()) -> ExperimentConfig:
+def load_config(path: str | Path, changes: Sequence[str] = (), *, import_targets: bool = False) -> ExperimentConfig:
     """Read and validate a YAML file.
 
     Args:
         path: the file.
         changes: values that replace those of the file, each as ``key.key=YAML``.
+        import_targets: whether to also import the plugins that the config selects, and to report unusable ones.
 
     Raises:
         ConfigError: the file cannot be read, or the config is wrong. The error lists every problem.
     """
-    return parse_config(read_text(Path(path)), filename=str(path), changes=changes)
+    text = read_text(Path(path))
+    return parse_config(text, filename=str(path), changes=changes, import_targets=import_targets)
 
 
 def parse_config(
-    source: str | Mapping[str, Any], *, filename: str = "<config>", changes: Sequence[str] = ()
+    source: str | Mapping[str, Any],
+    *,
+    filename: str = "<config>",
+    changes: Sequence[str] = (),
+    import_targets: bool = False,
 ) -> ExperimentConfig:
     """Validate a config, with the models of the plugins that it selects.
 
@@ -40,6 +47,7 @@ def parse_config(
         source: YAML text, or the mapping that it describes.
         filename: name of the config in messages.
         changes: values that replace those of the config, each as ``key.key=YAML``.
+        import_targets: whether to also import the plugins that the config selects, and to report unusable ones.
 
     Raises:
         ConfigError: the config is wrong. The error lists every problem, with line numbers if ``source`` is text.
@@ -53,15 +61,17 @@ def parse_config(
     for each in changes:
         apply_assignment(document, each, "--config")
     rewrites = convert_legacy_config(document)
-    config = _validate(document)
+    config = _validate(document, import_targets)
     config._rewrites = rewrites
     return config
 
 
-def _validate(document: Document) -> ExperimentConfig:
+def _validate(document: Document, import_targets: bool) -> ExperimentConfig:
     problems = list(document.problems)
     try:
         config = ExperimentConfig.model_validate(document.value)
+        if import_targets:
+            problems += _unusable_targets(document, config)
     except ValidationError as error:
         problems += explain_errors(error, document)
     told = {problem.path for problem in problems}
@@ -69,6 +79,15 @@ def _validate(document: Document) -> ExperimentConfig:
     if problems:
         raise ConfigError(*sorted(problems, key=lambda problem: problem.line or 0))
     return config
+
+
+def _unusable_targets(document: Document, config: ExperimentConfig) -> Iterator[Problem]:
+    for key, block in config:
+        if isinstance(block, PluginBlock):
+            try:
+                block.load_target()
+            except PluginError as error:
+                yield document.problem((key, block.tag), str(error))
 
 
 def _unrecordable(document: Document, value: Any, location: Location = ()) -> Iterator[Problem]:

@@ -71,6 +71,16 @@ class PluginBlock(Block):
         plugins = plugin_registry()
         return NoOptions if name is None else plugins.config_model(plugins.find(cls.kind, name)) or NoOptions
 
+    def load_target(self) -> None:
+        """Import the implementation of the selected plugin.
+
+        Raises:
+            PluginError: it cannot be used.
+        """
+        plugins, name = plugin_registry(), getattr(self, self.tag)
+        if name is not None:
+            plugins.load(plugins.find(self.kind, name))
+
     @field_validator("type", "name", "backend", check_fields=False)
     @classmethod
     def _find(cls, name: str | None) -> str | None:

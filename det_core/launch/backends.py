@@ -13,10 +13,10 @@ from pydantic import BaseModel, ValidationError
 from det_core.config import DistributedConfig, ExperimentConfig, explain_block, is_command
 from det_core.core import DistributedContext
 from det_core.core._cluster_info import get_cluster_info
-from det_core.errors import CommError, ConfigError, InvalidExperimentException, LaunchError, PluginError
+from det_core.errors import CommError, ConfigError, InvalidExperimentException, LaunchError
 from det_core.interfaces.backend import Backend
 from det_core.launch import _failure_notes
-from det_core.plugins import import_target, plugin_registry
+from det_core.plugins import plugin_registry
 from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.specs import BackendSpec
 from det_core.tracking.secret_files import resolve_secrets
@@ -144,24 +144,13 @@ def load_adapter(framework: str) -> Any:
         PluginError: the adapter does not load.
     """
     spec = _find(_started_by())
-    target = spec.adapters.get(framework)
-    if target is None:
+    if framework not in spec.adapters:
         adapted = ", ".join(sorted(spec.adapters)) or "no framework"
         raise InvalidExperimentException(
             f"the distributed backend {spec.name!r} adapts {adapted}, but the trial's framework is {framework!r}; "
             "choose another backend with distributed: {backend: ...}, or set resources.slots_per_trial: 1"
         )
-    try:
-        found = import_target(target)
-        if not callable(found):
-            raise TypeError(f"it is {found!r:.100}; expected a class")
-    except Exception as error:
-        hint = f" To install what it needs: {spec.install}." if spec.install else ""
-        raise PluginError(
-            f"the adapter of backend {spec.name!r} to {framework!r} does not load: {target}: "
-            f"{type(error).__name__}: {error}.{hint}"
-        ) from error
-    return found
+    return plugin_registry().adapter(spec, framework)
 
 
 def connect_workers() -> DistributedContext:

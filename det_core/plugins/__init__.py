@@ -9,6 +9,8 @@ from det_core.lazy import lazy_exports
 if TYPE_CHECKING:
     from det_core.plugins._events import emit_event as emit_event
     from det_core.plugins._hook_marker import hookimpl as hookimpl
+    from det_core.plugins._import_cost import ImportCost as ImportCost
+    from det_core.plugins._import_cost import measure_import as measure_import
     from det_core.plugins._overwritten_files import find_overwritten_files as find_overwritten_files
     from det_core.plugins._registry import KINDS as KINDS
     from det_core.plugins._registry import PluginReport as PluginReport
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from det_core.plugins._registry import no_exit as no_exit
     from det_core.plugins._registry import normalize_distribution_name as normalize_distribution_name
     from det_core.plugins._registry import plugin_registry as plugin_registry
-    from det_core.plugins._target_checks import target_mismatch as target_mismatch
+    from det_core.plugins._target_checks import answer_mismatch as answer_mismatch
 
 _EXPORTS = {
     "KINDS": "det_core.plugins._registry",
@@ -25,7 +27,9 @@ _EXPORTS = {
     "Registry": "det_core.plugins._registry",
     "emit_event": "det_core.plugins._events",
     "hookimpl": "det_core.plugins._hook_marker",
-    "target_mismatch": "det_core.plugins._target_checks",
+    "ImportCost": "det_core.plugins._import_cost",
+    "measure_import": "det_core.plugins._import_cost",
+    "answer_mismatch": "det_core.plugins._target_checks",
     "no_exit": "det_core.plugins._registry",
     "normalize_distribution_name": "det_core.plugins._registry",
     "find_overwritten_files": "det_core.plugins._overwritten_files",

@@ -18,9 +18,15 @@ import importlib_metadata
 import pluggy
 
 from det_core import hookspecs
-from det_core.errors import PluginClash, PluginError, PluginNotFound
+from det_core.errors import DetError, PluginClash, PluginError, PluginNotFound
 from det_core.plugins._known_distributions import DISTRIBUTIONS
-from det_core.plugins._target_checks import instance_mismatch, signature_mismatch, target_mismatch
+from det_core.plugins._target_checks import (
+    answer_mismatch,
+    instance_mismatch,
+    makes_object,
+    signature_mismatch,
+    target_mismatch,
+)
 from det_core.specs import (
     API,
     BackendSpec,
@@ -142,9 +148,12 @@ class Registry:
         """Import the implementation that the spec names.
 
         Raises:
-            PluginError: it cannot be imported.
+            PluginError: it cannot be imported or does not suit its kind. The message names the plugin, the target and
+                what was expected.
         """
-        return self._import(spec, spec.target)
+        target, kind = self._import(spec, spec.target), _kind(spec)
+        self._refuse(spec, spec.target, target_mismatch(kind, target) or signature_mismatch(kind, target))
+        return target
 
     def call_target(self, spec: Spec, *arguments: Any) -> Any:
         """Call the implementation with the arguments of its kind, such as a store's config, and return the result.
@@ -154,19 +163,43 @@ class Registry:
             *arguments: arguments of the implementation.
 
         Raises:
-            PluginError: it cannot be imported or does not suit its kind. The message names the plugin, the target and
-                what was expected.
+            PluginError: it cannot be imported, does not suit its kind, or raised an error of its own while it created
+                an object. Errors of det and of the operating system are not converted.
         """
-        kind = next(kind for report in self.reports for kind, offered in report.provides if offered is spec)
         target = self.load(spec)
-        self._refuse(spec, spec.target, target_mismatch(kind, target) or signature_mismatch(target, arguments))
-        made = target(*arguments)
-        self._refuse(spec, spec.target, instance_mismatch(kind, made))
+        if not makes_object(_kind(spec)):
+            return target(*arguments)
+        try:
+            made = target(*arguments)
+        except (DetError, OSError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"plugin {self._owner(spec)} failed to make {spec.name!r} with {spec.target!r}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        self._refuse(spec, spec.target, instance_mismatch(_kind(spec), made))
         return made
 
     def loader(self, spec: FrameworkSpec) -> Any:
-        """Import the function that loads checkpoints of a framework. Return None if it has none."""
-        return self._import(spec, spec.load) if spec.load else None
+        """Import the function that loads checkpoints of a framework. Return None if it has none.
+
+        Raises:
+            PluginError: it cannot be imported or called.
+        """
+        return self._import_callable(spec, spec.load) if spec.load else None
+
+    def adapter(self, spec: BackendSpec, framework: str) -> Any:
+        """Import a backend's adapter to a framework.
+
+        Args:
+            spec: spec of the backend.
+            framework: a key of its adapters.
+
+        Raises:
+            PluginError: it cannot be imported or called.
+        """
+        return self._import_callable(spec, spec.adapters[framework])
 
     def config_model(self, spec: Spec) -> type[BaseModel] | None:
         """Import the pydantic model of the plugin's config block. Return None if it has no options.
@@ -194,8 +227,12 @@ class Registry:
 
         Raises:
             PluginClash: answers differ. The message lists which plugin gave which answer.
+            PluginError: an answer is not a name. The message names the plugin.
         """
         answers = {plugin: answer for plugin, answer in self.call(hook, **question) if answer is not None}
+        for plugin, answer in answers.items():
+            if problem := answer_mismatch(answer):
+                raise PluginError(f"plugin {plugin}: its {hook} {problem}")
         if len(set(answers.values())) > 1:
             given = ", ".join(f"{plugin} answers {answer!r}" for plugin, answer in answers.items())
             raise PluginClash(f"plugins disagree on {hook}: {given}. Name the unwanted ones in {DISABLE_VARIABLE}.")
@@ -244,7 +281,11 @@ class Registry:
             self._manager.register(module, name)
             with no_exit():
                 provides = tuple(self._collect(name, module))
-        except (pluggy.PluginValidationError, _IncompatibleError) as error:
+        except pluggy.PluginValidationError as error:
+            self._manager.unregister(name=name)
+            reason = " ".join(str(error).split())
+            return report(status="incompatible", problem=f"{reason}; det_core.hookspecs lists the hooks' arguments")
+        except _IncompatibleError as error:
             self._manager.unregister(name=name)
             return report(status="incompatible", problem=str(error))
         except Exception as error:  # noqa: BLE001
@@ -253,16 +294,30 @@ class Registry:
         return report(status="ok", provides=provides)
 
     def _collect(self, plugin_name: str, module: ModuleType) -> Iterator[tuple[str, Spec]]:
+        hooks = [name for name in vars(hookspecs) if name.startswith("det_")]
         callers = {caller.name: caller for caller in self._manager.get_hookcallers(module) or ()}
         unknown = sorted(name for name, caller in callers.items() if not caller.has_spec())
         if unknown:
-            raise _IncompatibleError(f"it implements {', '.join(unknown)}, which this det-core does not have")
+            close = difflib.get_close_matches(unknown[0], hooks, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "det_core.hookspecs lists the hooks"
+            raise _IncompatibleError(f"it implements {', '.join(unknown)}, which this det-core does not have; {hint}")
+        unmarked = [name for name in hooks if name not in callers and callable(getattr(module, name, None))]
+        if unmarked:
+            raise _IncompatibleError(
+                f"its {', '.join(unmarked)} lacks @det_core.hookimpl, so that det does not call it; "
+                "add the decorator or rename the function"
+            )
         for kind, (hook, spec_type) in KINDS.items():
             if hook not in callers:
                 continue
             for implementation in callers[hook].get_hookimpls():
                 if implementation.plugin_name == plugin_name:
-                    for spec in cast("Iterable[object]", implementation.function()):
+                    specs = implementation.function()
+                    if not isinstance(specs, Iterable):
+                        raise _IncompatibleError(
+                            f"its {hook} returns {specs!r:.100}; yield each {spec_type.__name__}, or return a list"
+                        )
+                    for spec in specs:
                         yield kind, _checked(spec, spec_type, hook)
 
     def _offers(self, kind: str) -> Iterator[tuple[Spec, PluginReport]]:
@@ -299,6 +354,11 @@ class Registry:
                 f"{type(error).__name__}: {error}.{hint}"
             ) from error
 
+    def _import_callable(self, spec: Spec, target: str) -> Any:
+        found = self._import(spec, target)
+        self._refuse(spec, target, "" if callable(found) else f"it is {found!r:.100}; expected a class or a function")
+        return found
+
     def _refuse(self, spec: Spec, target: str, problem: str) -> None:
         if problem:
             raise PluginError(f"plugin {self._owner(spec)} names {target!r} for {spec.name!r}, but {problem}")
@@ -308,7 +368,7 @@ class Registry:
 
 
 class _IncompatibleError(Exception):
-    """The plugin was written for another version of the contract."""
+    """The plugin module does not follow this version of the contract."""
 
 
 @cache
@@ -387,3 +447,7 @@ def normalize_distribution_name(name: str) -> str:
 
 def _words(kind: str) -> str:
     return kind.replace("_", " ")
+
+
+def _kind(spec: Spec) -> str:
+    return next(kind for kind, (_, spec_type) in KINDS.items() if isinstance(spec, spec_type))

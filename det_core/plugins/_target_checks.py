@@ -13,6 +13,20 @@ _MADE = {
     "storage": "StorageManager",
 }
 """Interface of the object that a target creates, by kind of plugin. Targets of other kinds are functions."""
+_PARAMETERS = {
+    "framework": ("trial_class", "core_context"),
+    "backend": ("options",),
+    "storage": ("config",),
+    "launcher": ("config",),
+    "search_method": ("config", "hyperparameters", "seed"),
+    "command": ("parser",),
+}
+"""Arguments of a target, by kind of plugin."""
+
+
+def makes_object(kind: str) -> bool:
+    """Return whether targets of this kind create an object. Others do the work themselves."""
+    return kind in _MADE
 
 
 def target_mismatch(kind: str, target: Any) -> str:
@@ -41,13 +55,21 @@ def instance_mismatch(kind: str, made: Any) -> str:
     return "" if fits else f"it returned {made!r:.100}; expected {_expected(kind)}"
 
 
-def signature_mismatch(target: Any, arguments: tuple[Any, ...]) -> str:
+def signature_mismatch(kind: str, target: Any) -> str:
     """Return why a target cannot be called with the arguments of its kind, or an empty string."""
+    parameters = _PARAMETERS[kind]
     try:
-        inspect.signature(target).bind(*arguments)
+        inspect.signature(target).bind(*parameters)
     except TypeError as error:
-        return f"it cannot be called with the arguments of its kind ({len(arguments)}): {error}"
+        return f"it cannot be called with ({', '.join(parameters)}): {error}"
+    except ValueError:  # a function of C without a signature
+        return ""
     return ""
+
+
+def answer_mismatch(answer: Any) -> str:
+    """Return why the answer of a choice hook cannot be used, or an empty string."""
+    return "" if isinstance(answer, str | None) else f"answers {answer!r:.100}; expected a name or None"
 
 
 def _interface(kind: str) -> type | None:

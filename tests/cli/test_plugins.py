@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,33 +36,123 @@ def test_check_passes_without_problems(det: Det) -> None:
     assert det("plugins", "check", "--json").json == {"ok": True, "problems": []}
 
 
+def hook(definition: str, body: str, more: str = "") -> str:
+    """Return the code of a plugin that implements one hook."""
+    return (
+        "from det_core import hookimpl\nfrom det_core.specs import StorageSpec\n"
+        f"@hookimpl\ndef {definition}:\n    {body}\n{more}"
+    )
+
+
+def store(target: str, more: str = "") -> str:
+    return hook("det_storage()", f"yield StorageSpec(name='odd', target={target!r})", more)
+
+
+def command(fields: str) -> str:
+    return command_plugin(f"name='odd', {fields}")
+
+
+BROKEN = {
+    "det-api": (command("target='os:fspath', api=2"), "'odd' was written for api 2", "install matching releases"),
+    "det-hook": (hook("det_storages()", "pass"), "implements det_storages", "did you mean 'det_storage'?"),
+    "det-arguments": (hook("det_storage(what)", "pass"), "{'what'}", "lists the hooks' arguments"),
+    "det-no-model": (command("target='os:fspath', config_model='os:Gone'"), "'os:Gone'", "no attribute 'Gone'"),
+    "det-no-pydantic": (command("target='os:fspath', config_model='os:sep'"), "expected a pydantic.BaseModel class"),
+    "det-no-target": (command("target='nowhere:gone', install='pip install x'"), "'nowhere:gone'", "pip install x"),
+    "det-no-store": (store("os:DirEntry"), "it is the class DirEntry", "expected a subclass of", "StorageManager"),
+    "det-signature": (command("target='os:getcwd'"), "it cannot be called with (parser)"),
+    "det-heavy": ("import big_framework", "61 modules", "big_framework 60", "the limit is 50", "target"),
+    "det-slow": (
+        "import time\nbegin = time.process_time()\nwhile time.process_time() - begin < 0.2:\n    pass\n",
+        "ms of CPU time; the limit is 50",
+        "target",
+    ),
+    "det-forgets": ("def det_storage():\n    return []\n", "det_storage lacks @det_core.hookimpl", "add the decorator"),
+    "det-no-list": (hook("det_storage()", "return 5"), "det_storage returns 5", "yield each StorageSpec"),
+    "det-wrong-type": (hook("det_storage()", "yield 'odd'"), "det_storage yields 'odd'; expected StorageSpec"),
+    "det-list": (hook("det_choose_framework(mro)", "return ['odd']"), "answers ['odd']; expected a name or None"),
+    "det-clash": (
+        command_plugin("name='run', target='os:fspath'"),
+        "command 'run'",
+        "det-core",
+        "Uninstall all but one",
+    ),
+    "det-no-instance": (
+        store("det_no_instance:make", "def make(config):\n    return {}['home']\n"),
+        "failed to make 'odd' with 'det_no_instance:make': KeyError: 'home'",
+    ),
+    "det-raises": ("raise ImportError('no cuda')", "broken", "no cuda", "DET_DISABLE_PLUGINS"),
+    "det-exits": ("import sys\nif sys.argv[0] == '-c':\n    raise SystemExit('no display')\n", "no display"),
+}
+"""Names of distributions mapped to the code of the plugin, and the words with which it is reported."""
+
+
 @pytest.mark.usefixtures("core_alone")
 @pytest.mark.integration
-def test_check_finds_all_problems(det: Det, install: Install) -> None:
-    install("det-raises", "raise ImportError('no cuda')")
-    install("det-old", command_plugin("name='old', target='os:path', api=0"))
-    install(
-        "det-lazy",
-        command_plugin("name='lazy', target='det_lazy:gone', config_model='det_lazy:Gone', install='pip install x'"),
-    )
-    install("det-clash", command_plugin("name='run', target='os:getcwd'"))
-    install("det-odd", command_plugin("name='odd', target='os:sep'"))
-    result = det("plugins", "check")
-    assert result.code == 1
-    problems = result.out.splitlines()
-    assert len(problems) == 6
-    for words in (
-        ("det-raises 1.0", "broken", "no cuda"),
-        ("det-old 1.0", "incompatible", "api 0"),
-        ("det-lazy 1.0", "implementation", "det_lazy:gone", "pip install x"),
-        ("det-lazy 1.0", "config model", "det_lazy:Gone"),
-        ("det-odd 1.0", "implementation", "os:sep: it is '/'; expected a function"),
-        ("'run'", "det-core", "det-clash 1.0"),
-    ):
-        assert any(all(word in problem for word in words) for problem in problems), words
-    assert det("plugins", "check", "--json").json["problems"] == problems
+@pytest.mark.parametrize("name", BROKEN)
+def test_check_reports_a_broken_plugin_with_its_reason(det: Det, install: Install, tmp_path: Path, name: str) -> None:
+    code, *words = BROKEN[name]
+    install(name, code)
+    package = tmp_path / name / "big_framework"
+    package.mkdir()
+    (package / "__init__.py").write_text("".join(f"from . import part{number}\n" for number in range(59)))
+    for number in range(59):
+        (package / f"part{number}.py").touch()
+    result = det("plugins", "check", name, "--json")
+    assert (result.code, result.json["ok"]) == (1, False)
+    [problem] = result.json["problems"]
+    assert [word for word in (f"{name} 1.0", *words) if word not in problem] == []
+
+
+@pytest.mark.usefixtures("core_alone")
+@pytest.mark.integration
+def test_check_without_a_name_reports_all_plugins(det: Det, install: Install) -> None:
+    names = ("det-raises", "det-clash", "det-no-target")
+    for name in names:
+        install(name, BROKEN[name][0])
+    problems = det("plugins", "check").out.splitlines()
+    assert len(problems) == len(names)
+    assert det("plugins", "check", "--json").json == {"ok": False, "problems": problems}
+    assert all(any(f"{name} 1.0" in problem for problem in problems) for name in names)
     assert "no cuda" in det("plugins", "list").out
     assert "no cuda" in det("plugins", "show", "det-raises").out
+
+
+@pytest.mark.usefixtures("core_alone")
+def test_check_says_that_a_plugin_is_disabled(det: Det, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("det-off", "")
+    monkeypatch.setenv("DET_DISABLE_PLUGINS", "Det.Off")
+    result = det("plugins", "check", "det-off")
+    assert (result.code, "det-off 1.0 (det_off) is disabled" in result.out) == (1, True)
+
+
+NEEDS = {
+    "det-deepspeed": "deepspeed",
+    "det-estimator": "tensorflow",
+    "det-horovod": "horovod",
+    "det-keras": "tensorflow",
+    "det-storage-gcs": "google.cloud.storage",
+    "det-storage-s3": "boto3",
+    "det-torch": "torch",
+    "det-torch-distributed": "torch",
+}
+
+
+@pytest.mark.slow
+def test_check_accepts_the_installed_plugins() -> None:
+    """Plugins whose requirements are not on this machine are left out."""
+    off = ",".join(name for name, module in NEEDS.items() if not is_installed(module))
+    command = [sys.executable, "-m", "det_core.cli", "plugins", "check"]
+    environment = {**os.environ, "DET_DISABLE_PLUGINS": off}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert (ran.returncode, ran.stdout.rstrip().endswith(": ok")) == (0, True), ran.stdout
+
+
+def is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it is not
+        return False
 
 
 @pytest.mark.usefixtures("core_alone")

@@ -11,7 +11,8 @@ from typing import Any
 import importlib_metadata
 import pytest
 
-from det_core.config import config_schema, parse_config
+from det_core.cli import main
+from det_core.config import config_schema, load_config, parse_config
 from det_core.errors import ConfigError
 from det_core.plugins import Registry
 
@@ -173,3 +174,30 @@ def test_the_schema_has_the_installed_plugins() -> None:
     assert definitions["storage.broken"]["additionalProperties"] is True
     assert definitions["launcher.local"]["required"] == []
     assert definitions["backend.None"]["properties"]["backend"]["const"] is None
+
+
+def test_unusable_targets_are_reported_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "searcher:\n  name: halton\n  metric: loss\n  max_length: 10\n"
+        "checkpoint_storage:\n  anything: 1\n  type: open\nentrypoint: m:T\n"
+    )
+    assert load_config(path).searcher.name == "halton"
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, import_targets=True)
+    assert [(problem.line, problem.path) for problem in caught.value.problems] == [
+        (2, "searcher.name"),
+        (7, "checkpoint_storage.type"),
+    ]
+    assert all("plugin stranger" in problem.message and "'x:y'" in problem.message for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(("kind", "words"), [("open", "failed to load 'open'"), ("twice", "several distributions")])
+def test_the_command_reports_clashes_and_unusable_targets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, words: str
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(f"searcher: {{name: single, metric: a, max_length: 1}}\ncheckpoint_storage: {{type: {kind}}}\n")
+    assert main(["config", "check", str(path)]) == 2
+    assert f"{path}:2: checkpoint_storage.type:" in (told := capsys.readouterr().err)
+    assert words in told

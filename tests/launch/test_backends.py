@@ -133,7 +133,7 @@ def test_an_adapter_is_loaded_or_the_error_lists_the_others(install: Install, mo
     assert backends.load_adapter("toy").__name__ == "join"
     with pytest.raises(InvalidExperimentException, match="adapts broken, toy, but the trial's framework is 'keras'"):
         backends.load_adapter("keras")
-    with pytest.raises(PluginError, match="adapter of backend 'one' to 'broken' does not load: no.such:module"):
+    with pytest.raises(PluginError, match="failed to load 'one' from 'no.such:module'"):
         backends.load_adapter("broken")
 
 

@@ -54,10 +54,10 @@ def storage(name: str = "zap", target: str = "zz_a:thing", api: int = 1) -> str:
 
 
 def test_a_plugin_is_found_and_loaded_on_first_use(install: Install, tmp_path: Path) -> None:
-    install("zz-a", storage() + "thing = 42\n")
+    install("zz-a", storage() + "def thing(config): ...\n")
     registry = scan(tmp_path)
     assert registry.names("storage") == ["zap"]
-    assert registry.load(registry.find("storage", "zap")) == 42
+    assert registry.load(registry.find("storage", "zap")).__name__ == "thing"
     (report,) = registry.reports
     assert (report.name, report.version, report.status) == ("zz-a", "1.2", "ok")
 
@@ -81,6 +81,13 @@ def test_a_clash_is_an_error_that_lists_every_provider(install: Install, tmp_pat
         ("import det_core\n@det_core.hookimpl\ndef det_from_the_future(): pass", "incompatible", "det_from_the_future"),
         ("import det_core\n@det_core.hookimpl\ndef det_storage(what): pass", "incompatible", "what"),
         ("import det_core\n@det_core.hookimpl\ndef det_storage(): yield 'zap'", "incompatible", "expected StorageSpec"),
+        ("import det_core\n@det_core.hookimpl\ndef det_storage(): return 5", "incompatible", "det_storage returns 5"),
+        ("def det_storage(): return []", "incompatible", "its det_storage lacks @det_core.hookimpl"),
+        (
+            "import det_core\n@det_core.hookimpl\ndef det_storages(): pass",
+            "incompatible",
+            "did you mean 'det_storage'?",
+        ),
         ("import det_core\n@det_core.hookimpl\ndef det_storage(): return 1 / 0", "broken", "ZeroDivisionError"),
         ("import sys; sys.exit('no licence')", "broken", "sys.exit('no licence')"),
         ("import det_core\n@det_core.hookimpl\ndef det_storage(): raise SystemExit", "broken", "sys.exit()"),
@@ -195,8 +202,8 @@ number = 42
         ("number", "it is 42; expected a subclass of .*StorageManager, or a function that returns"),
         ("Other", "it is the class Other; expected a subclass of .*StorageManager"),
         ("Half", "the class Half does not implement delete, get, list"),
-        ("Picky", r"it cannot be called with the arguments of its kind \(1\): too many"),
-        ("two", r"it cannot be called with the arguments of its kind \(1\): missing.*more"),
+        ("Picky", r"it cannot be called with \(config\): too many"),
+        ("two", r"it cannot be called with \(config\): missing.*more"),
         ("nothing", "it returned None; expected a subclass of .*StorageManager"),
     ],
 )
@@ -204,6 +211,24 @@ def test_a_target_of_the_wrong_kind_is_an_error(install: Install, tmp_path: Path
     install("zz-a", storage(target=f"zz_a:{target}") + MISFITS)
     registry = scan(tmp_path)
     with pytest.raises(PluginError, match=rf"plugin zz-a 1.2 \(zz_a\) names 'zz_a:{target}' for 'zap', but {problem}"):
+        registry.call_target(registry.find("storage", "zap"), "config")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        ("KeyError('home')", PluginError, r"plugin zz-a 1\.2 \(zz_a\) failed to make 'zap' with .*: KeyError: 'home'"),
+        ("SystemExit(3)", PluginError, r"plugin zz-a 1\.2 \(zz_a\) failed to make 'zap' with .*: SystemExit: 3"),
+        ("ConnectionError('later')", ConnectionError, "^later$"),
+    ],
+)
+def test_a_target_that_cannot_be_constructed_is_an_error(
+    install: Install, tmp_path: Path, error: str, expected: type[Exception], message: str
+) -> None:
+    """Errors of the operating system stay what they are, because a later attempt may succeed."""
+    install("zz-a", storage(target="zz_a:fails") + f"def fails(config): raise {error}\n")
+    registry = scan(tmp_path)
+    with pytest.raises(expected, match=message):
         registry.call_target(registry.find("storage", "zap"), "config")
 
 
@@ -257,6 +282,12 @@ def test_plugins_that_choose_differently_are_an_error(install: Install, tmp_path
     assert registry.choose("det_choose_framework", mro=["y.Base"]) is None
     with pytest.raises(PluginClash, match=r"zz-a answers 'one'.*zz-b answers 'two'|zz-b .*'two'.*zz-a .*'one'"):
         registry.choose("det_choose_framework", mro=["x.Base", "x.Mixin"])
+
+
+def test_an_answer_that_is_not_a_name_is_an_error(install: Install, tmp_path: Path) -> None:
+    install("zz-a", CHOICE.format(answer=["one"], base="x.Base"))
+    with pytest.raises(PluginError, match=r"plugin zz-a: its det_choose_framework answers \['one'\]; expected a name"):
+        scan(tmp_path).choose("det_choose_framework", mro=["x.Base"])
 
 
 OBSERVER = """

@@ -27,7 +27,7 @@ def _check(args: argparse.Namespace) -> int:
     problems: Sequence[Problem] = ()
     notices: Sequence[str] = ()
     try:
-        notices = load_config(args.file).notices
+        notices = load_config(args.file, import_targets=True).notices
     except ConfigError as error:
         problems = error.problems
     if args.json:

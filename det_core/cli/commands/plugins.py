@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterator
 from typing import Any
 
-from det_core import specs
 from det_core.cli._command_table import JSON, Command, add_commands, make_argument
 from det_core.cli.render.formats import (
     format_count,
@@ -18,15 +16,7 @@ from det_core.cli.render.formats import (
     record_to_json,
 )
 from det_core.errors import PluginNotFound
-from det_core.plugins import (
-    KINDS,
-    PluginReport,
-    find_overwritten_files,
-    import_target,
-    normalize_distribution_name,
-    plugin_registry,
-    target_mismatch,
-)
+from det_core.plugins import KINDS, PluginReport, normalize_distribution_name, plugin_registry
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -60,12 +50,11 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    reports = plugin_registry().reports
-    problems = [
-        *_problems(reports),
-        *plugin_registry().clashes(),
-        *find_overwritten_files([report.name for report in reports]),
-    ]
+    from det_core.cli.commands._plugin_checks import find_plugin_problems  # imports pydantic, which lists do not need
+
+    registry = plugin_registry()
+    reports = [_find(args.name)] if args.name else [each for each in registry.reports if each.status != "disabled"]
+    problems = find_plugin_problems(registry, reports)
     if args.json:
         print_json({"ok": not problems, "problems": problems})
     elif problems:
@@ -99,36 +88,13 @@ def _find(name: str) -> PluginReport:
     raise PluginNotFound(f"no installed distribution {name!r} offers plugins; {hint}")
 
 
-def _problems(reports: list[PluginReport]) -> Iterator[str]:
-    """Import everything that plugins offer, and yield a line for each part that cannot be used."""
-    for report in reports:
-        if report.status in ("broken", "incompatible"):
-            yield f"{report} is {report.status}: {report.problem}"
-        for kind, spec in report.provides:
-            yield from _import_problems(report, kind, spec)
-
-
-def _import_problems(report: PluginReport, kind: str, spec: specs.Spec) -> Iterator[str]:
-    targets = {"implementation": spec.target, "config model": spec.config_model, "loader": getattr(spec, "load", None)}
-    targets |= {f"{framework} adapter": target for framework, target in getattr(spec, "adapters", {}).items()}
-    for part, target in targets.items():
-        problem = _import_problem(target, kind if part == "implementation" else "") if target else ""
-        if problem:
-            hint = f" To install its requirements: {spec.install}." if spec.install else ""
-            offer = f"{kind.replace('_', ' ')} {spec.name!r}"
-            yield f"{report}: the {part} of {offer} does not load: {target}: {problem}.{hint}"
-
-
-def _import_problem(target: str, kind: str) -> str:
-    try:
-        found = import_target(target)
-    except Exception as error:  # noqa: BLE001  (code of plugins may raise anything)
-        return f"{type(error).__name__}: {error}"
-    return target_mismatch(kind, found) if kind else ""
-
-
 _COMMANDS = (
     Command("list", _list, "list the installed distributions and the plugins that they offer", (JSON,), ("ls",)),
     Command("show", _show, "show one distribution and its plugins", (make_argument("name", metavar="NAME"), JSON)),
-    Command("check", _check, "import all plugins and report problems; the exit code is 1 if there are any", (JSON,)),
+    Command(
+        "check",
+        _check,
+        "import all plugins, or those of one distribution, and report problems; the exit code is 1 if there are any",
+        (make_argument("name", metavar="NAME", nargs="?"), JSON),
+    ),
 )

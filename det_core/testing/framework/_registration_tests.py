@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 
 import pytest
 
-from det_core.plugins import Registry
+from det_core.plugins import Registry, measure_import
 from det_core.specs import FrameworkSpec
 from det_core.testing.framework._framework_suite import FrameworkSuite, list_base_classes
 from det_core.trial import Trial
-
-_IMPORTED = """
-import importlib, json, sys
-import det_core.config, det_core.core, det_core.specs, det_core.trial
-from det_core.plugins import hookimpl
-before = set(sys.modules)
-importlib.import_module(sys.argv[1])
-print(json.dumps(sorted(set(sys.modules) - before)))
-"""
 
 
 class FrameworkRegistrationTests(FrameworkSuite):
@@ -29,11 +17,7 @@ class FrameworkRegistrationTests(FrameworkSuite):
 
     def test_the_plugin_is_light(self, spec: FrameworkSpec) -> None:
         """The plugin module is imported whenever det starts, even if the framework is not used or not installed."""
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, "-c", _IMPORTED, self.plugin]
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-        assert ran.returncode == 0, ran.stderr
-        imported = json.loads(ran.stdout)
+        imported = measure_import(self.plugin).modules
         welcome = {*sys.stdlib_module_names, "det_core", self.plugin.partition(".")[0]}
         heavy = {module.partition(".")[0] for module in imported} - welcome
         assert not heavy, (

@@ -1,0 +1,59 @@
+"""Measurement of what the import of a module costs, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from det_core.errors import PluginError
+
+_TIMEOUT = 60
+# A plugin may print while it is imported or at exit.
+_SCRIPT = """
+import importlib, json, os, sys, time
+import det_core.config, det_core.core, det_core.specs, det_core.trial
+from det_core.plugins import hookimpl
+before, begin = set(sys.modules), time.process_time()
+importlib.import_module(sys.argv[1])
+spent = time.process_time() - begin
+print("", json.dumps([1000 * spent, sorted(set(sys.modules) - before)]), sep="\\n", flush=True)
+os._exit(0)
+"""
+
+
+@dataclass(frozen=True)
+class ImportCost:
+    """Cost of importing a module, beyond that of det-core's own modules."""
+
+    milliseconds: float
+    """CPU time."""
+    modules: Sequence[str]
+    """Names of the modules that were loaded, sorted, including the module itself."""
+
+
+def measure_import(module: str) -> ImportCost:
+    """Import a module in a new process and return the cost.
+
+    Args:
+        module: name of the module.
+
+    Raises:
+        PluginError: the import failed, ended the process or took more than a minute.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", _SCRIPT, module]
+    try:
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT)
+        milliseconds, modules = json.loads(ran.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        raise PluginError(f"the import of {module} takes more than {_TIMEOUT} s") from None
+    except (IndexError, ValueError) as error:
+        last = ran.stderr.strip().rpartition("\n")[2] or "it printed nothing"
+        raise PluginError(
+            f"the import of {module} ends a new process with exit code {ran.returncode}: {last}"
+        ) from error
+    return ImportCost(milliseconds, modules)
