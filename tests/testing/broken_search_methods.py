@@ -180,7 +180,7 @@ class TakesLengths(Sound):
 
 
 class HasNoLength(Sound):
-    class config_model(BaseModel):  # noqa: N801
+    class config_model(BaseModel):
         steps: int = 10
         max_trials: int = 6
 
@@ -190,12 +190,12 @@ class HasNoLength(Sound):
 
 
 class InventsALength(Sound):
-    class config_model(Config):  # noqa: N801
+    class config_model(Config):
         max_length: PositiveLength = 10  # type: ignore[assignment]
 
 
 class DoublesAnOption(Sound):
-    class config_model(Config):  # noqa: N801
+    class config_model(Config):
         @field_validator("max_trials")
         @classmethod
         def _twice(cls, trials: int) -> int:

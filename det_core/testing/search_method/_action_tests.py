@@ -48,7 +48,9 @@ class SearchActionTests(SearchMethodSuite):
     def test_hyperparameters_are_in_the_space(self, play: Play, experiment: ExperimentConfig) -> None:
         """Trials find all hyperparameters of the config, with values of its ranges."""
         for trial in play().created.values():
-            assert list(_misfits(experiment.hyperparameters, trial.hparams)) == [], f"trial {trial.request_id}: {trial.hparams}"
+            assert list(_misfits(experiment.hyperparameters, trial.hparams)) == [], (
+                f"trial {trial.request_id}: {trial.hparams}"
+            )
 
     @pytest.mark.parametrize("smaller_is_better", [True, False])
     def test_any_metric_is_accepted(self, play: Play, smaller_is_better: bool) -> None:
