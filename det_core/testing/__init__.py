@@ -9,5 +9,8 @@ from det_core.testing._soak import campaign_seeds, is_soak
 __all__ = ["campaign_seeds", "is_soak"]
 
 pytest.register_assert_rewrite(
-    "det_core.testing.storage", "det_core.testing.framework"
+    "det_core.testing.storage",
+    "det_core.testing.framework",
+    "det_core.testing.search_method",
+    "det_core.testing.command",
 )  # shows the values of failed assertions

@@ -85,7 +85,7 @@ class DescentAdapter(TrialAdapter):
         return metrics
 
     def generator(self, purpose: str) -> Random:
-        return Random(f"{self.seed} {purpose}")  # noqa: S311
+        return Random(f"{self.seed} {purpose}")
 
     def reduced(self) -> Metrics:
         steepest, self.steepest = self.steepest, 0.0

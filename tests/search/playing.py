@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from det_core.config import parse_config
-from det_core.interfaces.search_method import WORST, Action, Close, Create, SearchMethod, Train
+from det_core.interfaces.search_method import Action, Close, Create, SearchMethod, Train
 from det_core.search.method_selection import open_search_method
+from det_core.testing.search_method._search_player import SearchPlayer
 
 SPACE = {
     "lr": {"type": "log", "base": 10, "minval": -4, "maxval": 0},
@@ -49,33 +50,19 @@ def brief(actions: Sequence[Action]) -> str:
     return " ".join(map(word, actions))
 
 
-class Game:
-    """Player of a search, which checks the rules and remembers every event."""
+class Game(SearchPlayer):
+    """Player of a search, which checks the rules and survives crashes."""
 
     def __init__(self, build: Callable[[], SearchMethod]) -> None:
         self._build = build
-        self.method = build()
-        self.created: dict[int, Create] = {}
-        self.open: dict[int, int | None] = {}
-        self.trained: dict[int, int] = {}
-        self.closed: set[int] = set()
-        self.events: list[tuple[Any, ...]] = []
-        self.actions: list[list[Action]] = []
         self.snapshot: tuple[int, str] = (0, "")
-        self.lengths: dict[int, float] = {}
         self.most_open = 0
-        self.progress = 0.0
-        self._take(self.method.start())
+        super().__init__(build())
 
-    def tell(self, name: str, *arguments: Any) -> None:
-        request_id = arguments[0]
-        length = self.open.pop(request_id)
-        if name == "on_exit":
-            self.closed.add(request_id)
-        else:
-            self.trained[request_id] = length or 0
-        self.events.append((name, *arguments))
-        self._take(getattr(self.method, name)(*arguments))
+    def report(self, event: str, *arguments: Any) -> None:
+        super().report(event, *arguments)
+        assert not self.problems
+        self.most_open = max(self.most_open, len(self.ordered))
 
     def save(self) -> None:
         self.snapshot = len(self.events), json.dumps(self.method.state())
@@ -86,51 +73,17 @@ class Game:
         self.method = self._build()
         if state:
             self.method.restore(json.loads(state))
-        else:
-            assert list(self.method.start()) == self.actions[0]
-        for event, actions in zip(self.events[known:], self.actions[known + 1 :], strict=True):
-            assert list(getattr(self.method, event[0])(*event[1:])) == actions
-
-    def _take(self, actions: Sequence[Action]) -> None:
-        self.actions.append(list(actions))
-        for action in actions:
-            request_id = action.request_id
-            if isinstance(action, Create):
-                assert request_id == len(self.created)
-                assert action.source is None or action.source in self.created
-                self.created[request_id] = action
-            elif isinstance(action, Train):
-                assert request_id in self.created and request_id not in self.closed and request_id not in self.open
-                assert action.length is None or action.length > self.trained.get(request_id, 0)
-                self.open[request_id] = action.length
-            else:
-                assert request_id in self.created and request_id not in self.closed and request_id not in self.open
-                self.closed.add(request_id)
-        self.most_open = max(self.most_open, len(self.open))
-
-    def look(self, rng: random.Random) -> None:
-        """Check that the progress never decreases, whatever the progress of the trials."""
-        for request_id, length in self.open.items():
-            if length:
-                self.lengths[request_id] = max(self.lengths.get(request_id, 0), rng.uniform(0, length))
-        progress = self.method.progress(self.lengths)
-        assert self.progress - 1e-9 <= progress <= 1
-        self.progress = progress
+        for (event, *arguments), actions in zip(self.events[known:], self.actions[known:], strict=True):
+            assert list(getattr(self.method, event)(*arguments)) == actions
 
     def play(self, rng: random.Random, *, invalid: float, error: float, crash: float) -> None:
         """Play random events to the end."""
-        while self.open:
-            request_id = rng.choice(list(self.open))
-            chance = rng.random()
-            if chance < invalid:
-                self.tell("on_exit", request_id, "invalid_hp")
-            elif chance < invalid + error:
-                self.tell("on_exit", request_id, rng.choice(["error", "stopped"]))
-            else:
-                metric = rng.choice([rng.random(), round(rng.random(), 1), WORST])
-                self.tell("on_validation", request_id, self.open[request_id], metric)
+        exits = {"invalid_hp": invalid, "error": error / 2, "stopped": error / 2}
+        while self.ordered:
+            self.step(rng, exits)
             if rng.random() < crash:
                 self.crash(from_snapshot=rng.random() < 0.5)
             if rng.random() < crash:
                 self.save()
-            self.look(rng)
+            self.watch(rng)
+            assert not self.problems

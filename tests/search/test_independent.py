@@ -41,8 +41,8 @@ def test_a_random_search_fills_its_slots_and_replaces_invalid_trials() -> None:
 def test_a_search_ends_even_if_no_hyperparameters_work(name: str) -> None:
     options = {"num_rungs": 2} if name == "async_halving" else {}
     game = Game(lambda: make(name, max_length=10, max_trials=3, **options))
-    while game.open:
-        game.tell("on_exit", next(iter(game.open)), "invalid_hp")
+    while game.ordered:
+        game.report("on_exit", next(iter(game.ordered)), "invalid_hp")
     assert len(game.created) == 3 + 10 * 3
 
 

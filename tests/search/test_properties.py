@@ -69,7 +69,7 @@ def test_any_search_keeps_the_rules(first: int) -> None:
 def check(game: Game, searcher: dict[str, Any]) -> None:
     assert set(game.created) == game.closed, "every trial ended"
     assert game.progress == pytest.approx(1)
-    replaced = sum(event[0] == "on_exit" and event[-1] == "invalid_hp" for event in game.events)
+    replaced = sum(event[-1] == "invalid_hp" for event in game.events)
     if "max_trials" in searcher:
         assert searcher["max_trials"] <= len(game.created) <= searcher["max_trials"] + replaced
     if searcher["name"] == "grid":
@@ -80,39 +80,3 @@ def check(game: Game, searcher: dict[str, Any]) -> None:
     lengths = [length for length in game.trained.values() if length]
     if "max_length" in searcher:
         assert max(lengths, default=0) <= searcher["max_length"]
-
-
-# Every built-in method continues alike whether or not it is restored after each event.
-EVERY: list[dict[str, Any]] = [
-    {"name": "single", "max_length": 5},
-    {"name": "random", "max_length": 5, "max_trials": 9, "max_concurrent_trials": 3},
-    {"name": "grid", "max_length": 5, "max_concurrent_trials": 3},
-    {"name": "async_halving", "num_rungs": 3, "max_length": 16, "max_trials": 20, "divisor": 2},
-    {"name": "async_halving", "num_rungs": 3, "max_length": 16, "max_trials": 20, "divisor": 2, "stop_once": True},
-    {"name": "adaptive_asha", "max_length": 64, "max_trials": 20, "mode": "conservative"},
-    {
-        "name": "pbt",
-        "population_size": 6,
-        "num_rounds": 4,
-        "length_per_round": 3,
-        "replace_function": {"truncate_fraction": 0.5},
-        "explore_function": {"resample_probability": 0.3, "perturb_factor": 0.2},
-    },
-]
-
-
-@pytest.mark.parametrize("searcher", EVERY, ids=lambda searcher: searcher["name"])
-def test_a_method_restored_from_any_snapshot_continues_alike(searcher: dict[str, Any]) -> None:
-    build = partial(make, hyperparameters=GRID, **searcher)
-    game = Game(build)
-    rng = random.Random(3)
-    while game.open:
-        game.save()
-        trial = rng.choice(list(game.open))
-        if rng.random() < 0.2:
-            game.tell("on_exit", trial, rng.choice(["error", "invalid_hp"]))
-        else:
-            game.tell("on_validation", trial, game.open[trial], rng.random())
-        expected = game.method.state()
-        game.crash(from_snapshot=True)
-        assert game.method.state() == expected

@@ -1,0 +1,65 @@
+"""Tests that a search continues alike after its runner has died."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.interfaces.search_method import action_to_json
+from det_core.testing.search_method._search_method_suite import NewMethod, Play, SearchMethodSuite
+from det_core.testing.search_method._search_player import SCENARIOS
+
+
+class SearchReplayTests(SearchMethodSuite):
+    """Tests that actions follow from the config, the seed and the events alone."""
+
+    def test_the_same_events_give_the_same_actions(self, play: Play, new_method: NewMethod) -> None:
+        """A search is resumed by replaying its events. A clock or a global random generator would change it."""
+        played = play().transcript()
+        again = new_method()
+        for (event, *arguments), actions in played:
+            replayed = [action_to_json(action) for action in getattr(again, event)(*arguments)]
+            assert replayed == actions, f"after {event}{tuple(arguments)}"
+
+    def test_another_process_gives_the_same_actions(self, context_dir: Path) -> None:
+        """The hashes of strings, and therefore the order of sets, differ between processes."""
+        searches = [
+            (self.experiment_config(options), str(context_dir), SCENARIOS["mixed"], self.most_events)
+            for options in self.options
+        ]
+        first, second = (_play_in_another_process(searches, hash_seed) for hash_seed in ("1", "2"))
+        assert first == second
+
+    def test_a_snapshot_after_any_event_changes_nothing(self, play: Play, new_method: NewMethod) -> None:
+        """The runner continues from the latest snapshot. The method may also return None and have no snapshots."""
+        played = play().transcript()
+        method, restored = new_method(), False
+        for (event, *arguments), actions in played:
+            continued = [action_to_json(action) for action in getattr(method, event)(*arguments)]
+            assert continued == actions, f"after {event}{tuple(arguments)}"
+            state = method.state()
+            if state is None:
+                continue
+            text = json.dumps(state, allow_nan=False)
+            assert json.loads(json.dumps(method.state())) == json.loads(text), "state() changed the state"
+            method, restored = new_method(), True
+            method.restore(json.loads(text))
+            assert json.loads(json.dumps(method.state())) == json.loads(text), "restore() lost a part of the state"
+        if not restored:
+            pytest.skip("the method has no snapshots, so its searches are replayed")
+
+
+def _play_in_another_process(searches: Any, hash_seed: str) -> Any:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-m", "det_core.testing.search_method._search_player"]
+    ran = subprocess.run(
+        command, input=json.dumps(searches), env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)

@@ -1,0 +1,92 @@
+"""Compliance suite on all search methods of det-core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from det_core.testing.search_method import SearchMethodCompliance
+
+METHOD = """
+import random
+from det_core.config import sample_hyperparameters
+from det_core.interfaces.search_method import Close, Create, SearchMethod, Train
+
+class Doubling(SearchMethod):
+    '''Search that trains each trial twice as long as the one before.'''
+
+    def __init__(self, options, hyperparameters, seed):
+        self.most, self.space, self.rng = options["most"], hyperparameters, random.Random(seed)
+
+    def start(self):
+        return self.try_one(0)
+
+    def try_one(self, request_id):
+        if request_id == self.most:
+            return []
+        return [Create(request_id, sample_hyperparameters(self.space, self.rng)), Train(request_id, 2**request_id)]
+
+    def on_validation(self, request_id, length, metric):
+        return [Close(request_id), *self.try_one(request_id + 1)]
+
+    def on_exit(self, request_id, reason):
+        return self.try_one(request_id + 1)
+
+    def progress(self, lengths):
+        return sum(lengths.values()) / 2**self.most
+"""
+
+HALVING = {"max_length": {"epochs": 16}, "max_trials": 20, "divisor": 2}
+
+
+class TestSingle(SearchMethodCompliance):
+    name = "single"
+    options = ({"max_length": {"batches": 5}},)
+
+
+class TestRandom(SearchMethodCompliance):
+    name = "random"
+    options = ({"max_length": 5, "max_trials": 9, "max_concurrent_trials": 3},)
+
+
+class TestGrid(SearchMethodCompliance):
+    name = "grid"
+    options = ({"max_length": {"records": 5}, "max_concurrent_trials": 3},)
+
+
+class TestAsyncHalving(SearchMethodCompliance):
+    name = "async_halving"
+    options = ({"num_rungs": 3, **HALVING}, {"num_rungs": 3, "stop_once": True, **HALVING})
+
+
+class TestAdaptiveAsha(SearchMethodCompliance):
+    name = "adaptive_asha"
+    options = ({"mode": "conservative", **HALVING}, {"mode": "aggressive", "stop_once": True, **HALVING})
+
+
+class TestPbt(SearchMethodCompliance):
+    name = "pbt"
+    options = (
+        {
+            "population_size": 6,
+            "num_rounds": 4,
+            "length_per_round": {"batches": 3},
+            "replace_function": {"truncate_fraction": 0.5},
+            "explore_function": {"resample_probability": 0.3, "perturb_factor": 0.2},
+        },
+    )
+
+
+@pytest.mark.integration
+class TestCustom(SearchMethodCompliance):
+    name = "custom"
+    options: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"method": "mine:Doubling", "options": {"most": 3}, "unit": "batches"},
+    )
+
+    @pytest.fixture
+    def context_dir(self, tmp_path: Path) -> Path:
+        (tmp_path / "mine.py").write_text(METHOD)
+        return tmp_path

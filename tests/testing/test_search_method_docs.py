@@ -1,0 +1,55 @@
+"""The plugin in docs/search.md works. It is installed, previews a search, and passes the suite."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from det_core.plugins import plugin_registry
+from det_core.testing.search_method import SearchMethodCompliance
+from tests.testing.documents import first_column, snippets
+from tests.testing.installed_examples import Run, install_example
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "search_method_plugin"
+DOCUMENT = ROOT / "docs" / "search.md"
+SPACE, _, SEARCHER = snippets(DOCUMENT, "yaml")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run a module next to the example's test, with the example installed by pip."""
+    return install_example(tmp_path_factory.mktemp("docs"), EXAMPLE, "test_halton.py")
+
+
+@pytest.mark.integration
+def test_the_search_method_passes_the_suite(run: Run) -> None:
+    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_halton.py")
+    assert re.search(r"^\d+ passed, 2 skipped in ", told, re.MULTILINE), told  # it has no snapshots
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_a_config_selects_the_search_method(run: Run, tmp_path: Path) -> None:
+    assert "search method halton" in run("det_core.cli", "plugins", "list")
+    assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
+    config = tmp_path / "search.yaml"
+    config.write_text(yaml.safe_dump({**yaml.safe_load(SPACE), **yaml.safe_load(SEARCHER)}))
+    told = run("det_core.cli", "preview-search", config)
+    assert "halton: 16 trials" in told and told.endswith("exit code 0"), told
+
+
+@pytest.mark.parametrize("language", ["python", "toml"])
+def test_the_document_shows_the_example(language: str) -> None:
+    example = "\n".join(path.read_text() for path in EXAMPLE.iterdir() if path.is_file())
+    shown = [code for code in snippets(DOCUMENT, language) if not code.startswith("# until_good.py")]
+    assert shown and [code for code in shown if code not in example] == []
+
+
+def test_every_attribute_is_in_the_table() -> None:
+    suite = [base for base in SearchMethodCompliance.__mro__ if base.__module__.startswith("det_core.testing")]
+    declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
+    assert first_column(DOCUMENT) - {*plugin_registry().names("search_method")} == declared | {"context_dir"}
