@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600
 
 ROOT = Path(__file__).parent.parent
 SUITES = {
-    "core": [f"tests/core/test_{name}.py" for name in ("checkpoint", "context", "info", "signals", "train")],
+    "core": [f"tests/core/test_{name}.py" for name in ("checkpoint", "context", "cluster_info", "signals", "train")],
     "comm": ["tests/comm/test_failures.py", "tests/comm/test_rendezvous.py"],
     "launch": ["tests/launch"],
 }

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pytest
 
 from det_core.config import parse_config
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException, LaunchError
-from det_core.interfaces.records import TRAINING_STATE, CheckpointState, ExperimentRecord, State
+from det_core.interfaces.records import TRAINING_STATE, CheckpointState, ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.runner._launch_request import build_launch_request
@@ -283,17 +283,28 @@ def test_pause_between_two_reports_and_resume_change_nothing(store: TrackingStor
     assert history(store, again.id) == history(store, the_trial(store, calm).id)
 
 
+@contextmanager
+def once_it_trains(
+    store: TrackingStore, experiment: ExperimentRecord, act: Callable[[TrialRecord], object]
+) -> Iterator[None]:
+    """Call a function in another thread when the experiment's trial has trained its first batch."""
+
+    def watch() -> None:
+        wait_for(lambda: any(trial.runner_state == TRAINING_STATE for trial in store.trials(experiment.id)))
+        act(the_trial(store, experiment))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield
+    thread.join()
+
+
 def test_a_request_in_the_store_cancels_the_experiment(store: TrackingStore, new_experiment: Submit) -> None:
     experiment = new_experiment(SLOW)
-
-    def cancel() -> None:
-        wait_for(lambda: any(trial.runner_state == TRAINING_STATE for trial in store.trials(experiment.id)))
-        store.set_experiment_state(experiment.id, State.STOPPING_CANCELED)
-
-    thread = threading.Thread(target=cancel)
-    thread.start()
-    assert run(store, experiment) is State.CANCELED
-    thread.join()
+    with once_it_trains(
+        store, experiment, lambda trial: store.set_experiment_state(experiment.id, State.STOPPING_CANCELED)
+    ):
+        assert run(store, experiment) is State.CANCELED
     assert store.checkpoints(trial_id=the_trial(store, experiment).id)
 
 
@@ -377,11 +388,8 @@ def test_workers_do_not_outlive_their_runner(store: TrackingStore, new_experimen
 
 def test_a_newer_run_shuts_an_older_worker_out(store: TrackingStore, new_experiment: Submit) -> None:
     experiment = new_experiment(SLOW, max_restarts=0)
-    timer = threading.Timer(
-        1.5, lambda: store.start_run(the_trial(store, experiment).id, allocation_id="of another runner")
-    )
-    timer.start()
-    assert run(store, experiment) is State.ERROR
+    with once_it_trains(store, experiment, lambda trial: store.start_run(trial.id, allocation_id="of another runner")):
+        assert run(store, experiment) is State.ERROR
     assert "StaleRun" in str(store.experiment(experiment.id).error)
     assert store.checkpoints(experiment_id=experiment.id) == []
 
