@@ -312,15 +312,17 @@ def test_a_home_deleted_under_a_script_is_an_error(det_home: Path) -> None:
 
 
 def test_all_waiting_flushes_raise_if_the_database_is_unavailable() -> None:
-    may, away = threading.Event(), StoreBusy("away")
+    writing, may, away = threading.Event(), threading.Event(), StoreBusy("away")
 
     def write(reports: Sequence[MetricsReport]) -> None:
+        writing.set()
         may.wait(60)
         raise away
 
     shipper = ReportWriter(write, lambda reports: None)
     shipper.open()
     shipper.submit(report(0))
+    assert writing.wait(60)
     heard: list[BaseException] = []
 
     def flush() -> None:
