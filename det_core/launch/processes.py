@@ -14,8 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
-_SAME_START = 200
-"""Maximum difference of equal start times in 0.01 s. The boot time that the kernel reports may change by a second."""
 
 
 def process_has_ended(pid: int, start: str = "") -> bool:
@@ -29,7 +27,7 @@ def process_has_ended(pid: int, start: str = "") -> bool:
     """
     if seen := _inspect_process(pid):
         is_zombie, started = seen
-        return is_zombie or (start != "" and abs(int(start) - started) > _SAME_START)
+        return is_zombie or start not in ("", started)
     try:
         os.kill(pid, 0)
     except OSError as error:
@@ -40,7 +38,7 @@ def process_has_ended(pid: int, start: str = "") -> bool:
 def process_start_time(pid: int) -> str:
     """Return the start of a process since boot, in 0.01 s, or "" if it is gone or cannot be inspected."""
     seen = _inspect_process(pid)
-    return str(seen[1]) if seen else ""
+    return seen[1] if seen else ""
 
 
 def pid_namespace_name() -> str:
@@ -80,14 +78,17 @@ def _lock_holders(path: Path) -> set[int]:
     return found - {os.getpid()}
 
 
-def _inspect_process(pid: int) -> tuple[bool, int] | None:
+def _inspect_process(pid: int) -> tuple[bool, str] | None:
     """Return whether a process is a zombie and when it started, or None if it is gone or cannot be inspected."""
     import psutil
 
+    booted = None
     try:
-        booted = psutil.boot_time()
-        process = psutil.Process(pid)
-        # Both times move when the clock is set, but not their difference.
-        return process.status() == psutil.STATUS_ZOMBIE, round((process.create_time() - booted) * 100)
+        # psutil adds the boot time, which moves when the clock is set. Subtracted again, the start is exact.
+        while booted != (now := psutil.boot_time()):
+            booted = now
+            process = psutil.Process(pid)
+            started = process.create_time() - booted
+        return process.status() == psutil.STATUS_ZOMBIE, str(round(started * 100))
     except (psutil.Error, OSError, RuntimeError):  # RuntimeError if the kernel does not tell the boot time
         return None

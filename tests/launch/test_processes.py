@@ -29,8 +29,10 @@ def test_a_zombie_counts_as_ended_and_a_living_process_does_not() -> None:
 
 
 def test_a_later_process_with_the_same_id_is_another_one() -> None:
-    assert not process_has_ended(os.getpid(), process_start_time(os.getpid()))
+    start = process_start_time(os.getpid())
+    assert not process_has_ended(os.getpid(), start)
     assert process_has_ended(os.getpid(), "1")
+    assert process_has_ended(os.getpid(), str(int(start) + 1))
 
 
 def test_all_processes_count_as_alive_where_proc_cannot_be_read() -> None:
