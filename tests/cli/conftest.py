@@ -34,12 +34,17 @@ CONFIG = {
 Install = Callable[..., None]
 
 
-@pytest.fixture
-def core_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable all other installed distributions. Some need software that this machine may lack, such as Horovod."""
-    others = (report.name for report in plugin_registry().reports if report.name != "det-core")
+def disable_plugins_except(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Disable other installed distributions. Some need software that this machine may lack, such as Horovod."""
+    others = (report.name for report in plugin_registry().reports if report.name not in names)
     monkeypatch.setenv(DISABLE_VARIABLE, ",".join(others))
     plugin_registry.cache_clear()
+
+
+@pytest.fixture
+def core_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disable all other installed distributions."""
+    disable_plugins_except(monkeypatch, "det-core")
 
 
 @pytest.fixture

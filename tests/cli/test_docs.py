@@ -12,7 +12,7 @@ import pytest
 from det_core.cli._program import parser_for
 from det_core.runner._context_archive import pack_context_dir
 
-from .conftest import Det, Record
+from .conftest import Det, Record, disable_plugins_except
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 NOT_RUN = ("run", "preview-search", "tensorboard", "pause", "cancel", "kill", "resume", "wait", "create")
@@ -36,6 +36,7 @@ def test_lines_that_need_only_a_tracking_store_run(
     det: Det, trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    disable_plugins_except(monkeypatch, "det-core", "det-torch")
     (tmp_path / "code").mkdir()
     trained.store.create_experiment(config={}, model_definition=pack_context_dir(tmp_path / "code"))
     (tmp_path / "code").rmdir()
