@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from det_core.lazy import lazy_exports
-from det_core.version import __version__
 
 LOG_FORMAT = "%(levelname)s: %(name)s: %(message)s"
 """Log format of the processes that det starts.
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from det_core.trial import Trial as Trial
     from det_core.trial import TrialContext as TrialContext
     from det_core.trial.trial_description import import_from_path as import_from_path
+    from det_core.version import __version__ as __version__
 
 # Name -> the module that defines it (PEP 562); the block above repeats it for type checkers.
 _EXPORTS = {
@@ -35,11 +35,12 @@ _EXPORTS = {
     "Trial": "det_core.trial",
     "TrialContext": "det_core.trial",
     "TrialInfo": "det_core.core._cluster_info",
+    "__version__": "det_core.version",
     "get_cluster_info": "det_core.core._cluster_info",
     "hookimpl": "det_core.plugins",
     "import_from_path": "det_core.trial.trial_description",
 }
 
-__all__ = ["LOG_FORMAT", "__version__", *sorted(_EXPORTS)]
+__all__ = ["LOG_FORMAT", *sorted(_EXPORTS)]
 
 __getattr__, __dir__ = lazy_exports(globals(), _EXPORTS)
