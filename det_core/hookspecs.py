@@ -18,7 +18,7 @@ det_experiment_started    runner                                 main
 det_experiment_finished   runner                                 main
 det_trial_started         runner                                 the trial's, several in parallel
 det_trial_finished        runner                                 main
-det_metrics_reported      chief worker                           metrics shipper, after the commit
+det_metrics_reported      chief worker                           report writer, after the commit
 det_checkpoint_saved      chief worker                           saving thread, after COMPLETED
 det_checkpoint_deleted    deleting process                       deleting thread
 det_preemption_requested  chief worker                           the caller of should_preempt

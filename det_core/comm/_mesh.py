@@ -70,7 +70,7 @@ class Mesh:
         if (force_tcp or ranks.cross_size > 1) and not has_extra("tls"):  # on all workers, so that none waits in vain
             raise CommError(explain_missing_extra("tls"))
         self._ranks, self.timeout = ranks, timeout
-        self._patience = _RENDEZVOUS_SECONDS if timeout is None else timeout
+        self._timeout = _RENDEZVOUS_SECONDS if timeout is None else timeout
         self._me, self._job = Peer.myself(ranks), [ranks.size, ranks.cross_size]
         self._transports: dict[str, Transport] = {"local": UnixTransport()}
         needs_tcp = force_tcp or (ranks.is_hub and ranks.cross_size > 1)
@@ -129,7 +129,7 @@ class Mesh:
         self._control.close()
 
     def _meet(self, plan: ConnectionPlan, chief_ip: str, port: int) -> CollectiveChannel:
-        end = time.monotonic() + self._patience
+        end = time.monotonic() + self._timeout
         addresses = {"local": rendezvous_path(port, self._ranks.cross_rank), "machines": (chief_ip, port)}
         hubs = {"local": self._ranks.rank - self._ranks.local_rank, "machines": 0}
         with ExitStack() as stack:
@@ -138,7 +138,7 @@ class Mesh:
                 for name, roles in plan.incoming.items()
             ]
             places = [(addresses[outgoing.transport], hubs[outgoing.transport]) for outgoing in plan.outgoing]
-            links = self._connect(plan, places, listeners, self._patience, lambda: None)
+            links = self._connect(plan, places, listeners, self._timeout, lambda: None)
         left = max(0.0, end - time.monotonic()) + _GRACE
         return CollectiveChannel(
             self._me, _build_collectives(self._ranks, plan, links), None, heartbeat=lambda: None, timeout=left
@@ -190,7 +190,7 @@ class Mesh:
 
     def _wait(self, listeners: list[Listener], links: dict[PeerRole, Link], watch_others: Callable[[], None]) -> None:
         began = time.monotonic()
-        end = began + self._patience
+        end = began + self._timeout
         for listener in listeners:
             while not listener.wait(min(TICK, max(0.0, end - time.monotonic()))):
                 watch_others()

@@ -132,7 +132,7 @@ class ReportWriter:
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="det-shipper", daemon=True)
+                    self._thread = threading.Thread(target=self._run, name="det-report-writer", daemon=True)
                     self._thread.start()
         self._something.set()
 

@@ -55,7 +55,7 @@ class TrainContext:
         self._tensorboard = tensorboard
         self._values = MetricConverter()
         # A lambda, because access to the attribute store.report_metrics would open a store that opens at first use.
-        self._shipper = ReportWriter(lambda reports: store.report_metrics(reports), self._written)
+        self._writer = ReportWriter(lambda reports: store.report_metrics(reports), self._written)
 
     def set_status(self, status: str) -> None:
         """Report the present activity of the trial.
@@ -64,7 +64,7 @@ class TrainContext:
             status: a few words, such as ``"loading data"``. The latest status replaces earlier ones.
         """
         run = self._run
-        self._shipper.submit_latest("status", partial(self._store.set_runner_state, run.trial_id, run.run_id, status))
+        self._writer.submit_latest("status", partial(self._store.set_runner_state, run.trial_id, run.run_id, status))
 
     def report_training_metrics(
         self,
@@ -165,7 +165,7 @@ class TrainContext:
         if not 0 <= progress <= 1:
             raise ValueError(f"progress is {progress}; expected 0 to 1")
         run = self._run
-        self._shipper.submit_latest(
+        self._writer.submit_latest(
             "progress", partial(self._store.set_trial_progress, run.trial_id, run.run_id, progress)
         )
 
@@ -216,7 +216,7 @@ class TrainContext:
             RuntimeError: the core context is not entered.
             TrackingError: a report could not be written, or not in time.
         """
-        self._shipper.flush()
+        self._writer.flush()
 
     def _report(
         self,
@@ -229,7 +229,7 @@ class TrainContext:
         if group == VALIDATION and None in copied.values():
             name = next(name for name, value in copied.items() if value is None)
             raise RuntimeError(f"validation metric {name!r} is None; return a number from your evaluation")
-        self._shipper.submit(
+        self._writer.submit(
             MetricsReport(
                 trial_id=self._run.trial_id,
                 run_id=self._run.run_id,
@@ -255,11 +255,11 @@ class TrainContext:
             )
 
     def _start(self) -> None:
-        self._shipper.open()
+        self._writer.open()
 
     def _close(self) -> None:
         try:
-            self._shipper.close()
+            self._writer.close()
         finally:
             self._tensorboard.close()
 

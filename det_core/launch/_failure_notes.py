@@ -82,13 +82,13 @@ def read_first_failure(directory: Path) -> WorkerFailure | None:
 
     Failures that follow from the failure of another worker count only if there are no others.
     """
-    verdicts = [WorkerFailure(**json.loads(path.read_text())) for path in directory.glob("*.json")]
-    return min(verdicts, key=lambda one: (bool(_CONSEQUENCE.search(one.error)), one.time), default=None)
+    failures = [WorkerFailure(**json.loads(path.read_text())) for path in directory.glob("*.json")]
+    return min(failures, key=lambda one: (bool(_CONSEQUENCE.search(one.error)), one.time), default=None)
 
 
 def _write(directory: Path, pid: int, rank: int | None, code: int, error: str) -> None:
     line = "; ".join(filter(None, map(str.strip, error.splitlines())))
-    verdict = WorkerFailure(rank=rank, code=code, error=line, time=time.monotonic_ns())
+    failure = WorkerFailure(rank=rank, code=code, error=line, time=time.monotonic_ns())
     partial = directory / f"{pid}"
-    partial.write_text(json.dumps(asdict(verdict)))
+    partial.write_text(json.dumps(asdict(failure)))
     partial.rename(partial.with_suffix(".json"))

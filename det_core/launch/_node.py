@@ -88,7 +88,7 @@ class Node:
             LaunchError: the workers cannot be started.
         """
         with scratch_directory("node") as scratch:
-            directory, notes = scratch / "backend", scratch / "verdicts"
+            directory, notes = scratch / "backend", scratch / "failures"
             directory.mkdir()
             notes.mkdir()
             with self._ports() as (port, meeting):
@@ -139,8 +139,8 @@ def _wait(command: ReapedCommand, notes: Path) -> int:
 
 def _report_failure(code: int, notes: Path) -> int:
     _failure_notes.poll_worker_failures(notes)
-    verdict = _failure_notes.read_first_failure(notes)
-    if verdict is None:
+    failure = _failure_notes.read_first_failure(notes)
+    if failure is None:
         return code if code >= 0 else 128 - code
-    print(f"{_failure_notes.FAILURE_PREFIX}{verdict}", file=sys.stderr, flush=True)  # noqa: T201
-    return verdict.code
+    print(f"{_failure_notes.FAILURE_PREFIX}{failure}", file=sys.stderr, flush=True)  # noqa: T201
+    return failure.code

@@ -154,12 +154,12 @@ with core.init() as context:
     context.train.flush()
     heavy = {"tensorboard", "tensorboardX", "psutil", "pynvml", "numpy", "torch", "det_core.core._event_file"}
     print(heavy & set(sys.modules))
-    print(context.train._shipper._thread)
+    print(context.train._writer._thread)
 """
     output = subprocess.check_output([sys.executable, "-c", code], text=True)
     lines = [line for line in output.splitlines() if "preempt" not in line]
     assert lines[-2:] == ["set()", "None"]
-    assert "det-shipper" not in output
+    assert "det-report-writer" not in output
     assert "det-tensorboard" not in output
 
 
@@ -209,13 +209,13 @@ def report(step: int) -> MetricsReport:
 
 
 class Sink:
-    """Receiver of the writes of a shipper, which waits until ``may`` is set."""
+    """Receiver of the writes of a report writer, which waits until ``may`` is set."""
 
     def __init__(self) -> None:
         self.may = threading.Event()
         self.got: list[int | str] = []
-        self.shipper = ReportWriter(self.write, lambda reports: None)
-        self.shipper.open()
+        self.writer = ReportWriter(self.write, lambda reports: None)
+        self.writer.open()
 
     def write(self, reports: Sequence[MetricsReport]) -> None:
         self.may.wait(10)
@@ -230,26 +230,26 @@ def test_a_full_queue_makes_the_reporter_wait(monkeypatch: pytest.MonkeyPatch) -
 
     def produce() -> None:
         for step in range(100):
-            sink.shipper.submit(report(step))
+            sink.writer.submit(report(step))
         done.set()
 
     threading.Thread(target=produce).start()
     assert not done.wait(0.5)
     sink.may.set()
     assert done.wait(10)
-    sink.shipper.close()
+    sink.writer.close()
     assert sink.got == list(range(100))
 
 
 def test_the_latest_value_follows_the_reports_before_it() -> None:
     sink = Sink()
     for step in range(2500):
-        sink.shipper.submit(report(step))
+        sink.writer.submit(report(step))
     for value in range(3):
-        sink.shipper.submit_latest("progress", lambda value=value: sink.got.append(f"progress {value}"))  # type: ignore[misc]
+        sink.writer.submit_latest("progress", lambda value=value: sink.got.append(f"progress {value}"))  # type: ignore[misc]
     sink.may.set()
-    sink.shipper.flush()
-    sink.shipper.close()
+    sink.writer.flush()
+    sink.writer.close()
     assert sink.got == [*range(2500), "progress 2"]
 
 
@@ -257,27 +257,27 @@ def test_the_wait_for_the_writer_is_limited(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(_report_writer, "_WRITE_TIMEOUT", 0.2)
     monkeypatch.setattr(_report_writer, "_CAPACITY", 3)
     sink = Sink()
-    for call in (sink.shipper.flush, lambda: [sink.shipper.submit(report(step)) for step in range(10)]):
-        sink.shipper.submit(report(0))
+    for call in (sink.writer.flush, lambda: [sink.writer.submit(report(step)) for step in range(10)]):
+        sink.writer.submit(report(0))
         with pytest.raises(Exception, match=r"not written within 0.2 s; is the database reachable\?"):
             call()
     sink.may.set()
     monkeypatch.undo()
-    sink.shipper.close()
+    sink.writer.close()
 
 
 def test_errors_after_the_first_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(reports: Sequence[MetricsReport]) -> None:
         raise ValueError(f"step {reports[0].steps_completed}")
 
-    shipper = ReportWriter(refuse, lambda reports: None)
-    shipper.open()
+    writer = ReportWriter(refuse, lambda reports: None)
+    writer.open()
     for step in range(3):
-        shipper.submit(report(step))
+        writer.submit(report(step))
     with pytest.raises(ValueError, match="step 0"):
-        shipper.flush()
+        writer.flush()
     assert [record.message.rsplit(": ")[-1] for record in caplog.records] == ["step 1", "step 2"]
-    shipper.close()
+    writer.close()
 
 
 def test_reports_are_kept_while_the_database_is_unavailable() -> None:
@@ -289,17 +289,17 @@ def test_reports_are_kept_while_the_database_is_unavailable() -> None:
             raise away.pop()
         got.extend(report.steps_completed for report in reports)
 
-    shipper = ReportWriter(write, lambda reports: None)
-    shipper.open()
-    shipper.submit(report(0))
+    writer = ReportWriter(write, lambda reports: None)
+    writer.open()
+    writer.submit(report(0))
     with pytest.raises(StoreBusy):
-        shipper.flush()
-    shipper.submit(report(1))
+        writer.flush()
+    writer.submit(report(1))
     with pytest.raises(StoreBusy):
-        shipper.flush()
+        writer.flush()
     assert got == []
-    shipper.submit(report(2))
-    shipper.close()
+    writer.submit(report(2))
+    writer.close()
     assert got == [0, 1, 2]
 
 
@@ -319,25 +319,25 @@ def test_all_waiting_flushes_raise_if_the_database_is_unavailable() -> None:
         may.wait(60)
         raise away
 
-    shipper = ReportWriter(write, lambda reports: None)
-    shipper.open()
-    shipper.submit(report(0))
+    writer = ReportWriter(write, lambda reports: None)
+    writer.open()
+    writer.submit(report(0))
     assert writing.wait(60)
     heard: list[BaseException] = []
 
     def flush() -> None:
         try:
-            shipper.flush()
+            writer.flush()
         except StoreBusy as error:
             heard.append(error)
 
     threads = [threading.Thread(target=flush) for _ in range(3)]
     for thread in threads:
         thread.start()
-    wait_for(lambda: len(shipper._waiting) >= 2)
+    wait_for(lambda: len(writer._waiting) >= 2)
     may.set()
     for thread in threads:
         thread.join(10)
     assert heard == [away] * 3
     with pytest.raises(StoreBusy):
-        shipper.close()
+        writer.close()
