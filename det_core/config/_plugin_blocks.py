@@ -169,6 +169,9 @@ class LauncherConfig(PluginBlock):
 
     type: str = Field(default="local", validate_default=True)
     """Name of the launcher. ``local`` runs all workers on this machine."""
+    max_interruptions: Count | None = None
+    """Maximum number of times that a trial starts again because the engine ended its run, by preemption, a time limit
+    or the loss of a node. By default there is no limit. Such runs do not count against ``max_restarts``."""
     options: SerializeAsAny[BaseModel]
     """Options of the launcher."""
 

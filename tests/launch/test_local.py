@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -15,11 +14,26 @@ import psutil
 import pytest
 
 from det_core.errors import LaunchDelayed, LaunchError
-from det_core.interfaces.launcher import Allocation, LaunchRequest
+from det_core.interfaces.launcher import PYTHON, Allocation, Exit, LaunchRequest, Phase
 from det_core.launch import gpu_slots, local
+from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.gpu_slots import count_gpus
 from det_core.launch.local import LocalConfig, LocalLauncher
 from det_core.testing import is_soak
+
+ENDED = Exit(code=0)
+
+
+def pack_nothing() -> bytes:
+    with tempfile.TemporaryDirectory() as directory:
+        return pack_context_dir(Path(directory))
+
+
+NO_CODE = pack_nothing()
+
+
+def refuse_calls(method: str, body: bytes) -> bytes:
+    raise AssertionError(method)
 
 
 @pytest.fixture
@@ -54,18 +68,25 @@ DEVICES = "os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ['DET_SLOT_IDS']"
 
 
 def start(
-    launcher: LocalLauncher, directory: Path, name: str, slots: int, asked: str = DEVICES, **env: str
+    launcher: LocalLauncher,
+    directory: Path,
+    name: str,
+    slots: int,
+    asked: str = DEVICES,
+    code: bytes = NO_CODE,
+    **env: str,
 ) -> tuple[Allocation, list[str]]:
     """Start a launch, and return it with the output of its process."""
     output: list[str] = []
     request = LaunchRequest(
-        name=name,
-        argv=[sys.executable, "-c", f"import os; print({asked})"],
-        cwd=directory,
+        key=name,
+        argv=[PYTHON, "-c", f"import os; print({asked})"],
+        code=code,
         info={"cluster.json": {}},
         env=env,
         slots=slots,
         log=lambda rank, stdtype, text: output.append(text),
+        call=refuse_calls,
     )
     return launcher.start(request), output
 
@@ -77,15 +98,17 @@ def test_concurrent_launches_have_different_gpus(tmp_path: Path, monkeypatch: py
     launcher = LocalLauncher(LocalConfig())
     assert launcher.slots == 3
     launches = [start(launcher, tmp_path, "first", 2), start(launcher, tmp_path, "second", 1)]
-    with pytest.raises(LaunchDelayed, match="needs 1 slots, but 0 of 3 are free"):
-        start(launcher, tmp_path, "third", 1)
+    third, third_output = start(launcher, tmp_path, "third", 1)
+    assert third.wait(0.1) is None
+    assert third.status().phase is Phase.QUEUED
+    assert third.status().message == "the trial needs 1 slots, but 0 of 3 are free"
     for allocation, _ in launches:
-        assert allocation.wait(20) == 0
+        assert allocation.wait(20) == ENDED
         allocation.close()
     assert [output for _, output in launches] == [["1,2 [0, 1]"], ["10 [2]"]]
-    allocation, _ = start(launcher, tmp_path, "third", 3)
-    assert allocation.wait(20) == 0
-    allocation.close()
+    assert third.wait(20) == ENDED
+    third.close()
+    assert third_output == ["1 [0]"]
 
 
 @pytest.mark.integration
@@ -97,7 +120,7 @@ def test_a_launch_leaves_no_thread_and_no_directory(tmp_path: Path, short_tmp: P
     for number in range(3):
         remove = "__import__('shutil').rmtree(os.path.dirname(os.environ['DET_INFO_DIR']))" if number else "0"
         allocation, _ = start(launcher, tmp_path, "one", 1, remove)
-        assert allocation.wait(20) == 0
+        assert allocation.wait(20) == ENDED
         allocation.close()
     assert set(threading.enumerate()) <= before
     assert list(short_tmp.iterdir()) == []
@@ -115,16 +138,17 @@ def test_many_launches_leave_nothing_behind(tmp_path: Path, short_tmp: Path) -> 
     def launch(count: int) -> tuple[int, int, int]:
         for _ in range(count):
             request = LaunchRequest(
-                name="many",
+                key="many",
                 argv=["echo", "x" * 1000],
-                cwd=tmp_path,
+                code=NO_CODE,
                 info={"cluster.json": {}},
                 env={},
                 slots=1,
                 log=lambda rank, stdtype, text: None,
+                call=refuse_calls,
             )
             allocation = launcher.start(request)
-            assert allocation.wait(60) == 0
+            assert allocation.wait(60) == ENDED
             allocation.close()
         gc.collect()
         return threading.active_count(), process.num_fds(), len(process.children())
@@ -141,9 +165,9 @@ def test_many_launches_leave_nothing_behind(tmp_path: Path, short_tmp: Path) -> 
 def test_a_launch_that_fails_holds_no_slots(tmp_path: Path) -> None:
     launcher = LocalLauncher(LocalConfig())
     with pytest.raises(LaunchError, match="cannot start"):
-        start(launcher, tmp_path / "missing", "first", 1)
+        start(launcher, tmp_path, "first", 1, code=b"no archive")
     allocation, _ = start(launcher, tmp_path, "second", 1)
-    assert allocation.wait(20) == 0
+    assert allocation.wait(20) == ENDED
     allocation.close()
 
 
@@ -171,7 +195,7 @@ def threads_of(slots: int, directory: Path, **env: str) -> list[str]:
     launcher = LocalLauncher(LocalConfig(slots=slots))
     allocation, output = start(launcher, directory, "one", 1, "os.environ.get('OMP_NUM_THREADS')", **env)
     with closing(allocation):
-        assert allocation.wait(20) == 0
+        assert allocation.wait(20) == ENDED
     return output
 
 
@@ -192,7 +216,7 @@ def test_processes_left_by_an_earlier_run_are_ended(
     allocation, _ = start(LocalLauncher(LocalConfig()), tmp_path, "trial", 1)
     with closing(allocation), left.stdout:
         assert left.wait(20) != 0
-        assert allocation.wait(20) == 0
+        assert allocation.wait(20) == ENDED
 
 
 @pytest.mark.integration
@@ -209,4 +233,4 @@ def test_a_full_disk_delays_a_launch(tmp_path: Path, short_tmp: Path) -> None:
         subprocess.run(["umount", short_tmp], check=True)
     allocation, _ = start(launcher, tmp_path, "trial", 1)
     with closing(allocation):
-        assert allocation.wait(20) == 0
+        assert allocation.wait(20) == ENDED

@@ -106,7 +106,7 @@ def _config(args: argparse.Namespace) -> int:
 
 def _download_model_def(args: argparse.Namespace) -> int:
     from det_core.experimental._downloads import atomic_directory
-    from det_core.runner._context_archive import unpack_context_dir
+    from det_core.launch.context_archive import unpack_context_dir
 
     target: Path = args.directory or Path(f"experiment_{args.experiment_id}_model_def")
     with open_store() as store:
