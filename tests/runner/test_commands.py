@@ -350,9 +350,9 @@ sys.stdout.buffer.write(b"caf\xc3\xa9 \xff\n" + b"x" * 100_000 + b"\n[rank=3] he
     assert (ranked, last) == ((3, "hello"), (0, "last"))
 
 
-def test_a_launcher_with_too_few_slots_fails_the_experiment(store: TrackingStore, command: Command) -> None:
+def test_a_launcher_with_too_few_slots_pauses_the_experiment(store: TrackingStore, command: Command) -> None:
     experiment = command("", resources={"slots_per_trial": 3})
-    assert run(store, experiment) is State.ERROR
+    assert run(store, experiment) is State.PAUSED
     error = str(store.experiment(experiment.id).error)
     assert "needs 3 slots, but this machine has" in error
     assert logs(store, experiment, "det")[1:] == [(0, f"run 1 of trial 1 could not be started: {error}")]

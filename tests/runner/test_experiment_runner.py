@@ -21,6 +21,7 @@ from det_core.config import parse_config
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException, LaunchError
 from det_core.interfaces.records import TRAINING_STATE, CheckpointState, ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch.launchers import open_launcher
 from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.runner._launch_request import build_launch_request
 from det_core.runner._lease import Lease
@@ -366,11 +367,10 @@ def test_two_stores_share_no_lock(store: TrackingStore, new_experiment: Submit, 
         for each in (store, other):
             trial = each.create_trial(each.create_experiment(config={}).id, hparams={}, seed=0)
             run_of = each.start_run(trial.id, allocation_id="")
-            names.add(
-                build_launch_request(
-                    parse_config(experiment.config), trial, run_of, None, store=each, context_dir=tmp_path, log=print
-                ).name
-            )
+            config = parse_config(experiment.config)
+            launcher = open_launcher(config)
+            request = build_launch_request(config, trial, run_of, None, store=each, launcher=launcher, log=print)
+            names.add(request.key)
     assert len(names) == 2
 
 
@@ -498,8 +498,8 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
     store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("det_core.launch.local._LOCK_SECONDS", 0.2)
-    monkeypatch.setattr("det_core.runner._trial_runner._LAUNCH_TIMEOUT", 0.5)
-    lock = det_home / "locks" / f"trial-1-of-{store.cluster_id}.lock"
+    monkeypatch.setattr("det_core.runner._trial_runner._LAUNCH_TIMEOUT", 1.5)
+    lock = det_home / "locks" / f"{store.cluster_id}-trial-1.lock"
     lock.parent.mkdir()
     searcher = {"name": "random", "metric": "validation_loss", "max_trials": 2, "max_length": {"batches": 10}}
     experiment = new_experiment(searcher=searcher)
@@ -511,6 +511,7 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
     assert "fuser -v" in str(store.experiment(experiment.id).error)
     log = [line.log for line in store.logs(waiting.id)]
     assert [line.partition(": ")[0] for line in log[1:]] == [
+        "starting (processes of its earlier run are still alive)",
         "not started yet, trying again",
         "run 1 of trial 1 could not be started",
     ]
@@ -523,12 +524,12 @@ def test_a_trial_that_waits_for_orphans_can_be_stopped(
     store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("det_core.launch.local._LOCK_SECONDS", 0.2)
-    lock = det_home / "locks" / f"trial-1-of-{store.cluster_id}.lock"
+    lock = det_home / "locks" / f"{store.cluster_id}-trial-1.lock"
     lock.parent.mkdir()
     experiment = new_experiment()
 
     def pause() -> None:
-        wait_for(lambda: any(len(store.logs(trial.id)) == 2 for trial in store.trials(experiment.id)))
+        wait_for(lambda: any(len(store.logs(trial.id)) >= 2 for trial in store.trials(experiment.id)))
         os.kill(os.getpid(), signal.SIGINT)
 
     with lock.open("w") as orphan:
