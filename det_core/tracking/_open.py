@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from det_core.errors import TrackingError
 from det_core.home import home_directory
+from det_core.tracking.remote import AGENT_URL, open_agent_store
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -21,6 +22,7 @@ def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
 
     Args:
         url: ``sqlite:////absolute/path/det.db`` or ``postgresql://…``. None stands for ``det.db`` in `home_directory`.
+            ``agent:`` stands for the store of the runner in a worker on another host, whose agent forwards the calls.
         wait: number of seconds to wait for a database that is locked or unavailable.
 
     Raises:
@@ -29,6 +31,8 @@ def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
         StoreBusy: the database stayed locked or unavailable.
         TrackingError: the URL is invalid, or the database cannot be opened or written.
     """
+    if url == AGENT_URL:
+        return open_agent_store(wait)
     from det_core.tracking._sql_store import SqlTrackingStore
 
     return SqlTrackingStore(_database(url or f"sqlite:///{home_directory() / 'det.db'}", wait))
