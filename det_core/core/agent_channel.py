@@ -12,7 +12,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from det_core.tracking.remote import AGENT_SOCKET
+from det_core.tracking._open import AGENT_SOCKET
 
 SOCKET = AGENT_SOCKET
 PREEMPT = b"preempt\n"

@@ -13,8 +13,6 @@ from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from det_core.tracking.remote._access import RunAccess as RunAccess
-    from det_core.tracking.remote._agent_socket import AGENT_SOCKET as AGENT_SOCKET
-    from det_core.tracking.remote._agent_socket import AGENT_URL as AGENT_URL
     from det_core.tracking.remote._agent_socket import StoreCall as StoreCall
     from det_core.tracking.remote._agent_socket import open_agent_store as open_agent_store
     from det_core.tracking.remote._agent_socket import requests_store_calls as requests_store_calls
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
 _MODULES = {
     "_access": ("RunAccess",),
     "_agent_socket": (
-        "AGENT_SOCKET",
-        "AGENT_URL",
         "StoreCall",
         "open_agent_store",
         "requests_store_calls",

@@ -26,13 +26,8 @@ from weakref import WeakSet
 from det_core.errors import TrackingError
 from det_core.interfaces.tracking import TrackingStore
 
-AGENT_SOCKET = "DET_AGENT_SOCKET"
-"""Environment variable with the path of the agent's socket."""
-AGENT_URL = "agent:"
-"""URL of the tracking store that workers use through their agent, for `det_core.tracking.open_store`."""
-
 StoreCall: TypeAlias = Callable[[str, bytes], bytes]
-"""Function that has a call executed: it takes the method and the body, and returns the answer."""
+"""Function that takes the method and the body of a call, has the call executed, and returns the answer."""
 
 _PURPOSE = b"tracking store\n"
 """First line of a connection for calls."""
@@ -50,26 +45,22 @@ _MARGIN = 30.0
 """Seconds for the way to the runner and back, beyond the runner's own time limit on an unavailable database."""
 
 
-def open_agent_store(wait: float) -> TrackingStore:
+def open_agent_store(path: str, *, url: str, wait: float) -> TrackingStore:
     """Open the tracking store of the runner through the agent of this node.
 
     Args:
-        wait: seconds for which the runner waits for a database that is locked or unavailable. A call that takes
-            `_MARGIN` seconds longer raises TrackingError.
+        path: path of the agent's socket.
+        url: URL with which other processes of this node open the store.
+        wait: seconds for which the runner waits for a database that is locked or unavailable. A call that takes 30 s
+            longer raises TrackingError.
 
     Raises:
-        TrackingError: this process is not a worker, or its agent is gone or has no tracking store.
+        TrackingError: the agent is gone, or forwards no calls.
     """
     from det_core.tracking.remote._remote_store import open_remote_store
 
-    path = os.environ.get(AGENT_SOCKET)
-    if not path:
-        raise TrackingError(
-            f"the tracking store {AGENT_URL} is that of a runner on another host, and {AGENT_SOCKET} is not set; "
-            "use it only in the processes of a trial, whose agent sets the variable"
-        )
     channel = _AgentConnections(path, wait + _MARGIN)
-    return open_remote_store(channel.call, url=AGENT_URL, close=channel.close)
+    return open_remote_store(channel.call, url=url, close=channel.close)
 
 
 class _AgentConnections:
