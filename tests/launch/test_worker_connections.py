@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from det_core.launch._agent import Agent
 
 from det_core.core.agent_channel import SOCKET, AgentChannel
 from det_core.errors import RecordNotFound, TrackingError
 from det_core.interfaces.launcher import LaunchRequest
 from det_core.interfaces.records import CheckpointState
 from det_core.interfaces.tracking import TrackingStore
-from det_core.launch._agent import Agent
 from det_core.launch._worker_connections import WorkerConnections
 from det_core.runner._launch_request import build_run_info
 from det_core.tracking import AGENT_URL, open_lazy_store, open_store
