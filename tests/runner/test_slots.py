@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.runner import ExperimentRunner, start_detached
 
 from ..waiting import is_alive, wait_for
+from .conftest import install_plugin
 
 pytestmark = pytest.mark.integration
 
@@ -43,13 +42,7 @@ def only_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ring(toy_framework: Path, monkeypatch: pytest.MonkeyPatch, only_theirs: None) -> None:
-    info = toy_framework / "det_ring-1.0.dist-info"
-    info.mkdir()
-    shutil.copy(RING, toy_framework)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-ring\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[det]\nring = det_ring\n")
-    monkeypatch.delitem(sys.modules, "det_ring", raising=False)
-    plugin_registry.cache_clear()
+    install_plugin(toy_framework, RING, monkeypatch)
 
 
 @pytest.fixture
