@@ -123,7 +123,7 @@ WRONG = [
         {"searcher": {**GOOD["searcher"], "max_length": 0}},
         "searcher.max_length: got 0; expected a length > 0; write 1 or more",
     ),
-    ({"distributed": {"backend": "plain", "x": 1}}, "distributed.x: unknown key; expected one of: backend, timeout"),
+    ({"distributed": {"backend": "plain", "x": 1}}, "distributed.x: unknown key; expected one of: timeout"),
     (
         {"distributed": {"backend": "ring"}, "entrypoint": ["python", "x.py"]},
         "distributed.backend: expected no backend beside an entrypoint that is a command, because a command "
