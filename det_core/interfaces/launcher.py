@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ class LaunchRequest:
         log: called from the launcher's threads with the rank (None if unknown), the stream (``"stdout"``, ``"stderr"``,
             or ``"det"`` for the launcher's own lines), and a line without its newline.
         env: variables to add to their environment.
+        priority: priority among the launches that wait for slots, 1 to 99. Smaller numbers go first.
+        submitted: time of submission. Among launches of the same priority, the earliest goes first.
+        is_stopped: function that returns whether the launch is to be given up while it waits for slots.
     """
 
     name: str
@@ -36,6 +40,9 @@ class LaunchRequest:
     slots: int
     log: Callable[[int | None, str, str], None]
     env: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 42
+    submitted: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+    is_stopped: Callable[[], bool] = lambda: False
 
 
 class Allocation(ABC):
@@ -75,7 +82,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def start(self, request: LaunchRequest) -> Allocation:
-        """Start the processes.
+        """Start the processes, if necessary after a wait for slots.
 
         Args:
             request: the processes to start, and where their output goes.

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
@@ -34,14 +34,14 @@ class Agent(Allocation):
 
     Args:
         request: the launch request, with the details that the launcher adds.
-        lock: file descriptor that all processes inherit.
+        locks: file descriptors that all processes inherit.
         closed: function called at the end of `close`.
 
     Raises:
         OSError: the processes could not be started.
     """
 
-    def __init__(self, request: LaunchRequest, *, lock: int, closed: Callable[[], None]) -> None:
+    def __init__(self, request: LaunchRequest, *, locks: Sequence[int], closed: Callable[[], None]) -> None:
         self._log = request.log
         self._closed = closed
         self._scratch = ExitStack()
@@ -57,7 +57,7 @@ class Agent(Allocation):
                 path.write_text(json.dumps(content))
             self._listen()
             self._processes = ReapedCommand(
-                request.argv, self._environment(request), cwd=request.cwd, inherit=[lock], output=subprocess.PIPE
+                request.argv, self._environment(request), cwd=request.cwd, inherit=locks, output=subprocess.PIPE
             )
         except OSError:
             self._server.close()

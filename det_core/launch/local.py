@@ -7,7 +7,6 @@ import fcntl
 import os
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from det_core.config import Block, Positive
@@ -16,13 +15,16 @@ from det_core.home import private_directory
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_core.launch._agent import Agent
 from det_core.launch._worker_environment.thread_limits import thread_limit_variables
-from det_core.launch.gpu_slots import SlotPool, count_gpus, gpu_variables
+from det_core.launch.gpu_slots import count_gpus, gpu_variables, local_slot_names
+from det_core.launch.machine_slots import SlotReservation, SlotUser, reserve_slots
 from det_core.launch.processes import kill_lock_holders
 
 _GRACE = 10.0
 """Seconds that processes of an earlier run have to end by themselves, as they do when their runner is gone."""
 _LOCK_SECONDS = 15.0
 """Seconds to wait for the end of processes of an earlier run."""
+_POLL_EVERY = 0.2
+"""Seconds between two polls of a launch that waits for slots."""
 _TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 """Error numbers of temporarily exhausted resources."""
 
@@ -38,24 +40,42 @@ class LocalLauncher(Launcher):
     """Launcher that starts workers as children of the calling process."""
 
     def __init__(self, config: LocalConfig) -> None:
-        self._pool = SlotPool(count_gpus() or config.slots)
-        self.slots: int = self._pool.size
+        self._names = local_slot_names(config.slots)
+        self.slots: int = len(self._names)
 
     def start(self, request: LaunchRequest) -> Allocation:
-        slots = self._pool.take(request.slots)
+        reservation = self._reserve(request)
         try:
-            lock = _lock(private_directory("locks") / f"{request.name}.lock")
+            lock = _lock(private_directory("locks") / f"{request.name}.lock")  # first, as orphans may hold the slots
             try:
-                return Agent(self._described(request, slots), lock=lock, closed=partial(self._pool.give_back, slots))
+                slots = _await_slots(reservation, request)
+                locks = [lock, *reservation.descriptors]
+                return Agent(self._described(request, slots), locks=locks, closed=reservation.close)
             finally:
                 os.close(lock)  # the processes have inherited it
         except OSError as error:
-            self._pool.give_back(slots)
+            reservation.close()
             kind = LaunchDelayed if error.errno in _TEMPORARY else LaunchError
             raise kind(f"cannot start {request.argv[0]!r} in {request.cwd}: {error}") from error
         except BaseException:
-            self._pool.give_back(slots)
+            reservation.close()
             raise
+
+    def _reserve(self, request: LaunchRequest) -> SlotReservation:
+        trial = request.info.get("trial.json", {})
+        user = SlotUser(
+            cluster_id=request.info["cluster.json"].get("cluster_id", ""),
+            experiment_id=trial.get("experiment_id", 0),
+            trial_id=trial.get("trial_id", 0),
+        )
+        return reserve_slots(
+            self._names,
+            request.slots,
+            priority=request.priority,
+            submitted=request.submitted,
+            user=user,
+            hint="" if count_gpus() else ", or set launcher: {type: local, slots: N}",
+        )
 
     def _described(self, request: LaunchRequest, slots: list[int]) -> LaunchRequest:
         """Return the request with the details that only the launcher knows."""
@@ -70,6 +90,22 @@ class LocalLauncher(Launcher):
             info={**request.info, "cluster.json": cluster, "rendezvous.json": rendezvous},
             env={**ours, **request.env, "DET_CHIEF_IP": host},
         )
+
+
+def _await_slots(reservation: SlotReservation, request: LaunchRequest) -> list[int]:
+    """Wait for the slots, for as long as it takes, and say once in the trial's log what it waits for.
+
+    Raises:
+        LaunchDelayed: the launch was stopped meanwhile.
+    """
+    if (slots := reservation.poll()) is not None:
+        return slots
+    request.log(None, "det", reservation.explain_wait())
+    while (slots := reservation.poll()) is None:
+        if request.is_stopped():
+            raise LaunchDelayed("it was stopped while it waited for slots")
+        time.sleep(_POLL_EVERY)
+    return slots
 
 
 def _lock(path: Path) -> int:

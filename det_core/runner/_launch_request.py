@@ -27,6 +27,7 @@ def build_launch_request(
     store: TrackingStore,
     context_dir: Path,
     log: Callable[[int | None, str, str], None],
+    is_stopped: Callable[[], bool],
 ) -> LaunchRequest:
     """Return the launch request for a run of a trial.
 
@@ -38,6 +39,7 @@ def build_launch_request(
         store: the tracking store.
         context_dir: directory with the unpacked code of the user.
         log: function that receives the output, as `LaunchRequest.log`.
+        is_stopped: function that returns whether the launch is to be given up.
 
     Raises:
         InvalidExperimentException, PluginError: as `det_core.launch.backends.choose_backend`.
@@ -50,6 +52,9 @@ def build_launch_request(
         env={**resolve_secrets(environment), "DET_COMM_KEY": secrets.token_hex(32)},
         slots=max(config.resources.slots_per_trial, 1),
         log=log,
+        priority=config.resources.priority or LaunchRequest.priority,
+        submitted=store.experiment(trial.experiment_id).start_time,
+        is_stopped=is_stopped,
         info=build_run_info(store, config.dump(), trial, run, latest),
     )
 

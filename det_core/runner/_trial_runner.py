@@ -34,7 +34,7 @@ from det_core.scratch import scratch_directory
 
 _TICK = 0.2
 _LAUNCH_TIMEOUT = 60.0
-"""Seconds for which a launch is retried."""
+"""Seconds for which a launch is retried after its first failure. The wait for slots has no limit."""
 _LAUNCH_EVERY = 1.0
 _PREEMPTION_TIMEOUT = 600.0
 """Seconds from a request to stop until the trial is killed, unless the config sets preemption_timeout."""
@@ -184,7 +184,14 @@ class TrialRunner:
             try:
                 context_dir = self._unpack_code(trial, ending)
                 request = build_launch_request(
-                    self.config, trial, run, start.checkpoint, store=self.store, context_dir=context_dir, log=log
+                    self.config,
+                    trial,
+                    run,
+                    start.checkpoint,
+                    store=self.store,
+                    context_dir=context_dir,
+                    log=log,
+                    is_stopped=lambda: requested() is not None,
                 )
                 allocation = self._launch(request, logs, requested)
             except _NO_LAUNCH as error:
@@ -217,12 +224,13 @@ class TrialRunner:
         Raises:
             LaunchError, LaunchDelayed: as `Launcher.start`.
         """
-        give_up_at = time.monotonic() + _LAUNCH_TIMEOUT
+        give_up_at = math.inf
         reported = ""
         while True:
             try:
                 return self.launcher.start(request)
             except LaunchDelayed as delay:
+                give_up_at = min(give_up_at, time.monotonic() + _LAUNCH_TIMEOUT)
                 if requested() or time.monotonic() > give_up_at:
                     raise
                 if str(delay) != reported:

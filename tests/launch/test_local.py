@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -16,18 +16,10 @@ import pytest
 
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Allocation, LaunchRequest
-from det_core.launch import gpu_slots, local
-from det_core.launch.gpu_slots import count_gpus
+from det_core.launch import local
 from det_core.launch.local import LocalConfig, LocalLauncher
+from det_core.launch.machine_slots import list_slots
 from det_core.testing import is_soak
-
-
-@pytest.fixture
-def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia10", "nvidiactl", "nvidia-uvm"):
-        (tmp_path / name).touch()
-    monkeypatch.setattr(gpu_slots, "_DEVICES", tmp_path)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 @pytest.fixture
@@ -38,23 +30,17 @@ def short_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(directory)
 
 
-@pytest.mark.usefixtures("four_gpus")
-@pytest.mark.parametrize(
-    ("visible", "expected"),
-    [(None, ["0", "1", "2", "10"]), ("2,10", ["2", "10"]), ("", []), ("-1", []), ("GPU-a", ["GPU-a"])],
-)
-def test_only_visible_gpus_are_used(visible: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpu_slots._gpu_ids() == expected
-    assert count_gpus() == len(expected)
-
-
 DEVICES = "os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ['DET_SLOT_IDS']"
 
 
 def start(
-    launcher: LocalLauncher, directory: Path, name: str, slots: int, asked: str = DEVICES, **env: str
+    launcher: LocalLauncher,
+    directory: Path,
+    name: str,
+    slots: int,
+    asked: str = DEVICES,
+    is_stopped: Callable[[], bool] = lambda: False,
+    **env: str,
 ) -> tuple[Allocation, list[str]]:
     """Start a launch, and return it with the output of its process."""
     output: list[str] = []
@@ -66,26 +52,49 @@ def start(
         env=env,
         slots=slots,
         log=lambda rank, stdtype, text: output.append(text),
+        is_stopped=is_stopped,
     )
     return launcher.start(request), output
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("four_gpus", "det_home")
-def test_concurrent_launches_have_different_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2,10")
+@pytest.mark.usefixtures("det_home")
+def test_launches_at_once_have_different_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, install_gpus: Callable[..., None]
+) -> None:
+    install_gpus(0, 1, 2, 3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2,3")
     launcher = LocalLauncher(LocalConfig())
     assert launcher.slots == 3
     launches = [start(launcher, tmp_path, "first", 2), start(launcher, tmp_path, "second", 1)]
-    with pytest.raises(LaunchDelayed, match="needs 1 slots, but 0 of 3 are free"):
-        start(launcher, tmp_path, "third", 1)
     for allocation, _ in launches:
         assert allocation.wait(20) == 0
         allocation.close()
-    assert [output for _, output in launches] == [["1,2 [0, 1]"], ["10 [2]"]]
-    allocation, _ = start(launcher, tmp_path, "third", 3)
-    assert allocation.wait(20) == 0
-    allocation.close()
+    assert [output for _, output in launches] == [["1,2 [0, 1]"], ["3 [2]"]]
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("det_home")
+def test_a_launch_waits_for_the_slot_of_another_runner(tmp_path: Path) -> None:
+    """It says once who holds the slot, starts when the slot is free, and leaves the queue when it is stopped."""
+    one, other = LocalLauncher(LocalConfig()), LocalLauncher(LocalConfig())
+    sleeping = "__import__('time').sleep(600)"
+    holder, _ = start(one, tmp_path, "first", 1, sleeping)
+    asked = iter([False, False, True])
+    with pytest.raises(LaunchDelayed, match="stopped while it waited"):
+        start(other, tmp_path, "second", 1, is_stopped=lambda: next(asked))
+    assert list_slots([])[1] == []
+
+    def end() -> bool:
+        holder.kill()
+        holder.close()
+        return False
+
+    allocation, output = start(other, tmp_path, "third", 1, is_stopped=end)
+    with closing(allocation):
+        assert allocation.wait(20) == 0
+    held = "waiting for a slot: slot cpu-0 is held by experiment 0 of "
+    assert [line.startswith(held) for line in output] == [True, False]
 
 
 @pytest.mark.integration
