@@ -172,9 +172,7 @@ class SlotDirectory:
         """Create a file that is readable and locked from the moment at which it has its name."""
         temporary, file = self.create(TICKET_PREFIX)
         try:
-            os.link(
-                temporary, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor, follow_symlinks=False
-            )
+            os.link(temporary, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor, follow_symlinks=False)
         except FileExistsError:
             os.close(file)
             return None

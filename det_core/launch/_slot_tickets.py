@@ -6,29 +6,25 @@ tells people who holds a slot. Slots themselves are protected by their own locks
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
+import re
 import time
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
-from typing_extensions import Self
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 from det_core.launch._slot_directory import TICKET_PREFIX, SlotDirectory
 
 RESPONSE_SECONDS = 30.0
 """Seconds without a poll after which a waiting process counts as stopped, so that others may go first."""
 
-_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
-_Id = Annotated[int, Field(ge=0, lt=2**63)]
-_Time = Annotated[float, Field(ge=0, lt=2**33, allow_inf_nan=False)]
-"""Seconds since 1970, until the year 2242."""
 
-
-class Ticket(BaseModel):
-    """Content of a ticket, bounded because another user may have written it.
+@dataclass(frozen=True, kw_only=True)
+class Ticket:
+    """Content of a ticket.
 
     Attributes:
         slots: names of the slots that the trial may use.
@@ -44,25 +40,66 @@ class Ticket(BaseModel):
         process_start: `process_start_time` of this process.
     """
 
-    model_config = ConfigDict(frozen=True)  # unknown keys, of a newer release, are ignored
+    slots: tuple[str, ...]
+    count: int
+    held: tuple[str, ...] = ()
+    priority: int
+    submitted: float
+    since: float
+    cluster_id: str
+    experiment_id: int
+    trial_id: int
+    pid: int
+    process_start: str
 
-    slots: Annotated[tuple[_Name, ...], Field(min_length=1, max_length=1024)]
-    count: Annotated[int, Field(ge=1)]
-    held: Annotated[tuple[_Name, ...], Field(max_length=1024)] = ()
-    priority: Annotated[int, Field(ge=1, le=99)]
-    submitted: _Time
-    since: _Time
-    cluster_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{0,64}$")]
-    experiment_id: _Id
-    trial_id: _Id
-    pid: _Id
-    process_start: Annotated[str, StringConstraints(pattern=r"^[0-9]{0,20}$")]
+    def to_json(self) -> bytes:
+        """Return the content of the file."""
+        return json.dumps(asdict(self)).encode()
 
-    @model_validator(mode="after")
-    def _can_be_served(self) -> Self:
-        if self.count > len(self.slots):
-            raise ValueError("more slots than there are would keep the others waiting forever")
-        return self
+
+def parse_ticket(text: bytes) -> Ticket | None:
+    """Return the content of a file, or None if it is not that of a ticket.
+
+    Everything is bounded, because another user may have written it. Unknown keys, of a newer release, are ignored.
+    """
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):  # half written, or another user's mistake
+        return None
+    if not isinstance(values, Mapping) or not all(is_valid(values.get(key)) for key, is_valid in _CHECKS.items()):
+        return None
+    known: dict[str, Any] = {key: tuple(value) if isinstance(value := values[key], list) else value for key in _CHECKS}
+    ticket = Ticket(**known)
+    return ticket if ticket.count <= len(ticket.slots) else None  # others would wait for such a trial forever
+
+
+def _is_number(least: int, end: int, value: Any, *, kinds: tuple[type, ...] = (int,)) -> bool:
+    return type(value) in kinds and least <= value < end
+
+
+def _is_text(pattern: str, value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_text(r"[A-Za-z0-9._-]{1,100}", name) for name in value)
+
+
+_is_id = partial(_is_number, 0, 1 << 63)
+_is_time = partial(_is_number, 0, 1 << 33, kinds=(int, float))  # until the year 2242
+_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "slots": _is_names,
+    "count": partial(_is_number, 1, 1 << 16),
+    "held": _is_names,
+    "priority": partial(_is_number, 1, 100),
+    "submitted": _is_time,
+    "since": _is_time,
+    "cluster_id": partial(_is_text, r"[A-Za-z0-9-]{0,64}"),
+    "experiment_id": _is_id,
+    "trial_id": _is_id,
+    "pid": _is_id,
+    "process_start": partial(_is_text, r"[0-9]{0,20}"),
+}
 
 
 @dataclass(frozen=True)
@@ -132,12 +169,9 @@ def _read_all(directory: SlotDirectory) -> Iterator[LockedTicket]:
         status, text, locked = directory.read(name) or (None, b"", False)
         if status is None or not locked:
             continue
-        try:
-            content = Ticket.model_validate_json(text)
-        except ValidationError:  # half written, or another user's mistake
-            continue
         recent = abs(time.time() - status.st_mtime) < RESPONSE_SECONDS
-        yield LockedTicket(name, _user_name(status), recent, content)
+        if content := parse_ticket(text):
+            yield LockedTicket(name, _user_name(status), recent, content)
 
 
 def _user_name(status: os.stat_result) -> str:

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from det_core.errors import LaunchError
@@ -52,12 +52,12 @@ class SlotState:
 
     Attributes:
         slot: name of the slot.
-        locked: whether it is in use.
+        in_use: whether a process has locked it.
         holder: the ticket of the trial that uses it, if it can be read.
     """
 
     slot: str
-    locked: bool
+    in_use: bool
     holder: LockedTicket | None
 
 
@@ -125,7 +125,7 @@ class SlotReservation:
         self.close()
         self._directory = SlotDirectory()
         remove_dead_tickets(self._directory)
-        self._name, self._file = self._directory.create(TICKET_PREFIX, self._ticket.model_dump_json().encode())
+        self._name, self._file = self._directory.create(TICKET_PREFIX, self._ticket.to_json())
 
     def _take(self) -> None:
         directory, ticket = self._directory, self._ticket
@@ -144,8 +144,8 @@ class SlotReservation:
                 self._unlock()
                 return
             self._locks.append(lock)
-        held = ticket.model_copy(update={"held": tuple(chosen), "since": time.time()})
-        directory.write(self._file, held.model_dump_json().encode())
+        self._ticket = replace(ticket, held=tuple(chosen), since=time.time())
+        directory.write(self._file, self._ticket.to_json())
         self.slots = [ticket.slots.index(slot) for slot in chosen]
 
     def _unlock(self) -> None:
@@ -214,7 +214,7 @@ def list_slots(names: Sequence[str]) -> tuple[list[SlotState], list[LockedTicket
     try:
         directory = SlotDirectory(create=False)
     except FileNotFoundError:  # no trial has run since the machine started
-        return [SlotState(name, locked=False, holder=None) for name in names], []
+        return [SlotState(name, in_use=False, holder=None) for name in names], []
     try:
         tickets = read_tickets(directory)
         seen = (name.removeprefix(_SLOT_PREFIX) for name in directory.names(_SLOT_PREFIX))

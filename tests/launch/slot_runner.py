@@ -23,7 +23,7 @@ for slot in slots:
         fcntl.lockf(int(witness), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(slot))
     except OSError:
         open(f"{directory}/twice-{slot}", "w").close()
-time.sleep(0.05)
+time.sleep(0.2)
 open(f"{directory}/done-{trial}", "w").close()
 """
 """Worker that locks a byte for each of its slots in another way than det does."""

@@ -74,7 +74,7 @@ def test_runners_share_the_slots(slots_directory: Path) -> None:
     for one in (second, third):
         one.close()
     assert tickets(slots_directory) == []
-    assert not any(state.locked for state in list_slots(["cpu-0", "cpu-1"])[0])
+    assert not any(state.in_use for state in list_slots(["cpu-0", "cpu-1"])[0])
 
 
 def test_a_slot_is_in_use_until_the_last_process_has_ended() -> None:
@@ -210,7 +210,7 @@ VALUES = {
 def test_a_bad_ticket_is_ignored(content: bytes | dict[str, object]) -> None:
     good = reserve(2, at=1)
     if isinstance(content, dict):
-        text = json.loads(good._ticket.model_dump_json()) | {"submitted": 0} | content
+        text = json.loads(good._ticket.to_json()) | {"submitted": 0} | content
         content = json.dumps(text).encode()
     directory = SlotDirectory()
     with closing(directory), closing(good):

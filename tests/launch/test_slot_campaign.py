@@ -52,11 +52,12 @@ class Round:
 
     def kill_one(self) -> None:
         """Kill a runner or a worker, once a slot is in use."""
-        wait_for(lambda: self.is_over() or any(state.locked for state in list_slots([])[0]), LIMIT)
+        wait_for(lambda: self.is_over() or any(state.in_use for state in list_slots([])[0]), LIMIT)
         time.sleep(self.chance.uniform(0, 0.1))
         with suppress(psutil.NoSuchProcess):  # ended meanwhile
             living = [psutil.Process(one.pid) for one in self.runners if one.poll() is None]
-            if victims := [*living, *(worker for one in living for worker in one.children())]:
+            workers = [worker for one in living for worker in one.children()]
+            if victims := self.chance.choice([living, workers or living]):
                 self.chance.choice(victims).kill()
 
     def is_over(self) -> bool:
@@ -84,7 +85,7 @@ def test_killed_runners_share_slots(seed: int, tmp_path: Path, slots_directory: 
     done = {int(path.name.removeprefix("done-")) for path in tmp_path.glob("done-*")}
     assert done == {job[0] for jobs in attacked.jobs for job in jobs}
     assert list(tmp_path.glob("twice-*")) == []
-    wait_for(lambda: not any(state.locked for state in list_slots([])[0]), 10)
+    wait_for(lambda: not any(state.in_use for state in list_slots([])[0]), 10)
     with closing(reserve((1, 2, 1), 2)) as reservation:  # removes the tickets of killed runners
         wait_for(lambda: reservation.poll() is not None, 10)
     assert sorted(path.name for path in slots_directory.iterdir()) == ["slot-cpu-0", "slot-cpu-1"]
