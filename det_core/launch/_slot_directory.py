@@ -144,38 +144,39 @@ class SlotDirectory:
         except FileNotFoundError:
             return False
 
-    def try_lock(self, name: str) -> int | None:
-        """Lock a file, created if necessary, and return its descriptor, or None if another process has locked it.
+    def lock(self, name: str) -> int:
+        """Lock a file, created if necessary, and return its descriptor.
 
         Raises:
+            BlockingIOError: another process has locked it, or looks at it.
             LaunchError: the file cannot be opened, or is not a regular file.
         """
         try:
             file = self._open(name)
         except FileNotFoundError:
-            return self._try_create_locked(name)
+            return self._create_locked(name)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if self._is_linked(name, file):
-                return file
-        except BlockingIOError:
-            pass
-        os.close(file)
-        return None
+            if not self._is_linked(name, file):
+                raise BlockingIOError(f"{name} was removed before it was locked")
+        except BaseException:
+            os.close(file)
+            raise
+        return file
 
     def remove(self, name: str) -> None:
         """Remove a file, unless it is another user's or gone."""
         with suppress(FileNotFoundError, PermissionError):
             os.unlink(name, dir_fd=self.descriptor)
 
-    def _try_create_locked(self, name: str) -> int | None:
+    def _create_locked(self, name: str) -> int:
         """Create a file that is readable and locked from the moment at which it has its name."""
         temporary, file = self.create(TICKET_PREFIX)
         try:
             os.link(temporary, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor, follow_symlinks=False)
         except FileExistsError:
             os.close(file)
-            return None
+            raise BlockingIOError(f"another process has created {name}") from None
         except BaseException:
             os.close(file)
             raise

@@ -109,7 +109,7 @@ class LockedTicket:
     Attributes:
         name: name of its file.
         user: name of the user who wrote it, or the id of one without a name.
-        responding: whether its process has polled recently.
+        responding: whether it holds slots, or its process has polled recently.
         content: its content.
     """
 
@@ -169,9 +169,9 @@ def _read_all(directory: SlotDirectory) -> Iterator[LockedTicket]:
         status, text, locked = directory.read(name) or (None, b"", False)
         if status is None or not locked:
             continue
-        recent = abs(time.time() - status.st_mtime) < RESPONSE_SECONDS
         if content := parse_ticket(text):
-            yield LockedTicket(name, _user_name(status), recent, content)
+            responding = bool(content.held) or abs(time.time() - status.st_mtime) < RESPONSE_SECONDS
+            yield LockedTicket(name, _user_name(status), responding, content)
 
 
 def _user_name(status: os.stat_result) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import time
 from dataclasses import replace
@@ -25,6 +26,8 @@ _LOCK_SECONDS = 15.0
 """Seconds to wait for the end of processes of an earlier run."""
 _POLL_EVERY = 0.2
 """Seconds between two polls of a launch that waits for slots."""
+_EXPLAIN_AFTER = 1.0
+"""Seconds after which the trial's log says what it waits for. Trials that start at once may need two polls."""
 _TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 """Error numbers of temporarily exhausted resources."""
 
@@ -93,17 +96,18 @@ class LocalLauncher(Launcher):
 
 
 def _await_slots(reservation: SlotReservation, request: LaunchRequest) -> list[int]:
-    """Wait for the slots, for as long as it takes, and say once in the trial's log what it waits for.
+    """Wait for the slots, for as long as it takes. Once, say in the trial's log what it waits for.
 
     Raises:
         LaunchDelayed: the launch was stopped meanwhile.
     """
-    if (slots := reservation.poll()) is not None:
-        return slots
-    request.log(None, "det", reservation.explain_wait())
+    explain_at = time.monotonic() + _EXPLAIN_AFTER
     while (slots := reservation.poll()) is None:
         if request.is_stopped():
             raise LaunchDelayed("it was stopped while it waited for slots")
+        if time.monotonic() > explain_at:
+            explain_at = math.inf
+            request.log(None, "det", reservation.explain_wait())
         time.sleep(_POLL_EVERY)
     return slots
 

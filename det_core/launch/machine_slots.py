@@ -106,10 +106,10 @@ class SlotReservation:
         """Leave the queue, or return the slots when the processes that inherited them have ended."""
         if self._directory is None:
             return
-        for file in (*self._locks, self._file):
-            if file is not None:
-                os.close(file)
-        self._locks, self._file = [], None
+        self._close_locks()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
         with suppress(LaunchError, FileNotFoundError):
             if not self._directory.is_locked(self._name):
                 self._directory.remove(self._name)
@@ -138,17 +138,18 @@ class SlotReservation:
         chosen = [slot for slot in ticket.slots if slot in left][: ticket.count]
         if len(chosen) < ticket.count:
             return
-        for slot in chosen:
-            lock = directory.try_lock(_SLOT_PREFIX + slot)
-            if lock is None:
-                self._unlock()
-                return
-            self._locks.append(lock)
         self._ticket = replace(ticket, held=tuple(chosen), since=time.time())
-        directory.write(self._file, self._ticket.to_json())
+        try:
+            for slot in chosen:
+                self._locks.append(directory.lock(_SLOT_PREFIX + slot))
+            directory.write(self._file, self._ticket.to_json())
+        except BaseException:
+            self._ticket = ticket
+            self._close_locks()
+            raise
         self.slots = [ticket.slots.index(slot) for slot in chosen]
 
-    def _unlock(self) -> None:
+    def _close_locks(self) -> None:
         for lock in self._locks:
             os.close(lock)
         self._locks = []

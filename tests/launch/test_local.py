@@ -40,10 +40,11 @@ def start(
     slots: int,
     asked: str = DEVICES,
     is_stopped: Callable[[], bool] = lambda: False,
+    output: list[str] | None = None,
     **env: str,
 ) -> tuple[Allocation, list[str]]:
     """Start a launch, and return it with the output of its process."""
-    output: list[str] = []
+    output = [] if output is None else output
     request = LaunchRequest(
         name=name,
         argv=[sys.executable, "-c", f"import os; print({asked})"],
@@ -86,11 +87,13 @@ def test_a_launch_waits_for_the_slot_of_another_runner(tmp_path: Path) -> None:
     assert list_slots([])[1] == []
 
     def end() -> bool:
-        holder.kill()
-        holder.close()
+        if output:
+            holder.kill()
+            holder.close()
         return False
 
-    allocation, output = start(other, tmp_path, "third", 1, is_stopped=end)
+    output: list[str] = []
+    allocation, _ = start(other, tmp_path, "third", 1, is_stopped=end, output=output)
     with closing(allocation):
         assert allocation.wait(20) == 0
     held = "waiting for a slot: slot cpu-0 is held by experiment 0 of "

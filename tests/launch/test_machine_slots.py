@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -89,6 +90,21 @@ def test_a_slot_is_in_use_until_the_last_process_has_ended() -> None:
         assert other.poll() == [0]
 
 
+def test_a_cleaner_that_respects_locks_keeps_the_files(slots_directory: Path) -> None:
+    """As systemd-tmpfiles does, which removes old files, also if they are in use."""
+    reservation = reserve(1)
+    assert reservation.poll() == [0]
+    directory = os.open(slots_directory, os.O_RDONLY)
+    with subprocess.Popen(["sleep", "600"], pass_fds=reservation.descriptors) as process:
+        reservation.close()
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        process.kill()
+    fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert reserve(1).poll() is None  # the cleaner is at work
+    os.close(directory)
+
+
 def test_a_request_that_can_never_be_met_is_refused() -> None:
     with pytest.raises(LaunchError, match=r"needs 3 slots, but this machine has 2; lower resources.slots_per_trial"):
         reserve(3)
@@ -170,6 +186,24 @@ def test_the_ticket_of_a_dead_process_is_ignored_and_removed(slots_directory: Pa
     with closing(later):
         assert later.poll() == [0]
         assert len(tickets(slots_directory)) == 1
+
+
+def test_a_slot_that_another_process_takes_first_costs_only_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slots that were already locked are free again."""
+    lock, refused = SlotDirectory.lock, ["slot-cpu-1"]
+
+    def refuse_once(self: SlotDirectory, name: str) -> int:
+        if name in refused:
+            refused.remove(name)
+            raise BlockingIOError
+        return lock(self, name)
+
+    monkeypatch.setattr(SlotDirectory, "lock", refuse_once)
+    with closing(reserve(2)) as pair, closing(reserve(1, 1, priority=1)) as single:
+        assert pair.poll() is None
+        assert single.poll() == [0]
+        single.close()
+        assert pair.poll() == [0, 1]
 
 
 def test_removed_files_are_written_again(slots_directory: Path) -> None:
