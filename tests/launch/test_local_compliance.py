@@ -1,0 +1,17 @@
+"""The local launcher passes the compliance suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from det_core.testing.launcher import LauncherCompliance
+
+pytestmark = pytest.mark.integration
+
+
+class TestLocal(LauncherCompliance):
+    name = "local"
+    options = {"slots": 2}
+    orders = False
+    sends_secrets = False
+    relays_calls = False
