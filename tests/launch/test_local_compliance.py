@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from det_core.testing.launcher import LauncherCompliance
@@ -11,7 +13,7 @@ pytestmark = pytest.mark.integration
 
 class TestLocal(LauncherCompliance):
     name = "local"
-    options = {"slots": 2}
+    options: ClassVar = {"slots": 2}
     orders = False
     sends_secrets = False
     relays_calls = False

@@ -84,9 +84,7 @@ class LaunchLogTests(LauncherSuite):
 
     def test_the_last_lines_arrive_before_the_end(self, launch: Launch) -> None:
         """They say why the processes ended. After `close`, nobody listens any more."""
-        one = launch(
-            f"sys.stdout.write(''.join(f'{{number}}\\n' for number in range({_LINES})))\nsys.stdout.flush()\nos._exit(3)"
-        )
+        one = launch(f"print(*range({_LINES}), sep='\\n', flush=True)\nos._exit(3)")
         assert one.ended() == Exit(code=3)
         delivered = list(one.lines)
         assert [line.text for line in delivered] == list(map(str, range(_LINES)))

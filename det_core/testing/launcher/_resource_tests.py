@@ -16,7 +16,7 @@ from det_core.testing.launcher._stop_tests import LISTEN
 class LaunchResourceTests(LauncherSuite):
     """Tests that a runner can start thousands of launches, several of them at once."""
 
-    def test_close_releases_everything(self, launch: Launch, launcher: Launcher, scratch: Path, home: Path) -> None:
+    def test_close_releases_everything(self, launch: Launch, scratch: Path, home: Path) -> None:
         """A runner of a long search starts thousands of launches."""
 
         def held() -> dict[str, Any]:

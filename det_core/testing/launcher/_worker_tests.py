@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 
-from det_core.interfaces.launcher import PYTHON, Exit, Phase
+from det_core.interfaces.launcher import Exit, Phase
 from det_core.testing.launcher._launcher_suite import INFO, Launch, LauncherSuite
 
 ENDED = Exit(code=0)
