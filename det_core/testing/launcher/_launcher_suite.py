@@ -94,6 +94,7 @@ class LauncherSuite(ComplianceSuite):
     def scratch(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         """Set the directory for temporary files to an empty one with a short path, and return it."""
         with tempfile.TemporaryDirectory(prefix="det-") as directory:
+            Path(directory).chmod(0o755)  # as /tmp, which others can enter
             monkeypatch.setenv("TMPDIR", directory)
             monkeypatch.setattr(tempfile, "tempdir", directory)
             yield Path(directory)
