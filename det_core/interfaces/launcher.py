@@ -87,9 +87,9 @@ class LaunchRequest:
         slots: number of workers of the trial, >= 1.
         log: called from the launcher's threads with the rank (None if unknown), the stream (``"stdout"``, ``"stderr"``,
             or ``"det"`` for the launcher's own lines), and a line without its newline.
-        call: executes a call of the tracking store for the workers of this run, given the method and its arguments,
-            and returns the answer. The bytes are those of `det_core.tracking`'s protocol for remote workers. It may be
-            called from any thread.
+        call: function that executes a call of the tracking store for the workers of this run. It takes the method and
+            its arguments and returns the answer, as `det_core.tracking.remote` encodes them. It may be called from any
+            thread. Workers call it if ``master_url`` in ``cluster.json`` is ``agent:``.
         env: variables to add to the environment of the processes.
         secrets: names of the secrets that the config refers to, mapped to their values. Launchers neither log them nor
             write them to files that others can read.

@@ -10,13 +10,12 @@ import errno
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -28,6 +27,7 @@ from det_core.interfaces.launcher import PYTHON, Cause, Exit, LaunchRequest
 from det_core.launch._failure_notes import DIED, FAILURE_PREFIX
 from det_core.launch._output_lines import RANK_TEMPLATE, LineDecoder
 from det_core.launch._reaped_command import ReapedCommand
+from det_core.launch._worker_connections import WorkerConnections
 from det_core.launch._worker_environment.info_variables import find_oversized_variables, make_info_variables
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.network import LOOPBACK
@@ -38,6 +38,7 @@ from det_core.tracking.secret_files import SECRETS_DIRECTORY_VARIABLE
 _CLOSE_SECONDS = 10.0
 """Seconds to wait for the end of each thread."""
 _CHUNK = 1 << 16
+_SOCKET_NAME = "agent.sock"
 _TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 """Error numbers of temporarily exhausted resources."""
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
@@ -97,15 +98,10 @@ class NodeAgent:
         parent: Path | None = None,
     ) -> None:
         self._log = request.log
-        self._preempting = False
         self._killed = False
         self._died = False
         self._memory_kills = count_memory_kills()
-        self._clients: list[socket.socket] = []
-        self._clients_lock = threading.Lock()
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with explain_start_errors(repr(request.argv[0])), ExitStack() as undo:
-            undo.callback(self._server.close)
             code = undo.enter_context(scratch_directory("context", parent))
             unpack_context_dir(request.code, code)
             self._directory = undo.enter_context(scratch_directory("agent", _short_parent()))
@@ -115,8 +111,8 @@ class NodeAgent:
             secrets.mkdir(0o700)
             _write_files(request.secrets, secrets)
             environment = self._environment(info, {**(env or {}), **request.env})
-            self._listen()
-            undo.callback(self.disconnect)
+            self._workers = WorkerConnections(self._directory / _SOCKET_NAME, request.call)
+            undo.callback(self._workers.close)
             self._processes = ReapedCommand(
                 [sys.executable if word == PYTHON else word for word in request.argv[:1]] + list(request.argv[1:]),
                 environment,
@@ -139,10 +135,7 @@ class NodeAgent:
 
     def preempt(self) -> None:
         """Ask the workers to finish the batch, save a checkpoint and stop."""
-        with self._clients_lock:
-            self._preempting = True
-            for client in self._clients:
-                _send_preempt(client)
+        self._workers.preempt()
 
     def kill(self) -> None:
         """End all processes at once and wait for them."""
@@ -151,13 +144,7 @@ class NodeAgent:
 
     def disconnect(self) -> None:
         """Tell the workers that the runner is gone. They save a checkpoint and end within 8 s."""
-        with suppress(OSError):  # macOS, where closing is enough
-            self._server.shutdown(socket.SHUT_RDWR)  # ends accept(), which close() does not
-        self._server.close()
-        self._listener.join(_CLOSE_SECONDS)
-        with self._clients_lock:
-            for client in self._clients:
-                client.close()
+        self._workers.close()
 
     def close(self) -> None:
         """End the remaining processes, deliver the last log lines, and remove files and sockets."""
@@ -165,24 +152,6 @@ class NodeAgent:
             self._processes.close()
             for reader in self._readers:
                 reader.join(_CLOSE_SECONDS)
-            self.disconnect()
-
-    def _listen(self) -> None:
-        self._server.bind(str(self._directory / "agent.sock"))
-        self._server.listen()
-        self._listener = threading.Thread(target=self._accept, name="det-agent", daemon=True)
-        self._listener.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return  # closed
-            with self._clients_lock:
-                self._clients.append(client)
-                if self._preempting:
-                    _send_preempt(client)
 
     def _environment(self, info: Mapping[str, Mapping[str, Any]], env: Mapping[str, str]) -> dict[str, str]:
         described = make_info_variables(info)
@@ -200,7 +169,7 @@ class NodeAgent:
             "DET_CHIEF_IP": info["rendezvous.json"]["container_addrs"][0],
             INFO_DIR: str(self._directory),
             SECRETS_DIRECTORY_VARIABLE: str(self._directory / "secrets"),
-            agent_channel.SOCKET: str(self._directory / "agent.sock"),
+            agent_channel.SOCKET: str(self._directory / _SOCKET_NAME),
         }
 
     def _follow(self, name: str, stream: IO[bytes]) -> threading.Thread:
@@ -256,8 +225,3 @@ def _short_parent() -> Path:
     """Return a directory whose path leaves room for a socket's name (unix(7): 108 bytes in all, macOS 104)."""
     parent = tempfile.gettempdir()
     return Path(parent if len(os.fsencode(parent)) <= _LONGEST_PARENT else "/tmp")  # noqa: S108
-
-
-def _send_preempt(client: socket.socket) -> None:
-    with suppress(OSError):  # the client has disconnected
-        client.sendall(agent_channel.PREEMPT)

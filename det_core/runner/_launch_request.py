@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from det_core.config import ExperimentConfig, is_command
@@ -12,6 +13,7 @@ from det_core.interfaces.launcher import PYTHON, Launcher, LaunchRequest
 from det_core.interfaces.records import CheckpointRecord, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
+from det_core.tracking.remote import RunAccess, answer_call
 from det_core.tracking.secret_files import read_secrets, resolve_secrets
 
 
@@ -49,7 +51,7 @@ def build_launch_request(
         secrets=read_secrets(experiment.config),
         slots=max(config.resources.slots_per_trial, 1),
         log=log,
-        call=lambda method, body: b"",  # until the protocol exists
+        call=partial(answer_call, store, access=RunAccess(trial.experiment_id, trial.id, run.run_id)),
         info=build_run_info(store, config.dump(), trial, run, latest),
         submitted=experiment.start_time,
     )

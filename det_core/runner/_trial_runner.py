@@ -137,17 +137,15 @@ class TrialRunner:
             run = self.store.run(trial.id, run.run_id)
             if run.early_exit == EarlyExitReason.INVALID_HP.value:  # workers that waited for it may have failed
                 return TrainingResult(TrainingOutcome.INVALID_HP)
-            succeeded = end.code == 0 and end.cause is Cause.WORKERS
+            succeeded = end.code == 0
             if succeeded and run.early_exit:
                 return TrainingResult(TrainingOutcome.STOPPED)
             if succeeded and not run.preemption_acknowledged:
                 return TrainingResult(TrainingOutcome.COMPLETED, metric=self._searcher_metric(trial))
-            if succeeded or requested():
-                continue  # it stopped on request
+            if requested():
+                continue
             if end.cause is Cause.CANCELED:
                 return TrainingResult(TrainingOutcome.PAUSED, error=error)
-            if self._was_damaged(start):
-                continue  # the next run starts from an older checkpoint
             if end.cause in _INTERRUPTIONS:
                 if self._has_room_for_interruption(trial):
                     if time.monotonic() - began > _MAX_DELAY:
@@ -158,6 +156,10 @@ class TrialRunner:
                     continue
                 error = f"{error}; launcher.max_interruptions is {self.config.launcher.max_interruptions}"
                 return TrainingResult(TrainingOutcome.FAILED, error=error, trained=watch.has_trained)
+            if succeeded:
+                continue  # it stopped on request
+            if self._was_damaged(start):
+                continue  # the next run starts from an older checkpoint
             failures = self.store.count_restart(trial.id, lease=self.lease)
             not_started = is_command(self.config.entrypoint) and end.code in _NOT_STARTED
             if watch.failed_again(end.code, error):
