@@ -16,4 +16,3 @@ class TestLocal(LauncherCompliance):
     options: ClassVar = {"slots": 2}
     orders = False
     sends_secrets = False
-    relays_calls = False

@@ -343,7 +343,8 @@ class ForgetsSecrets(Sound):
 
 
 class RelaysNoCalls(Sound):
-    claims: ClassVar = {"relays_calls": True}
+    def changed(self, request: LaunchRequest) -> LaunchRequest:
+        return replace(request, call=lambda method, body: b"")
 
 
 class ShowsVariables(Prefixed):
@@ -451,7 +452,6 @@ for _launcher in CAUGHT_BY:
             "options": {"slots": 2},
             "orders": False,
             "sends_secrets": False,
-            "relays_calls": False,
             "code_size": 2 << 20,
             "limit": 8,
             **_launcher.claims,

@@ -16,6 +16,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.testing.launcher._launcher_suite import Launch, LauncherSuite
 from det_core.tracking import open_store
+from det_core.tracking.remote import answer_call
 
 _TRAIN = """
 import os, signal, time
@@ -91,7 +92,6 @@ class LaunchedExperimentTests(LauncherSuite):
         """Workers on other hosts have no access to the file or the password of the store."""
         if not self.relays_calls:
             pytest.skip("the processes open the tracking store themselves")
-        answer_call = pytest.importorskip("det_core.tracking.remote").answer_call
         experiment = store.create_experiment(config=self.experiment_config())
         trial = store.create_trial(experiment.id, hparams={}, seed=4711)
         one = launch(_READ_TRIAL.format(trial_id=trial.id), call=lambda method, body: answer_call(store, method, body))

@@ -57,7 +57,7 @@ class LaunchLogTests(LauncherSuite):
 
     def test_lines_arrive_while_the_processes_run(self, launch: Launch) -> None:
         """``det trial logs --follow`` shows what happens now."""
-        one = launch("report(1); time.sleep(1000)")
+        one = launch("report(1); time.sleep(100)")
         one.report()
         one.allocation.kill()
         one.ended()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 import pytest
@@ -11,8 +10,9 @@ from det_core.config import parse_config
 from det_core.errors import ConfigError
 from det_core.interfaces.launcher import Launcher
 from det_core.launch.launchers import open_launcher
-from det_core.plugins import measure_import, plugin_registry
+from det_core.plugins import plugin_registry
 from det_core.specs import LauncherSpec
+from det_core.testing._plugin_suite import check_import
 from det_core.testing.launcher._launcher_suite import LauncherSuite
 
 
@@ -23,12 +23,7 @@ class LauncherRegistrationTests(LauncherSuite):
         """The plugin module is imported whenever det starts. The client of an engine belongs to the target."""
         reports = plugin_registry().reports
         module = next(report.module for report in reports if any(offered is spec for _, offered in report.provides))
-        imported = measure_import(module).modules
-        welcome = {*sys.stdlib_module_names, "det_core", module.partition(".")[0]}
-        heavy = {name.partition(".")[0] for name in imported} - welcome
-        assert not heavy, (
-            f"{module} imports {heavy}; move the code that needs it to another module, and name that as target"
-        )
+        check_import(module, spec)
 
     def test_wrong_options_are_refused_with_the_config(self) -> None:
         """Otherwise, a typing error is found hours later, when the engine starts the trial."""

@@ -27,7 +27,7 @@ class LaunchResourceTests(LauncherSuite):
         before: dict[str, Any] = {}
         for _ in range(2):
             assert launch(f"{LISTEN}channel()", slots=self.slots).ended() == Exit(code=0)
-            one = launch("time.sleep(1000)", slots=self.slots)
+            one = launch("time.sleep(100)", slots=self.slots)
             one.wait_until(lambda one=one: one.statuses, "state")  # type: ignore[misc]
             one.allocation.kill()
             assert one.ended().code != 0

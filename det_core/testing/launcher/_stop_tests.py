@@ -36,7 +36,7 @@ STRAYS = """
 import signal, subprocess
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
-child = "import os, time; os.fork() and os._exit(0); print(os.getpid(), flush=True); time.sleep(1000)"
+child = "import os, time; os.fork() and os._exit(0); print(os.getpid(), flush=True); time.sleep(100)"
 strays = [
     subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE, start_new_session=own) for own in (0, 1)
 ]
@@ -68,7 +68,7 @@ class LaunchStopTests(LauncherSuite):
 
     def test_a_kill_ends_all_processes(self, launch: Launch, is_running: IsRunning) -> None:
         """Processes may ignore signals, have lost their parents, and be in sessions of their own."""
-        one = launch(f"{STRAYS}time.sleep(1000)", slots=self.slots)
+        one = launch(f"{STRAYS}time.sleep(100)", slots=self.slots)
         pids = one.report()
         assert all(map(is_running, pids))
         run_within(_KILL_SECONDS, one.allocation.kill)
@@ -83,7 +83,7 @@ class LaunchStopTests(LauncherSuite):
 
     def test_no_call_waits_for_processes_that_hang(self, launch: Launch, is_running: IsRunning) -> None:
         """The runner's threads would hang with them, and nobody could stop the experiment."""
-        stopped = "pid = os.fork()\nif not pid: time.sleep(1000)\nreport([os.getpid(), pid])\nos.kill(os.getpid(), 19)"
+        stopped = "pid = os.fork()\nif not pid: time.sleep(100)\nreport([os.getpid(), pid])\nos.kill(os.getpid(), 19)"
         one = launch(f"{STRAYS}{stopped}")
         pids = [*one.report(0), *one.report(1)]
         run_within(_SLACK, one.allocation.preempt)
@@ -96,7 +96,7 @@ class LaunchStopTests(LauncherSuite):
 
     def test_a_launch_waits_for_the_end_of_the_previous(self, launch: Launch, is_running: IsRunning) -> None:
         """Two runs of one trial would write the same checkpoints. A second launch waits, or ends the first."""
-        first = launch(f"{STRAYS}time.sleep(1000)")
+        first = launch(f"{STRAYS}time.sleep(100)")
         pids = first.report()
         second = launch("report('second')")
         time.sleep(0.5)
@@ -113,7 +113,7 @@ class LaunchStopTests(LauncherSuite):
         """Kill a process that holds a launch, and start another launch of the same trial at once."""
         with ExitStack() as ending:
             directory = tmp_path_factory.mktemp("holder")
-            first = _Holder(cls, directory, f"{STRAYS}time.sleep(1000)", ending)
+            first = _Holder(cls, directory, f"{STRAYS}time.sleep(100)", ending)
             pids = first.report()
             first.process.kill()
             first.process.wait()
