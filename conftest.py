@@ -1,8 +1,9 @@
-"""CPU budgets of the test suites, and tests that run in ``make test-more`` only."""
+"""CPU budgets of the test suites, tests that run in ``make test-more`` only, and slots that no other test uses."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,14 @@ REPEATED = {
     "plugins/deepspeed/tests/test_launches.py": ("",),
 }
 """Expensive tests of shared suites, by parts of their names. ``make test`` runs them for det-torch-distributed."""
+
+
+@pytest.fixture(autouse=True)
+def slots_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give each test slots of its own, so that suites that run side by side do not wait for each other."""
+    directory = tmp_path / "slots"
+    monkeypatch.setenv("DET_SLOTS_DIR", str(directory))
+    return directory
 
 
 @pytest.hookimpl(tryfirst=True)

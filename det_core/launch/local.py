@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,8 @@ from det_core.errors import LaunchDelayed, LaunchError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Phase, Status
 from det_core.launch._worker_environment.thread_limits import thread_limit_variables
-from det_core.launch.gpu_slots import SlotPool, count_gpus, gpu_variables
+from det_core.launch.gpu_slots import count_gpus, gpu_variables, local_slot_names
+from det_core.launch.machine_slots import SlotReservation, SlotUser, reserve_slots
 from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
 from det_core.launch.processes import kill_lock_holders
 
@@ -24,7 +25,7 @@ _GRACE = 10.0
 _LOCK_SECONDS = 15.0
 """Seconds to wait for the end of processes of an earlier run."""
 _WITHDRAWN = "it was withdrawn before its start"
-_POLL_EVERY = 0.05
+_POLL_EVERY = 0.2
 """Seconds between two attempts to start a launch that waits."""
 
 
@@ -39,40 +40,40 @@ class LocalLauncher(Launcher):
     """Launcher that starts workers as children of the calling process."""
 
     def __init__(self, config: LocalConfig) -> None:
-        self._pool = SlotPool(count_gpus() or config.slots)
-        self.slots: int = self._pool.size
+        self._names = local_slot_names(config.slots)
+        self.slots: int = len(self._names)
 
     def device(self) -> Literal["cpu", "cuda"]:
         return "cuda" if count_gpus() else "cpu"
 
     def start(self, request: LaunchRequest) -> Allocation:
-        return LocalAllocation(replace(request, secrets={}), self._pool)  # these workers read the user's own files
+        return LocalAllocation(replace(request, secrets={}), self._names)  # these workers read the user's own files
 
 
 class LocalAllocation(Allocation):
-    """Launch on this machine, which starts as soon as it has its slots and earlier processes of the trial are gone.
+    """Launch on this machine, which starts when earlier processes of the trial are gone and it has its slots.
 
     Args:
         request: the launch request.
-        pool: the slots of this machine.
+        names: names of the slots that it may use.
 
     Raises:
         LaunchError: this machine has too few slots, or the processes could not be started.
     """
 
-    def __init__(self, request: LaunchRequest, pool: SlotPool) -> None:
+    def __init__(self, request: LaunchRequest, names: Sequence[str]) -> None:
         self._request = request
-        self._pool = pool
+        self._variables = thread_limit_variables(len(names)) if len(names) > 1 else {}
         self._status = Status(phase=Phase.QUEUED)
         self._agent: NodeAgent | None = None
         self._withdrawn: Exit | None = None
-        self._held = ExitStack()
-        self._slots: list[int] = []
-        self._lock: _TrialLock | None = None
+        self._reservation = _reserve(request, names)
+        with explain_start_errors("the trial"):
+            self._lock = _TrialLock(private_directory("locks") / f"{request.key}.lock")
         try:
             self._advance()
         except BaseException:
-            self._held.close()
+            self._release()
             raise
 
     def wait(self, timeout: float) -> Exit | None:
@@ -105,41 +106,54 @@ class LocalAllocation(Allocation):
             self._withdraw(_WITHDRAWN)
 
     def close(self) -> None:
-        with self._held:
+        try:
             if self._agent:
                 self._agent.close()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._lock.close()
+        self._reservation.close()
 
     def _withdraw(self, message: str) -> None:
         self._withdrawn = self._withdrawn or Exit(code=1, cause=Cause.NOT_STARTED, message=message)
 
     def _advance(self) -> None:
         """Take the next steps to the start, as far as they are possible now."""
-        if not self._slots:
-            try:
-                self._slots = self._pool.take(self._request.slots)
-            except LaunchDelayed as delay:
-                self._status = Status(phase=Phase.QUEUED, message=str(delay))
-                return
-            self._held.callback(self._pool.give_back, self._slots)
-        if not self._lock:
-            with explain_start_errors("the trial"):
-                self._lock = _TrialLock(private_directory("locks") / f"{self._request.key}.lock")
-            self._held.callback(self._lock.close)
-        if not self._lock.try_to_lock():
-            self._status = Status(phase=Phase.STARTING, message="processes of its earlier run are still alive")
+        if not self._lock.try_to_lock():  # first, as those who hold it may also hold the slots
+            self._status = Status(phase=Phase.QUEUED, message="processes of its earlier run are still alive")
             return
-        ours = gpu_variables(self._slots)
-        if self._pool.size > 1:
-            ours |= thread_limit_variables(self._pool.size)
+        slots = self._reservation.poll()
+        if slots is None:
+            self._status = Status(phase=Phase.QUEUED, message=self._reservation.explain_wait())
+            return
         self._agent = NodeAgent(
             self._request,
-            AllocatedNode(name="local", slot_ids=self._slots),
-            env=ours,
-            inherit=[self._lock.descriptor],
+            AllocatedNode(name="local", slot_ids=slots),
+            env={**gpu_variables(slots), **self._variables},
+            inherit=[self._lock.descriptor, *self._reservation.descriptors],
             parent=private_directory("runs"),
         )
         self._lock.close()  # the processes have inherited it
         self._status = Status(phase=Phase.RUNNING)
+
+
+def _reserve(request: LaunchRequest, names: Sequence[str]) -> SlotReservation:
+    trial = request.info.get("trial.json", {})
+    user = SlotUser(
+        cluster_id=request.info["cluster.json"].get("cluster_id", ""),
+        experiment_id=trial.get("experiment_id", 0),
+        trial_id=trial.get("trial_id", 0),
+    )
+    return reserve_slots(
+        names,
+        request.slots,
+        priority=request.priority,
+        submitted=request.submitted,
+        user=user,
+        hint="" if count_gpus() else ", or set launcher: {type: local, slots: N}",
+    )
 
 
 class _TrialLock:

@@ -53,6 +53,7 @@ def build_launch_request(
         log=log,
         call=partial(answer_call, store, access=RunAccess(trial.experiment_id, trial.id, run.run_id)),
         info=build_run_info(store, config.dump(), trial, run, latest),
+        priority=config.resources.priority or LaunchRequest.priority,
         submitted=experiment.start_time,
     )
 

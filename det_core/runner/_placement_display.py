@@ -9,6 +9,8 @@ from det_core.interfaces.records import Run, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._log_writer import LogWriter
 
+_SHOW_AFTER = 1.0
+"""Seconds until the display of a launch that does not run yet. Most launches start sooner."""
 _EVERY = 2.0
 """Minimum number of seconds between two changes of an explanation alone, which may change all the time."""
 _HERE = Status(phase=Phase.RUNNING)
@@ -32,12 +34,15 @@ class PlacementDisplay:
         self._lease = lease
         self._shown = _HERE
         self._shown_at = 0.0
+        self._began = time.monotonic()
 
     def show(self, status: Status) -> None:
         """Record the state if it has changed. A trial that waits is QUEUED, otherwise it is ACTIVE."""
         before = self._shown
         moved = (status.phase, status.nodes, status.handle) != (before.phase, before.nodes, before.handle)
         if not moved and (status == before or time.monotonic() < self._shown_at + _EVERY):
+            return
+        if status.phase is not Phase.RUNNING and time.monotonic() < self._began + _SHOW_AFTER:
             return
         self._shown, self._shown_at = status, time.monotonic()
         if Phase.QUEUED in (status.phase, before.phase) and status.phase is not before.phase:

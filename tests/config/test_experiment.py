@@ -137,7 +137,6 @@ def test_one_notice_lists_all_ignored_keys() -> None:
     ignored = notice.partition("are ignored: ")[2].split(", ")
     assert ignored == [
         "resources.weight",
-        "resources.priority",
         "resources.resource_pool",
         "resources.shm_size",
         "resources.devices",
