@@ -40,7 +40,7 @@ class AgentGroup(Allocation):
             and stdout with those of the agent. If there are several nodes, each agent gets its index as ``--node I``.
         hosts: name or address of each node, at which the other nodes reach it. By default the names that the nodes
             have for themselves.
-        slot_counts: numbers of slots of the nodes. By default all nodes have the same number.
+        slot_ids: slots of each node that the launch may use. By default the first ones, the same number on all nodes.
         start_seconds: number of seconds until the agents must have started.
 
     Raises:
@@ -53,10 +53,10 @@ class AgentGroup(Allocation):
         commands: Sequence[Sequence[str]],
         *,
         hosts: Sequence[str] | None = None,
-        slot_counts: Sequence[int] | None = None,
+        slot_ids: Sequence[Sequence[int]] | None = None,
         start_seconds: float = _START_SECONDS,
     ) -> None:
-        if slot_counts is None and request.slots % len(commands):
+        if slot_ids is None and request.slots % len(commands):
             raise LaunchError(
                 f"the trial needs {request.slots} slots, which {len(commands)} nodes cannot share equally; "
                 "change resources.slots_per_trial"
@@ -65,7 +65,7 @@ class AgentGroup(Allocation):
         self._log = request.log
         self._call = request.call
         self._hosts = hosts
-        self._slot_counts = list(slot_counts or [request.slots // len(commands)] * len(commands))
+        self._slot_ids = slot_ids or [range(request.slots // len(commands))] * len(commands)
         self._give_up_at = time.monotonic() + start_seconds
         self._start_seconds = start_seconds
         self._kill_at: float | None = None
@@ -168,7 +168,7 @@ class AgentGroup(Allocation):
             info=request.info,
             env=dict(request.env),
             secrets=dict(request.secrets),
-            slot_counts=self._slot_counts,
+            slot_ids=[list(slots) for slots in self._slot_ids],
             hosts=list(hosts),
             port=greetings[0]["port"] if len(hosts) > 1 else None,
         )

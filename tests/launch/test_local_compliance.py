@@ -14,5 +14,4 @@ pytestmark = pytest.mark.integration
 class TestLocal(LauncherCompliance):
     name = "local"
     options: ClassVar = {"slots": 2}
-    orders = False
     sends_secrets = False

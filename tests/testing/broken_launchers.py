@@ -332,8 +332,6 @@ class SharesSlots(Sound):
 
 
 class ReversesPriorities(Sound):
-    claims: ClassVar = {"orders": True}
-
     def changed(self, request: LaunchRequest) -> LaunchRequest:
         return replace(request, priority=100 - request.priority)
 
@@ -450,7 +448,6 @@ for _launcher in CAUGHT_BY:
         {
             "name": launcher_name(_launcher),
             "options": {"slots": 2},
-            "orders": False,
             "sends_secrets": False,
             "code_size": 2 << 20,
             "limit": 8,

@@ -16,6 +16,7 @@ import pytest
 
 from det_core.config import parse_config
 from det_core.interfaces.launcher import PYTHON, Launcher
+from det_core.launch._slot_directory import DIRECTORY_VARIABLE
 from det_core.launch.launchers import open_launcher
 from det_core.plugins import plugin_registry
 from det_core.specs import LauncherSpec
@@ -85,8 +86,9 @@ class LauncherSuite(ComplianceSuite):
 
     @pytest.fixture(autouse=True)
     def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """Set ``DET_HOME`` to an empty directory, and return it."""
+        """Set ``DET_HOME`` and the directory of this machine's slots to empty directories, and return the first."""
         home = tmp_path / "det-home"
+        monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "slots"))
         monkeypatch.setenv("DET_HOME", str(home))
         return home
 

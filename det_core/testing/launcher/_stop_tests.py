@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from det_core.interfaces.launcher import Exit
+from det_core.launch._slot_directory import DIRECTORY_VARIABLE
 from det_core.testing.launcher._launcher_suite import IsRunning, Launch, LauncherSuite
 from det_core.testing.launcher._watched_launch import PRELUDE, REPORT, run_within
 
@@ -146,6 +147,7 @@ class _Holder:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "DET_HOME": str(directory / "home"),
+            DIRECTORY_VARIABLE: str(directory / "slots"),
         }
         with self._output.open("wb") as output:
             self.process = ending.enter_context(

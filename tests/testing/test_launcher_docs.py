@@ -1,0 +1,48 @@
+"""The plugin in docs/launchers.md works. It is installed, runs, and passes the suite."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from det_core.testing.launcher import LauncherCompliance
+from tests.testing.documents import first_column, snippets
+from tests.testing.installed_examples import Run, install_example
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "launcher_plugin"
+DOCUMENT = ROOT / "docs" / "launchers.md"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run a module next to the example's test, with the example installed by pip."""
+    return install_example(tmp_path_factory.mktemp("docs"), EXAMPLE, "test_prefix.py")
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_the_launcher_passes_the_suite(run: Run) -> None:
+    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_prefix.py")
+    assert re.search(r"^\d+ passed, \d+ skipped in ", told, re.MULTILINE), told
+
+
+@pytest.mark.integration
+def test_the_launcher_is_listed(run: Run) -> None:
+    assert "launcher prefix" in run("det_core.cli", "plugins", "list")
+    assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
+
+
+@pytest.mark.parametrize("language", ["python", "toml"])
+def test_the_document_shows_the_example(language: str) -> None:
+    example = "\n".join(path.read_text() for path in EXAMPLE.iterdir() if path.is_file())
+    shown = snippets(DOCUMENT, language)
+    assert shown and [code for code in shown if code not in example] == []
+
+
+def test_every_attribute_is_in_the_table() -> None:
+    suite = [base for base in LauncherCompliance.__mro__ if base.__module__.startswith("det_core.testing")]
+    declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
+    assert declared | {"is_running"} <= first_column(DOCUMENT)
