@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,14 +14,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from det_core.launch._agent import Agent
 
 from det_core.core.agent_channel import SOCKET, AgentChannel
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.launcher import LaunchRequest
+from det_core.interfaces.launcher import PYTHON, Exit, LaunchRequest
 from det_core.interfaces.records import CheckpointState
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._worker_connections import WorkerConnections
+from det_core.launch.context_archive import pack_context_dir
+from det_core.launch.node_agent import AllocatedNode, NodeAgent
 from det_core.runner._launch_request import build_run_info
 from det_core.tracking import AGENT_URL, open_lazy_store, open_store
 from det_core.tracking.remote import RunAccess, StoreCall, _agent_socket, answer_call
@@ -236,7 +236,7 @@ print("sqlalchemy" in sys.modules)
 """
 
 
-def start_worker(record: TrackingStore, code: str, directory: Path) -> tuple[Agent, list[str]]:
+def start_worker(record: TrackingStore, code: str, directory: Path) -> tuple[NodeAgent, list[str]]:
     """Start a run of the only trial with this code, and return its agent and its output."""
     config: dict[str, Any] = {
         "name": "remote",
@@ -250,27 +250,27 @@ def start_worker(record: TrackingStore, code: str, directory: Path) -> tuple[Age
     run = record.start_run(trial.id, allocation_id="a")
     access = RunAccess(experiment_id=experiment.id, trial_id=trial.id, run_id=run.run_id)
     info = build_run_info(record, config, trial, run, None)
-    info["cluster.json"] |= {"master_url": AGENT_URL, "slot_ids": []}
+    info["cluster.json"] |= {"master_url": AGENT_URL}
+    (directory / "code").mkdir()
     output: list[str] = []
     request = LaunchRequest(
-        name="remote",
-        argv=[sys.executable, "-W", "error", "-c", code],
-        cwd=directory,
+        key="remote",
+        argv=[PYTHON, "-W", "error", "-c", code],
+        code=pack_context_dir(directory / "code"),
         info=info,
         slots=1,
         log=lambda rank, stdtype, text: output.append(text),
+        call=partial(answer_call, record, access=access),
     )
-    call = partial(answer_call, record, access=access)
-    with Path(os.devnull).open() as lock:
-        return Agent(request, lock=lock.fileno(), closed=lambda: None, call=call), output
+    return NodeAgent(request, AllocatedNode(name="n1", slot_ids=[0])), output
 
 
 @pytest.mark.integration
 def test_a_worker_trains_with_the_tracking_store_of_its_runner(record: TrackingStore, tmp_path: Path) -> None:
     agent, output = start_worker(record, IN_WORKER, tmp_path)
-    code = agent.wait(60)
+    end = agent.wait(60)
     agent.close()
-    assert (code, output[-1:]) == (0, ["False"]), output
+    assert (end, output[-1:]) == (Exit(code=0), ["False"]), output
     trial = record.trial(1)
     assert trial.steps_completed == 300
     assert [report.steps_completed for report in record.metrics(1, group="training")] == list(range(1, 301))
