@@ -122,12 +122,12 @@ class AgentProgram:
         environment = {**gpu_variables(slots), **(thread_limit_variables(len(slots)) if len(slots) > 1 else {})}
         try:
             lock = self._lock_trial(f"{request.key}-node-{self._node}")
-            self._agent = NodeAgent(request, node, env=environment, inherit=[lock.descriptor])
+            self._agent = agent = NodeAgent(request, node, env=environment, inherit=[lock.descriptor])
             lock.close()  # the processes have inherited it
         except LaunchError as error:
             self._finish(Exit(code=1, cause=Cause.NOT_STARTED, message=str(error)))
         self._writer.send("started")
-        self._watch(self._agent)
+        self._watch(agent)
 
     def _lock_trial(self, key: str) -> TrialLock:
         """Wait until the processes of an earlier launch of the trial on this node are gone."""

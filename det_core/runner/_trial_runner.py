@@ -31,6 +31,8 @@ from det_core.runner._repeated_failures import RepeatedFailureDetector
 from det_core.runner._starting_point import StartingPoint, choose_starting_point
 
 _TICK = 0.2
+_SHOW_EVERY = 5.0
+"""Seconds between two displays of the remaining time of a delay."""
 _LAUNCH_TIMEOUT = 60.0
 """Seconds for which a launch is retried after its first failure."""
 _FIRST_DELAY = 1.0
@@ -151,7 +153,7 @@ class TrialRunner:
                     if time.monotonic() - began > _MAX_DELAY:
                         delay = _FIRST_DELAY
                     self._note(run, f"it starts again in {delay:.0f} s")
-                    self._delay(run, f"starts again in {delay:.0f} s", delay, requested)
+                    self._delay(run, f"interrupted ({end.cause.value}), starts again", delay, requested)
                     delay = min(2 * delay, _MAX_DELAY)
                     continue
                 error = f"{error}; launcher.max_interruptions is {self.config.launcher.max_interruptions}"
@@ -178,12 +180,15 @@ class TrialRunner:
         count, limit = self.store.count_interruption(trial.id, lease=self.lease), self.config.launcher.max_interruptions
         return limit is None or count <= limit
 
-    def _delay(self, run: Run, text: str, seconds: float, requested: Callable[[], State | None]) -> None:
-        """Wait until the time is over or a stop is requested, and show why."""
-        self.store.set_trial_placement(run.trial_id, run.run_id, text)
+    def _delay(self, run: Run, what: str, seconds: float, requested: Callable[[], State | None]) -> None:
+        """Wait until the time is over or a stop is requested, and show what happens in how many seconds."""
         end = time.monotonic() + seconds
-        while not requested() and time.monotonic() < end:
-            time.sleep(_TICK)
+        show_at = 0.0
+        while not requested() and (left := end - time.monotonic()) > 0:
+            if time.monotonic() >= show_at:
+                show_at = time.monotonic() + _SHOW_EVERY
+                self.store.set_trial_placement(run.trial_id, run.run_id, f"{what} in {left:.0f} s")
+            time.sleep(min(_TICK, left))
         self.store.set_trial_placement(run.trial_id, run.run_id, "")
 
     def _note(self, run: Run, text: str) -> None:
@@ -257,7 +262,7 @@ class TrialRunner:
             if requested() or time.monotonic() + delay > give_up_at:
                 raise LaunchDelayed(problem)
             logs.add(None, "det", f"not started yet, trying again: {problem}")
-            self._delay(run, f"not started yet, trying again: {problem}", delay, requested)
+            self._delay(run, f"not started ({problem}), next attempt", delay, requested)
             delay *= 2
 
     def _watch(self, allocation: Allocation, run: Run, logs: LogWriter, requested: Callable[[], State | None]) -> Exit:

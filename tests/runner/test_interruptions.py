@@ -241,7 +241,8 @@ def test_an_interrupted_trial_can_be_paused_while_it_waits(
     monkeypatch.setattr(_trial_runner, "_FIRST_DELAY", 200.0)
     experiment = on_engine(FAILS_TWICE, script=["TIME_LIMIT"])
     thread = watched(experiment)
-    wait_for(lambda: [one.placement for one in store.trials(experiment.id)] == ["starts again in 200 s"])
+    shown = "interrupted (time limit), starts again in 200 s"
+    wait_for(lambda: [one.placement for one in store.trials(experiment.id)] == [shown])
     store.set_experiment_state(experiment.id, State.PAUSED)
     thread.join(30)
     trial = the_trial(store, experiment)

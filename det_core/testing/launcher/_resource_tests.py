@@ -38,14 +38,15 @@ class LaunchResourceTests(LauncherSuite):
     def test_launches_start_from_any_thread(self, launch: Launch) -> None:
         """Each trial of a search has a thread of its own, and all share one launcher."""
         ends: dict[int, Any] = {}
+        numbers = range(1, 7 if self.queues else self.slots + 1)
 
         def start(number: int) -> None:
             one = launch(f"report({number}); sys.exit({number})", key=f"suite-{number}")
             ends[number] = (one.ended(), one.reports())
 
-        threads = [threading.Thread(target=start, args=[number], daemon=True) for number in range(1, 7)]
+        threads = [threading.Thread(target=start, args=[number], daemon=True) for number in numbers]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(self.limit)
-        assert ends == {number: (Exit(code=number), [number]) for number in range(1, 7)}
+        assert ends == {number: (Exit(code=number), [number]) for number in numbers}
