@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
+from det_core.interfaces.launcher import Exit
 from det_core.testing.launcher import LauncherCompliance
+from det_core.testing.launcher._launcher_suite import INFO, pack_code
+from det_core.testing.launcher._watched_launch import WatchedLaunch
 from tests.testing.documents import first_column, snippets
 from tests.testing.installed_examples import Run, install_example
 
@@ -33,6 +39,15 @@ def test_the_launcher_passes_the_suite(run: Run) -> None:
 def test_the_launcher_is_listed(run: Run) -> None:
     assert "launcher prefix" in run("det_core.cli", "plugins", "list")
     assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
+
+
+@pytest.mark.integration
+def test_the_smallest_launcher_starts_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    launcher = runpy.run_path(str(EXAMPLE / "smallest.py"))["NiceLauncher"](None)
+    command = ["/bin/sh", "-c", 'test "$(nice)" -ge 10']
+    launch = WatchedLaunch(launcher, 60, key="smallest", argv=command, code=pack_code({}), info=INFO, slots=1)
+    assert launch.ended() == Exit(code=0), launch.lines
 
 
 @pytest.mark.parametrize("language", ["python", "toml"])
