@@ -116,7 +116,7 @@ class AgentGroup(Allocation):
             node.close()
         self._callers.shutdown(wait=True, cancel_futures=True)
 
-    def receive(self, node: _Node, message: Mapping[str, Any]) -> None:
+    def _receive(self, node: _Node, message: Mapping[str, Any]) -> None:
         """Take a message of a node. Called from the node's thread."""
         kind = message["kind"]
         if kind == "log":
@@ -124,7 +124,7 @@ class AgentGroup(Allocation):
         elif kind == "call":
             self._callers.submit(self._answer, node, message)
 
-    def report(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         """Log a line that a command has printed."""
         self._log(None, "det", text)
 
@@ -263,7 +263,7 @@ class _Node:
             for message in messages.read_messages(self._process.stdout):
                 self._heard_at = time.monotonic()
                 if isinstance(message, str):
-                    self._group.report(message)
+                    self._group._report(message)
                 else:
                     self._take(message)
         except LaunchError as error:
@@ -289,14 +289,14 @@ class _Node:
         elif kind == "exit":
             self.finish(Exit(code=message["code"], cause=Cause(message["cause"]), message=message["message"]))
         else:
-            self._group.receive(self, message)
+            self._group._receive(self, message)
 
     def _read_errors(self) -> None:
         assert self._process.stderr
         for line in self._process.stderr:
             text = line.decode("utf-8", "replace").rstrip()
             self._last_words = text or self._last_words
-            self._group.report(text)
+            self._group._report(text)
 
     def _write_orders(self) -> None:
         assert self._process.stdin

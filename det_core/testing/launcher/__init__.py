@@ -18,9 +18,10 @@ from det_core.testing.launcher._resource_tests import LaunchResourceTests
 from det_core.testing.launcher._secret_tests import LaunchSecretTests
 from det_core.testing.launcher._slot_tests import LaunchSlotTests
 from det_core.testing.launcher._stop_tests import LaunchStopTests
+from det_core.testing.launcher._watched_launch import Line, WatchedLaunch
 from det_core.testing.launcher._worker_tests import LaunchedWorkerTests
 
-__all__ = ["IsRunning", "Launch", "LauncherCompliance"]
+__all__ = ["IsRunning", "Launch", "LauncherCompliance", "Line", "WatchedLaunch"]
 
 
 class LauncherCompliance(

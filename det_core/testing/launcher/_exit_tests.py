@@ -13,7 +13,7 @@ from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Cause, Exit, Launc
 from det_core.testing.launcher._launcher_suite import IsRunning, Launch, LauncherSuite
 
 _MEMORY = Path("/sys/fs/cgroup/memory")
-"""Where cgroups of version 1 limit memory."""
+"""Directory in which cgroups of version 1 limit memory."""
 _ALLOCATE = """
 open({procs!r}, "w").write(str(os.getpid()))
 report("moved")
@@ -64,7 +64,7 @@ class LaunchEndTests(LauncherSuite):
         assert any("main.py" in line.text for line in one.lines)
 
     def test_damaged_code_is_refused_and_holds_no_slots(self, launch: Launch) -> None:
-        """What was not started must not take slots from others, and must not be restarted as a failure of the trial."""
+        """A launch without processes must not take slots from others, and is no failure of the trial."""
         refused = None
         try:
             end = launch(code=b"no archive", slots=self.slots).ended()

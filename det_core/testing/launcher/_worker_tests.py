@@ -1,4 +1,4 @@
-"""Tests of what the processes of a launch find: code, interpreter, environment, and info files."""
+"""Tests of the code, interpreter, environment and info files that the processes of a launch find."""
 
 from __future__ import annotations
 
