@@ -31,8 +31,10 @@ REPEATED = {
     "plugins/horovod/tests/test_training.py": ("adversaries", "a_stop_that_one_slot_requests", "a_stuck_slot"),
     "plugins/deepspeed/tests/test_adapter.py": ("adversaries", "a_stop_that_one_slot_requests", "a_stuck_slot"),
     "plugins/deepspeed/tests/test_launches.py": ("",),
+    "tests/launch/test_local_compliance.py": ("large_code", "holder_is_killed", "resumed_trial", "crash_and_a_pause"),
 }
-"""Expensive tests of shared suites, by parts of their names. ``make test`` runs them for det-torch-distributed."""
+"""Expensive tests of shared suites, by parts of their names. ``make test`` runs those of backends for
+det-torch-distributed, and other tests of the runner cover those of the local launcher."""
 
 
 @pytest.fixture(autouse=True)

@@ -40,7 +40,7 @@ class AgentGroup(Allocation):
             and stdout with those of the agent. If there are several nodes, each agent gets its index as ``--node I``.
         hosts: name or address of each node, at which the other nodes reach it. By default the names that the nodes
             have for themselves.
-        slot_counts: numbers of slots of the nodes. By default all nodes have the same number.
+        slot_ids: slots of each node that the launch may use. By default the first ones, the same number on all nodes.
         start_seconds: number of seconds until the agents must have started.
 
     Raises:
@@ -53,10 +53,10 @@ class AgentGroup(Allocation):
         commands: Sequence[Sequence[str]],
         *,
         hosts: Sequence[str] | None = None,
-        slot_counts: Sequence[int] | None = None,
+        slot_ids: Sequence[Sequence[int]] | None = None,
         start_seconds: float = _START_SECONDS,
     ) -> None:
-        if slot_counts is None and request.slots % len(commands):
+        if slot_ids is None and request.slots % len(commands):
             raise LaunchError(
                 f"the trial needs {request.slots} slots, which {len(commands)} nodes cannot share equally; "
                 "change resources.slots_per_trial"
@@ -65,7 +65,7 @@ class AgentGroup(Allocation):
         self._log = request.log
         self._call = request.call
         self._hosts = hosts
-        self._slot_counts = list(slot_counts or [request.slots // len(commands)] * len(commands))
+        self._slot_ids = slot_ids or [range(request.slots // len(commands))] * len(commands)
         self._give_up_at = time.monotonic() + start_seconds
         self._start_seconds = start_seconds
         self._kill_at: float | None = None
@@ -116,7 +116,7 @@ class AgentGroup(Allocation):
             node.close()
         self._callers.shutdown(wait=True, cancel_futures=True)
 
-    def receive(self, node: _Node, message: Mapping[str, Any]) -> None:
+    def _receive(self, node: _Node, message: Mapping[str, Any]) -> None:
         """Take a message of a node. Called from the node's thread."""
         kind = message["kind"]
         if kind == "log":
@@ -124,7 +124,7 @@ class AgentGroup(Allocation):
         elif kind == "call":
             self._callers.submit(self._answer, node, message)
 
-    def report(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         """Log a line that a command has printed."""
         self._log(None, "det", text)
 
@@ -168,7 +168,7 @@ class AgentGroup(Allocation):
             info=request.info,
             env=dict(request.env),
             secrets=dict(request.secrets),
-            slot_counts=self._slot_counts,
+            slot_ids=[list(slots) for slots in self._slot_ids],
             hosts=list(hosts),
             port=greetings[0]["port"] if len(hosts) > 1 else None,
         )
@@ -263,7 +263,7 @@ class _Node:
             for message in messages.read_messages(self._process.stdout):
                 self._heard_at = time.monotonic()
                 if isinstance(message, str):
-                    self._group.report(message)
+                    self._group._report(message)
                 else:
                     self._take(message)
         except LaunchError as error:
@@ -289,14 +289,14 @@ class _Node:
         elif kind == "exit":
             self.finish(Exit(code=message["code"], cause=Cause(message["cause"]), message=message["message"]))
         else:
-            self._group.receive(self, message)
+            self._group._receive(self, message)
 
     def _read_errors(self) -> None:
         assert self._process.stderr
         for line in self._process.stderr:
             text = line.decode("utf-8", "replace").rstrip()
             self._last_words = text or self._last_words
-            self._group.report(text)
+            self._group._report(text)
 
     def _write_orders(self) -> None:
         assert self._process.stdin

@@ -28,10 +28,11 @@ from typing import Any
 from det_core.errors import LaunchError, TrackingError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest
 from det_core.launch import _agent_messages as messages
+from det_core.launch._trial_lock import TrialLock
 from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports
 from det_core.launch._worker_environment.thread_limits import thread_limit_variables
 from det_core.launch.gpu_slots import count_gpus, gpu_variables
-from det_core.launch.node_agent import AllocatedNode, NodeAgent
+from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
 from det_core.tracking import AGENT_URL
 from det_core.version import __version__
 
@@ -57,6 +58,7 @@ class AgentProgram:
         self._heard_at = time.monotonic()
         self._lost = threading.Event()
         self._signaled = False
+        self._preempting = False
         self._calls = itertools.count()
         self._answers: dict[int, queue.SimpleQueue[Mapping[str, Any] | None]] = {}
 
@@ -95,35 +97,48 @@ class AgentProgram:
             argv=message["argv"],
             code=messages.unpack_bytes(message["code"]),
             info={**message["info"], "cluster.json": {**message["info"]["cluster.json"], "master_url": AGENT_URL}},
-            slots=sum(message["slot_counts"]),
+            slots=sum(map(len, message["slot_ids"])),
             env=message["env"],
             secrets=message["secrets"],
             log=self._send_line,
             call=self._relay_call,
         )
-        slots = range(message["slot_counts"][self._node])
         node = AllocatedNode(
             name=message["hosts"][self._node],
             hosts=message["hosts"],
             node=self._node,
-            slot_counts=message["slot_counts"],
-            slot_ids=slots,
+            slot_counts=[len(slots) for slots in message["slot_ids"]],
+            slot_ids=message["slot_ids"][self._node],
             port=message["port"],
         )
-        if 0 < count_gpus() < len(slots):
-            problem = f"{node.name} has {count_gpus()} GPUs, but the launch needs {len(slots)} there"
+        threading.Thread(target=self._run, args=(request, node), name="det-run").start()
+
+    def _run(self, request: LaunchRequest, node: AllocatedNode) -> None:
+        """Run the workers, report their end, and end this process."""
+        slots, gpus = node.slot_ids, count_gpus()
+        if 0 < gpus <= max(slots):
+            problem = f"{node.name} has {gpus} GPUs, but the launch needs the slots {list(slots)} there"
             self._finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
         environment = {**gpu_variables(slots), **(thread_limit_variables(len(slots)) if len(slots) > 1 else {})}
         try:
-            self._agent = NodeAgent(request, node, env=environment)
+            lock = self._lock_trial(f"{request.key}-node-{self._node}")
+            self._agent = agent = NodeAgent(request, node, env=environment, inherit=[lock.descriptor])
+            lock.close()  # the processes have inherited it
         except LaunchError as error:
             self._finish(Exit(code=1, cause=Cause.NOT_STARTED, message=str(error)))
         self._writer.send("started")
-        threading.Thread(target=self._watch, args=(self._agent,), name="det-watch").start()
+        self._watch(agent)
+
+    def _lock_trial(self, key: str) -> TrialLock:
+        """Wait until the processes of an earlier launch of the trial on this node are gone."""
+        with explain_start_errors("the trial"):
+            lock = TrialLock(key)
+        while not lock.try_to_lock():
+            time.sleep(_TICK)
+        return lock
 
     def _preempt(self, message: Mapping[str, Any]) -> None:
-        if self._agent:
-            self._agent.preempt()
+        self._preempting = True
 
     def _kill(self, message: Mapping[str, Any]) -> None:
         if self._agent:
@@ -167,7 +182,7 @@ class AgentProgram:
         kill_at: float | None = None
         preempted = False
         while (end := agent.wait(_TICK)) is None:
-            if self._signaled and not preempted:
+            if (self._signaled or self._preempting) and not preempted:
                 preempted = True
                 agent.preempt()
             if self._lost.is_set() and kill_at is None:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from det_core.config import Block, Positive
-from det_core.errors import LaunchDelayed, LaunchError
+from det_core.errors import LaunchError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Phase, Status
+from det_core.launch._trial_lock import TrialLock
 from det_core.launch._worker_environment.thread_limits import thread_limit_variables
 from det_core.launch.gpu_slots import count_gpus, gpu_variables, local_slot_names
 from det_core.launch.machine_slots import SlotReservation, SlotUser, reserve_slots
 from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
-from det_core.launch.processes import kill_lock_holders
 
-_GRACE = 10.0
-"""Seconds that processes of an earlier run have to end by themselves, as they do when their runner is gone."""
-_LOCK_SECONDS = 15.0
-"""Seconds to wait for the end of processes of an earlier run."""
 _WITHDRAWN = "it was withdrawn before its start"
 _POLL_EVERY = 0.2
 """Seconds between two attempts to start a launch that waits."""
@@ -69,7 +62,7 @@ class LocalAllocation(Allocation):
         self._withdrawn: Exit | None = None
         self._reservation = _reserve(request, names)
         with explain_start_errors("the trial"):
-            self._lock = _TrialLock(private_directory("locks") / f"{request.key}.lock")
+            self._lock = TrialLock(request.key)
         try:
             self._advance()
         except BaseException:
@@ -154,39 +147,3 @@ def _reserve(request: LaunchRequest, names: Sequence[str]) -> SlotReservation:
         user=user,
         hint="" if count_gpus() else ", or set launcher: {type: local, slots: N}",
     )
-
-
-class _TrialLock:
-    """File lock that is held until all processes that inherit its descriptor are gone."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._began = time.monotonic()
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def try_to_lock(self) -> bool:
-        """Try to lock the file, and end its holders if they do not end by themselves.
-
-        Raises:
-            LaunchDelayed: processes hold the lock that belong to another user or cannot be ended.
-        """
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waited = time.monotonic() - self._began
-        else:
-            return True
-        if waited > _GRACE:
-            kill_lock_holders(self._path)
-        if waited > _LOCK_SECONDS:
-            raise LaunchDelayed(
-                f"processes of an earlier run of {self._path.stem} are still alive after {_LOCK_SECONDS:.0f} s; "
-                f"find them with: fuser -v {self._path}"
-            )
-        return False
-
-    def close(self) -> None:
-        """Close this process's descriptor of the file."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1

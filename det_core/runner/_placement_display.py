@@ -13,6 +13,8 @@ _SHOW_AFTER = 1.0
 """Seconds until the display of a launch that does not run yet. Most launches start sooner."""
 _EVERY = 2.0
 """Minimum number of seconds between two changes of an explanation alone, which may change all the time."""
+_HERE = Status(phase=Phase.RUNNING)
+"""State of a launch on this machine, which needs no display."""
 
 
 class PlacementDisplay:
@@ -30,7 +32,7 @@ class PlacementDisplay:
         self._run = run
         self._logs = logs
         self._lease = lease
-        self._shown = Status(phase=Phase.RUNNING)  # on this machine, which needs no display
+        self._shown = _HERE
         self._shown_at = 0.0
         self._began = time.monotonic()
 
@@ -50,6 +52,10 @@ class PlacementDisplay:
         self._store.set_trial_placement(self._run.trial_id, self._run.run_id, text)
         if moved and text:
             self._logs.add(None, "det", text)
+
+    def clear(self) -> None:
+        """Record that the launch has ended."""
+        self.show(_HERE)
 
 
 def describe_status(status: Status) -> str:

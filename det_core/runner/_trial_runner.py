@@ -31,8 +31,12 @@ from det_core.runner._repeated_failures import RepeatedFailureDetector
 from det_core.runner._starting_point import StartingPoint, choose_starting_point
 
 _TICK = 0.2
+_SHOW_EVERY = 5.0
+"""Seconds between two displays of the remaining time of a delay."""
 _LAUNCH_TIMEOUT = 60.0
 """Seconds for which a launch is retried after its first failure."""
+_FIRST_DELAY = 1.0
+"""Seconds until an interrupted trial, or a launch that has failed, starts again for the first time."""
 _MAX_DELAY = 300.0
 """Maximum number of seconds until an interrupted trial starts again."""
 _PREEMPTION_TIMEOUT = 600.0
@@ -112,7 +116,7 @@ class TrialRunner:
             requested: function that returns the current request, a key of `REQUESTS`, or None to continue training.
         """
         watch = RepeatedFailureDetector(self.store, trial.id, is_silent=is_command(self.config.entrypoint))
-        delay = 1.0
+        delay = _FIRST_DELAY
         while not requested():
             self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
             if self.store.trial(trial.id).state is not State.ACTIVE:
@@ -146,8 +150,11 @@ class TrialRunner:
                 return TrainingResult(TrainingOutcome.PAUSED, error=error)
             if end.cause in _INTERRUPTIONS:
                 if self._has_room_for_interruption(trial):
-                    delay = 1.0 if time.monotonic() - began > _MAX_DELAY else min(2 * delay, _MAX_DELAY)
-                    self._delay(run, f"it starts again in {delay:.0f} s", delay, requested)
+                    if time.monotonic() - began > _MAX_DELAY:
+                        delay = _FIRST_DELAY
+                    self._note(run, f"it starts again in {delay:.0f} s")
+                    self._delay(run, f"interrupted ({end.cause.value}), starts again", delay, requested)
+                    delay = min(2 * delay, _MAX_DELAY)
                     continue
                 error = f"{error}; launcher.max_interruptions is {self.config.launcher.max_interruptions}"
                 return TrainingResult(TrainingOutcome.FAILED, error=error, trained=watch.has_trained)
@@ -173,13 +180,16 @@ class TrialRunner:
         count, limit = self.store.count_interruption(trial.id, lease=self.lease), self.config.launcher.max_interruptions
         return limit is None or count <= limit
 
-    def _delay(self, run: Run, text: str, seconds: float, requested: Callable[[], State | None]) -> None:
-        """Wait until the time is over or a stop is requested, and show why."""
-        self._note(run, text)
-        self.store.set_trial_placement(run.trial_id, run.run_id, text)
+    def _delay(self, run: Run, what: str, seconds: float, requested: Callable[[], State | None]) -> None:
+        """Wait until the time is over or a stop is requested, and show what happens in how many seconds."""
         end = time.monotonic() + seconds
-        while not requested() and time.monotonic() < end:
-            time.sleep(_TICK)
+        show_at = 0.0
+        while not requested() and (left := end - time.monotonic()) > 0:
+            if time.monotonic() >= show_at:
+                show_at = time.monotonic() + _SHOW_EVERY
+                self.store.set_trial_placement(run.trial_id, run.run_id, f"{what} in {left:.0f} s")
+            time.sleep(min(_TICK, left))
+        self.store.set_trial_placement(run.trial_id, run.run_id, "")
 
     def _note(self, run: Run, text: str) -> None:
         with LogWriter(self.store, run) as logs:
@@ -239,7 +249,7 @@ class TrialRunner:
             LaunchError: they were not started.
         """
         give_up_at: float | None = None
-        delay = 1.0
+        delay = _FIRST_DELAY
         while True:
             try:
                 end = self._watch(self.launcher.start(request), run, logs, requested)
@@ -251,7 +261,8 @@ class TrialRunner:
             give_up_at = give_up_at or time.monotonic() + _LAUNCH_TIMEOUT
             if requested() or time.monotonic() + delay > give_up_at:
                 raise LaunchDelayed(problem)
-            self._delay(run, f"not started yet, trying again: {problem}", delay, requested)
+            logs.add(None, "det", f"not started yet, trying again: {problem}")
+            self._delay(run, f"not started ({problem}), next attempt", delay, requested)
             delay *= 2
 
     def _watch(self, allocation: Allocation, run: Run, logs: LogWriter, requested: Callable[[], State | None]) -> Exit:
@@ -262,6 +273,7 @@ class TrialRunner:
             while True:
                 display.show(allocation.status())
                 if (end := allocation.wait(_TICK)) is not None:
+                    display.clear()
                     return end
                 logs.check()
                 request = requested()

@@ -34,13 +34,18 @@ class PluginRegistrationTests(PluginSuite):
 
     def test_the_plugin_is_light(self, spec: Spec) -> None:
         """The plugin module is imported whenever det starts, even if nobody uses it or its libraries are missing."""
-        imported = measure_import(self.plugin).modules
-        welcome = {*sys.stdlib_module_names, "det_core", "pydantic", self.plugin.partition(".")[0]}
-        heavy = {module.partition(".")[0] for module in imported} - welcome
-        assert not heavy, (
-            f"{self.plugin} imports {heavy}; move the code that needs it to another module, and name that as target"
-        )
-        target = spec.target.partition(":")[0]
-        assert target == self.plugin or target not in imported, (
-            f"{self.plugin} imports {target}, its own target, which is imported on first use; remove the import"
-        )
+        check_import(self.plugin, spec)
+
+
+def check_import(plugin: str, spec: Spec) -> None:
+    """Check that the plugin module ``plugin`` imports neither other libraries nor the implementation of ``spec``."""
+    imported = measure_import(plugin).modules
+    welcome = {*sys.stdlib_module_names, "det_core", "pydantic", plugin.partition(".")[0]}
+    heavy = {module.partition(".")[0] for module in imported} - welcome
+    assert not heavy, (
+        f"{plugin} imports {heavy}; move the code that needs it to another module, and name that as target"
+    )
+    target = spec.target.partition(":")[0]
+    assert target == plugin or target not in imported, (
+        f"{plugin} imports {target}, its own target, which is imported on first use; remove the import"
+    )

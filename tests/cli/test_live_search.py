@@ -88,6 +88,7 @@ def test_each_event_is_printed_in_one_line(search: Search, capsys: pytest.Captur
         search.report(5, 60, 0.7)
         store.set_trial_state(5, State.COMPLETED)
         store.count_restart(1)
+        store.count_interruption(1)
         search.add(0.7)
         store.report_metrics(
             [MetricsReport(trial_id=1, run_id=1, group="training", steps_completed=300, metrics={"loss": 1.0})]
@@ -95,6 +96,7 @@ def test_each_event_is_printed_in_one_line(search: Search, capsys: pytest.Captur
         store.set_trial_state(3, State.ERROR)
     assert capsys.readouterr().out.splitlines() == [
         "trial 1: a run failed (1 so far); to see why: det trial logs 1",
+        "trial 1: a run was interrupted (1 so far); to see why: det trial logs 1",
         "trial 3: failed after 0 batches; to see why: det trial logs 3",
         "trial 5: batch 60 validation accuracy=0.7",
         "trial 5: completed after 60 batches, best accuracy=0.7",
@@ -161,6 +163,18 @@ def test_the_live_area_shows_the_search(search: Search) -> None:
         "trial  batches  trained     accuracy  hyperparameters",
         "1      200      50% of 400  0.9       optimizer.lr=0.1",
         "5      50       0% of 100   0.6       optimizer.lr=0.5",
+    ]
+
+
+def test_the_live_area_shows_where_trials_are(search: Search) -> None:
+    search.store.set_trial_placement(3, 1, "queued (Slurm job 4713; Priority)")
+    search.store.set_trial_placement(1, 1, "running on n1 (Slurm job 4711)")
+    search.store.set_trial_placement(5, 1, "interrupted (preempted), starts again in 20 s")
+    lines = frame(search, 140, 24)
+    assert lines[2] == "waits   trial 3: queued (Slurm job 4713; Priority)  and 1 more"
+    assert [" ".join(line.split()) for line in lines[-2:]] == [
+        "1 200 50% of 400 0.9 running on n1 (Slurm job 4711) optimizer.lr=0.1",
+        "5 50 0% of 100 0.6 interrupted (preempted), starts again in 20 s optimizer.lr=0.5",
     ]
 
 

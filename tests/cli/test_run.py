@@ -156,6 +156,7 @@ def test_the_summary_of_a_trial_that_could_not_start_says_what_to_do() -> None:
         trials=1,
         steps_completed=0,
         restarts=0,
+        interruptions=0,
         seconds=1.0,
         best=None,
         top=(),

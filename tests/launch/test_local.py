@@ -15,7 +15,7 @@ import pytest
 
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase
-from det_core.launch import local
+from det_core.launch import _trial_lock
 from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.local import LocalConfig, LocalLauncher
 from det_core.launch.machine_slots import list_slots
@@ -202,7 +202,7 @@ def test_more_slots_than_exist_are_refused() -> None:
 
 @pytest.mark.integration
 def test_processes_left_by_an_earlier_run_are_ended(det_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_GRACE", 0.0)
+    monkeypatch.setattr(_trial_lock, "_GRACE", 0.0)
     lock = det_home / "locks" / "trial.lock"
     lock.parent.mkdir(parents=True)
     left = subprocess.Popen(["flock", lock, "sh", "-c", "echo locked; sleep 1000"], stdout=subprocess.PIPE)

@@ -509,7 +509,7 @@ def test_a_full_disk_leaves_no_visible_checkpoint(store: TrackingStore, new_expe
 def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
     store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_core.launch.local._LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("det_core.launch._trial_lock._LOCK_SECONDS", 0.2)
     monkeypatch.setattr("det_core.runner._trial_runner._LAUNCH_TIMEOUT", 1.5)
     lock = det_home / "locks" / f"{store.cluster_id}-trial-1.lock"
     lock.parent.mkdir()
@@ -535,7 +535,7 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
 def test_a_trial_that_waits_for_orphans_can_be_stopped(
     store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_core.launch.local._LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("det_core.launch._trial_lock._LOCK_SECONDS", 0.2)
     lock = det_home / "locks" / f"{store.cluster_id}-trial-1.lock"
     lock.parent.mkdir()
     experiment = new_experiment()

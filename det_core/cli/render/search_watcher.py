@@ -81,6 +81,10 @@ class SearchWatcher:
             yield self._tell(now, f"batch {now.latest.steps_completed} validation {value}", routine=True)
         if not trial.state.final and trial.restarts > (old.restarts if old else 0):
             yield self._tell(now, f"a run failed ({trial.restarts} so far); to see why: det trial logs {trial.id}")
+        if not trial.state.final and trial.interruptions > (old.interruptions if old else 0):
+            yield self._tell(
+                now, f"a run was interrupted ({trial.interruptions} so far); to see why: det trial logs {trial.id}"
+            )
         if trial.state.final and not (old and old.state.final):
             best = f", best {printable_text(self.metric)}={format_value(now.best.value)}" if now.best else ""
             why = f"; to see why: det trial logs {trial.id}" if trial.state is State.ERROR else ""
