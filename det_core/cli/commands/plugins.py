@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from det_core.cli._command_table import JSON, Command, UsageError, add_commands, make_argument
+from det_core.cli._command_table import JSON, Command, add_commands, make_argument
 from det_core.cli.commands._plugin_templates import TEMPLATES, PluginNames, render_files, write_files
 from det_core.cli.render.formats import (
     format_count,
@@ -69,11 +69,6 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _new(args: argparse.Namespace) -> int:
-    if args.kind is None or args.name is None:
-        missing = "NAME" if args.kind else "KIND and NAME"
-        raise UsageError(
-            f"missing {missing}; expected det plugins new KIND NAME [DIR], where KIND is one of\n{_kinds()}"
-        )
     names = PluginNames.parse(args.kind.replace("-", "_"), args.name)
     names.refuse_clash()
     directory, contents = args.directory or Path(names.distribution), render_files(names)
@@ -91,18 +86,6 @@ def _new(args: argparse.Namespace) -> int:
         print(f"{directory} contains {names.distribution}, {format_count(len(contents), 'file')}. Next, type:")
         print(*(f"  {command}" for command in commands), sep="\n")
     return 0
-
-
-def _kind(text: str) -> str:
-    if text not in _KINDS:
-        raise argparse.ArgumentTypeError(f"expected one of\n{_kinds()}\ngot {text!r}")
-    return text
-
-
-def _kinds() -> str:
-    """Return a line for each kind of plugin that `_new` writes."""
-    width = max(map(len, _KINDS))
-    return "\n".join(f"  {name:<{width}}  {summary}" for name, summary in _KINDS.items())
 
 
 def _document(report: PluginReport) -> dict[str, Any]:
@@ -145,12 +128,13 @@ _COMMANDS = (
         _new,
         "write a distribution with a small working plugin, its tests and its README",
         (
-            make_argument("kind", type=_kind, choices=tuple(_KINDS), nargs="?", metavar="KIND", help=", ".join(_KINDS)),
-            make_argument("name", nargs="?", metavar="NAME", help="name of the plugin, such as my-plugin"),
+            make_argument("kind", choices=tuple(_KINDS), metavar="KIND", help="kind of the plugin"),
+            make_argument("name", metavar="NAME", help="name of the plugin, such as my-plugin"),
             make_argument(
                 "directory", type=Path, nargs="?", metavar="DIR", help="new or empty directory; default: ./det-NAME"
             ),
             JSON,
         ),
+        epilog="\n".join(("kinds:", *(f"  {kind:<13}  {summary}" for kind, summary in _KINDS.items()))),
     ),
 )
