@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from det_core.plugins._hook_marker import hookimpl as hookimpl
     from det_core.plugins._import_cost import ImportCost as ImportCost
     from det_core.plugins._import_cost import measure_import as measure_import
-    from det_core.plugins._known_distributions import DISTRIBUTIONS as DISTRIBUTIONS
     from det_core.plugins._overwritten_files import find_overwritten_files as find_overwritten_files
     from det_core.plugins._registry import KINDS as KINDS
     from det_core.plugins._registry import PluginReport as PluginReport
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from det_core.plugins._target_checks import answer_mismatch as answer_mismatch
 
 _EXPORTS = {
-    "DISTRIBUTIONS": "det_core.plugins._known_distributions",
     "KINDS": "det_core.plugins._registry",
     "PluginReport": "det_core.plugins._registry",
     "Registry": "det_core.plugins._registry",

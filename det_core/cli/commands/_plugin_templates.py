@@ -14,7 +14,8 @@ import importlib_metadata
 
 from det_core.cli._command_table import UsageError
 from det_core.errors import DetError, PluginClash
-from det_core.plugins import DISTRIBUTIONS, normalize_distribution_name, plugin_registry
+from det_core.plugins import normalize_distribution_name, plugin_registry
+from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.version import __version__
 
 
@@ -187,7 +188,7 @@ def write_files(directory: Path, contents: Mapping[str, str]) -> None:
         if not exists:
             partial.rename(directory)
         else:  # it may be the working directory of a shell, so it stays
-            for entry in partial.iterdir():
+            for entry in list(partial.iterdir()):
                 entry.rename(directory / entry.name)
 
 
