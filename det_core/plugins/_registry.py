@@ -33,6 +33,7 @@ from det_core.specs import (
     CommandSpec,
     FrameworkSpec,
     LauncherSpec,
+    ObserverSpec,
     SearchMethodSpec,
     Spec,
     StorageSpec,
@@ -52,6 +53,7 @@ KINDS: dict[str, tuple[str, type[Spec]]] = {
     "storage": ("det_storage", StorageSpec),
     "launcher": ("det_launchers", LauncherSpec),
     "search_method": ("det_search_methods", SearchMethodSpec),
+    "observer": ("det_observers", ObserverSpec),
     "command": ("det_commands", CommandSpec),
 }
 """Kinds of plugins mapped to the registration hook and the type of spec that it yields."""

@@ -9,6 +9,7 @@ from typing import Any
 _MADE = {
     "backend": "Backend",
     "launcher": "Launcher",
+    "observer": "Observer",
     "search_method": "SearchMethod",
     "storage": "StorageManager",
 }
@@ -18,6 +19,7 @@ _PARAMETERS = {
     "backend": ("options",),
     "storage": ("config",),
     "launcher": ("config",),
+    "observer": ("config",),
     "search_method": ("config", "hyperparameters", "seed"),
     "command": ("parser",),
 }
