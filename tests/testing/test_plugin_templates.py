@@ -89,7 +89,7 @@ def start_as_documented(written: Written) -> None:
     use_config(written, only(written, "yaml"), "config", "check")
 
 
-def store_as_documented(written: Written) -> None:
+def check_as_documented(written: Written) -> None:
     use_config(written, EXPERIMENT + only(written, "yaml"), "config", "check")
 
 
@@ -104,8 +104,9 @@ def list_as_documented(written: Written) -> None:
 USES: dict[str, Callable[[Written], None]] = {
     "framework": train_as_documented,
     "backend": start_as_documented,
-    "storage": store_as_documented,
+    "storage": check_as_documented,
     "search_method": search_as_documented,
+    "observer": check_as_documented,
     "command": list_as_documented,
 }
 """Functions that do what the README says about the use of a plugin, by kind."""

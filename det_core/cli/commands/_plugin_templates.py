@@ -52,6 +52,11 @@ TEMPLATES: Mapping[str, PluginTemplate] = {
         "Search method {name} for det.",
         "docs/search.md",
     ),
+    "observer": PluginTemplate(
+        "a receiver of events, which passes them on: metrics in CSV files",
+        "Observer {name} for det.",
+        "docs/observers.md",
+    ),
     "command": PluginTemplate(
         "a subcommand of det: a table of trials", "Command {name} for det.", "docs/commands.md", separator="-"
     ),
