@@ -81,9 +81,10 @@ class Context:
             undo.callback(self.preempt._close)
             self.preempt._start()
             self.train._start()
+            undo.callback(self._stream.close)
+            if self.distributed.rank == 0:
+                self._announce_start()
             undo.pop_all()
-        if self.distributed.rank == 0:
-            self._announce_start()
         return self
 
     def __exit__(
@@ -172,6 +173,7 @@ def init(
     folder = f"tensorboard/experiment/{trial.experiment_id}/trial/{trial.trial_id}"
     stream = EventStream(
         "worker" if managed else "script",
+        cluster_id=cluster_id,
         experiment_id=trial.experiment_id,
         config=trial.config,
         trial={"trial_id": run.trial_id, "run_id": run.run_id, "hparams": trial.hparams},
