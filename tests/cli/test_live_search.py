@@ -34,9 +34,9 @@ CONFIG: dict[str, Any] = {
 class Search:
     """Writer of the records that the runner of a search and its trials produce."""
 
-    def __init__(self, store: TrackingStore, metric: str = "accuracy") -> None:
+    def __init__(self, store: TrackingStore, **searcher: Any) -> None:
         self.store = store
-        config = {**CONFIG, "searcher": {**CONFIG["searcher"], "metric": metric}}
+        config = {**CONFIG, "searcher": {**CONFIG["searcher"], **searcher}}
         self.id = store.create_experiment(config=config).id
 
     def add(self, lr: float, state: State = State.ACTIVE, hidden: int = 64) -> int:
@@ -164,6 +164,25 @@ def test_the_live_area_shows_the_search(search: Search) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("searcher", "unit"),
+    [
+        ({"max_length": 400}, ""),
+        ({"max_length": None, "unit": "epochs", "options": {"batches": 3}}, "epochs: "),
+        ({"max_length": None, "length_per_round": {"records": 100}}, "records: "),
+    ],
+)
+def test_the_live_area_shows_the_unit_of_rungs_if_there_is_one(
+    store: TrackingStore, searcher: dict[str, Any], unit: str
+) -> None:
+    search = Search(store, **searcher)
+    search.add(0.1)
+    search.add(0.2)
+    search.order(TrialUpdate(request_id=0, state=State.ACTIVE, ordered=2, length=400))
+    (rungs,) = [line for line in frame(search, 120, 24) if line.startswith("rungs")]
+    assert rungs.endswith(f"  ({unit}trials that reached / will reach it)")
+
+
 def test_values_that_look_like_markup_are_shown_unchanged(search: Search) -> None:
     """A hyperparameter such as ``[/data]`` ended ``det run`` with a MarkupError, and ``[relu]`` was hidden."""
     new = NewTrial(hparams={"path": "[/data]", "layer": "[relu]"}, seed=0, source_checkpoint=None)
@@ -176,7 +195,7 @@ def test_values_that_look_like_markup_are_shown_unchanged(search: Search) -> Non
 
 @pytest.mark.parametrize("metric", ["loss[/val]", "f1[macro]"])
 def test_metrics_that_look_like_markup_are_shown_unchanged(store: TrackingStore, metric: str) -> None:
-    search = Search(store, metric)
+    search = Search(store, metric=metric)
     search.add(0.1)
     store.report_metrics(
         [MetricsReport(trial_id=1, run_id=1, group="validation", steps_completed=5, metrics={metric: 0.5})]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.records import TRAINING_STATE, ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
 
-from ..waiting import wait_for
+from ..waiting import interrupt_once, wait_for
 from .conftest import start_runner
 
 pytestmark = pytest.mark.integration
@@ -231,7 +229,7 @@ def test_children_start_from_their_source(store: TrackingStore, new_experiment: 
 def test_a_paused_search_resumes(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
     slow = "def on_batch(self, batch):\n    time.sleep(0.05)"
     experiment = new_experiment(slow, **random_search(3, 40))
-    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    interrupt_once(lambda: any(trial.runner_state == TRAINING_STATE for trial in store.trials(experiment.id)))
     assert run(store, experiment) is State.PAUSED
     trials = store.trials(experiment.id)
     assert State.PAUSED in {trial.state for trial in trials}

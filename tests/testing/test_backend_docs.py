@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from det_core.testing.backend import BackendCompliance
 from tests.testing.documents import first_column, snippets
+from tests.testing.installed_examples import Run, install_example
 from tests.testing.plugin_sites import plugin_environment
 
 ROOT = Path(__file__).parents[2]
@@ -28,30 +27,12 @@ with core.init(distributed=backends.connect_workers()) as context:
     print("one of", context.distributed.size)
 """
 
-Run = Callable[..., str]
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run a module next to the example's test and config, with the example installed by pip."""
-    directory = tmp_path_factory.mktemp("docs")
-    source, site, code = directory / "source", directory / "site", directory / "code"
-    for place, names in {source: ("det_ring.py", "pyproject.toml"), code: ("test_ring.py",)}.items():
-        place.mkdir()
-        for name in names:
-            (place / name).write_text((EXAMPLE / name).read_text())
-    (code / "const.yaml").write_text(EXPERIMENT)
-    (code / "train.py").write_text(SCRIPT)
-
-    def run(*arguments: str | Path) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(site), "DET_HOME": str(directory / "home")}
-        command = [sys.executable, "-m", *arguments]
-        ran = subprocess.run(command, cwd=code, env=environment, capture_output=True, text=True, timeout=240)
-        return f"{ran.stdout}{ran.stderr}\nexit code {ran.returncode}"
-
-    installed = run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", site, source)
-    assert installed.endswith("exit code 0"), installed
-    return run
+    files = {"const.yaml": EXPERIMENT, "train.py": SCRIPT}
+    return install_example(tmp_path_factory.mktemp("docs"), EXAMPLE, "test_ring.py", files, timeout=240)
 
 
 @pytest.mark.integration

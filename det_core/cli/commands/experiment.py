@@ -98,9 +98,9 @@ def _config(args: argparse.Namespace) -> int:
     if args.original:
         print(experiment.original_config.rstrip("\n"))
     else:
-        import yaml
+        from det_core.config._yaml import dump_yaml
 
-        print(yaml.safe_dump(dict(experiment.config), sort_keys=False, allow_unicode=True), end="")
+        print(dump_yaml(dict(experiment.config)), end="")
     return 0
 
 

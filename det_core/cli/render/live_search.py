@@ -92,7 +92,8 @@ class LiveSearch(LiveArea):
         if len(rungs) > 1:
             shown = [*rungs.items()][-_RUNGS:]
             words = "  ".join(f"{length}: {reached}/{asked}" for length, (reached, asked) in shown)
-            yield "rungs", self._fitting(Text(f"{words}  ({watcher.unit}: trials that reached / will reach it)"))
+            unit = f"{watcher.unit}: " if watcher.unit else ""
+            yield "rungs", self._fitting(Text(f"{words}  ({unit}trials that reached / will reach it)"))
 
     def _progress(self) -> RenderableType:
         progress = self._watcher.experiment.progress

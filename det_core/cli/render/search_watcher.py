@@ -100,5 +100,6 @@ def _unit(config: Mapping[str, Any]) -> str:
     """Return the unit of the lengths of a search, or "" if its config names none."""
     from det_core.config import Unit
 
-    lengths = [value for value in (config.get("searcher") or {}).values() if isinstance(value, Mapping)]
-    return next((unit.value for unit in Unit for length in lengths if unit.value in length), "")
+    searcher = config.get("searcher") or {}
+    lengths = [value for key, value in searcher.items() if isinstance(value, Mapping) and key != "options"]
+    return searcher.get("unit") or next((unit.value for unit in Unit for length in lengths if unit.value in length), "")
