@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from det_core.errors import LaunchError
-from det_core.launch import _slot_directory, _slot_tickets
+from det_core.launch import _slot_directory, _slot_tickets, machine_slots
 from det_core.launch._slot_directory import SlotDirectory, slots_directory_path
 from det_core.launch.machine_slots import SlotReservation, SlotUser, list_slots, reserve_slots
 
@@ -204,6 +208,47 @@ def test_a_slot_that_another_process_takes_first_costs_only_a_turn(monkeypatch: 
         assert single.poll() == [0]
         single.close()
         assert pair.poll() == [0, 1]
+
+
+def crash_at(line: int) -> bool:
+    """Reserve and return a slot in a child process that kills itself at a line of the modules, counted as they run.
+
+    Returns:
+        Whether the child was killed.
+    """
+    files, left = (machine_slots.__file__, _slot_directory.__file__, _slot_tickets.__file__), line
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+        nonlocal left
+        if frame.f_code.co_filename not in files:
+            return None
+        left -= event == "line"
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    if not (child := os.fork()):
+        sys.settrace(trace)
+        reservation = reserve(1, 1)
+        reservation.poll()
+        reservation.close()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) < 0
+
+
+@pytest.mark.integration
+def test_a_crash_at_any_line_keeps_nobody_from_the_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for line in itertools.count():
+        directory = tmp_path / str(line) / "slots"
+        directory.parent.mkdir()
+        monkeypatch.setenv("DET_SLOTS_DIR", str(directory))
+        crashed = crash_at(line)
+        with closing(reserve(1, 1, at=1)) as reservation:
+            assert reservation.poll() == [0], line
+        assert [path.name for path in directory.iterdir()] == ["slot-cpu-0"], line
+        if not crashed:
+            break
+    assert line > 100
 
 
 def test_removed_files_are_written_again(slots_directory: Path) -> None:

@@ -283,3 +283,12 @@ def test_the_search_continues_after_a_trial_is_killed(store: TrackingStore, new_
         runner.wait()
     assert [trial.state for trial in store.trials(experiment.id)] == [State.CANCELED, *[State.COMPLETED] * 2]
     assert store.experiment(experiment.id).state is State.COMPLETED
+
+
+def test_a_length_without_a_unit_has_rungs(store: TrackingStore, new_experiment: Submit) -> None:
+    searcher = {"name": "async_halving", "metric": "validation_loss", "max_trials": 4, "num_rungs": 3, "divisor": 2}
+    experiment = new_experiment(searcher={**searcher, "max_length": 20}, hyperparameters=SPACE)
+    assert run(store, experiment) is State.COMPLETED
+    trained = [trial.steps_completed for trial in store.trials(experiment.id)]
+    assert min(trained) == 5
+    assert max(trained) == 20
