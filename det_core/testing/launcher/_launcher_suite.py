@@ -65,6 +65,9 @@ class LauncherSuite(ComplianceSuite):
     """Whether launches wait for slots. False if there are slots without end."""
     orders: ClassVar[bool] = True
     """Whether launches that wait go by priority and submission. False if an engine has an order of its own."""
+    numbers_slots: ClassVar[bool] = True
+    """Whether the slots of a node have numbers of their own. False if an engine hides the slots of other launches, so
+    that each launch counts from 0."""
     is_local: ClassVar[bool] = True
     """Whether the processes run on this machine, where tests can see and limit them."""
     sends_secrets: ClassVar[bool] = True

@@ -27,6 +27,8 @@ class LaunchSlotTests(LauncherSuite):
 
     def test_launches_at_once_have_different_slots(self, launch: Launch, launcher: Launcher) -> None:
         """Two trials on one GPU run out of memory, or share its time."""
+        if not self.numbers_slots:
+            pytest.skip("the engine hides the slots of other launches")
         launches = [launch(_HOLD, key=f"suite-{number}") for number in range(self.slots)]
         found = [one.report() for one in launches]
         for one in launches:

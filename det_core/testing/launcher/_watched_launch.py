@@ -27,8 +27,11 @@ class Line(NamedTuple):
     """Line that a launcher has delivered."""
 
     rank: int | None
+    """Rank of the worker, or None if it is unknown."""
     stream: str
+    """``stdout``, ``stderr``, or ``det`` for lines of the launcher."""
     text: str
+    """Line without its end."""
 
 
 class WatchedLaunch:
