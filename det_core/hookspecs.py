@@ -8,23 +8,35 @@ and det_core only). The functions of that module that implement hooks carry ``@d
 
 Implementations take only the arguments that they need. Hooks are called in these processes and threads:
 
-========================  =====================================  =================================
-hook                      process                                thread
-========================  =====================================  =================================
-registration hooks        any that looks up a name               the caller's, once per process
-det_choose_framework      worker                                 main, before the trial is made
-det_choose_backend        runner                                 the trial's, before the launch
-det_experiment_started    runner                                 main
-det_experiment_finished   runner                                 main
-det_trial_started         runner                                 the trial's, several in parallel
-det_trial_finished        runner                                 main
-det_metrics_reported      chief worker                           report writer, after the commit
-det_checkpoint_saved      chief worker                           saving thread, after COMPLETED
-det_checkpoint_deleted    deleting process                       deleting thread
-det_preemption_requested  chief worker                           the caller of should_preempt
-========================  =====================================  =================================
+============================  ======================  ==================================
+hook                          process                 thread
+============================  ======================  ==================================
+registration hooks            any that looks up a     the caller's, once per process
+                              name
+det_choose_framework          worker                  main, before the trial is made
+det_choose_backend            runner                  the trial's, before the launch
+det_prepare_launch            runner                  the trial's, before the launch
+det_experiment_started        runner                  main
+det_experiment_finished       runner                  main
+det_trial_started             runner                  the trial's, several in parallel
+det_trial_finished            runner                  main
+det_logs_recorded             runner                  log writer of the run
+det_worker_started            chief worker            main
+det_worker_finished           chief worker            main
+det_metrics_reported          chief worker            report writer, after the commit
+det_checkpoint_saved          chief worker            saving thread, after COMPLETED
+det_artifacts_stored          chief worker            TensorBoard thread, or the caller
+                                                      of upload_tensorboard_files
+det_preemption_requested      chief worker            the caller of should_preempt
+det_checkpoint_deleted        deleting process        deleting thread
+det_model_version_registered  registering process     registering thread
+============================  ======================  ==================================
 
-If an event hook raises, the error is logged with the plugin's name. It affects neither training nor other plugins.
+A script without a runner calls the hooks of the experiment, the trial and the worker itself. It has no log lines.
+
+If an event hook raises, the error is logged with the plugin's name, and further errors are counted. It affects neither
+training nor other plugins. An event hook that waits delays its process. What talks to other systems is better written
+as an observer (`det_observers`), which has a thread of its own and options in the config.
 """
 
 from __future__ import annotations
@@ -36,6 +48,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from det_core import events, specs
+    from det_core.interfaces.launch_preparation import LaunchAdditions, LaunchPlan
 
 hookspec = pluggy.HookspecMarker("det")
 """Marker of the hooks below. Plugins mark their implementations with `det_core.plugins.hookimpl`."""
@@ -113,6 +126,19 @@ def det_search_methods() -> Iterable[specs.SearchMethodSpec]:
 
 
 @hookspec
+def det_observers() -> Iterable[specs.ObserverSpec]:
+    """Offer observers of events, which ``observers`` selects.
+
+    Example::
+
+        @det_core.hookimpl
+        def det_observers():
+            yield ObserverSpec(name="mlflow", target="det_mlflow._observer:MLflow", config_model="det_mlflow:Config")
+    """
+    raise NotImplementedError
+
+
+@hookspec
 def det_commands() -> Iterable[specs.CommandSpec]:
     """Offer commands of the ``det`` program.
 
@@ -163,6 +189,30 @@ def det_choose_backend(framework: str, environ: Mapping[str, str]) -> str | None
         @det_core.hookimpl
         def det_choose_backend(framework, environ):
             return "horovod" if "HOROVOD_RANK" in environ else None
+    """
+
+
+# --- Preparation of launches. An error or a wrong answer fails the launch with the plugin's name. ---
+
+
+@hookspec
+def det_prepare_launch(launch: LaunchPlan) -> LaunchAdditions | None:
+    """Add environment variables to a run that is about to be launched, or wrap its command line.
+
+    Plugins are called in the order of their distributions' names. Each receives the command line that the previous
+    ones have wrapped, so the wrapper of the last one is outermost.
+
+    Args:
+        launch: the run, without secrets.
+
+    Returns:
+        The additions, or None for none.
+
+    Example::
+
+        @det_core.hookimpl
+        def det_prepare_launch(launch):
+            return LaunchAdditions(env={"NCCL_DEBUG": "INFO"}, wrapper=("nsys", "profile", "--output", "/tmp/profile"))
     """
 
 
@@ -230,6 +280,51 @@ def det_trial_finished(event: events.TrialFinished) -> None:
 
 
 @hookspec
+def det_worker_started(event: events.WorkerStarted) -> None:
+    """Called when the chief worker of a run has entered the core context.
+
+    Args:
+        event: the run, and the batches that it continues from.
+
+    Example::
+
+        @det_core.hookimpl
+        def det_worker_started(event):
+            log.info("trial %s continues from batch %s", event.trial_id, event.steps_completed)
+    """
+
+
+@hookspec
+def det_worker_finished(event: events.WorkerFinished) -> None:
+    """Called when the chief worker of a run leaves the core context. A worker that is killed does not call it.
+
+    Args:
+        event: the run, and the error that ended it, if any.
+
+    Example::
+
+        @det_core.hookimpl
+        def det_worker_finished(event):
+            log.info("trial %s: %s", event.trial_id, event.error or "no error")
+    """
+
+
+@hookspec
+def det_logs_recorded(event: events.LogsRecorded) -> None:
+    """Called when lines that the processes of a run printed have been recorded.
+
+    Args:
+        event: the lines.
+
+    Example::
+
+        @det_core.hookimpl
+        def det_logs_recorded(event):
+            ship(line.log for line in event.lines)
+    """
+
+
+@hookspec
 def det_metrics_reported(event: events.MetricsReported) -> None:
     """Called when reported metrics have been committed to the tracking store.
 
@@ -271,6 +366,36 @@ def det_checkpoint_deleted(event: events.CheckpointDeleted) -> None:
         @det_core.hookimpl
         def det_checkpoint_deleted(event):
             unmirror(event.storage_id)
+    """
+
+
+@hookspec
+def det_artifacts_stored(event: events.ArtifactsStored) -> None:
+    """Called when files of the TensorBoard directory have been stored.
+
+    Args:
+        event: the files.
+
+    Example::
+
+        @det_core.hookimpl
+        def det_artifacts_stored(event):
+            index(event.location, event.resources)
+    """
+
+
+@hookspec
+def det_model_version_registered(event: events.ModelVersionRegistered) -> None:
+    """Called when a checkpoint was registered as a version of a model.
+
+    Args:
+        event: the version and its checkpoint.
+
+    Example::
+
+        @det_core.hookimpl
+        def det_model_version_registered(event):
+            deploy(event.model, event.version, event.location)
     """
 
 

@@ -81,6 +81,11 @@ class SearchMethodSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ObserverSpec(Spec):
+    """An observer of events. ``target(config)`` makes an `interfaces.observer.Observer`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CommandSpec(Spec):
     """A command of the CLI. ``target(parser)`` adds arguments to ``det NAME`` and sets ``run=function(args) -> int``.
 

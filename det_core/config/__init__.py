@@ -25,6 +25,7 @@ from det_core.config._plugin_blocks import CheckpointStorageConfig as Checkpoint
 from det_core.config._plugin_blocks import DistributedConfig as DistributedConfig
 from det_core.config._plugin_blocks import LauncherConfig as LauncherConfig
 from det_core.config._plugin_blocks import NoOptions as NoOptions
+from det_core.config._plugin_blocks import ObserverConfig as ObserverConfig
 from det_core.config._plugin_blocks import SearcherConfig as SearcherConfig
 from det_core.config._secrets import replace_texts as replace_texts
 from det_core.config._validation_errors import explain_block as explain_block
@@ -46,6 +47,7 @@ __all__ = [
     "MASK",
     "NoOptions",
     "Number",
+    "ObserverConfig",
     "Positive",
     "PositiveLength",
     "SearcherConfig",

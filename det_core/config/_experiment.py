@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import (
@@ -28,7 +28,14 @@ from det_core.config._core_blocks import (
 from det_core.config._entrypoint import Entrypoint, is_command
 from det_core.config._hyperparameters import Hyperparameter, HyperparameterName
 from det_core.config._length import Length, Unit
-from det_core.config._plugin_blocks import CheckpointStorageConfig, DistributedConfig, LauncherConfig, SearcherConfig
+from det_core.config._plugin_blocks import (
+    CheckpointStorageConfig,
+    DistributedConfig,
+    LauncherConfig,
+    NamedOptions,
+    ObserverConfig,
+    SearcherConfig,
+)
 from det_core.config._secrets import mark_secrets
 
 
@@ -79,6 +86,8 @@ class ExperimentConfig(Block):
     """Launcher of the trials' processes. By default they run on this machine."""
     distributed: DistributedConfig | None = None
     """Backend of trials with several slots. By default the only suitable one that is installed."""
+    observers: dict[str, ObserverConfig] = Field(default_factory=dict)
+    """Names of observers, which pass events on to other systems such as MLflow, mapped to their options."""
     profiling: ProfilingConfig = ProfilingConfig()
     """Recording of the load of the hosts."""
     data: dict[str, Any] = Field(default_factory=dict)
@@ -141,6 +150,16 @@ class ExperimentConfig(Block):
     def __eq__(self, other: object) -> bool:
         # Pydantic would also compare private attributes, but notices about rewritten legacy keys must not matter.
         return isinstance(other, ExperimentConfig) and self.__dict__ == other.__dict__
+
+    @field_validator("observers", mode="before")
+    @classmethod
+    def _add_names(cls, blocks: Any) -> Any:
+        if not isinstance(blocks, Mapping):
+            return blocks
+        given = ((name, {} if options is None else options) for name, options in blocks.items())
+        return {
+            name: NamedOptions(name, options) if isinstance(options, Mapping) else options for name, options in given
+        }
 
     @field_validator("searcher")
     @classmethod

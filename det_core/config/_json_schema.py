@@ -20,7 +20,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from det_core.config._experiment import ExperimentConfig
-from det_core.config._plugin_blocks import OPTIONS_KEY, PLUGIN_BLOCKS, PluginBlock
+from det_core.config._plugin_blocks import OPTIONS_KEY, PLUGIN_BLOCKS, ObserverConfig, PluginBlock
 from det_core.errors import PluginError
 from det_core.plugins import plugin_registry
 
@@ -43,6 +43,15 @@ def config_schema() -> dict[str, Any]:
             "description": core["description"],
             "oneOf": [{"$ref": f"#/$defs/{variant}"} for variant in variants],
         }
+    del definitions[ObserverConfig.__name__]
+    observers = {name: _options_schema(ObserverConfig, name) for name in plugin_registry().names("observer")}
+    definitions |= {
+        f"observer.{name}": {"additionalProperties": False, **own, "type": "object"} for name, own in observers.items()
+    }
+    schema["properties"]["observers"] |= {
+        "properties": {name: {"$ref": f"#/$defs/observer.{name}"} for name in observers},
+        "additionalProperties": False,
+    }
     del definitions["BaseModel"]  # type of the options while no plugin is chosen
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 

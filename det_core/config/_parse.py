@@ -82,12 +82,13 @@ def _validate(document: Document, import_targets: bool) -> ExperimentConfig:
 
 
 def _unusable_targets(document: Document, config: ExperimentConfig) -> Iterator[Problem]:
-    for key, block in config:
-        if isinstance(block, PluginBlock):
-            try:
-                block.load_target()
-            except PluginError as error:
-                yield document.problem((key, block.tag), str(error))
+    blocks = {(key, block.tag): block for key, block in config if isinstance(block, PluginBlock)}
+    observers = {("observers", name): block for name, block in config.observers.items()}
+    for location, block in {**blocks, **observers}.items():
+        try:
+            block.load_target()
+        except PluginError as error:
+            yield document.problem(location, str(error))
 
 
 def _unrecordable(document: Document, value: Any, location: Location = ()) -> Iterator[Problem]:

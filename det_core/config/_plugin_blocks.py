@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping, Set
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import (
     BaseModel,
@@ -58,9 +58,14 @@ class PluginBlock(Block):
     def _prepare(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        common = cls.model_fields.keys() - {"options"}
+        common = cls.common_keys()
         options = {key: value for key, value in data.items() if key not in common}
         return {key: data[key] for key in common & data.keys() if data[key] is not None} | {OPTIONS_KEY: options}
+
+    @classmethod
+    def common_keys(cls) -> Set[str]:
+        """Return the keys that users write beside the plugin's options."""
+        return cls.model_fields.keys() - {"options"}
 
     @classmethod
     def options_model(cls, name: str | None) -> type[BaseModel]:
@@ -85,7 +90,7 @@ class PluginBlock(Block):
         if name is not None:
             plugins.load(plugins.find(self.kind, name))
 
-    @field_validator("type", "name", "backend", check_fields=False)
+    @field_validator("type", "name", "backend", "observer", check_fields=False)
     @classmethod
     def _find(cls, name: str | None) -> str | None:
         try:
@@ -104,14 +109,13 @@ class PluginBlock(Block):
         model = cls.options_model(info.data[cls.tag])
         # A model that does not configure extra keys refuses them too, because most unknown keys are typing errors.
         extra: Literal["forbid"] | None = None if "extra" in model.model_config else "forbid"
-        common = cls.model_fields.keys() - {"options"}
-        return model.model_validate(prepare_block_input(model, options, beside=common), extra=extra)
+        return model.model_validate(prepare_block_input(model, options, beside=cls.common_keys()), extra=extra)
 
     @model_serializer(mode="wrap")
     def _flatten(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         block: dict[str, Any] = dump(self)
         options: dict[str, Any] = block.pop("options")
-        return block | options
+        return {key: block[key] for key in block if key in self.common_keys()} | options
 
 
 class CheckpointStorageConfig(PluginBlock):
@@ -192,6 +196,48 @@ class DistributedConfig(PluginBlock):
     """Seconds to wait for a live worker, > 0. By default there is no limit."""
     options: SerializeAsAny[BaseModel] = Field(validation_alias=OPTIONS_KEY)
     """Options of the backend."""
+
+
+class NamedOptions(NamedTuple):
+    """Input of `ObserverConfig`."""
+
+    observer: str
+    options: Mapping[str, Any]
+
+
+class ObserverConfig(PluginBlock):
+    """Options of one observer. Its name is the key of the block, not a value in it."""
+
+    kind = "observer"
+    tag = "observer"
+
+    observer: str
+    """Name of the observer, such as ``mlflow``."""
+    options: SerializeAsAny[BaseModel]
+    """Options of the observer."""
+
+    @classmethod
+    def from_options(cls, observer: str, options: Mapping[str, Any]) -> ObserverConfig:
+        """Validate the options of an observer.
+
+        Args:
+            observer: name of the observer.
+            options: its options.
+
+        Raises:
+            ValidationError: there is no such observer, or it does not accept the options.
+        """
+        return cls.model_validate(NamedOptions(observer, options))
+
+    @classmethod
+    def common_keys(cls) -> Set[str]:
+        """Return the keys that users write beside the plugin's options. There are none."""
+        return frozenset()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prepare(cls, data: Any) -> Any:
+        return data._asdict() if isinstance(data, NamedOptions) else data
 
 
 PLUGIN_BLOCKS: tuple[type[PluginBlock], ...] = (

@@ -75,6 +75,7 @@ _DEFAULTS: Mapping[str, Any] = {
     },
     "launcher": {"type": "local", "slots": 1},
     "distributed": None,
+    "observers": {},
     "profiling": {"enabled": False, "begin_on_batch": 0, "end_after_batch": None, "sync_timings": True},
     "data": {},
     "debug": False,

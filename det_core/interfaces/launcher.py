@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 EXIT_DO_NOT_RESTART = 78
 """Exit code of a worker that would fail again after every restart (EX_CONFIG of sysexits.h)."""
-PYTHON = "{python}"
-"""First element of `LaunchRequest.argv` that stands for the Python interpreter of each node."""
+PYTHON = "{det:python}"
+"""Element of `LaunchRequest.argv` that stands for the Python interpreter of each node."""
 
 
 class Phase(Enum):
@@ -79,7 +79,7 @@ class LaunchRequest:
         key: name of the trial, unique among all tracking stores, of letters, digits and ``-``. A second launch with the
             same key waits until all processes of the first are gone, or ends them.
         argv: command line of the only process of each node, or of a program that starts all processes of the node, such
-            as torchrun. A first element `PYTHON` stands for the interpreter of the node.
+            as torchrun. Each element `PYTHON` stands for the interpreter of the node.
         code: gzipped tar file with the user's code, at most 192 MiB when unpacked, for
             `det_core.launch.context_archive.unpack_context_dir`. The processes run in the unpacked directory.
         info: file names mapped to JSON objects, from which ``det.get_cluster_info()`` reads in the processes. The

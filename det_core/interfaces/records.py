@@ -43,6 +43,9 @@ class State(str, Enum):
     CANCELED = "CANCELED"
     ERROR = "ERROR"
 
+    def __str__(self) -> str:
+        return self.value
+
     @property
     def final(self) -> bool:
         """Whether the state lasts until a user resumes the experiment or trial."""

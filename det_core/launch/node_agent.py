@@ -114,7 +114,7 @@ class NodeAgent:
             self._workers = WorkerConnections(self._directory / _SOCKET_NAME, request.call)
             undo.callback(self._workers.close)
             self._processes = ReapedCommand(
-                [sys.executable if word == PYTHON else word for word in request.argv[:1]] + list(request.argv[1:]),
+                [sys.executable if word == PYTHON else word for word in request.argv],
                 environment,
                 cwd=code,
                 inherit=inherit,

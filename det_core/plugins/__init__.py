@@ -8,6 +8,8 @@ from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from det_core.plugins._events import emit_event as emit_event
+    from det_core.plugins._events import has_event_hooks as has_event_hooks
+    from det_core.plugins._events import report_failed_hooks as report_failed_hooks
     from det_core.plugins._hook_marker import hookimpl as hookimpl
     from det_core.plugins._import_cost import ImportCost as ImportCost
     from det_core.plugins._import_cost import measure_import as measure_import
@@ -20,16 +22,20 @@ if TYPE_CHECKING:
     from det_core.plugins._registry import normalize_distribution_name as normalize_distribution_name
     from det_core.plugins._registry import plugin_registry as plugin_registry
     from det_core.plugins._target_checks import answer_mismatch as answer_mismatch
+    from det_core.plugins._target_checks import misspelled_methods as misspelled_methods
 
 _EXPORTS = {
     "KINDS": "det_core.plugins._registry",
     "PluginReport": "det_core.plugins._registry",
     "Registry": "det_core.plugins._registry",
     "emit_event": "det_core.plugins._events",
+    "has_event_hooks": "det_core.plugins._events",
+    "report_failed_hooks": "det_core.plugins._events",
     "hookimpl": "det_core.plugins._hook_marker",
     "ImportCost": "det_core.plugins._import_cost",
     "measure_import": "det_core.plugins._import_cost",
     "answer_mismatch": "det_core.plugins._target_checks",
+    "misspelled_methods": "det_core.plugins._target_checks",
     "no_exit": "det_core.plugins._registry",
     "normalize_distribution_name": "det_core.plugins._registry",
     "find_overwritten_files": "det_core.plugins._overwritten_files",

@@ -6,7 +6,7 @@ import difflib
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -34,6 +34,7 @@ from det_core.specs import (
     CommandSpec,
     FrameworkSpec,
     LauncherSpec,
+    ObserverSpec,
     SearchMethodSpec,
     Spec,
     StorageSpec,
@@ -53,6 +54,7 @@ KINDS: dict[str, tuple[str, type[Spec]]] = {
     "storage": ("det_storage", StorageSpec),
     "launcher": ("det_launchers", LauncherSpec),
     "search_method": ("det_search_methods", SearchMethodSpec),
+    "observer": ("det_observers", ObserverSpec),
     "command": ("det_commands", CommandSpec),
 }
 """Kinds of plugins mapped to the registration hook and the type of spec that it yields."""
@@ -78,6 +80,8 @@ class PluginReport:
     """Reason for any status other than ``ok``."""
     provides: tuple[tuple[str, Spec], ...] = ()
     """Kind and spec of everything that it offers."""
+    hooks: tuple[str, ...] = ()
+    """Names of the hooks that it implements, other than those that offer something."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.version} ({self.module})"
@@ -176,7 +180,7 @@ class Registry:
             raise
         except (Exception, SystemExit) as error:
             raise PluginError(
-                f"plugin {self._owner(spec)} failed to make {spec.name!r} with {spec.target!r}: "
+                f"plugin {self.owner(spec)} failed to make {spec.name!r} with {spec.target!r}: "
                 f"{type(error).__name__}: {error}"
             ) from error
         self._refuse(spec, spec.target, instance_mismatch(_kind(spec), made))
@@ -232,6 +236,19 @@ class Registry:
             raise PluginClash(f"plugins disagree on {hook}: {given}. Name the unwanted ones in {DISABLE_VARIABLE}.")
         return next(iter(answers.values()), None)
 
+    def implements(self, hook: str) -> bool:
+        """Return whether a plugin implements a hook."""
+        return bool(getattr(self._manager.hook, hook).get_hookimpls())
+
+    def implementations(self, hook: str) -> list[tuple[str, Callable[..., Any]]]:
+        """Return (plugin, function) for every implementation of a hook, in the order of the distributions' names.
+
+        Args:
+            hook: name of the hook, whose arguments the functions take as keywords.
+        """
+        found = sorted(getattr(self._manager.hook, hook).get_hookimpls(), key=lambda each: each.plugin_name)
+        return [(each.plugin_name, partial(_call_named, each.function, each.argnames)) for each in found]
+
     def call(self, hook: str, **arguments: Any) -> Iterator[tuple[str, Any]]:
         """Call every implementation of a hook and yield (plugin, result) of each.
 
@@ -241,14 +258,17 @@ class Registry:
             hook: name of the hook.
             **arguments: arguments of the hook. Each implementation receives those that it names.
         """
-        for implementation in getattr(self._manager.hook, hook).get_hookimpls():
-            given = {name: arguments[name] for name in implementation.argnames}
+        for plugin, call in self.implementations(hook):
             try:
-                result = implementation.function(**given)
+                result = call(**arguments)
             except Exception:  # noqa: BLE001  (plugins may raise anything, and must not affect each other)
-                _log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
+                _log.exception("plugin %s failed in %s", plugin, hook)
             else:
-                yield implementation.plugin_name, result
+                yield plugin, result
+
+    def owner(self, spec: Spec) -> str:
+        """Return the name, the version and the module of the distribution that offers a spec."""
+        return next((str(r) for r in self.reports if any(s is spec for _, s in r.provides)), "?")
 
     def _register(self, entry_point: importlib_metadata.EntryPoint, disabled: set[str]) -> PluginReport:
         distribution, name, version = entry_point.dist, entry_point.name, ""
@@ -285,7 +305,9 @@ class Registry:
         except Exception as error:  # noqa: BLE001
             self._manager.unregister(name=name)
             return report(status="broken", problem=f"{type(error).__name__}: {error}")
-        return report(status="ok", provides=provides)
+        registering = {hook for hook, _ in KINDS.values()}
+        hooks = sorted({caller.name for caller in self._manager.get_hookcallers(module) or ()} - registering)
+        return report(status="ok", provides=provides, hooks=tuple(hooks))
 
     def _collect(self, plugin_name: str, module: ModuleType) -> Iterator[tuple[str, Spec]]:
         hooks = [name for name in vars(hookspecs) if name.startswith("det_")]
@@ -344,7 +366,7 @@ class Registry:
         except Exception as error:
             hint = f" To install what it needs: {spec.install}." if spec.install else ""
             raise PluginError(
-                f"plugin {self._owner(spec)} failed to load {spec.name!r} from {target!r}: "
+                f"plugin {self.owner(spec)} failed to load {spec.name!r} from {target!r}: "
                 f"{type(error).__name__}: {error}.{hint}"
             ) from error
 
@@ -356,10 +378,7 @@ class Registry:
     def _refuse(self, spec: Spec, target: str | None, problem: str) -> None:
         if problem:
             named = repr(target) if target else "no config model"
-            raise PluginError(f"plugin {self._owner(spec)} names {named} for {spec.name!r}, but {problem}")
-
-    def _owner(self, spec: Spec) -> str:
-        return next((str(r) for r in self.reports if any(s is spec for _, s in r.provides)), "?")
+            raise PluginError(f"plugin {self.owner(spec)} names {named} for {spec.name!r}, but {problem}")
 
 
 class _IncompatibleError(Exception):
@@ -433,6 +452,10 @@ def _checked(spec: object, expected: type[Spec], hook: str) -> Spec:
             "install matching releases"
         )
     return spec
+
+
+def _call_named(function: Callable[..., Any], named: Sequence[str], **arguments: Any) -> Any:
+    return function(**{name: arguments[name] for name in named})
 
 
 def normalize_distribution_name(name: str) -> str:

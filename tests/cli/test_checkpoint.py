@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -160,8 +160,8 @@ def test_rm_keeps_checkpoints_of_an_experiment_resumed_before_the_answer(
 def test_rm_stops_if_a_runner_takes_over_the_experiment(
     det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def remove(store: TrackingStore, checkpoint: CheckpointRecord, globs: Sequence[str]) -> dict[str, int]:
-        left = remove_checkpoint(store, checkpoint, globs)
+    def remove(store: TrackingStore, checkpoint: CheckpointRecord, *arguments: Any, **more: Any) -> dict[str, int]:
+        left = remove_checkpoint(store, checkpoint, *arguments, **more)
         store.release_lease(1, str(store.lease_holder(1)))
         store.acquire_lease(1, "host:1:1:x", seconds=60)
         wait_for(lambda: all(thread.name != "det-lease" for thread in threading.enumerate()))

@@ -78,6 +78,7 @@ DEFAULTS: dict[str, Any] = {
     },
     "launcher": {"type": "local", "slots": 1},
     "distributed": None,
+    "observers": {},
     "profiling": {"enabled": False, "begin_on_batch": 0, "end_after_batch": None, "sync_timings": True},
     "data": {},
     "debug": False,

@@ -61,13 +61,13 @@ class ScriptedAllocation(Allocation):
         self._request, self._gates = request, gates
         self._cause = Cause[step] if step else Cause.WORKERS
         self._agent: NodeAgent | None = None
-        self._end = self._exit(1) if self._cause is Cause.NOT_STARTED else None
+        self._end = self._exit_with(1) if self._cause is Cause.NOT_STARTED else None
 
     def wait(self, timeout: float) -> Exit | None:
         if not self._end and not self._agent and self._phase() is Phase.RUNNING:
             self._agent = NodeAgent(self._request, AllocatedNode(name="n1", slot_ids=[0]))
         if not self._end and self._agent and (end := self._agent.wait(timeout)):
-            self._end = self._exit(end.code) if end.code else end
+            self._end = self._exit_with(end.code) if end.code else end
         if not self._end and not self._agent:
             time.sleep(0.01)
         return self._end
@@ -92,7 +92,7 @@ class ScriptedAllocation(Allocation):
         if self._agent:
             self._agent.close()
 
-    def _exit(self, code: int) -> Exit:
+    def _exit_with(self, code: int) -> Exit:
         return Exit(code=code, cause=self._cause, message=f"{self._cause.value}, says the engine")
 
     def _phase(self) -> Phase:

@@ -24,13 +24,26 @@ def install_example(
         files: contents of further files next to the suite, by name.
         timeout: seconds that a module may run.
     """
-    source, site, code = directory / "source", directory / "site", directory / "code"
+    source, code = directory / "source", directory / "code"
     for place, names in {source: {path.name for path in example.glob("*.*")} - {suite}, code: {suite}}.items():
         place.mkdir()
         for name in names:
             (place / name).write_text((example / name).read_text())
     for name, content in (files or {}).items():
         (code / name).write_text(content)
+    return install_source(directory, source, code, timeout)
+
+
+def install_source(directory: Path, source: Path, code: Path, timeout: float = 180) -> Run:
+    """Install a distribution, and return a function that runs modules.
+
+    Args:
+        directory: directory that will contain the installed files and ``DET_HOME``.
+        source: directory of the distribution.
+        code: working directory of the modules.
+        timeout: seconds after which a module fails.
+    """
+    site = directory / "site"
 
     def run(*arguments: str | Path) -> str:
         path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))

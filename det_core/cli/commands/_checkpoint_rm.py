@@ -10,6 +10,7 @@ from det_core import storage
 from det_core.cli.commands._confirmation import confirm_removal
 from det_core.cli.render.formats import format_count, format_size, print_json
 from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.core.event_stream import ClientEvents
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.tracking import TrackingStore
@@ -33,13 +34,18 @@ def run_rm(args: argparse.Namespace) -> int:
             return 1
         latest = [checkpoint for checkpoint in checkpoints if _is_latest(store, checkpoint)]
         left = {}
-        with ExitStack() as held:  # so that no runner starts a trial from a checkpoint that is being removed
+        with (
+            ClientEvents(store) as client,
+            ExitStack() as held,
+        ):  # so that no runner starts a trial from a checkpoint that is being removed
             experiments = {store.trial(checkpoint.trial_id).experiment_id for checkpoint in latest}
             leases = [held.enter_context(Lease(store, experiment_id)) for experiment_id in experiments]
             for checkpoint in checkpoints:
                 for lease in leases:
                     lease.check()
-                left[checkpoint.uuid] = remove_checkpoint(store, checkpoint, args.glob)
+                left[checkpoint.uuid] = remove_checkpoint(
+                    store, checkpoint, args.glob, on_deleted=client.checkpoint_deleted
+                )
     if args.json:
         print_json([{"uuid": uuid, "resources": resources} for uuid, resources in left.items()])
     else:

@@ -1,12 +1,15 @@
-"""Command ``det plugins``, which lists and checks the installed plugins."""
+"""Command ``det plugins``, which lists and checks the installed plugins, and starts new ones."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import shlex
+from pathlib import Path
 from typing import Any
 
 from det_core.cli._command_table import JSON, Command, add_commands, make_argument
+from det_core.cli.commands._plugin_templates import TEMPLATES, PluginNames, render_files, write_files
 from det_core.cli.render.formats import (
     format_count,
     format_facts,
@@ -17,6 +20,7 @@ from det_core.cli.render.formats import (
 )
 from det_core.errors import PluginNotFound
 from det_core.plugins import KINDS, PluginReport, normalize_distribution_name, plugin_registry
+from det_core.specs import Spec
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,13 +41,17 @@ def _list(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     report = _find(args.name)
     if args.json:
-        print_json(_document(report))
+        print_json(_document(report, imports=True))
         return 0
     head = {name: getattr(report, name) for name in ("name", "version", "module", "status", "problem")}
+    head["hooks"] = ", ".join(report.hooks)
     rows = [(kind, spec.name, spec.target, spec.config_model) for kind, spec in report.provides]
+    observers = [(spec.name, ", ".join(_received(spec))) for kind, spec in report.provides if kind == "observer"]
     print(
         join_sections(
-            format_facts(head), format_table(("kind", "name", "target", "config model"), rows) if rows else ""
+            format_facts(head),
+            format_table(("kind", "name", "target", "config model"), rows) if rows else "",
+            format_table(("observer", "receives"), observers) if observers else "",
         )
     )
     return 0
@@ -65,8 +73,44 @@ def _check(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _document(report: PluginReport) -> dict[str, Any]:
-    return record_to_json(report, provides=[record_to_json(spec, kind=kind) for kind, spec in report.provides])
+def _new(args: argparse.Namespace) -> int:
+    names = PluginNames.parse(args.kind.replace("-", "_"), args.name)
+    names.refuse_clash()
+    directory, contents = args.directory or Path(names.distribution), render_files(names)
+    write_files(directory, contents)
+    commands = [
+        f"cd {shlex.quote(str(directory))}",
+        "pip install -e '.[test]'",
+        "pytest",
+        f"det plugins check {names.distribution}",
+    ]
+    if args.json:
+        described = {"kind": names.kind, "name": names.plugin, "distribution": names.distribution}
+        print_json({**described, "directory": directory.absolute(), "files": list(contents), "next": commands})
+    else:
+        print(f"{directory} contains {names.distribution}, {format_count(len(contents), 'file')}. Next, type:")
+        print(*(f"  {command}" for command in commands), sep="\n")
+    return 0
+
+
+def _document(report: PluginReport, imports: bool = False) -> dict[str, Any]:
+    def one(kind: str, spec: Spec) -> dict[str, Any]:
+        received = {"receives": _received(spec)} if imports and kind == "observer" else {}
+        return record_to_json(spec, kind=kind, **received)
+
+    return record_to_json(report, provides=[one(kind, spec) for kind, spec in report.provides])
+
+
+def _received(spec: Spec) -> list[str]:
+    """Import an observer, and return the names of the events that it receives.
+
+    Raises:
+        PluginError: it cannot be imported.
+    """
+    from det_core.interfaces.observer import received_events  # other plugins do not need it
+
+    target = plugin_registry().load(spec)
+    return received_events(target) if isinstance(target, type) else ["depends on the options"]
 
 
 def _offers(report: PluginReport) -> str:
@@ -75,6 +119,7 @@ def _offers(report: PluginReport) -> str:
     The text is like ``framework pytorch; storage directory, shared_fs``.
     """
     names = {kind: [spec.name for its_kind, spec in report.provides if its_kind == kind] for kind in KINDS}
+    names["hook"] = list(report.hooks)
     return "; ".join(f"{kind.replace('_', ' ')} {', '.join(offered)}" for kind, offered in names.items() if offered)
 
 
@@ -88,6 +133,9 @@ def _find(name: str) -> PluginReport:
     raise PluginNotFound(f"no installed distribution {name!r} offers plugins; {hint}")
 
 
+_KINDS = {kind.replace("_", "-"): template.summary for kind, template in TEMPLATES.items()}
+"""Kinds of plugins that `_new` writes, as they are typed, mapped to their descriptions."""
+
 _COMMANDS = (
     Command("list", _list, "list the installed distributions and the plugins that they offer", (JSON,), ("ls",)),
     Command("show", _show, "show one distribution and its plugins", (make_argument("name", metavar="NAME"), JSON)),
@@ -96,5 +144,19 @@ _COMMANDS = (
         _check,
         "import all plugins, or those of one distribution, and report problems; the exit code is 1 if there are any",
         (make_argument("name", metavar="NAME", nargs="?"), JSON),
+    ),
+    Command(
+        "new",
+        _new,
+        "write a distribution with a small working plugin, its tests and its README",
+        (
+            make_argument("kind", choices=tuple(_KINDS), metavar="KIND", help="kind of the plugin"),
+            make_argument("name", metavar="NAME", help="name of the plugin, such as my-plugin"),
+            make_argument(
+                "directory", type=Path, nargs="?", metavar="DIR", help="new or empty directory; default: ./det-NAME"
+            ),
+            JSON,
+        ),
+        epilog="\n".join(("kinds:", *(f"  {kind:<13}  {summary}" for kind, summary in _KINDS.items()))),
     ),
 )

@@ -63,7 +63,7 @@ class LaunchedWorkerTests(LauncherSuite):
             assert "written" not in found, "two launches share one directory"
 
     def test_python_is_the_interpreter_of_the_node(self, launch: Launch) -> None:
-        """``{python}`` and a ``python3`` on PATH must import the same det-core."""
+        """`PYTHON` in ``argv`` and a ``python3`` on PATH must import the same det-core."""
         one = launch(_INTERPRETER)
         assert one.ended() == ENDED
         assert set(one.report(0)) == {one.report(1)}
