@@ -94,6 +94,16 @@ class PyTorchCallback:
             epoch_idx: number of the epoch, from 0.
         """
 
+    def on_before_optimizer_step(self, parameters: list[Any]) -> None:
+        """Run before each step of the optimizer, such as to clip gradients.
+
+        Only trials that define ``build_model`` call this hook. Others pass ``clip_grads`` to
+        ``context.step_optimizer``.
+
+        Args:
+            parameters: parameters of the optimizer, whose gradients are summed over slots and batches.
+        """
+
     def on_validation_start(self) -> None:
         """Run before a validation. With this hook, a preempted trial finishes its validation before it stops."""
 

@@ -296,14 +296,15 @@ class PyTorchTrialContext(TrialContext):
         if auto_zero_grads:
             optimizer.zero_grad()
 
-    def to_device(self, data: Any) -> Any:
+    def to_device(self, data: Any, warned_types: set[type] | None = None) -> Any:
         """Move data to the device.
 
         Args:
             data: objects with a method ``to``, such as tensors, in nested dicts, lists and tuples. Each numeric
                 ``np.ndarray`` becomes a tensor. Other objects are returned unchanged.
+            warned_types: as in `det_torch.to_device`.
         """
-        return _data.to_device(data, self.device)
+        return _data.to_device(data, self.device, warned_types)
 
     def current_train_batch(self) -> int:
         """Return the number of batches that this slot trained before the current batch, since the trial began."""

@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from det_core.errors import InvalidTrial
 from det_torch._batch_order import iterate_samplers, read_batches
 from det_torch._iterable_loaders import PassLoader, pass_length, torch_iterates
+from det_torch.samplers import adapt_batch_sampler
 
 TorchData: TypeAlias = dict[str, Any] | Sequence[Any] | torch.Tensor
 """Type of batches that are passed to trials, which are tensors in arbitrarily nested dicts, lists and tuples."""
@@ -51,6 +52,45 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
       yourself. With n > 1 data workers, an epoch may have up to n - 1 batches more than ``__len__`` says.
     - A loader whose class has its own ``__iter__`` is read like a stream.
     """
+
+    def get_data_loader(
+        self, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
+    ) -> torch.utils.data.DataLoader[_T_co]:
+        """Return a loader of one worker's share of the batches, for loops other than det's.
+
+        Args:
+            repeat: whether to repeat the batches without end.
+            skip: number of batches of this worker's share to skip.
+            num_replicas: number of workers.
+            rank: rank of this worker, 0 <= rank < num_replicas.
+
+        Raises:
+            InvalidTrial: the dataset is a stream, or the loader makes no batches.
+        """
+        if isinstance(self.dataset, torch.utils.data.IterableDataset) or self.batch_sampler is None:
+            raise InvalidTrial(
+                f"get_data_loader() needs a batch sampler, but the loader of {type(self.dataset).__name__} has none; "
+                "use a dataset with __getitem__ and a batch_size, or iterate over the loader itself"
+            )
+        workers = {
+            name: getattr(self, name) for name in ("multiprocessing_context", "prefetch_factor", "persistent_workers")
+        }
+        return torch.utils.data.DataLoader(
+            self.dataset,
+            batch_sampler=cast(
+                Any,
+                adapt_batch_sampler(
+                    cast(Any, self.batch_sampler), repeat=repeat, skip=skip, num_replicas=num_replicas, rank=rank
+                ),
+            ),
+            num_workers=self.num_workers,
+            collate_fn=self.collate_fn,
+            pin_memory=self.pin_memory,
+            timeout=self.timeout,
+            worker_init_fn=self.worker_init_fn,
+            generator=self.generator,
+            **(workers if self.num_workers else {}),
+        )
 
 
 class TrainingStream(Protocol):
@@ -306,16 +346,18 @@ def _shares(loader: Any, size: int) -> int:
     return size if any(getattr(part, "num_replicas", 1) == size for part in iterate_samplers(loader)) else 1
 
 
-def to_device(data: Any, device: torch.device) -> Any:
+def to_device(data: Any, device: torch.device, warned_types: set[type] | None = None) -> Any:
     """Move data to a device. Tensors in pinned memory are copied asynchronously.
 
     Args:
         data: objects with a method ``to``, such as tensors, in nested dicts, lists and tuples. Numeric arrays become
             tensors. Other objects are returned unchanged.
         device: the device.
+        warned_types: types of objects that are returned unchanged without a warning. Each further type is added to the
+            set after a warning about it. None means no warnings.
     """
     if type(data) is list:  # fast path for most batches, as the checks below take as long as the transfer
-        return [to_device(value, device) for value in data]
+        return [to_device(value, device, warned_types) for value in data]
     if isinstance(data, torch.Tensor) and data.device == device:
         return data
     if isinstance(data, (torch.Tensor, PackedSequence)):
@@ -324,13 +366,16 @@ def to_device(data: Any, device: torch.device) -> Any:
     if hasattr(data, "to"):  # batches of other libraries
         return data.to(device)
     if isinstance(data, dict):
-        return {key: to_device(value, device) for key, value in data.items()}
+        return {key: to_device(value, device, warned_types) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        moved = [to_device(value, device) for value in data]
+        moved = [to_device(value, device, warned_types) for value in data]
         if isinstance(data, list):
             return moved
         return type(data)(*moved) if hasattr(data, "_fields") else tuple(moved)
     if isinstance(data, np.ndarray) and data.dtype.kind in _NUMERIC:
         # torch rejects negative strides and warns about read-only memory.
         return torch.from_numpy(np.require(data, requirements=["C", "W"])).to(device)
+    if warned_types is not None and type(data) not in warned_types:
+        warned_types.add(type(data))
+        _log.warning("%s cannot be moved to the device %s and is used as it is", type(data).__name__, device)
     return data

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +17,8 @@ from det_torch._context import PyTorchTrialContext
 from det_torch._lr_scheduler import LRScheduler
 from det_torch._metrics import no_loss
 from det_torch._trial import PyTorchTrial
+
+_log = logging.getLogger("det.torch")
 
 _CLIPPERS: dict[str, tuple[Callable[..., Any], str]] = {
     "clip_grad_l2_norm": (torch.nn.utils.clip_grad_norm_, "max_norm"),
@@ -41,12 +44,17 @@ class TrialSteps:
     """Whether the trial evaluates the whole validation set in one call."""
 
 
-def build_trial_steps(trial: PyTorchTrial, context: PyTorchTrialContext) -> TrialSteps:
+def build_trial_steps(
+    trial: PyTorchTrial,
+    context: PyTorchTrialContext,
+    before_step: Callable[[list[torch.nn.Parameter]], Any] | None = None,
+) -> TrialSteps:
     """Check that the trial is complete and of one style, and build the parts that its style leaves to det.
 
     Args:
         trial: trial to check.
         context: context that the trial was made with.
+        before_step: function of the optimizer's parameters that runs before each step of a trial whose steps det makes.
 
     Raises:
         InvalidTrial: the trial is incomplete or mixes styles. The message names the missing part.
@@ -59,8 +67,17 @@ def build_trial_steps(trial: PyTorchTrial, context: PyTorchTrialContext) -> Tria
             f"{_name(trial)} mixes two styles: {with_model}() takes `model` but {without}() does not; "
             f"add `model` to the parameters of {without}(), or remove it from {with_model}()"
         )
-    drive = _framework_drives if framework_drives else _user_drives
-    train_batch, evaluate = drive(trial, context, _with_index(getattr(trial, evaluation)))
+    evaluate_data = _with_index(getattr(trial, evaluation))
+    if framework_drives:
+        train_batch, evaluate = _framework_drives(trial, context, evaluate_data, before_step)
+    else:
+        if before_step is not None:
+            _log.warning(
+                "on_before_optimizer_step() is never called, because %s.train_batch() steps the optimizer itself; "
+                "pass clip_grads to context.step_optimizer()",
+                _name(trial),
+            )
+        train_batch, evaluate = _user_drives(trial, context, evaluate_data)
     return TrialSteps(train_batch, evaluate, full_dataset=evaluation == "evaluate_full_dataset")
 
 
@@ -81,7 +98,10 @@ def _user_drives(
 
 
 def _framework_drives(
-    trial: PyTorchTrial, context: PyTorchTrialContext, evaluate: Callable[..., Any]
+    trial: PyTorchTrial,
+    context: PyTorchTrialContext,
+    evaluate: Callable[..., Any],
+    before_step: Callable[[list[torch.nn.Parameter]], Any] | None,
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     missing = [f"{name}()" for name in ("build_model", "optimizer") if not _overrides(trial, name)]
     if missing:
@@ -102,7 +122,7 @@ def _framework_drives(
                 f"create_lr_scheduler() returned {scheduler!r}; expected a det_torch.LRScheduler or None"
             )
         context.lr_schedulers.append(scheduler)
-    clip = _clipper(context.get_hparams())
+    clip = _in_turn([_clipper(context.get_hparams()), before_step])
 
     def train_batch(batch: Any, epoch_idx: int, batch_idx: int) -> Any:
         returned = trial.train_batch(batch, model, epoch_idx, batch_idx)
@@ -123,7 +143,7 @@ def _with_index(method: Callable[..., Any]) -> Callable[..., Any]:
     return lambda data, index, *model: method(data, *model)
 
 
-def _clipper(hparams: Mapping[str, Any]) -> ClipGrads | None:
+def _clipper(hparams: Mapping[str, Any]) -> Callable[..., Any] | None:
     given = [name for name in _CLIPPERS if hparams.get(name) is not None]
     if len(given) > 1:
         raise InvalidTrial(f"the hyperparameters {' and '.join(given)} exclude each other; keep one of them")
@@ -131,6 +151,17 @@ def _clipper(hparams: Mapping[str, Any]) -> ClipGrads | None:
         return None
     function, argument = _CLIPPERS[given[0]]
     return partial(function, **{argument: hparams[given[0]]})
+
+
+def _in_turn(given: Sequence[Callable[[list[torch.nn.Parameter]], Any] | None]) -> ClipGrads | None:
+    functions = [function for function in given if function is not None]
+
+    def run(parameters: Iterable[torch.nn.Parameter]) -> None:
+        listed = list(parameters)
+        for function in functions:
+            function(listed)
+
+    return run if functions else None
 
 
 def _evaluation(trial: PyTorchTrial) -> str:

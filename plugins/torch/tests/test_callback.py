@@ -20,6 +20,7 @@ ARGUMENTS = {
     "on_training_workload_end": ({"loss": 1.0}, [{"loss": 1.0}]),
     "on_training_epoch_start": (2,),
     "on_training_epoch_end": (2,),
+    "on_before_optimizer_step": ([1.0],),
     "on_validation_start": (),
     "on_validation_epoch_start": (),
     "on_validation_epoch_end": ([{"loss": 1.0}],),

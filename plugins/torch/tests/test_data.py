@@ -19,7 +19,7 @@ from det_torch._adapter import PyTorchAdapter
 from det_torch._data import to_device, training_data, validation_data
 from det_torch._random import seed_all
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import BatchSampler, Dataset, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, Dataset, RandomSampler, SequentialSampler, TensorDataset
 
 from det_core.errors import InvalidTrial
 
@@ -255,7 +255,27 @@ Point = namedtuple("Point", "x y")
 CPU = torch.device("cpu")
 
 
+class TestGetDataLoader:
+    def test_it_yields_the_share_of_a_worker(self) -> None:
+        made = DataLoader(TensorDataset(torch.arange(10)), batch_size=2).get_data_loader(skip=1, num_replicas=2, rank=0)
+        assert [batch[0].tolist() for batch in made] == [[4, 5], [8, 9]]
+
+    def test_it_may_repeat(self) -> None:
+        made = iter(DataLoader(TensorDataset(torch.arange(3)), batch_size=2).get_data_loader(repeat=True))
+        assert [next(made)[0].tolist() for _ in range(3)] == [[0, 1], [2], [0, 1]]
+
+    def test_a_loader_without_batches_is_refused(self) -> None:
+        with pytest.raises(InvalidTrial, match="needs a batch sampler, but the loader of TensorDataset has none"):
+            DataLoader(TensorDataset(torch.arange(3)), batch_size=None).get_data_loader()
+
+
 class TestToDevice:
+    def test_each_type_that_cannot_be_moved_is_warned_about_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        warned: set[type] = {int}
+        assert to_device(["a", {"b": "c"}, 3], CPU, warned) == ["a", {"b": "c"}, 3]
+        assert caplog.messages == ["str cannot be moved to the device cpu and is used as it is"]
+        assert warned == {int, str}
+
     def test_moved_data_keeps_its_structure(self) -> None:
         batch = {"a": [torch.ones(2), (np.arange(3), "name", None)], "b": Point(np.float32([1, 2]), {"c": 3})}
         moved = to_device(batch, torch.device("meta"))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from det_torch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext, Reducer
+from det_torch import DataLoader, LRScheduler, PyTorchCallback, PyTorchTrial, PyTorchTrialContext, Reducer
 from det_torch._adapter import PyTorchAdapter
 from det_torch._metrics import materialize_metrics
 from torch import nn
@@ -73,6 +73,39 @@ class UserDrives(Data):
 
 def adapter_of(trial_class: type[PyTorchTrial], context: PyTorchTrialContext) -> PyTorchAdapter:
     return PyTorchAdapter(trial_class(context), context)
+
+
+class Halved(PyTorchCallback):
+    """Callback that halves all gradients, in two passes over the parameters."""
+
+    def on_before_optimizer_step(self, parameters: list[Any]) -> None:
+        for _ in range(2):
+            for parameter in parameters:
+                parameter.grad.mul_(0.5**0.5)
+
+
+class TestBeforeOptimizerStep:
+    def test_gradients_may_be_changed(self, make_context: Any) -> None:
+        class Trial(FrameworkDrives):
+            def build_callbacks(self) -> Any:
+                return {"first": Halved(), "second": Halved()}
+
+        context = make_context()
+        adapter_of(Trial, context)._steps.train_batch(DATASET[:4], 0, 0)
+        model = network()
+        mse(model, DATASET[:4]).backward()
+        expected = model.weight - 0.1 * 0.25 * model.weight.grad
+        torch.testing.assert_close(context.models[0].weight, expected)
+
+    def test_a_trial_that_steps_itself_gets_a_warning(
+        self, make_context: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Trial(UserDrives):
+            def build_callbacks(self) -> Any:
+                return {"halved": Halved()}
+
+        adapter_of(Trial, make_context())
+        assert "on_before_optimizer_step() is never called, because Trial.train_batch() steps" in caplog.text
 
 
 class TestTraining:
