@@ -38,6 +38,8 @@ class ModelOrderBy(Enum):
     """Smallest or oldest first."""
     DESCENDING = 2
     """Largest or latest first."""
+    ASC = ASCENDING
+    DESC = DESCENDING
 
 
 class Model(StoredObject):

@@ -13,7 +13,10 @@ from types import ModuleType
 from typing import Any, cast
 
 from determined import _old_names
-from determined._old_names import OLD_MODULES, UNSUPPORTED_NAMES
+from determined._old_names import OLD_MODULES, explain_missing
+
+_DISTRIBUTIONS = {"det_estimator", "det_keras", "det_torch"}
+"""Packages with names that det-compat offers, but does not require."""
 
 
 class _OldModuleFinder:
@@ -22,9 +25,8 @@ class _OldModuleFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname in UNSUPPORTED_NAMES:
-            raise _gone(fullname)
         if fullname not in OLD_MODULES:
+            _refuse(fullname)
             return None
         return spec_from_file_location(
             fullname, _old_names.__file__, loader=cast(Any, self), submodule_search_locations=[]
@@ -56,8 +58,6 @@ def add_old_names(namespace: dict[str, Any]) -> None:
 
 def _get(module: str, namespace: dict[str, Any], name: str) -> Any:
     path = f"{module}.{name}"
-    if path in UNSUPPORTED_NAMES:
-        raise _gone(path)
     if path in OLD_MODULES:
         return import_module(path)
     if name == "__all__":
@@ -70,6 +70,7 @@ def _get(module: str, namespace: dict[str, Any], name: str) -> Any:
     elif home and name in _import(home, path).__all__:
         place, attributes = home, name
     else:
+        _refuse(path)
         raise AttributeError(f"module {module!r} has no attribute {name!r}; docs/migrating.md lists old and new names")
     value = namespace[name] = attrgetter(attributes)(_import(place, path))
     return value
@@ -81,11 +82,11 @@ def _public(module: str) -> list[str]:
 
 
 def _import(place: str, wanted: str) -> ModuleType:
-    package = place.partition(".")[0]
     try:
         return import_module(place)
     except ModuleNotFoundError as error:
-        if error.name != package:
+        package = error.name
+        if package not in _DISTRIBUTIONS:
             raise
         raise ImportError(
             f"{wanted} is in {package}, which is not installed; type: pip install {package.replace('_', '-')}",
@@ -93,5 +94,7 @@ def _import(place: str, wanted: str) -> ModuleType:
         ) from error
 
 
-def _gone(path: str) -> ImportError:
-    return ImportError(f"{path} is not supported: {UNSUPPORTED_NAMES[path]}", name=path)
+def _refuse(path: str) -> None:
+    """Raise ImportError with advice if the name is planned or not supported."""
+    if message := explain_missing(path):
+        raise ImportError(message, name=path)

@@ -19,36 +19,102 @@ class OldModule(NamedTuple):
 
 _SDK = "det_core.experimental"
 
+
+def _in(place: str, names: str) -> dict[str, str]:
+    return {name: f"{place}:{name}" for name in names.split()}
+
+
+_SDK_NAMES = {
+    "DownloadMode": "det_core.core:DownloadMode",
+    "Experiment": f"{_SDK}:ExperimentReference",
+    "ExperimentState": "det_core.interfaces.records:State",
+    "OrderBy": f"{_SDK}:ModelOrderBy",
+    "TrainingMetrics": f"{_SDK}:TrialMetrics",
+    "Trial": f"{_SDK}:TrialReference",
+    "TrialState": "det_core.interfaces.records:State",
+    "ValidationMetrics": f"{_SDK}:TrialMetrics",
+}
+
 _PUBLIC = {
-    "determined": OldModule("det_core"),
-    "determined.common": OldModule(""),
-    "determined.common.experimental": OldModule(_SDK),
+    "determined": OldModule(
+        "det_core",
+        _in("determined._hyperparameters", "Categorical Constant Double Integer Log")
+        | _in("determined._native_api", "Mode create")
+        | _in("det_core.experimental", "create_trial_instance")
+        | {
+            "DistributedContext": "det_core.core:DistributedContext",
+            "LegacyTrial": "det_core:Trial",
+        },
+    ),
+    "determined.common": OldModule("", _in("determined._common_utilities", "set_logger yaml")),
+    "determined.common.experimental": OldModule(_SDK, _SDK_NAMES),
     "determined.common.storage": OldModule("", {"StorageManager": "det_core.interfaces.storage:StorageManager"}),
-    "determined.core": OldModule("det_core.core"),
+    "determined.common.util": OldModule(
+        "",
+        _in(
+            "determined._common_utilities",
+            "_LEGACY_TRAINING _LEGACY_VALIDATION safe_load_yaml_with_exceptions yaml yaml_safe_dump yaml_safe_load",
+        ),
+    ),
+    "determined.core": OldModule(
+        "det_core.core",
+        _in(
+            "determined._dummy_contexts",
+            "DummyCheckpointContext DummyDistributedContext DummyExperimentalCoreContext DummyPreemptContext "
+            "DummyProfilerContext DummySearcherContext DummySearcherOperation DummyTrainContext SearcherContextMissing",
+        ),
+    ),
     "determined.errors": OldModule(
         "",
         {
             "CheckpointNotFound": "det_core.errors:CheckpointNotFound",
+            "CheckpointStateException": "det_core.errors:TrackingError",
+            "InvalidCheckpointException": "det_core.errors:CheckpointCorrupt",
             "InvalidExperimentException": "det_core.errors:InvalidExperimentException",
+            "InvalidModelException": "det_core.errors:InvalidTrial",
+            "MultipleDownloadsFailed": "det_core.errors:StorageError",
             "NoDirectStorageAccess": "det_core.errors:StorageError",
+            "ProxiedDownloadFailed": "det_core.errors:StorageError",
+            **_in("determined._exceptions", "InvalidConfigurationException InvalidDataTypeException"),
         },
     ),
-    "determined.estimator": OldModule("det_estimator"),
-    "determined.experimental": OldModule(_SDK),
-    "determined.experimental.client": OldModule("det_core.experimental.client"),
-    "determined.keras": OldModule("det_keras"),
+    "determined.estimator": OldModule(
+        "det_estimator",
+        {
+            "EstimatorContext": "det_estimator:EstimatorTrialContext",
+            "ServingInputReceiverFn": "determined._tensorflow_types:ServingInputReceiverFn",
+        },
+    ),
+    "determined.experimental": OldModule(
+        _SDK,
+        _in("determined._native_api", "Mode create") | {"test_one_batch": "determined._native_api:train_one_batch"},
+    ),
+    "determined.experimental.client": OldModule("det_core.experimental.client", _SDK_NAMES),
+    "determined.keras": OldModule(
+        "det_keras",
+        {
+            "TFKerasContext": "det_keras:TFKerasTrialContext",
+            "TFKerasExperimentalContext": "det_tensorflow.context:TensorFlowExperimentalContext",
+            **_in("determined._tensorflow_types", "ArrayLike TFKerasTrainConfig"),
+        },
+    ),
     "determined.keras.callbacks": OldModule("det_keras.callbacks"),
     "determined.pytorch": OldModule(
         "det_torch",
         {
             "LRSchedulerStepMode": "det_torch:LRScheduler.StepMode",
-            "adapt_batch_sampler": "det_torch.samplers:adapt_batch_sampler",
+            "_SimpleReducer": "det_torch:MetricReducer",
+            **_in("determined._clipping", "ClipGradsL2Norm ClipGradsL2Value"),
+            **_in("determined._samplers", "DistributedBatchSampler SkipBatchSampler"),
+            **_in("det_torch.samplers", "RepeatBatchSampler adapt_batch_sampler"),
         },
     ),
+    "determined.pytorch.experimental": OldModule("det_torch.batch_processing"),
     "determined.pytorch.samplers": OldModule("det_torch.samplers"),
     "determined.tensorboard": OldModule(""),
     "determined.tensorboard.metric_writers": OldModule(""),
     "determined.tensorboard.metric_writers.pytorch": OldModule("", {"TorchWriter": "det_torch:TorchWriter"}),
+    "determined.util": OldModule("determined._utilities"),
     "determined_common": OldModule(""),
     "determined_common.experimental": OldModule(_SDK),
 }
@@ -66,6 +132,7 @@ _PRIVATE = {
     "determined.pytorch": (
         "_callback _data _experimental _load _lr_scheduler _pytorch_context _pytorch_trial _reducer _trainer"
     ),
+    "determined.pytorch.experimental": "_torch_batch_process",
     "determined_common.experimental": "checkpoint checkpoint._checkpoint determined experiment model trial",
 }
 """Package -> private modules in it that documents and pickles name. Each has the names of the package."""
@@ -77,35 +144,119 @@ OLD_MODULES: Final = {
 for _module in ("determined._train_context", "determined._trial_context"):
     OLD_MODULES[_module] = OldModule("det_core", {"DistributedContext": "det_core.core:DistributedContext"})
 
-_NO_MASTER = "there is no master; experiments, trials, checkpoints and models are in determined.experimental.client"
+_AUTOMATIC_TENSORBOARD = "reported metrics are written for TensorBoard automatically"
 _BY_FACTORY = "create contexts with core.init() and from_config(), which do not need it"
+_CONTROLLER = "write a trial of a framework, or use the Core API (determined.core) in a script"
 _CORE_API = "use the Core API (determined.core) in a script, which works with any library"
+_INTERNAL = "it was an internal part of the old platform; remove the import"
+_NATIVE = "write a trial class, and pass it to determined.experimental.create"
+_NEVER_RAISED = "det never raises it; remove the import and its handler"
+_NO_MASTER = "there is no master; experiments, trials, checkpoints and models are in determined.experimental.client"
+_NO_USERS = "there are no users, workspaces or projects; leave it out"
+_STORAGE_BLOCK = "pass the config block to core.init(checkpoint_storage=…)"
+_SORT = "the lists of the SDK are ordered by id; sort them with sorted()"
+_STREAM = "call TrialReference.iter_metrics(), or Determined.iter_trials_metrics() for several trials"
 
-UNSUPPORTED_NAMES: Final = {
-    "determined._env_context": _BY_FACTORY,
-    "determined._train_context.RankInfo": "pass rank, size, local_rank, … to DistributedContext, or use from_horovod",
-    "determined.cli": "use the command det",
-    "determined.common.api": _NO_MASTER,
-    "determined.common.storage.SharedFSStorageManager": "pass the directory to core.init(checkpoint_storage=…)",
-    "determined.common.storage.build": "pass the config block to core.init(checkpoint_storage=…)",
-    "determined.core._heartbeat": _BY_FACTORY,
-    "determined.core._log_shipper": _BY_FACTORY,
-    "determined.deploy": "no deployment is needed; det run CONFIG trains on this machine",
-    "determined.estimator._reducer._EstimatorReducerContext": "use EstimatorTrialContext, which has its methods",
+
+def _each(package: str, names: str, advice: str) -> dict[str, str]:
+    return {f"{package}.{name}": advice for name in names.split()}
+
+
+PLANNED_NAMES: Final = {
     "determined.experimental.core_v2": "call core.init() in a script, which works with and without det run",
-    "determined.experimental.unmanaged": "call core.init() in a script, which works with and without det run",
-    "determined.horovod": "import horovod.torch or horovod.tensorflow as hvd; det initializes it",
     "determined.keras.DeterminedCallback": f"write a TFKerasTrial, or {_CORE_API}",
-    "determined.pytorch.CheckpointLoadContext": "PyTorchTrialContext.from_config(config) makes one without training",
-    "determined.pytorch.ClipGradsL2Norm": "pass clip_grads to context.step_optimizer",
-    "determined.pytorch.ClipGradsL2Value": "pass clip_grads to context.step_optimizer",
-    "determined.pytorch.data_length": "use the length of any tensor in the batch",
+    "determined.keras.TensorBoard": "use the TFKerasTensorBoard of this module",
     "determined.pytorch.deepspeed": "write a PyTorchTrial and set distributed: {backend: deepspeed}",
     "determined.pytorch.lightning": f"write a PyTorchTrial around the module's steps, or {_CORE_API}",
     "determined.searcher": "set searcher: {name: custom} to use your own search method, see docs/search.md",
-    "determined.tensorboard.base": _BY_FACTORY,
-    "determined.tensorboard.metric_writers.callback": "reported metrics are written for TensorBoard automatically",
-    "determined.tensorboard.metric_writers.tensorflow": "reported metrics are written for TensorBoard automatically",
     "determined.transformers": _CORE_API,
 }
-"""Old module, or name in one -> advice on what to use instead."""
+"""Old module, or name in one, that det does not have yet -> advice on what to use until then."""
+
+UNSUPPORTED_NAMES: Final = {
+    **_each("determined", "CallbackTrialController LoopTrialController TrialController", _CONTROLLER),
+    **_each("determined", "EnvContext ResourcesInfo _env_context", _BY_FACTORY),
+    **_each("determined", "callback exec gpu ipc load monkey_patch profile", _INTERNAL),
+    **_each("determined", "layers workload", _CONTROLLER),
+    "determined.ExperimentConfig": "a config is a dict; context.get_experiment_config() returns that of a trial",
+    "determined.NativeContext": _NATIVE,
+    "determined.RankInfo": "pass rank, size, local_rank, … to DistributedContext, or use from_horovod",
+    "determined._DistributedBackend": "ask the context, which has distributed.rank and distributed.size",
+    "determined._train_context.RankInfo": "pass rank, size, local_rank, … to DistributedContext, or use from_horovod",
+    "determined.cli": "use the command det",
+    "determined.common.api": _NO_MASTER,
+    "determined.common.check": "use assert statements",
+    **_each("determined.common", "context detignore detlomond requests schemas streams v1file_utils", _INTERNAL),
+    **_each("determined.common.experimental", "Session session", _NO_MASTER),
+    **_each("determined.common.experimental", "Project oauth2_scim_client project user workspace", _NO_USERS),
+    **_each("determined.common.experimental", "TrialOrderBy TrialSortBy", _SORT),
+    "determined.common.storage.*": _STORAGE_BLOCK,
+    "determined.common.storage.SharedFSStorageManager": "pass the directory to core.init(checkpoint_storage=…)",
+    "determined.common.util.*": "it was a helper of the old command line; use a function of your own",
+    "determined.core._heartbeat": _BY_FACTORY,
+    "determined.core._log_shipper": _BY_FACTORY,
+    "determined.deploy": "no deployment is needed; det run CONFIG trains on this machine",
+    **_each("determined.errors", "EnterpriseOnlyError InternalException SkipWorkloadException", _NEVER_RAISED),
+    **_each("determined.errors", "StopLoadingImplementation WorkerError WorkerFinishedGracefully", _NEVER_RAISED),
+    **_each("determined.estimator", "EstimatorNativeContext init", _NATIVE),
+    "determined.estimator.EstimatorTrialController": _CONTROLLER,
+    "determined.estimator._reducer._EstimatorReducerContext": "use EstimatorTrialContext, which has its methods",
+    **_each("determined.experimental", "TrialOrderBy TrialSortBy", _SORT),
+    **_each("determined.experimental", "estimator init_native keras", _NATIVE),
+    **_each(
+        "determined.experimental.client",
+        "CheckpointOrderBy CheckpointSortBy ExperimentOrderBy ExperimentSortBy TrialOrderBy TrialSortBy",
+        _SORT,
+    ),
+    **_each(
+        "determined.experimental.client",
+        "stream_trials_metrics stream_trials_training_metrics stream_trials_validation_metrics",
+        _STREAM,
+    ),
+    **_each(
+        "determined.experimental.client",
+        "Oauth2ScimClient Project User Workspace add_oauth_client create_user create_workspace delete_workspace "
+        "get_session_username get_user_by_id get_user_by_name get_workspace list_oauth_clients list_users "
+        "list_workspaces logout remove_oauth_client whoami",
+        _NO_USERS,
+    ),
+    "determined.experimental.client.CheckpointState": "compare with the name of the state, such as 'COMPLETED'",
+    "determined.experimental.client.ResourcePool": "there are no resource pools; det slots lists this host's slots",
+    "determined.experimental.client.Session": _NO_MASTER,
+    "determined.experimental.client.get_model_by_id": "pass the id to get_model()",
+    "determined.experimental.client.get_model_labels": "read the attribute labels of each model",
+    "determined.experimental.unmanaged": "call core.init() in a script, which works with and without det run",
+    "determined.horovod": "import horovod.torch or horovod.tensorflow as hvd; det initializes it",
+    **_each("determined.keras", "TFKerasNativeContext init", _NATIVE),
+    "determined.keras.TFKerasTrialController": _CONTROLLER,
+    "determined.keras._ArrayLikeAdapter": "return a tuple (x, y) of arrays",
+    **_each("determined.keras", "get_rng_state set_rng_state", "checkpoints contain the state; remove the calls"),
+    "determined.lightning": _CORE_API,
+    "determined.profiler": "set profiling: {enabled: true}, or call core_context.profiler.on()",
+    "determined.pytorch.CheckpointLoadContext": "PyTorchTrialContext.from_config(config) makes one without training",
+    "determined.pytorch.PyTorchTrialController": _CONTROLLER,
+    "determined.pytorch.data_length": "use the length of any tensor in the batch",
+    "determined.pytorch.dsat": "list the settings of DeepSpeed to try as hyperparameters of a search",
+    "determined.tensorboard.*": "core_context.train.get_tensorboard_path() is the directory for files of your own",
+    "determined.tensorboard.MetricWriter": _AUTOMATIC_TENSORBOARD,
+    "determined.tensorboard.base": _BY_FACTORY,
+    "determined.tensorboard.metric_writers.callback": _AUTOMATIC_TENSORBOARD,
+    "determined.tensorboard.metric_writers.tensorflow": _AUTOMATIC_TENSORBOARD,
+    "determined.tensorpack": f"tensorpack is no longer maintained; {_CORE_API}",
+    "determined.util.*": "it was a helper of the old platform; use a function of your own",
+    "determined_common.api": _NO_MASTER,
+    "determined_common.check": "use assert statements",
+    **_each("determined_common", "storage util", "import it from determined.common"),
+}
+"""Old module, or name in one, that det will not have -> advice on what to use instead.
+
+A name that ends in ``.*`` stands for all others of a module.
+"""
+
+
+def explain_missing(path: str) -> str | None:
+    """Return the message about a name that is planned or not supported, or None if nothing is known about it."""
+    if path in PLANNED_NAMES:
+        return f"{path} is planned, but det does not have it yet; until then, {PLANNED_NAMES[path]}"
+    advice = UNSUPPORTED_NAMES.get(path) or UNSUPPORTED_NAMES.get(f"{path.rpartition('.')[0]}.*")
+    return f"{path} is not supported: {advice}" if advice else None

@@ -13,6 +13,9 @@ import pytest
 from determined import _old_names
 
 NEEDS = {
+    "det_tensorflow": "tensorflow",
+    "determined._clipping": "torch",
+    "determined._samplers": "torch",
     "det_torch": "torch",
     "det_keras": "tensorflow",
     "det_estimator": "tensorflow_estimator",
@@ -43,7 +46,6 @@ DOCUMENTED = {
     "determined.pytorch._lr_scheduler.LRScheduler": "det_torch:LRScheduler",
     "determined.pytorch._reducer.Reducer": "det_torch:Reducer",
     # the SDK, release 0.12.13
-    "determined.experimental.create": "det_core.experimental:create",
     "determined.experimental.create_trial_instance": "det_core.experimental:create_trial_instance",
     "determined.experimental.Checkpoint": "det_core.experimental:Checkpoint",
     "determined.experimental.Determined": "det_core.experimental:Determined",
@@ -89,6 +91,22 @@ DOCUMENTED = {
     "determined.core._train.EarlyExitReason": "det_core.core:EarlyExitReason",
     "determined.core._train.TrainContext": "det_core.core:TrainContext",
     "determined.common.storage.base.StorageManager": "det_core.interfaces.storage:StorageManager",
+    # batch inference, release 0.30
+    **{
+        f"determined.pytorch.experimental.{name}": f"det_torch.batch_processing:{name}"
+        for name in ("TorchBatchProcessor", "TorchBatchProcessorContext", "get_default_device", "torch_batch_process")
+    },
+    # names that example code uses
+    "determined.DistributedContext": "det_core.core:DistributedContext",
+    "determined.create_trial_instance": "det_core.experimental:create_trial_instance",
+    "determined.errors.InvalidModelException": "det_core.errors:InvalidTrial",
+    "determined.estimator.EstimatorContext": "det_estimator:EstimatorTrialContext",
+    "determined.experimental.client.OrderBy.ASC": "det_core.experimental:ModelOrderBy.ASCENDING",
+    "determined.experimental.ModelOrderBy.DESC": "det_core.experimental:ModelOrderBy.DESCENDING",
+    "determined.keras.TFKerasContext": "det_keras:TFKerasTrialContext",
+    "determined.keras.TFKerasExperimentalContext": "det_tensorflow.context:TensorFlowExperimentalContext",
+    "determined.pytorch.RepeatBatchSampler": "det_torch.samplers:RepeatBatchSampler",
+    "determined.pytorch._SimpleReducer": "det_torch:MetricReducer",
     # EstimatorTrial, release 0.19
     "determined.estimator.EstimatorExperimentalContext": "det_estimator:EstimatorExperimentalContext",
     "determined.estimator.EstimatorTrial": "det_estimator:EstimatorTrial",
@@ -131,7 +149,8 @@ def find(path: str) -> Any:
 
 
 def skip_without(home: str) -> None:
-    pytest.importorskip(NEEDS.get(home.partition(":")[0].partition(".")[0], "det_core"))
+    module = home.partition(":")[0]
+    pytest.importorskip(NEEDS.get(module) or NEEDS.get(module.partition(".")[0], "det_core"))
 
 
 @pytest.mark.parametrize("path", DOCUMENTED)
