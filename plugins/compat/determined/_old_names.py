@@ -231,6 +231,7 @@ UNSUPPORTED_NAMES: Final = {
     "determined.keras.TFKerasTrialController": _CONTROLLER,
     "determined.keras._ArrayLikeAdapter": "return a tuple (x, y) of arrays",
     **_each("determined.keras", "get_rng_state set_rng_state", "checkpoints contain the state; remove the calls"),
+    "determined.launch.tensorflow": "write a TFKerasTrial, and set distributed: {backend: horovod} for several slots",
     "determined.lightning": _CORE_API,
     "determined.profiler": "set profiling: {enabled: true}, or call core_context.profiler.on()",
     "determined.pytorch.CheckpointLoadContext": "PyTorchTrialContext.from_config(config) makes one without training",
