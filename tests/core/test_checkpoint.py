@@ -173,6 +173,8 @@ def test_a_body_that_raises_leaves_no_checkpoint(job: Job, one: CheckpointContex
         (None, ValueError),
         ({"steps_completed": "3"}, ValueError),
         ({"steps_completed": True}, ValueError),
+        ({"steps_completed": 3.5}, ValueError),
+        ({"steps_completed": -1}, ValueError),
         ({**STEPS, "x": {1}}, TypeError),
     ],
 )
@@ -184,6 +186,12 @@ def test_metadata_is_checked_before_anything_is_recorded(
     with pytest.raises(error), one.store_path(metadata):
         raise AssertionError("the body must not run")
     assert job.rows() == []
+
+
+def test_a_float_without_a_fraction_is_a_step(job: Job, one: CheckpointContext, source: Any) -> None:
+    storage_id = one.upload(source("mine", a="1"), {"steps_completed": 5.0})
+    assert job.rows()[0].steps_completed == 5
+    assert str(one.get_metadata(storage_id)["steps_completed"]) == "5"
 
 
 def test_checkpoints_without_a_step_cause_one_warning_without_a_runner(
@@ -279,9 +287,10 @@ def test_delete_removes_the_files_and_marks_the_row(job: Job, one: CheckpointCon
     storage_id = one.upload(source("a", a="1"), STEPS)
     one.delete(storage_id)
     assert job.nothing_is_left()
-    for call in (one.delete, one.get_metadata):
-        with pytest.raises(CheckpointNotFound, match=storage_id):
-            call(storage_id)
+    for missing in (storage_id, "never-there"):
+        one.delete(missing)
+        with pytest.raises(CheckpointNotFound, match=missing):
+            one.get_metadata(missing)
 
 
 def test_a_checkpoint_of_another_tracking_store_can_be_deleted(job: Job, one: CheckpointContext) -> None:

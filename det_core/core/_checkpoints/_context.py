@@ -19,10 +19,11 @@ from det_core.core._checkpoints import _save as saving
 from det_core.core._checkpoints._merge import merge_metadata
 from det_core.core._checkpoints._record import CheckpointRecorder
 from det_core.core._distributed import DistributedContext
+from det_core.core._metric_values import to_steps
 from det_core.core.event_stream import EventStream
 from det_core.core.rank_agreement import RankGroup, all_ranks_group, local_ranks_group, single_rank_group
-from det_core.errors import CheckpointNotFound, RecordNotFound
-from det_core.interfaces.records import MAX_STEPS, Run
+from det_core.errors import RecordNotFound
+from det_core.interfaces.records import Run
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 
@@ -218,19 +219,20 @@ class CheckpointContext:
     def delete(self, storage_id: str) -> None:
         """Remove the checkpoint from storage and mark it DELETED in the tracking store.
 
+        If the storage has nothing under the id, this is not an error.
+
         Args:
             storage_id: the checkpoint's storage id.
-
-        Raises:
-            CheckpointNotFound: the storage has nothing under this id.
         """
-        if not self._storage.list(storage_id):
-            raise CheckpointNotFound(f"there is no checkpoint {storage_id} in this storage")
+        stored = self._storage.list(storage_id)
         owner: dict[str, int] = {}
         with suppress(RecordNotFound):  # it may belong to another tracking store
             self._store.delete_checkpoint(storage_id)
             trial_id = self._store.checkpoint(storage_id).trial_id
             owner = {"trial_id": trial_id, "experiment_id": self._store.trial(trial_id).experiment_id}
+        if not stored:
+            _log.info("there is no checkpoint %s in this storage, so nothing was removed", storage_id)
+            return
         storage.delete_stored_files(self._storage, storage_id)
         self._stream.emit(events.CheckpointDeleted, storage_id=storage_id, **owner)
 
@@ -258,11 +260,13 @@ class CheckpointContext:
             if not self._warned:
                 self._warned = True
                 _log.warning("a checkpoint has no 'steps_completed' in its metadata and is recorded without a step")
-        elif type(steps) is not int:
+            return united
+        if steps is None or isinstance(steps, bool):
             raise ValueError(
                 f"checkpoint metadata {united!r} needs the integer 'steps_completed', "
                 "for example {'steps_completed': 100}"
             )
-        elif not 0 <= steps <= MAX_STEPS:
-            raise ValueError(f"checkpoint metadata has steps_completed {steps}; expected 0 to {MAX_STEPS}")
-        return united
+        try:
+            return {**united, "steps_completed": to_steps(steps)}
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"wrong checkpoint metadata: {error}") from error
