@@ -117,9 +117,11 @@ def to_steps(value: Any) -> int:
         ValueError: ``value`` is negative or too large.
     """
     try:
-        steps = int(value) if isinstance(value, Real) and value == int(value) else index(value)
-    except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"steps_completed is {value!r}; expected an integer such as 100") from None
+        steps = index(value)
+    except TypeError:
+        if not (isinstance(value, Real) and float(value).is_integer()):
+            raise TypeError(f"steps_completed is {value!r}; expected an integer such as 100") from None
+        steps = int(float(value))
     if not 0 <= steps <= MAX_STEPS:
         raise ValueError(f"steps_completed is {steps}; expected the number of batches trained so far, 0 to {MAX_STEPS}")
     return steps

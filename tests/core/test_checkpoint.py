@@ -78,7 +78,7 @@ def test_a_download_equals_what_was_uploaded(job: Job, one: CheckpointContext, s
     assert sorted(mine.rglob("*")) == before
     (row,) = job.rows()
     assert (row.uuid, row.state, row.steps_completed) == (storage_id, CheckpointState.COMPLETED, 3)
-    assert set(row.resources) == {"a", "metadata", "sub/empty/", "metadata.json"}
+    assert set(row.resources) == {"a", "metadata", "sub/", "sub/empty/", "metadata.json"}
     assert row.resources["metadata.json"] == (job.base / storage_id / "metadata.json").stat().st_size
     one.download(storage_id, tmp_path / "back")
     assert tree(tmp_path / "back") == tree(mine)
@@ -416,9 +416,10 @@ def test_links_to_files_of_the_same_checkpoint_become_files(
             (path / "below" / f"z{number}").symlink_to(f"../epoch{number}")
             (path / f"first{number}").write_text(str(number))
             os.link(path / f"first{number}", path / f"hard{number}")
+        (path / "linked").symlink_to("below")
     one.download(storage_id, tmp_path / "back")
     for number in range(20):
-        for name in ("epoch", "a", "z", "below/z", "first", "hard"):
+        for name in ("epoch", "a", "z", "below/z", "linked/z", "first", "hard"):
             assert (tmp_path / "back" / f"{name}{number}").read_text() == str(number)
     assert not [path for path in (job.base / storage_id).rglob("*") if path.is_symlink()]
 

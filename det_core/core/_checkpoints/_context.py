@@ -79,7 +79,8 @@ class CheckpointContext:
         """Store the contents of a directory.
 
         Args:
-            ckpt_dir: an existing directory, which is only read. With ``shard``, None means that this rank has
+            ckpt_dir: an existing directory, which is only read. Symbolic links count as what they point to, which must
+                be inside if it is a directory. With ``shard``, None means that this rank has
                 nothing to store.
             metadata: JSON-compatible mapping. Under a runner it must have the integer ``steps_completed``. With
                 ``shard``, the mappings of all ranks are merged recursively, and values that several ranks pass must
@@ -87,8 +88,9 @@ class CheckpointContext:
             shard: if False, only the chief calls. If True, all ranks call, and the checkpoint is the union of their
                 directories. A directory that several ranks pass is stored once, unless they pass a selector. A file
                 that several ranks have must be the same on all of them.
-            selector: takes a path relative to the directory and returns whether to store it. Paths of empty
-                directories end in ``/``. The checkpoint always gets a ``metadata.json``.
+            selector: takes a path relative to the directory and returns whether to store it. Paths of directories
+                end in ``/``. The contents of a directory are stored if they are selected, even if it is not. The
+                checkpoint always gets a ``metadata.json``.
 
         Returns:
             The checkpoint's storage id.
@@ -108,7 +110,7 @@ class CheckpointContext:
         files = saving.assign_files(group, [offer for _, offer in given], Path(ckpt_dir or ""))
         storage_id = group.by_chief(self._recorder.begin)
         with self._recorder.saving(group, storage_id):
-            stored = group.together(lambda: self._storage.put_files(storage_id, files))
+            stored = group.together(lambda: storage.store_files(self._storage, storage_id, files))
             group.by_chief(lambda: self._recorder.complete(storage_id, stored, united))
         return storage_id
 
