@@ -488,12 +488,46 @@ def test_every_trial_must_define_three_methods() -> None:
     assert f"{PyTorchTrial.__module__}.{PyTorchTrial.__qualname__}" == "det_torch._trial.PyTorchTrial"
 
 
-@pytest.mark.parametrize("sampler", [Liar(), type("Longer", (Liar,), {"__iter__": lambda self: iter([[0]] * 3)})()])
+def liar(name: str, yields: int) -> Any:
+    return type(name, (Liar,), {"__iter__": lambda self: iter([[number] for number in range(yields)])})()
+
+
+@pytest.mark.parametrize("sampler", [liar("Shorter", 0), liar("Longer", 4)])
 def test_a_sampler_with_a_wrong_length_is_refused(sampler: Any, make_context: Any) -> None:
     loader = DataLoader(DATASET, batch_sampler=sampler)
     lying = type("Lying", (UserDrives,), {"build_training_data_loader": lambda self: loader})
-    with pytest.raises(InvalidTrial, match=r"length of (Liar|Longer) is 2, but it yielded (1|more) in epoch 0"):
+    with pytest.raises(InvalidTrial, match=r"length of (Shorter|Longer) is 2, but it yielded (0|more) in epoch 0"):
         adapter_of(lying, make_context()).train(1, never)
+
+
+@pytest.mark.parametrize("yields", [1, 3])
+def test_all_batches_of_a_sampler_that_miscounts_by_one_are_used(
+    yields: int, make_context: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Seen(UserDrives):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            seen.append((epoch_idx, DATASET.tensors[0].eq(batch[0]).all(1).nonzero().item()))
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+        def build_training_data_loader(self) -> Any:
+            return DataLoader(DATASET, batch_sampler=liar(f"Yields{yields}", yields))
+
+        build_validation_data_loader = build_training_data_loader
+
+    seen: list[Any] = []
+    adapter = adapter_of(Seen, make_context())
+    adapter.train(4, never)
+    assert seen == [(number // 2, number % yields) for number in range(4)]
+    assert len(list(adapter._evaluate())) == yields
+    resumed = adapter_of(Seen, context := make_context())
+    context._batch_idx = 4
+    resumed.train(2, never)
+    assert seen[4:] == [(2, number % yields) for number in (4, 5)]
+    warned = [record.getMessage() for record in caplog.records if "Correct its __len__" in record.getMessage()]
+    assert warned == [
+        f"the length of Yields{yields} is 2, but it yields {yields} batches, all of which are used; an epoch counts "
+        "as 2 batches. Correct its __len__"
+    ]
 
 
 def test_clipping_twice_is_refused(make_context: Any) -> None:
