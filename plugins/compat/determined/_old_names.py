@@ -97,8 +97,6 @@ UNSUPPORTED_NAMES: Final = {
     "determined.horovod": "import horovod.torch or horovod.tensorflow as hvd; det initializes it",
     "determined.keras.DeterminedCallback": f"write a TFKerasTrial, or {_CORE_API}",
     "determined.pytorch.CheckpointLoadContext": "PyTorchTrialContext.from_config(config) makes one without training",
-    "determined.pytorch.ClipGradsL2Norm": "pass clip_grads to context.step_optimizer",
-    "determined.pytorch.ClipGradsL2Value": "pass clip_grads to context.step_optimizer",
     "determined.pytorch.data_length": "use the length of any tensor in the batch",
     "determined.pytorch.deepspeed": "write a PyTorchTrial and set distributed: {backend: deepspeed}",
     "determined.pytorch.lightning": f"write a PyTorchTrial around the module's steps, or {_CORE_API}",

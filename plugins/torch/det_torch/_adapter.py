@@ -89,7 +89,7 @@ class PyTorchAdapter(TrialAdapter):
             self._ending.callback(self._store_tensorboard)
         self._callbacks = PyTorchCallbackList(trial.build_callbacks())
         self._ending.enter_context(self._callbacks.running(first_batch, latest))
-        self._steps = build_trial_steps(trial, context)
+        self._steps = build_trial_steps(trial, context, self._callbacks)
         context.backend.ready()
         for model in context.models:
             model.train()

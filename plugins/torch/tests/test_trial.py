@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from det_torch import DataLoader, LRScheduler, PyTorchTrial, PyTorchTrialContext, Reducer
+from det_torch import (
+    ClipGradsL2Norm,
+    ClipGradsL2Value,
+    DataLoader,
+    LRScheduler,
+    PyTorchTrial,
+    PyTorchTrialContext,
+    Reducer,
+)
 from det_torch._adapter import PyTorchAdapter
 from det_torch._metrics import materialize_metrics
 from torch import nn
@@ -528,6 +536,31 @@ def test_all_batches_of_a_sampler_that_miscounts_by_one_are_used(
         f"the length of Yields{yields} is 2, but it yields {yields} batches, all of which are used; an epoch counts "
         "as 2 batches. Correct its __len__"
     ]
+
+
+@pytest.mark.parametrize(
+    ("callback", "hparam"),
+    [(ClipGradsL2Norm, "clip_grad_l2_norm"), (ClipGradsL2Value, "clip_grad_val")],
+)
+def test_callbacks_clip_gradients_as_hyperparameters_do(callback: Any, hparam: str, make_context: Any) -> None:
+    class Clipping(FrameworkDrives):
+        def build_callbacks(self) -> Any:
+            return {"first": callback(1e6), "second": callback(0.01)}
+
+    by_hparam, by_callback = (make_context(hparams=hparams) for hparams in ({hparam: 0.01}, {}))
+    adapter_of(FrameworkDrives, by_hparam).train(3, never)
+    adapter_of(Clipping, by_callback).train(3, never)
+    adapter_of(FrameworkDrives, plain := make_context()).train(3, never)
+    weights = [[weight.tolist() for weight in context.models[0].parameters()] for context in (by_hparam, by_callback)]
+    assert weights[0] == weights[1] != [weight.tolist() for weight in plain.models[0].parameters()]
+
+
+def test_a_clipping_callback_that_is_never_called_is_warned_of(
+    make_context: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    callbacks = {"build_callbacks": lambda self: {"clip": ClipGradsL2Norm(1)}}
+    adapter_of(type("Clipping", (UserDrives,), callbacks), make_context())
+    assert "pass clip_grads to context.step_optimizer() instead" in caplog.text
 
 
 def test_clipping_twice_is_refused(make_context: Any) -> None:
