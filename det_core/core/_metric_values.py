@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from enum import Enum
 from numbers import Real
+from operator import index
 from typing import Any
 
-from det_core.interfaces.records import require_writable
+from det_core.interfaces.records import MAX_STEPS, require_writable
 
 MAX_REPORT_SIZE = 1_000_000
 """Maximum number of numbers and characters of text in one report, its batch metrics included."""
@@ -103,6 +104,27 @@ def to_float(value: Any) -> float:
     if isinstance(converted, (int, float)) and not isinstance(converted, bool):
         return float(converted)
     raise TypeError(f"is a {_kind(value)}; expected one number")
+
+
+def to_steps(value: Any) -> int:
+    """Return a number of completed steps as an integer.
+
+    Args:
+        value: an integer, or a float without a fractional part such as 5.0, of any library.
+
+    Raises:
+        TypeError: ``value`` is not such a number.
+        ValueError: ``value`` is negative or too large.
+    """
+    try:
+        steps = index(value)
+    except TypeError:
+        if not (isinstance(value, Real) and float(value).is_integer()):
+            raise TypeError(f"steps_completed is {value!r}; expected an integer such as 100") from None
+        steps = int(float(value))
+    if not 0 <= steps <= MAX_STEPS:
+        raise ValueError(f"steps_completed is {steps}; expected the number of batches trained so far, 0 to {MAX_STEPS}")
+    return steps
 
 
 class _Room:

@@ -62,19 +62,21 @@ class SearcherOperation:
         """Report the progress of training.
 
         Args:
-            length: length trained since the start of the trial, 0 to ``self.length``, in the same unit.
+            length: length trained since the start of the trial, >= 0, in the unit of ``self.length``. More than
+                ``self.length`` counts as all of it, and so does any length after `report_completed`.
 
         Raises:
-            RuntimeError: this worker is not the chief, or the operation is already completed.
-            ValueError: ``length`` is out of range.
+            RuntimeError: this worker is not the chief.
+            ValueError: ``length`` is negative or NaN.
         """
-        self._check("report_progress")
-        if not 0 <= length <= self._length:
+        self._require_chief("report_progress")
+        if not length >= 0:
             raise ValueError(
                 f"op.report_progress({length}): expected 0 to {self._length}, the operation's length; "
                 "report the length trained since the start of the trial"
             )
-        self._report_progress(float(length) / self._length)
+        if not self._completed:
+            self._report_progress(min(float(length) / self._length, 1.0))
 
     def report_completed(self, searcher_metric: Any) -> None:
         """Complete the operation by reporting the value of ``searcher.metric`` of the config.
@@ -88,7 +90,9 @@ class SearcherOperation:
             RuntimeError: this worker is not the chief, or the operation is already completed.
             TypeError: ``searcher_metric`` is not a number.
         """
-        self._check("report_completed")
+        self._require_chief("report_completed")
+        if self._completed:
+            raise RuntimeError("op.report_completed() was called twice; get the next operation from operations()")
         try:
             metric = to_float(searcher_metric)
         except TypeError as error:
@@ -96,13 +100,9 @@ class SearcherOperation:
         self._complete(self._length, metric)
         self._completed = True
 
-    def _check(self, method: str) -> None:
+    def _require_chief(self, method: str) -> None:
         if not self._is_chief:
             raise RuntimeError(f"only the chief (rank 0) may call op.{method}(); guard it: if distributed.rank == 0")
-        if self._completed:
-            raise RuntimeError(
-                f"op.{method}() was called after op.report_completed(); get the next operation from operations()"
-            )
 
 
 class SearcherContext:

@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from enum import Enum
 from functools import partial
-from operator import index
 from pathlib import Path, PurePath
 from typing import Any
 
 from det_core import events
-from det_core.core._metric_values import MetricConverter
+from det_core.core._metric_values import MetricConverter, to_steps
 from det_core.core._report_writer import ReportWriter
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core.event_stream import EventStream
-from det_core.interfaces.records import MAX_STEPS, MetricsReport, Run
+from det_core.interfaces.records import MetricsReport, Run
 from det_core.interfaces.tracking import TrackingStore
 
 TRAINING = "training"
@@ -237,7 +236,7 @@ class TrainContext:
                 trial_id=self._run.trial_id,
                 run_id=self._run.run_id,
                 group=group,
-                steps_completed=_steps(steps_completed),
+                steps_completed=to_steps(steps_completed),
                 metrics=copied,
                 batch_metrics=batches,
                 time=datetime.now(timezone.utc),
@@ -264,13 +263,3 @@ class TrainContext:
             self._writer.close()
         finally:
             self._tensorboard.close()
-
-
-def _steps(value: int) -> int:
-    try:
-        steps = index(value)
-    except TypeError:
-        raise TypeError(f"steps_completed is {value!r}; expected an integer such as 100") from None
-    if not 0 <= steps <= MAX_STEPS:
-        raise ValueError(f"steps_completed is {steps}; expected the number of batches trained so far, 0 to {MAX_STEPS}")
-    return steps

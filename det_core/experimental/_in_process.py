@@ -31,7 +31,8 @@ def train_one_batch(trial_def: type[Trial], config: Mapping[str, Any], directory
             reports = [report for trial in store.trials(experiment_id) for report in store.metrics(trial.id)]
             saved = store.checkpoints(experiment_id=experiment_id)
     groups = ", ".join(f"{report.group} metrics {dict(report.metrics)}" for report in reports)
-    print_line(f"The test passed: {groups}, and a checkpoint of {len(saved[0].resources)} files")
+    files = [name for name in saved[0].resources if not name.endswith("/")]
+    print_line(f"The test passed: {groups}, and a checkpoint of {len(files)} files")
 
 
 def train_in_process(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) -> tuple[int, str]:

@@ -19,7 +19,7 @@ import pluggy
 
 from det_core import hookspecs
 from det_core.errors import DetError, PluginClash, PluginError, PluginNotFound
-from det_core.plugins._known_distributions import DISTRIBUTIONS
+from det_core.plugins._known_distributions import DISTRIBUTIONS, SUBSTITUTES
 from det_core.plugins._target_checks import (
     answer_mismatch,
     config_model_mismatch,
@@ -354,6 +354,8 @@ class Registry:
         culprit = next((report for report in left_out if report.name == distribution), None)
         if culprit:
             return f"{reason}; {culprit} is installed but {culprit.status}: {culprit.problem}"
+        if substitute := SUBSTITUTES.get(kind, {}).get(name):
+            return f"{reason}; {substitute}"
         if distribution:
             return f"{reason}; to install it: pip install {distribution}"
         close = difflib.get_close_matches(name, {*self.names(kind), *known}, n=1)

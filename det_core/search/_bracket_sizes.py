@@ -59,21 +59,17 @@ def trials_per_bracket(max_trials: int, rungs: Sequence[int], divisor: float) ->
     return trials
 
 
-def starting_trials_per_bracket(
-    max_concurrent_trials: int, trials: Sequence[int], rungs: Sequence[int], divisor: float
-) -> list[int]:
+def starting_trials_per_bracket(max_concurrent_trials: int, trials: Sequence[int], unlimited: int) -> list[int]:
     """Return the number of trials that each bracket starts with.
 
-    With a limit, they are distributed evenly, and the first brackets get the remainder. Without a limit, each bracket
-    starts with enough trials for one of them to reach its last rung.
+    With a limit, they are distributed evenly, and the first brackets get the remainder.
 
     Args:
         max_concurrent_trials: maximum number of trials at once, or 0 for no limit.
         trials: number of trials of each bracket.
-        rungs: number of rungs of each bracket.
-        divisor: factor between the lengths of two rungs.
+        unlimited: number of trials that each bracket starts with if there is no limit, and it has as many.
     """
     if max_concurrent_trials:
         each, over = divmod(max_concurrent_trials, len(trials))
         return [each + (place < over) for place in range(len(trials))]
-    return [min(max(int(divisor ** (count - 1)), 1), most) for count, most in zip(rungs, trials, strict=True)]
+    return [min(unlimited, most) for most in trials]

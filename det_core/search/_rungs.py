@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from det_core.interfaces.search_method import WORST
+
 RungResult = tuple[float, int, int]
-"""Metric, number of earlier results of the rung, and trial. They sort by metric, and equal metrics by time."""
+"""Metric, position among equal metrics, and trial. They sort by metric, and equal metrics by position."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class PromotionRule:
 
     Args:
         least: minimum number of promoted results.
-        results_wait: whether a result that is not promoted waits until further results make it one of the best.
+        results_wait: whether a result that is not promoted waits until further results make it one of the best. If not,
+            a new result ranks before equal ones, because this is its only chance, and a failed trial is not promoted.
     """
 
     least: int
@@ -62,10 +65,10 @@ class Rung:
         best, results = self.waiting[0], len(self.waiting) + len(self.settled)
         return best if bisect(self.settled, best) < rule.promoted_count(results, divisor) else None
 
-    def add(self, metric: float, trial: int) -> None:
+    def add(self, metric: float, trial: int, rule: PromotionRule) -> None:
         """Add the result of a trial that has trained for this rung."""
         self.training -= 1
-        insort(self.waiting, (metric, self.seen, trial))
+        insort(self.waiting, (metric, self.seen if rule.results_wait else -self.seen, trial))
         self.seen += 1
 
     def settle(self, entries: Sequence[RungResult]) -> None:
@@ -128,8 +131,15 @@ class Bracket:
     def report(self, trial: int, metric: float) -> None:
         """Record the result of a trial that has trained for its rung."""
         rung = self.rungs[self._at[trial]]
-        rung.add(metric, trial)
+        rung.add(metric, trial, self._rule)
         self._reached[trial] = rung.length
+
+    def fail(self, trial: int) -> None:
+        """Record a failure of a trial as the worst result of the rung that it has trained for."""
+        self.report(trial, WORST)
+        if not self._rule.results_wait:
+            rung = self.rungs[self._at[trial]]
+            rung.settle(rung.waiting)
 
     def replace(self, trial: int) -> None:
         """Forget a trial that is in training, and let another one take its place."""

@@ -12,7 +12,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import Self
 
 from det_core.config import Block, Count, Flag, Number, Positive, PositiveLength
-from det_core.interfaces.search_method import INVALID_HP, WORST, Action, Close, Create, SearchMethod, Train
+from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train
 from det_core.search._bracket_sizes import (
     count_max_rungs,
     count_min_rungs,
@@ -36,7 +36,8 @@ class HalvingConfig(Block):
     divisor: Annotated[Number, Field(gt=1)] = 4.0
     """Factor between the lengths of two rungs. Of the results of a rung, 1 / divisor are promoted."""
     max_concurrent_trials: Count = 16
-    """Maximum number of trials at once. With 0, one trial can reach the last rung of each bracket."""
+    """Maximum number of trials at once. With 0, async_halving starts with enough trials for one of them to reach the
+    last rung, and each bracket of adaptive_asha with as many as the last bracket has, but at least ``divisor``."""
     stop_once: Flag = False
     """Whether a trial ends at the first rung where it is not among the best, without waiting for other results."""
 
@@ -53,6 +54,10 @@ class HalvingConfig(Block):
     @abstractmethod
     def rungs(self, max_trials: int) -> list[int]:
         """Return the number of rungs of each bracket, in decreasing order."""
+
+    @abstractmethod
+    def unlimited_start(self, brackets: Sequence[Bracket]) -> int:
+        """Return the number of trials that each bracket starts with if ``max_concurrent_trials`` is 0."""
 
     def trials(self) -> int:
         """Return the number of trials of the search, which is either given or follows from the budget."""
@@ -84,6 +89,9 @@ class AsyncHalvingConfig(HalvingConfig):
     def rungs(self, max_trials: int) -> list[int]:
         return [self.num_rungs]
 
+    def unlimited_start(self, brackets: Sequence[Bracket]) -> int:
+        return int(self.divisor ** (len(brackets[0].rungs) - 1))
+
 
 class AdaptiveAshaConfig(HalvingConfig):
     """Options of asynchronous halving in several brackets."""
@@ -103,13 +111,16 @@ class AdaptiveAshaConfig(HalvingConfig):
         )
         return list(range(most, count_min_rungs(self.mode, most) - 1, -1))
 
+    def unlimited_start(self, brackets: Sequence[Bracket]) -> int:
+        return max(brackets[-1].trials, int(self.divisor))
+
 
 class AsyncHalvingSearch(SearchMethod):
     """Search in which trials are promoted from rung to rung of their bracket.
 
     Whenever a trial ends, its slot goes to the best trial that can be promoted, else to a new one. Those of the same
-    bracket come first. A trial that has failed counts as the worst, and fails again wherever it is promoted. A trial
-    with invalid hyperparameters is forgotten and replaced.
+    bracket come first. A trial that has failed counts as the worst, and fails again wherever it is promoted. With
+    ``stop_once``, it is not promoted. A trial with invalid hyperparameters is forgotten and replaced.
 
     Attributes:
         brackets: the brackets, the one with the most rungs first.
@@ -122,8 +133,7 @@ class AsyncHalvingSearch(SearchMethod):
         self._shares = starting_trials_per_bracket(
             config.max_concurrent_trials,
             [bracket.trials for bracket in self.brackets],
-            [len(bracket.rungs) for bracket in self.brackets],
-            config.divisor,
+            config.unlimited_start(self.brackets),
         )
         self._at_once = sum(self._shares)
         self._bracket_of: list[int] = []
@@ -138,10 +148,8 @@ class AsyncHalvingSearch(SearchMethod):
         return [*first, *self._fill(0)]
 
     def on_validation(self, request_id: int, length: int | None, metric: float) -> Sequence[Action]:
-        self._training.discard(request_id)
-        bracket = self._bracket_of[request_id]
-        self.brackets[bracket].report(request_id, metric)
-        return [*self._fill(bracket), *self._close()]
+        self.brackets[self._bracket_of[request_id]].report(request_id, metric)
+        return self._continue(request_id)
 
     def on_exit(self, request_id: int, reason: str) -> Sequence[Action]:
         if request_id not in self._training:  # it waited in a rung
@@ -149,12 +157,11 @@ class AsyncHalvingSearch(SearchMethod):
             return []
         if reason != INVALID_HP or self._replaced >= REPLACED_PER_TRIAL * self._total:
             self._failed.add(request_id)
-            return self.on_validation(request_id, None, WORST)
-        bracket = self._bracket_of[request_id]
-        self._training.discard(request_id)
-        self._replaced += 1
-        self.brackets[bracket].replace(request_id)
-        return [*self._fill(bracket), *self._close()]
+            self.brackets[self._bracket_of[request_id]].fail(request_id)
+        else:
+            self._replaced += 1
+            self.brackets[self._bracket_of[request_id]].replace(request_id)
+        return self._continue(request_id)
 
     def progress(self, lengths: Mapping[int, float]) -> float:
         if self._bracket_of and not self._training:
@@ -186,6 +193,11 @@ class AsyncHalvingSearch(SearchMethod):
         for bracket, one in zip(self.brackets, state["brackets"], strict=True):
             bracket.restore(one)
 
+    def _continue(self, request_id: int) -> Sequence[Action]:
+        """Return actions for the slot of a trial that no longer trains."""
+        self._training.discard(request_id)
+        return [*self._fill(self._bracket_of[request_id]), *self._close()]
+
     def _fill(self, first: int) -> Iterator[Action]:
         """Yield actions for the free slots, first of the bracket with the index ``first``."""
         order = [*range(first, len(self.brackets)), *range(first)]
@@ -203,7 +215,7 @@ class AsyncHalvingSearch(SearchMethod):
             if request_id not in self._failed:
                 self._training.add(request_id)
                 return [Train(request_id, length)]
-            bracket.report(request_id, WORST)
+            bracket.fail(request_id)
         return self._create(index) if bracket.left else []
 
     def _create(self, index: int) -> Sequence[Action]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from det_core.storage._delete import check_storage as check_storage
     from det_core.storage._delete import delete_stored_files as delete_stored_files
     from det_core.storage._directory_tree import is_inside as is_inside
+    from det_core.storage._directory_tree import parent_directories as parent_directories
     from det_core.storage._manifest import METADATA_FILE as METADATA_FILE
     from det_core.storage._manifest import Manifest as Manifest
     from det_core.storage._manifest import copied_from as copied_from
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from det_core.storage._save import publish_checkpoint as publish_checkpoint
     from det_core.storage._save import save_checkpoint as save_checkpoint
     from det_core.storage._save import scan_directory as scan_directory
+    from det_core.storage._save import store_files as store_files
+    from det_core.storage._save import without_directory_links as without_directory_links
     from det_core.storage._selector import ALL_FILES as ALL_FILES
     from det_core.storage._selector import Selector as Selector
     from det_core.storage._selector import glob_selector as glob_selector
@@ -50,6 +53,7 @@ _EXPORTS = {
     "is_inside": "det_core.storage._directory_tree",
     "read_checkpoint_metadata": "det_core.storage._restore",
     "open_storage": "det_core.storage._open",
+    "parent_directories": "det_core.storage._directory_tree",
     "publish_checkpoint": "det_core.storage._save",
     "read_object": "det_core.storage._manifest",
     "restore_checkpoint": "det_core.storage._restore",
@@ -57,6 +61,8 @@ _EXPORTS = {
     "scan_directory": "det_core.storage._save",
     "glob_selector": "det_core.storage._selector",
     "sign_copy": "det_core.storage._manifest",
+    "store_files": "det_core.storage._save",
+    "without_directory_links": "det_core.storage._save",
 }
 
 __all__ = [*_EXPORTS]

@@ -28,7 +28,7 @@ def delete_stored_files(storage: StorageManager, storage_id: str, globs: Collect
             ``!best.pth`` excludes a file. ``metadata.json`` is deleted only together with the last file.
 
     Returns:
-        Size in bytes of each remaining file, by stored path.
+        Size in bytes of each remaining file and directory, by stored path.
 
     Raises:
         CheckpointCorrupt: files will remain, but ``metadata.json`` cannot be read.
@@ -41,14 +41,14 @@ def delete_stored_files(storage: StorageManager, storage_id: str, globs: Collect
     if left.keys() <= {METADATA_FILE} and matches(METADATA_FILE):
         storage.delete(storage_id, [*left, *doomed])
         return {}
-    if not doomed:
-        return left
-    if METADATA_FILE in left:
-        manifest = find_checkpoint(storage, storage_id).manifest
-        if manifest.files is not None:
-            files = {name: entry for name, entry in manifest.files.items() if not matches(name)}
+    manifest = find_checkpoint(storage, storage_id).manifest if METADATA_FILE in left else None
+    if manifest and manifest.files is not None:
+        files = {name: entry for name, entry in manifest.files.items() if not matches(name)}
+        left |= {name: entry.size for name, entry in files.items() if name.endswith("/")}
+        if doomed:
             left[METADATA_FILE] = put_manifest(storage, storage_id, replace(manifest, files=files))
-    storage.delete(storage_id, list(doomed))
+    if doomed:
+        storage.delete(storage_id, list(doomed))
     return left
 
 

@@ -39,6 +39,14 @@ def walk_directory(directory: str | Path, prefix: str = "") -> Iterator[tuple[st
             yield from inside
 
 
+def parent_directories(path: str) -> Iterator[str]:
+    """Yield the parent directories of a path. Those of ``a/b/c`` and of ``a/b/c/`` are ``a/`` and ``a/b/``."""
+    end = path.find("/")
+    while -1 < end < len(path) - 1:
+        yield path[: end + 1]
+        end = path.find("/", end + 1)
+
+
 def is_inside(path: str) -> bool:
     """Return whether a relative path from a store or a manifest stays within its directory."""
     try:

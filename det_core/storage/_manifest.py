@@ -6,7 +6,8 @@ Format 1::
 
     {"steps_completed": 9, "_det": {"format": 1, "files": {"state.pth": [8192, "9ae0d1c2"], "logs/": [0, "00000000"]}}}
 
-Sizes are in bytes. Checksums are CRC-32C (Castagnoli, RFC 3720 B.4) in hexadecimal. Empty directories end in ``/``.
+Sizes are in bytes. Checksums are CRC-32C (Castagnoli, RFC 3720 B.4) in hexadecimal. Directories end in ``/``. Older
+releases listed only empty ones.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from det_core.interfaces.storage import Progress, StorageManager
 from det_core.local_files.checksum import Entry, checksum_file
 from det_core.local_files.parallel import in_parallel
 from det_core.scratch import scratch_directory
-from det_core.storage._directory_tree import is_inside, refuse_outside
+from det_core.storage._directory_tree import is_inside, parent_directories, refuse_outside
 from det_core.storage._manifest import METADATA_FILE, Manifest
 from det_core.storage._selector import Selector
 
@@ -45,8 +45,9 @@ class StoredCheckpoint:
         return dict(self.manifest.metadata)
 
     def names(self) -> list[str]:
-        """Return all stored paths except ``metadata.json``."""
-        return [name for name in self._sizes if name != METADATA_FILE]
+        """Return the paths of all files, except ``metadata.json``, and of all directories, which end in ``/``."""
+        parents = {parent for name in self._sizes for parent in parent_directories(name)}  # old manifests lack them
+        return sorted({*self._sizes, *parents} - {METADATA_FILE})
 
     def fetch(
         self, names: Collection[str], directory: Path, *, verify: bool = True, progress: Progress | None = None

@@ -1,10 +1,12 @@
-"""Config blocks of the stores on a mounted file system."""
+"""Config blocks of the stores on a mounted file system, and types of options that stores have in common."""
 
 from __future__ import annotations
 
 import os
+import posixpath
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, model_validator
 
@@ -17,6 +19,26 @@ def _possible(path: Path) -> Path:
 
 PossiblePath = Annotated[Path, AfterValidator(_possible)]
 """Path without zero bytes."""
+
+
+def normalize_prefix(prefix: str) -> str:
+    """Return the prefix of a bucket's keys in the form that the original used, so that its checkpoints are found.
+
+    Surrounding slashes, repeated slashes and parts that consist of one dot are removed.
+
+    Args:
+        prefix: prefix of keys, possibly empty.
+
+    Raises:
+        ValueError: the prefix contains ``..``.
+    """
+    if ".." in prefix.split("/"):
+        raise ValueError(f"prefix {prefix!r} contains '..', which has no meaning in a bucket; remove it")
+    return posixpath.normpath(prefix).lstrip("/") if prefix else ""
+
+
+BucketPrefix = Annotated[str, AfterValidator(normalize_prefix)]
+"""Prefix of a bucket's keys, which is normalized."""
 
 
 class DirectoryConfig(BaseModel):
@@ -54,10 +76,24 @@ class SharedFSConfig(BaseModel):
     """Absolute path of the mounted directory."""
     storage_path: PossiblePath | None = None
     """Directory of the checkpoints inside host_path, relative to it or absolute."""
+    checkpoint_path: PossiblePath | None = None
+    """Name of storage_path in old configs, which is read if neither storage_path nor tensorboard_path is set."""
+    tensorboard_path: PossiblePath | None = None
+    """Name of storage_path in old configs, which is read if storage_path is not set."""
     container_path: Path | None = None
     """Mount point of host_path in a container. Accepted for compatibility and ignored."""
     propagation: str = "rprivate"
     """Mount option of containers. Accepted for compatibility and ignored."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old_names(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        names = ("storage_path", "tensorboard_path", "checkpoint_path")
+        given = [data[name] for name in names if data.get(name) is not None]
+        kept = {key: value for key, value in data.items() if key not in names}
+        return {**kept, "storage_path": given[0]} if given else kept
 
     @field_validator("host_path")
     @classmethod

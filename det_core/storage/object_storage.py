@@ -22,6 +22,7 @@ from det_core.local_files.source_file import SourceFile
 from det_core.storage._manifest import METADATA_FILE
 from det_core.storage._retry_policy import DEFAULT_RETRY_POLICY, INTERACTIVE_RETRY_POLICY, Retrier, RetryPolicy
 from det_core.storage._transfer import Step, run_transfers
+from det_core.storage.config import normalize_prefix
 
 _ROUND: Final = 1 << 20
 _log = logging.getLogger("det.storage")
@@ -32,13 +33,14 @@ class ObjectStorage(StorageManager):
 
     Args:
         bucket: the client of the bucket.
-        prefix: prefix of all keys, possibly empty. Surrounding slashes are stripped.
+        prefix: prefix of all keys, possibly empty, which is normalized as in `normalize_prefix`.
         retry_policy: retry policy of each request.
     """
 
     def __init__(self, bucket: ObjectStore, prefix: str = "", retry_policy: RetryPolicy = DEFAULT_RETRY_POLICY) -> None:
         self._bucket, self._retry_policy = bucket, retry_policy
-        self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
+        prefix = normalize_prefix(prefix)
+        self._prefix = prefix + "/" if prefix else ""
         self.transfers = bucket.connections
 
     def with_few_retries(self) -> ObjectStorage:

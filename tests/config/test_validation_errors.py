@@ -90,6 +90,8 @@ WRONG = [
         "did you mean 'save_trial_best'?",
     ),
     ("launcher: {slots: -1}", 2, "launcher.slots", "got -1"),
+    ("checkpoint_storage: {type: azure, container: c}", 2, "checkpoint_storage.type", "pip install det-storage-azure"),
+    ("checkpoint_storage: {type: hdfs}", 2, "checkpoint_storage.type", "mount it on all hosts and set type: shared_fs"),
     ("launcher: {type: slurm}", 2, "launcher.type", "pip install det-slurm"),
     ("distributed: {backend: horovod}", 2, "distributed.backend", "pip install det-horovod"),
     ("distributed: {timeout: 0}", 2, "distributed.timeout", "expected more than 0"),

@@ -78,7 +78,7 @@ def test_a_download_equals_what_was_uploaded(job: Job, one: CheckpointContext, s
     assert sorted(mine.rglob("*")) == before
     (row,) = job.rows()
     assert (row.uuid, row.state, row.steps_completed) == (storage_id, CheckpointState.COMPLETED, 3)
-    assert set(row.resources) == {"a", "metadata", "sub/empty/", "metadata.json"}
+    assert set(row.resources) == {"a", "metadata", "sub/", "sub/empty/", "metadata.json"}
     assert row.resources["metadata.json"] == (job.base / storage_id / "metadata.json").stat().st_size
     one.download(storage_id, tmp_path / "back")
     assert tree(tmp_path / "back") == tree(mine)
@@ -173,6 +173,8 @@ def test_a_body_that_raises_leaves_no_checkpoint(job: Job, one: CheckpointContex
         (None, ValueError),
         ({"steps_completed": "3"}, ValueError),
         ({"steps_completed": True}, ValueError),
+        ({"steps_completed": 3.5}, ValueError),
+        ({"steps_completed": -1}, ValueError),
         ({**STEPS, "x": {1}}, TypeError),
     ],
 )
@@ -184,6 +186,12 @@ def test_metadata_is_checked_before_anything_is_recorded(
     with pytest.raises(error), one.store_path(metadata):
         raise AssertionError("the body must not run")
     assert job.rows() == []
+
+
+def test_a_float_without_a_fraction_is_a_step(job: Job, one: CheckpointContext, source: Any) -> None:
+    storage_id = one.upload(source("mine", a="1"), {"steps_completed": 5.0})
+    assert job.rows()[0].steps_completed == 5
+    assert str(one.get_metadata(storage_id)["steps_completed"]) == "5"
 
 
 def test_checkpoints_without_a_step_cause_one_warning_without_a_runner(
@@ -279,9 +287,10 @@ def test_delete_removes_the_files_and_marks_the_row(job: Job, one: CheckpointCon
     storage_id = one.upload(source("a", a="1"), STEPS)
     one.delete(storage_id)
     assert job.nothing_is_left()
-    for call in (one.delete, one.get_metadata):
-        with pytest.raises(CheckpointNotFound, match=storage_id):
-            call(storage_id)
+    for missing in (storage_id, "never-there"):
+        one.delete(missing)
+        with pytest.raises(CheckpointNotFound, match=missing):
+            one.get_metadata(missing)
 
 
 def test_a_checkpoint_of_another_tracking_store_can_be_deleted(job: Job, one: CheckpointContext) -> None:
@@ -407,9 +416,10 @@ def test_links_to_files_of_the_same_checkpoint_become_files(
             (path / "below" / f"z{number}").symlink_to(f"../epoch{number}")
             (path / f"first{number}").write_text(str(number))
             os.link(path / f"first{number}", path / f"hard{number}")
+        (path / "linked").symlink_to("below")
     one.download(storage_id, tmp_path / "back")
     for number in range(20):
-        for name in ("epoch", "a", "z", "below/z", "first", "hard"):
+        for name in ("epoch", "a", "z", "below/z", "linked/z", "first", "hard"):
             assert (tmp_path / "back" / f"{name}{number}").read_text() == str(number)
     assert not [path for path in (job.base / storage_id).rglob("*") if path.is_symlink()]
 

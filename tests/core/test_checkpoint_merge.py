@@ -48,7 +48,7 @@ def test_every_path_has_its_owners_and_a_directory_counts_once() -> None:
     here = ("host", 1, 2)
     twice = RankFiles({"a": 1, "d/": 0}, here)
     offers = [twice, twice, RankFiles({"a": 1, "d/x": 3}), RankFiles({"e/": 0})]
-    assert find_owners(offers) == {"a": [0, 2], "d/x": [2], "e/": [3]}
+    assert find_owners(offers) == {"a": [0, 2], "d/": [0], "d/x": [2], "e/": [3]}
 
 
 @pytest.mark.parametrize(

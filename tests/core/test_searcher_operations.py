@@ -119,7 +119,7 @@ def test_metrics_that_are_not_numbers_leave_the_operation_open(metric: Any) -> N
             op.report_completed(1.0)
 
 
-@pytest.mark.parametrize("progress", [-1, 11, float("nan")])
+@pytest.mark.parametrize("progress", [-1, float("nan")])
 def test_progress_out_of_range_is_rejected(progress: float) -> None:
     with searching() as context:
         for op in context.searcher.operations():
@@ -128,13 +128,26 @@ def test_progress_out_of_range_is_rejected(progress: float) -> None:
             op.report_completed(1.0)
 
 
-def test_nothing_is_reported_after_completion() -> None:
+@pytest.mark.parametrize("completed", [False, True])
+def test_progress_beyond_the_length_counts_as_all_of_it(store: TrackingStore, completed: bool) -> None:
+    with searching() as context:
+        for op in context.searcher.operations():
+            op.report_progress(12.5)
+            if completed:
+                op.report_completed(1.0)
+                op.report_progress(3)
+            context.train.flush()
+            assert store.trial(1).progress == 1.0
+            if not completed:
+                break
+
+
+def test_an_operation_is_completed_once() -> None:
     with searching() as context:
         for op in context.searcher.operations():
             op.report_completed(1.0)
-            for report in (op.report_completed, op.report_progress):
-                with pytest.raises(RuntimeError, match=r"was called after op\.report_completed"):
-                    report(1.0)
+            with pytest.raises(RuntimeError, match=r"op\.report_completed\(\) was called twice"):
+                op.report_completed(1.0)
 
 
 def test_an_operation_must_be_completed_before_the_next() -> None:

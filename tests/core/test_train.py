@@ -39,7 +39,8 @@ def steps(store: TrackingStore, trial_id: int = 1) -> list[int]:
     [
         (-1, ValueError, "steps_completed is -1; expected the number of batches trained so far"),
         (2**63, ValueError, "steps_completed is 9223372036854775808"),
-        (1.0, TypeError, "steps_completed is 1.0; expected an integer such as 100"),
+        (1.5, TypeError, "steps_completed is 1.5; expected an integer such as 100"),
+        (float("inf"), TypeError, "steps_completed is inf; expected an integer"),
         ("1", TypeError, "steps_completed is '1'; expected an integer"),
         (None, TypeError, "steps_completed is None"),
     ],
@@ -51,12 +52,12 @@ def test_invalid_steps_are_rejected(store: TrackingStore, given: Any, error: typ
 
 
 @pytest.mark.integration
-def test_steps_may_be_integers_of_any_library(store: TrackingStore) -> None:
+def test_steps_may_be_whole_numbers_of_any_library(store: TrackingStore) -> None:
     np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
     with core.init() as context:
-        for given in (np.int32(1), torch.tensor(2), 0, 2**63 - 1):
+        for given in (np.int32(1), torch.tensor(2), 3.0, np.float32(4), 0, 2**63 - 1):
             context.train.report_training_metrics(given, {"loss": 1.0})
-    assert steps(store) == [0, 1, 2, 2**63 - 1]
+    assert steps(store) == [0, 1, 2, 3, 4, 2**63 - 1]
 
 
 def test_none_is_an_error_in_validation_only(store: TrackingStore) -> None:

@@ -60,12 +60,27 @@ STOPPED: Story = [
     (3, 1, 0.45, "3:2"),  # of the best 2 of 4
     (3, 2, 0.6, "-3"),  # not the best 1 of 3
 ]
+# max_trials 6, one at a time
+EQUAL: Story = [
+    (0, 1, 0.5, "0:2"),
+    (0, 2, 0.5, "0:4"),
+    (0, 4, 0.5, "+1 1:1 -0"),
+    (1, 1, 0.5, "1:2"),  # ranks before the equal result of trial 0, so it is the best 1 of 2
+    (1, 2, 0.5, "1:4"),
+    (1, 4, 0.5, "+2 2:1 -1"),
+    (2, 1, "error", "+3 3:1"),
+    (3, 1, "error", "+4 4:1"),  # ranks before trial 2, but is not promoted
+    (4, 1, 0.6, "+5 5:1 -4"),  # third, so not among the best 2 of 5
+    (5, 1, 0.5, "5:2"),
+    (5, 2, 0.6, "-5"),  # third of 3, because the failures count on the first rung only
+]
 STORIES: dict[str, tuple[dict[str, Any], str, Story]] = {
     "promotions": ({}, "+0 0:1 +1 1:1", PROMOTIONS),
     "displaced": ({}, "+0 0:1 +1 1:1", DISPLACED),
     "failures": ({}, "+0 0:1 +1 1:1", FAILURES),
     "invalid": ({}, "+0 0:1 +1 1:1", INVALID),
     "stop_once": ({"stop_once": True, "max_trials": 4, "max_concurrent_trials": 1}, "+0 0:1", STOPPED),
+    "stop_once_equal": ({"stop_once": True, "max_concurrent_trials": 1}, "+0 0:1", EQUAL),
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from det_core.interfaces.search_method import Create
 from det_core.search._bracket_sizes import starting_trials_per_bracket
 from det_core.search.asha import AsyncHalvingSearch
 
@@ -104,15 +105,35 @@ def test_a_budget_determines_the_number_of_trials(budget: int, num_rungs: int, m
     assert found == trials
 
 
-# max_concurrent_trials, trials and rungs of each bracket; how many each starts with
+# max_concurrent_trials, trials of each bracket, start without a limit; how many each starts with
 SHARES = [
-    (16, [45, 14, 5], [4, 3, 2], [6, 5, 5]),
-    (2, [45, 14, 5], [4, 3, 2], [1, 1, 0]),
-    (0, [45, 14, 5], [4, 3, 2], [45, 14, 4]),
-    (0, [100], [3], [16]),
+    (16, [45, 14, 5], 5, [6, 5, 5]),
+    (2, [45, 14, 5], 5, [1, 1, 0]),
+    (0, [45, 14, 3], 4, [4, 4, 3]),
 ]
 
 
-@pytest.mark.parametrize(("at_once", "trials", "rungs", "expected"), SHARES)
-def test_slots_are_shared_evenly(at_once: int, trials: list[int], rungs: list[int], expected: list[int]) -> None:
-    assert starting_trials_per_bracket(at_once, trials, rungs, 4) == expected
+@pytest.mark.parametrize(("at_once", "trials", "unlimited", "expected"), SHARES)
+def test_slots_are_shared_evenly(at_once: int, trials: list[int], unlimited: int, expected: list[int]) -> None:
+    assert starting_trials_per_bracket(at_once, trials, unlimited) == expected
+
+
+# name, options; how many trials each bracket starts with if max_concurrent_trials is 0
+UNLIMITED: list[tuple[str, dict[str, Any], list[int]]] = [
+    ("async_halving", {"num_rungs": 3, "max_length": 16, "max_trials": 100}, [16]),
+    ("async_halving", {"num_rungs": 3, "max_length": 16, "max_trials": 9}, [9]),
+    ("adaptive_asha", {"max_length": 1000, "max_trials": 64}, [5, 5, 5]),
+    ("adaptive_asha", {"max_length": 1000, "max_trials": 64, "mode": "conservative"}, [4, 4, 4, 2]),
+    ("adaptive_asha", {"max_length": 9, "max_trials": 9, "divisor": 3}, [3, 3]),
+    ("adaptive_asha", {"max_length": 1000, "max_trials": 64, "mode": "aggressive"}, [64]),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "expected"), UNLIMITED)
+def test_without_a_limit_brackets_start_with_enough_trials(
+    name: str, options: dict[str, Any], expected: list[int]
+) -> None:
+    method = make(name, max_concurrent_trials=0, **options)
+    assert isinstance(method, AsyncHalvingSearch)
+    assert sum(isinstance(action, Create) for action in method.start()) == sum(expected)
+    assert [bracket.trials - bracket.left for bracket in method.brackets] == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ def test_a_saved_checkpoint_is_restored_unchanged(store: DirectoryStorage, sourc
         store, "c1", storage.scan_directory(source), {"steps_completed": 3, "_det": "mine"}
     )
     assert resources["a+b%.bin"] == 1_280_000
-    assert resources["empty/"] == 0
+    assert {name for name in resources if name.endswith("/")} == {"empty/", "sub dir/", "sub dir/ünï/"}
+    assert store.list("c1").keys() == resources.keys() - {"sub dir/", "sub dir/ünï/"}
     storage.restore_checkpoint(store, "c1", tmp_path / "back")
     assert tree(tmp_path / "back") == before == tree(source)
     assert storage.read_checkpoint_metadata(store, "c1") == {"steps_completed": 3}
@@ -48,6 +50,41 @@ def test_a_selector_restores_only_what_it_accepts(store: DirectoryStorage, sourc
     storage.save_checkpoint(store, "c1", storage.scan_directory(source), {})
     storage.restore_checkpoint(store, "c1", tmp_path / "back", selector=lambda path: path.startswith("sub"))
     assert set(tree(tmp_path / "back")) == {"sub dir", "sub dir/ünï", "sub dir/ünï/x"}
+
+
+def test_selectors_see_directories(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def all_but(*excluded: str) -> Callable[[str], bool]:
+        def selector(path: str) -> bool:
+            seen.append(path)
+            return path not in excluded
+
+        return selector
+
+    found = storage.scan_directory(source, all_but("sub dir/"))
+    assert seen == ["a+b%.bin", "empty/", "sub dir/", "sub dir/ünï/", "sub dir/ünï/x"]
+    assert found.keys() == {*seen} - {"sub dir/"}
+    storage.save_checkpoint(store, "c1", found, {})
+    before, seen[:] = [*seen], []
+    storage.restore_checkpoint(store, "c1", tmp_path / "back", selector=all_but("a+b%.bin", "sub dir/ünï/x"))
+    assert seen == before
+    assert tree(tmp_path / "back") == {"empty": None, "sub dir": None, "sub dir/ünï": None}
+
+
+def test_a_manifest_without_directories_that_have_contents_restores(
+    store: DirectoryStorage, base: Path, source: Path, tmp_path: Path
+) -> None:
+    storage.save_checkpoint(store, "c1", storage.scan_directory(source), {})
+    manifest = base / "c1" / storage.METADATA_FILE
+    content = json.loads(manifest.read_text())
+    for name in ("sub dir/", "sub dir/ünï/"):
+        del content["_det"]["files"][name]
+    manifest.chmod(0o600)
+    manifest.write_text(json.dumps(content))
+    storage.restore_checkpoint(store, "c1", tmp_path / "back")
+    assert tree(tmp_path / "back") == tree(source)
+    assert "sub dir/" in storage.find_checkpoint(store, "c1").names()
 
 
 def test_a_checkpoint_without_metadata_json_is_not_found(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
@@ -175,6 +212,45 @@ def test_delete_removes_everything_and_can_be_repeated(store: DirectoryStorage, 
     storage.delete_stored_files(store, "c1")
     assert not list(base.glob("*"))
     storage.delete_stored_files(store, "c1")
+
+
+def test_links_to_directories_are_followed(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
+    (source / "empty" / "other").symlink_to("../sub dir")
+    (source / "link").symlink_to(source / "empty")
+    storage.save_checkpoint(store, "c1", storage.scan_directory(source), {})
+    storage.restore_checkpoint(store, "c1", tmp_path / "back")
+    assert (tmp_path / "back" / "link" / "other" / "ünï" / "x").is_file()
+    assert not [path for path in (tmp_path / "back").rglob("*") if path.is_symlink()]
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "message"),
+    [
+        ("empty/up", "..", r"empty/up, which is a link to .*/source, a directory above it"),
+        ("empty/self", "../empty", r"empty/self, which is a link to .*/empty, a directory above it"),
+        ("away", "../elsewhere", r"source/away, which is a link to .*/elsewhere, outside of .*/source;"),
+        ("away", "../source-2", r"outside of"),
+        ("loop", "loop", r"source/loop, which is a link to .* neither a file nor a directory"),
+    ],
+)
+def test_links_that_cannot_be_followed_are_errors_that_name_them(
+    source: Path, link: str, target: str, message: str
+) -> None:
+    for directory in ("elsewhere", "source-2"):
+        (source.parent / directory).mkdir()
+        (source.parent / directory / "x").touch()
+    (source / link).symlink_to(target)
+    with pytest.raises(ValueError, match=message):
+        storage.scan_directory(source)
+    assert set(storage.scan_directory(source, lambda path: path.rstrip("/") != link)) >= {"empty/", "a+b%.bin"}
+
+
+def test_links_that_lead_to_each_other_are_an_error(source: Path) -> None:
+    for one, other in ("ab", "ba"):
+        (source / one).mkdir()
+        (source / one / "link").symlink_to(f"../{other}")
+    with pytest.raises(ValueError, match=r"/link, which is a link to .*/a, a directory above it"):
+        storage.scan_directory(source)
 
 
 def test_scan_rejects_dangling_links(source: Path) -> None:

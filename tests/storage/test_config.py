@@ -98,6 +98,21 @@ def test_paths_outside_host_path_are_rejected_with_their_target(
         SharedFSConfig(host_path=host, storage_path=Path(given))
 
 
+@pytest.mark.parametrize(
+    ("keys", "inside"),
+    [
+        ({"checkpoint_path": "a"}, "a"),
+        ({"checkpoint_path": "a", "tensorboard_path": "b"}, "b"),
+        ({"checkpoint_path": "a", "tensorboard_path": "b", "storage_path": "c"}, "c"),
+        ({"checkpoint_path": None, "storage_path": None}, ""),
+    ],
+)
+def test_old_names_of_storage_path_are_read(keys: dict[str, str | None], inside: str, host: Path) -> None:
+    assert SharedFSConfig.model_validate({"host_path": str(host), **keys}).base == host / inside
+    with pytest.raises(ValidationError, match="must stay inside host_path"):
+        SharedFSConfig.model_validate({"host_path": str(host), "checkpoint_path": "../x"})
+
+
 def test_a_link_that_later_leads_outside_is_found_when_the_store_is_opened(host: Path, tmp_path: Path) -> None:
     config = SharedFSConfig(host_path=host, storage_path=Path("to-inside"))
     (host / "to-inside").unlink()

@@ -274,6 +274,24 @@ def test_a_checkpoint_of_the_original_restores(
     assert (tmp_path / "back" / "a" / "b").read_bytes() == bytes(40)
 
 
+@pytest.mark.parametrize(
+    ("prefix", "start"),
+    [
+        ("", ""),
+        ("/", ""),
+        ("a//b", "a/b/"),
+        ("x/./p/", "x/p/"),
+        ("//a", "a/"),
+        ("./a", "a/"),
+        (".", "./"),
+        ("a b", "a b/"),
+    ],
+)
+def test_prefixes_are_normalized_as_in_the_original(bucket: MemoryBucket, prefix: str, start: str) -> None:
+    bucket.put(f"{start}{ID}/w", b"x", google_crc32c.value(b"x"))
+    assert storage.ObjectStorage(bucket, prefix, QUICK).list(ID) == {"w": 1}
+
+
 def test_only_selected_files_are_read(
     bucket: MemoryBucket, store: storage.ObjectStorage, source: Path, tmp_path: Path
 ) -> None:

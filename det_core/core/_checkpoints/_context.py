@@ -19,10 +19,11 @@ from det_core.core._checkpoints import _save as saving
 from det_core.core._checkpoints._merge import merge_metadata
 from det_core.core._checkpoints._record import CheckpointRecorder
 from det_core.core._distributed import DistributedContext
+from det_core.core._metric_values import to_steps
 from det_core.core.event_stream import EventStream
 from det_core.core.rank_agreement import RankGroup, all_ranks_group, local_ranks_group, single_rank_group
-from det_core.errors import CheckpointNotFound, RecordNotFound
-from det_core.interfaces.records import MAX_STEPS, Run
+from det_core.errors import RecordNotFound
+from det_core.interfaces.records import Run
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 
@@ -78,7 +79,8 @@ class CheckpointContext:
         """Store the contents of a directory.
 
         Args:
-            ckpt_dir: an existing directory, which is only read. With ``shard``, None means that this rank has
+            ckpt_dir: an existing directory, which is only read. Symbolic links count as what they point to, which must
+                be inside if it is a directory. With ``shard``, None means that this rank has
                 nothing to store.
             metadata: JSON-compatible mapping. Under a runner it must have the integer ``steps_completed``. With
                 ``shard``, the mappings of all ranks are merged recursively, and values that several ranks pass must
@@ -86,8 +88,9 @@ class CheckpointContext:
             shard: if False, only the chief calls. If True, all ranks call, and the checkpoint is the union of their
                 directories. A directory that several ranks pass is stored once, unless they pass a selector. A file
                 that several ranks have must be the same on all of them.
-            selector: takes a path relative to the directory and returns whether to store it. Paths of empty
-                directories end in ``/``. The checkpoint always gets a ``metadata.json``.
+            selector: takes a path relative to the directory and returns whether to store it. Paths of directories
+                end in ``/``. The contents of a directory are stored if they are selected, even if it is not. The
+                checkpoint always gets a ``metadata.json``.
 
         Returns:
             The checkpoint's storage id.
@@ -107,7 +110,7 @@ class CheckpointContext:
         files = saving.assign_files(group, [offer for _, offer in given], Path(ckpt_dir or ""))
         storage_id = group.by_chief(self._recorder.begin)
         with self._recorder.saving(group, storage_id):
-            stored = group.together(lambda: self._storage.put_files(storage_id, files))
+            stored = group.together(lambda: storage.store_files(self._storage, storage_id, files))
             group.by_chief(lambda: self._recorder.complete(storage_id, stored, united))
         return storage_id
 
@@ -218,19 +221,20 @@ class CheckpointContext:
     def delete(self, storage_id: str) -> None:
         """Remove the checkpoint from storage and mark it DELETED in the tracking store.
 
+        If the storage has nothing under the id, this is not an error.
+
         Args:
             storage_id: the checkpoint's storage id.
-
-        Raises:
-            CheckpointNotFound: the storage has nothing under this id.
         """
-        if not self._storage.list(storage_id):
-            raise CheckpointNotFound(f"there is no checkpoint {storage_id} in this storage")
+        stored = self._storage.list(storage_id)
         owner: dict[str, int] = {}
         with suppress(RecordNotFound):  # it may belong to another tracking store
             self._store.delete_checkpoint(storage_id)
             trial_id = self._store.checkpoint(storage_id).trial_id
             owner = {"trial_id": trial_id, "experiment_id": self._store.trial(trial_id).experiment_id}
+        if not stored:
+            _log.info("there is no checkpoint %s in this storage, so nothing was removed", storage_id)
+            return
         storage.delete_stored_files(self._storage, storage_id)
         self._stream.emit(events.CheckpointDeleted, storage_id=storage_id, **owner)
 
@@ -258,11 +262,13 @@ class CheckpointContext:
             if not self._warned:
                 self._warned = True
                 _log.warning("a checkpoint has no 'steps_completed' in its metadata and is recorded without a step")
-        elif type(steps) is not int:
+            return united
+        if steps is None or isinstance(steps, bool):
             raise ValueError(
                 f"checkpoint metadata {united!r} needs the integer 'steps_completed', "
                 "for example {'steps_completed': 100}"
             )
-        elif not 0 <= steps <= MAX_STEPS:
-            raise ValueError(f"checkpoint metadata has steps_completed {steps}; expected 0 to {MAX_STEPS}")
-        return united
+        try:
+            return {**united, "steps_completed": to_steps(steps)}
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"wrong checkpoint metadata: {error}") from error

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from det_core import storage
+
 
 @dataclass(frozen=True)
 class RankFiles:
     """Files that one rank contributes."""
 
     files: Mapping[str, int]
-    """Sizes in bytes by path. Paths of empty directories end in ``/``."""
+    """Sizes in bytes by path. Paths of directories end in ``/``."""
     directory: tuple[str, int, int] | None = None
     """Identity of their directory (host, device, inode), which is stored once if several ranks pass it.
 
@@ -58,8 +60,7 @@ def _merge_into(into: dict[str, Any], new: Mapping[str, Any], path: str, rank: i
 def find_owners(offers: Sequence[RankFiles]) -> dict[str, list[int]]:
     """Return the ranks that have each path. Among ranks that share a directory, only the first counts.
 
-    If several ranks have a file, its sizes are equal, but the caller has yet to compare the contents. A directory that
-    is empty on only some of the ranks does not count as empty.
+    If several ranks have a file, its sizes are equal, but the caller has yet to compare the contents.
 
     Args:
         offers: the files of each rank, in order of rank.
@@ -73,7 +74,8 @@ def find_owners(offers: Sequence[RankFiles]) -> dict[str, list[int]]:
     for rank, offer in _distinct(offers):
         for path in offer.files:
             found.setdefault(path, []).append(rank)
-            directories.update((parent, rank) for parent in _parents(path) if parent not in directories)
+            parents = storage.parent_directories(path)
+            directories.update((parent, rank) for parent in parents if parent not in directories)
     for path, ranks in found.items():
         if f"{path}/" in directories:
             raise _conflict(path, ranks[0], directories[f"{path}/"], "a file", "a directory")
@@ -83,7 +85,7 @@ def find_owners(offers: Sequence[RankFiles]) -> dict[str, list[int]]:
             sizes = offers[ranks[0]].files[path], offers[other].files[path]
             if sizes[0] != sizes[1]:
                 raise _conflict(path, ranks[0], other, *(f"{size} bytes" for size in sizes))
-    return {path: ranks for path, ranks in found.items() if path not in directories}
+    return found
 
 
 def check_same_content(checksums: Sequence[Mapping[str, Any]]) -> None:
@@ -110,14 +112,6 @@ def _distinct(offers: Sequence[RankFiles]) -> Iterator[tuple[int, RankFiles]]:
             yield rank, offer
         if offer.directory is not None:
             seen.add(offer.directory)
-
-
-def _parents(path: str) -> Iterator[str]:
-    """Yield the parent directories of a path. Those of ``a/b/c`` and of ``a/b/c/`` are ``a/`` and ``a/b/``."""
-    end = path.find("/")
-    while -1 < end < len(path) - 1:
-        yield path[: end + 1]
-        end = path.find("/", end + 1)
 
 
 def _conflict(path: str, one: int, other: int, is_there: str, is_here: str) -> RuntimeError:

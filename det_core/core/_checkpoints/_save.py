@@ -91,7 +91,8 @@ def assign_files(group: RankGroup, offers: Sequence[RankFiles | None], directory
     if doubtful:
         mine = [path for path in doubtful if group.index in found[path]]
         check_same_content(group.together(lambda: {path: storage.checksum_file(directory / path) for path in mine}))
-    return {path: directory / path for path, ranks in found.items() if ranks[0] == group.index}
+    mine = [path for path, ranks in found.items() if ranks[0] == group.index]
+    return {path: storage.without_directory_links(directory, path) for path in mine}
 
 
 @contextmanager
@@ -130,7 +131,7 @@ def store_written_files(
     """
     local = manager.local_path(storage_id)
     if local is None:
-        return manager.put_files(storage_id, files)
+        return storage.store_files(manager, storage_id, files)
     entries = storage.adopt_files(manager, storage_id, files, local)
     if directory != local:
         shutil.rmtree(directory)

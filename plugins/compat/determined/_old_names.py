@@ -104,7 +104,6 @@ _PUBLIC = {
         {
             "LRSchedulerStepMode": "det_torch:LRScheduler.StepMode",
             "_SimpleReducer": "det_torch:MetricReducer",
-            **_in("determined._clipping", "ClipGradsL2Norm ClipGradsL2Value"),
             **_in("determined._samplers", "DistributedBatchSampler SkipBatchSampler"),
             **_in("det_torch.samplers", "RepeatBatchSampler adapt_batch_sampler"),
         },

@@ -90,7 +90,7 @@ class TestNames:
         ("import tensorflow as tf\ntf.compat.v1.placeholder()", None),
         ("from torch._six import int_classes", "torch._six: torch 2 removed it"),
         ("import numpy as np\nx = np.float(1), np.float32(2)", "numpy.float: NumPy 1.24 removed it"),
-        ("self.context.experimental.cache_train_dataset('a')", "cache_train_dataset: use tf.data.Dataset.cache()"),
+        ("self.context.wrap_model_engine(e)", "self.context.wrap_model_engine: det has no DeepSpeedTrial yet"),
         ("print 'a'", "this is no Python 3 code"),
     ],
 )

@@ -14,7 +14,6 @@ from determined import _old_names
 
 NEEDS = {
     "det_tensorflow": "tensorflow",
-    "determined._clipping": "torch",
     "determined._samplers": "torch",
     "det_torch": "torch",
     "det_keras": "tensorflow",

@@ -178,20 +178,6 @@ class TestSamplers:
         assert list(pytorch.DistributedBatchSampler(self.BATCHES, num_replicas=2, rank=0)) == [(0, 1), (4, 5)]
 
 
-def test_callbacks_clip_gradients() -> None:
-    torch = pytest.importorskip("torch")
-    from determined import pytorch
-
-    def clipped(callback: Any) -> list[float]:
-        weight = torch.nn.Parameter(torch.zeros(2))
-        weight.grad = torch.tensor([3.0, 4.0])
-        callback.on_before_optimizer_step([weight])
-        return [round(value, 4) for value in weight.grad.tolist()]
-
-    assert clipped(pytorch.ClipGradsL2Norm(1.0)) == [0.6, 0.8]
-    assert clipped(pytorch.ClipGradsL2Value(3.5)) == [3.0, 3.5]
-
-
 WRAP = (sys.executable, "-m", "determined.launch.wrap_rank")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from det_core.storage.config import BucketPrefix
+
 
 class GCSConfig(BaseModel):
     """Config block of the ``gcs`` store, which keeps checkpoints in a bucket of Google Cloud Storage.
@@ -15,8 +17,8 @@ class GCSConfig(BaseModel):
 
     bucket: str = Field(min_length=1)
     """Name of the bucket, without ``gs://``."""
-    prefix: str = ""
-    """Name prefix of all objects. Surrounding slashes are stripped."""
+    prefix: BucketPrefix = ""
+    """Name prefix of all objects. Superfluous slashes, and single dots between slashes, are removed."""
     timeout: float = Field(default=60.0, gt=0, le=3600)
     """Number of seconds without a byte from the server after which a request is aborted and retried."""
 
@@ -29,12 +31,3 @@ class GCSConfig(BaseModel):
                 f"{bucket!r} is not a bucket name; write bucket: {name}" + (f" and prefix: {prefix}" if prefix else "")
             )
         return bucket
-
-    @field_validator("prefix")
-    @classmethod
-    def _without_slashes(cls, prefix: str) -> str:
-        if {".", ".."} & set(prefix.split("/")):
-            raise ValueError(
-                f"prefix {prefix!r} must not contain . or .. between slashes; object names have no directories"
-            )
-        return prefix.strip("/")

@@ -33,7 +33,7 @@ def test_the_name_gcs_opens_the_store() -> None:
 
 
 def test_slashes_around_the_prefix_do_not_matter() -> None:
-    assert GCSConfig(bucket="b", prefix="/a/b/").prefix == "a/b"
+    assert GCSConfig(bucket="b", prefix="/a//./b/").prefix == "a/b"
     assert GCSConfig(bucket="b").prefix == ""
 
 
@@ -44,7 +44,7 @@ def test_slashes_around_the_prefix_do_not_matter() -> None:
         ({"bucket": ""}, "bucket"),
         ({"bucket": "gs://b/some/where"}, "write bucket: b and prefix: some/where"),
         ({"bucket": "b/"}, "write bucket: b"),
-        ({"bucket": "b", "prefix": "../x"}, "must not contain"),
+        ({"bucket": "b", "prefix": "../x"}, r"contains '\.\.'"),
         ({"bucket": "b", "timeout": 0}, "timeout"),
         ({"bucket": "b", "credentials": "x"}, "credentials"),
     ],

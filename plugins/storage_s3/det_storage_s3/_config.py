@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from det_core.storage.config import BucketPrefix
+
 
 class S3Config(BaseModel):
     """Config block of the ``s3`` store, which keeps checkpoints in a bucket of S3 or of a compatible store."""
@@ -15,8 +17,9 @@ class S3Config(BaseModel):
 
     bucket: str = Field(min_length=3, max_length=255)
     """Name of the bucket."""
-    prefix: str = ""
-    """Key prefix of all objects. Checkpoints have keys under ``prefix/uuid/``. Surrounding slashes are stripped."""
+    prefix: BucketPrefix = ""
+    """Key prefix of all objects. Checkpoints have keys under ``prefix/uuid/``. Superfluous slashes, and single dots
+    between slashes, are removed."""
     access_key: SecretStr | None = None
     """Access key. It requires secret_key. If both are unset, boto3 finds credentials in the environment, in profiles or
     in the host's role."""
@@ -31,14 +34,6 @@ class S3Config(BaseModel):
     own checksums in either case."""
     timeout: float = Field(60, ge=1, le=600)
     """Time limit in seconds for sending one request (at most 8 MiB), and for each wait for its response."""
-
-    @field_validator("prefix")
-    @classmethod
-    def _prefix_stays_inside(cls, prefix: str) -> str:
-        prefix = prefix.strip("/")
-        if ".." in prefix.split("/"):
-            raise ValueError(f"prefix {prefix!r} contains '..', which has no meaning in a bucket; remove it")
-        return prefix
 
     @field_validator("endpoint_url")
     @classmethod

@@ -106,7 +106,7 @@ def test_an_invalid_config_is_rejected(keys: dict[str, Any], words: str) -> None
 
 def test_the_config_has_defaults_and_hides_secrets() -> None:
     config = S3Config.model_validate(
-        {**GOOD, "prefix": "//a/b/", "access_key": "AKID1", "secret_key": "SK-very-secret"}
+        {**GOOD, "prefix": "//a/.//b/", "access_key": "AKID1", "secret_key": "SK-very-secret"}
     )
     assert (config.prefix, config.timeout, config.request_checksum_calculation) == ("a/b", 60, "when_supported")
     assert "AKID1" not in repr(config)

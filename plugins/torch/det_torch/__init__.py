@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from det_torch._data import DataLoader as DataLoader
     from det_torch._data import TorchData as TorchData
     from det_torch._data import to_device as to_device
+    from det_torch._gradient_clipping import ClipGradsL2Norm as ClipGradsL2Norm
+    from det_torch._gradient_clipping import ClipGradsL2Value as ClipGradsL2Value
     from det_torch._lr_scheduler import LRScheduler as LRScheduler
     from det_torch._metric_reducer import MetricReducer as MetricReducer
     from det_torch._tensorboard import TorchWriter as TorchWriter
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 # Exported name -> module that defines it (PEP 562). The block above repeats these for type checkers.
 _EXPORTS = {
     "Batch": "det_torch._train_units",
+    "ClipGradsL2Norm": "det_torch._gradient_clipping",
+    "ClipGradsL2Value": "det_torch._gradient_clipping",
     "DataLoader": "det_torch._data",
     "Epoch": "det_torch._train_units",
     "LRScheduler": "det_torch._lr_scheduler",

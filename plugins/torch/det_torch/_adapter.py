@@ -89,9 +89,7 @@ class PyTorchAdapter(TrialAdapter):
             self._ending.callback(self._store_tensorboard)
         self._callbacks = PyTorchCallbackList(trial.build_callbacks())
         self._ending.enter_context(self._callbacks.running(first_batch, latest))
-        step_hook = "on_before_optimizer_step"
-        before_step = partial(self._callbacks.call, step_hook) if self._callbacks.has(step_hook) else None
-        self._steps = build_trial_steps(trial, context, before_step)
+        self._steps = build_trial_steps(trial, context, self._callbacks)
         context.backend.ready()
         for model in context.models:
             model.train()

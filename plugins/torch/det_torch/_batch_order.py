@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -24,7 +25,7 @@ _MIN_LOGGED_EPOCHS = 100
 _log = logging.getLogger("det.torch")
 
 
-def read_batches(loader: DataLoader[Any], numbers: range, *, seed: int, shares: int = 1) -> DataLoader[Any]:
+def read_batches(loader: DataLoader[Any], numbers: range | slice, *, seed: int, shares: int = 1) -> DataLoader[Any]:
     """Return a loader of the same data that yields the batches with the given numbers, counted through all epochs.
 
     No data is read for other numbers. Iterating does not use the global generators of this process, unless the dataset
@@ -32,7 +33,7 @@ def read_batches(loader: DataLoader[Any], numbers: range, *, seed: int, shares: 
 
     Args:
         loader: loader whose dataset, samplers and settings are used.
-        numbers: numbers of the batches, rising.
+        numbers: numbers of the batches, rising. A slice stands for that part of the first epoch.
         seed: seed of everything random about the batches.
         shares: number of ranks that the loader's own samplers distribute the batches over. ``numbers`` count the
             batches of all these ranks.
@@ -59,37 +60,53 @@ def read_batches(loader: DataLoader[Any], numbers: range, *, seed: int, shares: 
 class NumberedBatchSampler:
     """Batch sampler over numbered batches.
 
-    With one share, batch ``number`` is batch ``number % n`` of epoch ``number // n``.
+    With one share, batch ``number`` is batch ``number % n`` of pass ``number // n``. A pass has ``n = len(loader)``
+    batches. If the loader's own batch sampler yields one batch more or less than its length, ``n`` is what it yields.
 
     Args:
-        loader: source of the batches, ``n = len(loader)`` per epoch.
-        numbers: numbers of the batches to yield, rising.
+        loader: source of the batches.
+        numbers: numbers of the batches to yield, rising. A slice stands for that part of the first pass.
         seed: seed of everything random about their order.
         shares: number of loaders like this one, one per rank, with ``n`` batches each.
     """
 
-    def __init__(self, loader: DataLoader[Any], numbers: range, *, seed: int, shares: int) -> None:
+    def __init__(self, loader: DataLoader[Any], numbers: range | slice, *, seed: int, shares: int) -> None:
         self._loader = loader
         self._numbers = numbers
         self._seed = seed
         self._shares = shares
-        self._epoch_len = len(loader)
+        self._pass_len: int | None = None
+        """Number of batches of each pass of a batch sampler that is not torch's own, once a pass was drawn."""
         self._batches: dict[int, Callable[[int], Any]] = {}
         """Mapping of the last drawn epoch to its batches, empty unless a sampler may have its own state."""
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._yielded())
 
     def __iter__(self) -> Iterator[Any]:
-        current = -1
-        for number in self._numbers:
-            epoch, index = divmod(number // self._shares, self._epoch_len)
+        current, pass_len = -1, self._measure_pass()
+        for number in self._yielded():
+            epoch, index = divmod(number // self._shares, pass_len)
             if epoch != current:
                 current, batch = epoch, self._epoch(epoch)
             # The number also distinguishes the ranks, because each batch belongs to one rank.
             yield (
                 _ForWorker(derive_seed(self._seed, number), batch(index)) if self._loader.num_workers else batch(index)
             )
+
+    def _yielded(self) -> range:
+        if isinstance(self._numbers, range):
+            return self._numbers
+        return range(self._measure_pass() * self._shares)[self._numbers]
+
+    def _measure_pass(self) -> int:
+        """Return the number of batches of a pass."""
+        if type(self._loader.batch_sampler) in (BatchSampler, type(None)):
+            return len(self._loader)
+        if self._pass_len is None:
+            self._epoch(0)
+        assert self._pass_len is not None
+        return self._pass_len
 
     def _epoch(self, epoch: int) -> Callable[[int], Any]:
         """Return a function from the index of a batch within the epoch to the indices for the dataset."""
@@ -115,7 +132,9 @@ class NumberedBatchSampler:
         if type(sampler) is BatchSampler:
             order, size = _order(parts[1:], epoch, seed), sampler.batch_size
             return lambda index: _as_list(order[index * size : (index + 1) * size])
-        return _drawn(parts, epoch, seed).__getitem__
+        drawn = _drawn_batches(parts, epoch, seed, self._pass_len)
+        self._pass_len = len(drawn)
+        return drawn.__getitem__
 
 
 def _order(parts: Sequence[Any], epoch: int, seed: int) -> Any:
@@ -162,15 +181,51 @@ def epoch_length_error(what: str, expected: int, found: int, epoch: int) -> Inva
 
 
 def _drawn(parts: Sequence[Any], epoch: int, seed: int) -> Sequence[Any]:
+    """Return everything that the first part yields in one epoch, which is as much as its length says."""
+    drawn, length = _draw(parts, epoch, seed)
+    if len(drawn) != length:
+        raise epoch_length_error(type(parts[0]).__name__, length, len(drawn), epoch)
+    return drawn
+
+
+def _drawn_batches(parts: Sequence[Any], epoch: int, seed: int, expected: int | None) -> Sequence[Any]:
+    """Return the batches of one epoch of a batch sampler, whose length may ignore the incomplete last batch.
+
+    Args:
+        parts: batch sampler, and all samplers that it wraps.
+        epoch: number of the epoch, from 0.
+        seed: seed of the epoch.
+        expected: number of batches of an earlier epoch, if one was drawn.
+    """
+    drawn, length = _draw(parts, epoch, seed)
+    name = type(parts[0]).__name__
+    if not drawn or len(drawn) != (expected or len(drawn)) or abs(len(drawn) - length) > 1:
+        raise epoch_length_error(name, expected or length, len(drawn), epoch)
+    if len(drawn) != length:
+        _warn_of_length(name, length, len(drawn))
+    return drawn
+
+
+@cache
+def _warn_of_length(name: str, length: int, found: int) -> None:
+    _log.warning(
+        "the length of %s is %d, but it yields %d batches, all of which are used; an epoch counts as %d batches. "
+        "Correct its __len__",
+        name,
+        length,
+        found,
+        length,
+    )
+
+
+def _draw(parts: Sequence[Any], epoch: int, seed: int) -> tuple[list[Any], int]:
+    """Return what the first part yields in one epoch, but at most two items more than its length, and its length."""
     enter_epoch(parts, epoch, seed)
     sampler = parts[0]
-    expected = len(sampler)
+    length = len(sampler)
     endless = any(isinstance(part, RepeatSampler) for part in parts)
     with forked(seed):
-        drawn = list(islice(sampler, expected if endless else expected + 1))
-    if len(drawn) != expected:
-        raise epoch_length_error(type(sampler).__name__, expected, len(drawn), epoch)
-    return drawn
+        return list(islice(sampler, length if endless else length + 2)), length
 
 
 def _as_list(indices: Any) -> list[Any]:

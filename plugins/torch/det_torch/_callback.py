@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from typing import Any
@@ -44,9 +44,10 @@ class PyTorchCallback:
     """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the callback to save in checkpoints.
+        """Return the state of the callback to save in checkpoints, which need not be a dict.
 
-        It may consist of tensors, numbers, strings, bytes, NumPy values, and containers of them.
+        It may consist of tensors, numbers, strings, bytes, NumPy values, times, and containers of them. Checkpoints do
+        not hold objects of other classes, because code would run when they are loaded.
         """
         return {}
 
@@ -94,14 +95,14 @@ class PyTorchCallback:
             epoch_idx: number of the epoch, from 0.
         """
 
-    def on_before_optimizer_step(self, parameters: list[Any]) -> None:
-        """Run before each step of the optimizer, such as to clip gradients.
+    def on_before_optimizer_step(self, parameters: Sequence[Any]) -> None:
+        """Run before the optimizer of a trial that defines ``build_model`` steps, usually to clip gradients.
 
-        Only trials that define ``build_model`` call this hook. Others pass ``clip_grads`` to
-        ``context.step_optimizer``.
+        Gradients are averaged over slots and aggregated batches, and already clipped if hyperparameters say so. Trials
+        that call `PyTorchTrialContext.step_optimizer` pass ``clip_grads`` to it instead.
 
         Args:
-            parameters: parameters of the optimizer, whose gradients are summed over slots and batches.
+            parameters: the parameters of the optimizer.
         """
 
     def on_validation_start(self) -> None:

@@ -461,11 +461,11 @@ class PyTorchExperimentalContext:
         self._context._moves_batches = False
 
     def disable_dataset_reproducibility_checks(self) -> None:
-        """Use data loaders unchanged if they shuffle, repeat, skip and split their batches among slots themselves.
+        """Use data loaders unchanged if they shuffle, skip and split their batches among slots themselves.
 
-        The training loader must then yield the batches of this slot without end, from ``context.get_initial_batch()``
-        on, and the validation loader must yield the batches of this slot. Without this call, det does all this for any
-        loader.
+        The training loader must then yield the batches of this slot, from ``context.get_initial_batch()`` on. When it
+        ends, it is read again, as the next epoch. The validation loader must yield the batches of this slot. Without
+        this call, det does all this for any loader.
         """
         self._context._data_as_is = True
 

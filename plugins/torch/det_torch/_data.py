@@ -158,7 +158,9 @@ def training_data(
 
 
 class UnmanagedStream:
-    """Stream of a loader that shuffles, repeats, skips and splits its batches among ranks by itself.
+    """Stream of a loader that shuffles, skips and splits its batches among ranks by itself.
+
+    A loader that ends is read again, as the next epoch.
 
     Args:
         loader: the data loader.
@@ -173,7 +175,7 @@ class UnmanagedStream:
         self._loader = loader
 
     def start(self, number: int, state: Any | None) -> Iterator[Any]:
-        return iter(self._loader)
+        return _again_and_again(self._loader, iter(self._loader))
 
     def state(self) -> None:
         return None
@@ -209,8 +211,8 @@ def validation_data(
     total = None if length is None else length * shares
     everything = whole and shares == 1
     if _is_numbered(loader):
-        numbers = range(total or 0)
-        return read_batches(loader, numbers if everything else numbers[rank::size], seed=seed, shares=shares), total
+        own = slice(None) if everything else slice(rank, None, size)
+        return read_batches(loader, own, seed=seed, shares=shares), total
     rank, size = (0, 1) if whole or shares > 1 else (rank, size)
     return _OnePass(loader, rank, size, seed), total
 
@@ -297,6 +299,16 @@ def _pass_by_pass(passes: PassLoader, place: _Place, numbers: range, dataset: An
             if place.first + place.done - 1 in numbers:
                 yield batch
         place.epoch, place.first, place.done, dataset = place.epoch + 1, place.first + place.done, 0, None
+
+
+def _again_and_again(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    yield from batches  # made early, because it may draw random numbers; empty if the last run ended with an epoch
+    while True:
+        done = 0
+        for done, batch in enumerate(loader, 1):  # noqa: B007
+            yield batch
+        if not done:
+            raise InvalidTrial(f"{type(loader).__name__} yielded no batches; expected at least one in every epoch")
 
 
 class _OnePass:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 
 from det_core.errors import InvalidTrial
 from det_torch._amp import ClipGrads
+from det_torch._callback import PyTorchCallbackList
 from det_torch._context import PyTorchTrialContext
 from det_torch._lr_scheduler import LRScheduler
 from det_torch._metrics import no_loss
@@ -26,6 +27,7 @@ _CLIPPERS: dict[str, tuple[Callable[..., Any], str]] = {
 }
 """Mapping of hyperparameter names to the function that clips gradients and its argument for the value."""
 _FIRST_STYLE = ("build_model", "optimizer", "create_lr_scheduler")
+_BEFORE_STEP = "on_before_optimizer_step"
 _EVALUATIONS = ("evaluate_batch", "evaluate_full_dataset")
 
 
@@ -44,17 +46,13 @@ class TrialSteps:
     """Whether the trial evaluates the whole validation set in one call."""
 
 
-def build_trial_steps(
-    trial: PyTorchTrial,
-    context: PyTorchTrialContext,
-    before_step: Callable[[list[torch.nn.Parameter]], Any] | None = None,
-) -> TrialSteps:
+def build_trial_steps(trial: PyTorchTrial, context: PyTorchTrialContext, callbacks: PyTorchCallbackList) -> TrialSteps:
     """Check that the trial is complete and of one style, and build the parts that its style leaves to det.
 
     Args:
         trial: trial to check.
         context: context that the trial was made with.
-        before_step: function of the optimizer's parameters that runs before each step of a trial whose steps det makes.
+        callbacks: callbacks of the trial.
 
     Raises:
         InvalidTrial: the trial is incomplete or mixes styles. The message names the missing part.
@@ -67,17 +65,14 @@ def build_trial_steps(
             f"{_name(trial)} mixes two styles: {with_model}() takes `model` but {without}() does not; "
             f"add `model` to the parameters of {without}(), or remove it from {with_model}()"
         )
-    evaluate_data = _with_index(getattr(trial, evaluation))
-    if framework_drives:
-        train_batch, evaluate = _framework_drives(trial, context, evaluate_data, before_step)
-    else:
-        if before_step is not None:
-            _log.warning(
-                "on_before_optimizer_step() is never called, because %s.train_batch() steps the optimizer itself; "
-                "pass clip_grads to context.step_optimizer()",
-                _name(trial),
-            )
-        train_batch, evaluate = _user_drives(trial, context, evaluate_data)
+    if callbacks.has(_BEFORE_STEP) and not framework_drives:
+        _log.warning(
+            "%s(), which a callback defines, is called only for trials whose train_batch() takes `model`; "
+            "pass clip_grads to context.step_optimizer() instead",
+            _BEFORE_STEP,
+        )
+    drive = partial(_framework_drives, callbacks) if framework_drives else _user_drives
+    train_batch, evaluate = drive(trial, context, _with_index(getattr(trial, evaluation)))
     return TrialSteps(train_batch, evaluate, full_dataset=evaluation == "evaluate_full_dataset")
 
 
@@ -98,10 +93,7 @@ def _user_drives(
 
 
 def _framework_drives(
-    trial: PyTorchTrial,
-    context: PyTorchTrialContext,
-    evaluate: Callable[..., Any],
-    before_step: Callable[[list[torch.nn.Parameter]], Any] | None,
+    callbacks: PyTorchCallbackList, trial: PyTorchTrial, context: PyTorchTrialContext, evaluate: Callable[..., Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     missing = [f"{name}()" for name in ("build_model", "optimizer") if not _overrides(trial, name)]
     if missing:
@@ -122,7 +114,7 @@ def _framework_drives(
                 f"create_lr_scheduler() returned {scheduler!r}; expected a det_torch.LRScheduler or None"
             )
         context.lr_schedulers.append(scheduler)
-    clip = _in_turn([_clipper(context.get_hparams()), before_step])
+    clip = _clipper(context.get_hparams(), callbacks)
 
     def train_batch(batch: Any, epoch_idx: int, batch_idx: int) -> Any:
         returned = trial.train_batch(batch, model, epoch_idx, batch_idx)
@@ -143,7 +135,21 @@ def _with_index(method: Callable[..., Any]) -> Callable[..., Any]:
     return lambda data, index, *model: method(data, *model)
 
 
-def _clipper(hparams: Mapping[str, Any]) -> Callable[..., Any] | None:
+def _clipper(hparams: Mapping[str, Any], callbacks: PyTorchCallbackList) -> ClipGrads | None:
+    clip = _clipper_of_hparams(hparams)
+    if not callbacks.has(_BEFORE_STEP):
+        return clip
+
+    def clip_grads(parameters: Iterator[torch.nn.Parameter]) -> None:
+        given = list(parameters)  # for several callbacks
+        if clip:
+            clip(iter(given))
+        callbacks.call(_BEFORE_STEP, given)
+
+    return clip_grads
+
+
+def _clipper_of_hparams(hparams: Mapping[str, Any]) -> ClipGrads | None:
     given = [name for name in _CLIPPERS if hparams.get(name) is not None]
     if len(given) > 1:
         raise InvalidTrial(f"the hyperparameters {' and '.join(given)} exclude each other; keep one of them")
@@ -151,17 +157,6 @@ def _clipper(hparams: Mapping[str, Any]) -> Callable[..., Any] | None:
         return None
     function, argument = _CLIPPERS[given[0]]
     return partial(function, **{argument: hparams[given[0]]})
-
-
-def _in_turn(given: Sequence[Callable[[list[torch.nn.Parameter]], Any] | None]) -> ClipGrads | None:
-    functions = [function for function in given if function is not None]
-
-    def run(parameters: Iterable[torch.nn.Parameter]) -> None:
-        listed = list(parameters)
-        for function in functions:
-            function(listed)
-
-    return run if functions else None
 
 
 def _evaluation(trial: PyTorchTrial) -> str:

@@ -13,10 +13,8 @@ from collections.abc import Iterable, Iterator, Sized
 from itertools import islice
 from typing import Any, Protocol
 
-import torch
+import numpy as np
 from torch.utils.data import Sampler
-
-from det_core.trial.random_generators import derive_seed
 
 __all__ = [
     "DistributedBatchSampler",
@@ -139,16 +137,18 @@ class SkipBatchSampler(SkipSampler):
 class ReproducibleShuffleSampler(_Over):
     """All items of a sampler in an order that depends only on the seed and the epoch. Each round is the next epoch.
 
-    Use it under a `RepeatSampler` or `SkipSampler`, never over one.
+    The order of all epochs comes from one ``numpy.random.RandomState``, so that it is the same as in the original. Use
+    it under a `RepeatSampler` or `SkipSampler`, never over one.
 
     Args:
-        sampler: sampler to shuffle.
-        seed: seed of the order.
+        sampler: sampler to shuffle. Its length must be the same in every epoch.
+        seed: seed of the order, 0 <= seed < 2**32.
     """
 
     def __init__(self, sampler: _Finite, seed: int) -> None:
         super().__init__(sampler)
         self.seed = seed
+        self._random = np.random.RandomState(seed)
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -157,13 +157,21 @@ class ReproducibleShuffleSampler(_Over):
         Args:
             epoch: number of the epoch, from 0.
         """
-        self._epoch = epoch
+        if epoch < self._epoch:
+            self._random.seed(self.seed)
+            self._epoch = 0
+        while self._epoch < epoch:
+            self._shuffle(len(self.sampler))
 
     def __iter__(self) -> Iterator[Any]:
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, self._epoch))
-        self._epoch += 1
         items = list(self.sampler)
-        return (items[index] for index in torch.randperm(len(items), generator=generator).tolist())
+        return (items[index] for index in self._shuffle(len(items)))
+
+    def _shuffle(self, count: int) -> list[int]:
+        """Return the order of the next epoch."""
+        self._epoch += 1
+        order: list[int] = self._random.permutation(count).tolist()
+        return order
 
 
 class ReproducibleShuffleBatchSampler(ReproducibleShuffleSampler):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from det_torch._callback import _HOOKS, PyTorchCallback, PyTorchCallbackList
+from det_torch._checkpoints._packing import pack_state, unpack_state
 from det_torch._trial import PyTorchTrial
 
 from det_core.errors import InvalidTrial
@@ -20,7 +21,7 @@ ARGUMENTS = {
     "on_training_workload_end": ({"loss": 1.0}, [{"loss": 1.0}]),
     "on_training_epoch_start": (2,),
     "on_training_epoch_end": (2,),
-    "on_before_optimizer_step": ([1.0],),
+    "on_before_optimizer_step": ([],),
     "on_validation_start": (),
     "on_validation_epoch_start": (),
     "on_validation_epoch_end": ([{"loss": 1.0}],),
@@ -234,6 +235,21 @@ class TestState:
     def test_a_state_without_a_callback_is_an_error(self, callbacks: Any, message: str) -> None:
         with pytest.raises(InvalidTrial, match=message):
             PyTorchCallbackList(callbacks).load_state_dict({"counts": {"count": 3}})
+
+    @pytest.mark.parametrize("state", [[1, (2.5, None)], "text", 0, None])
+    def test_a_state_need_not_be_a_dict(self, state: Any) -> None:
+        class Keeper(PyTorchCallback):
+            kept: Any = "initial"
+
+            def state_dict(self) -> Any:
+                return state
+
+            def load_state_dict(self, state_dict: Any) -> None:
+                self.kept = state_dict
+
+        saved = pack_state(PyTorchCallbackList({"keeper": Keeper()}).state_dict())
+        PyTorchCallbackList({"keeper": (keeper := Keeper())}).load_state_dict(unpack_state(saved))
+        assert keeper.kept == state
 
     def test_state_dict_without_load_state_dict_is_refused(self) -> None:
         half = type("Half", (PyTorchCallback,), {"state_dict": lambda self: {"a": 1}})

@@ -357,3 +357,14 @@ def test_loaders_may_do_everything_themselves(make_context: Any, tmp_path: Path)
     resumed.load(tmp_path, batches_trained=4)
     resumed.train(2, lambda: False)
     assert trial.seen == [[2, 3], [4]]
+
+
+class EndsAfterAnEpoch(SharesOutItself):
+    def build_training_data_loader(self) -> DataLoader[Any]:
+        return DataLoader(torch.arange(3.0).reshape(3, 1), 2)
+
+
+def test_a_loader_that_does_everything_itself_may_end(make_context: Any) -> None:
+    adapter = PyTorchAdapter(trial := EndsAfterAnEpoch(context := make_context()), context)
+    adapter.train(5, lambda: False)
+    assert trial.seen == [[0, 1], [2], [0, 1], [2], [0, 1]]

@@ -8,8 +8,10 @@ import math
 import random
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -71,6 +73,8 @@ STATES: list[Any] = [
     Counter("hello"),
     Counter({np.int64(3): 2}),
     Path("/data/set"),
+    [range(3, 9, 2), timedelta(1, 2, 3), datetime(2024, 2, 29, 1, 2, 3, 4, fold=1)],
+    datetime(2024, 2, 29, tzinfo=timezone(timedelta(hours=5, minutes=30))),
     {(1, "a"): 1, None: 2, 0.5: 3, np.int64(4): (np.arange(2),), frozenset("x"): 5, Path("p"): 6},
     {"det.type": "deque", "value": [1], "argument": None},
     {"a": {"det.type": np.int64(1)}, 2: []},
@@ -146,6 +150,7 @@ Point = namedtuple("Point", "x y")
             {"ema": defaultdict(lambda: 0)},
             r"^callbacks\.ema is a collections\.defaultdict \(its default_factory is <fun",
         ),
+        ({"ema": datetime.now(ZoneInfo("UTC"))}, r"^callbacks\.ema is a datetime\.datetime \(its tzinfo is zoneinfo"),
         ({"ema": nn.Linear(1, 1)}, r"^callbacks\.ema is a torch\.nn\.modules\.linear\.Linear"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from det_torch import samplers
@@ -107,10 +108,22 @@ def test_shuffle_depends_on_seed_and_epoch(kind: Any, under: Any, items: list[An
     assert epochs[0] != epochs[1]
     torch.manual_seed(1)
     assert [list(same) for _ in range(3)] == epochs
-    same.set_epoch(1)
-    assert list(same) == epochs[1]
+    for epoch in (1, 0, 2):
+        same.set_epoch(epoch)
+        assert list(same) == epochs[epoch]
     assert [list(other) for _ in range(3)] != epochs
     assert len(one) == len(items)
+
+
+@pytest.mark.parametrize(
+    ("kind", "items"), [(ReproducibleShuffleSampler, range(N)), (ReproducibleShuffleBatchSampler, BATCHES)]
+)
+def test_shuffle_has_the_order_of_one_numpy_generator(kind: Any, items: Any) -> None:
+    sampler, random = kind(items, 3), np.random.RandomState(3)
+    for _ in range(3):
+        expected = list(items)
+        random.shuffle(expected)
+        assert list(sampler) == expected
 
 
 def test_det_reads_a_repeated_loader_as_it_reads_the_loader() -> None:

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from det_torch import DataLoader, LRScheduler, PyTorchCallback, PyTorchTrial, PyTorchTrialContext, Reducer
+from det_torch import (
+    ClipGradsL2Norm,
+    ClipGradsL2Value,
+    DataLoader,
+    LRScheduler,
+    PyTorchTrial,
+    PyTorchTrialContext,
+    Reducer,
+)
 from det_torch._adapter import PyTorchAdapter
 from det_torch._metrics import materialize_metrics
 from torch import nn
@@ -73,39 +81,6 @@ class UserDrives(Data):
 
 def adapter_of(trial_class: type[PyTorchTrial], context: PyTorchTrialContext) -> PyTorchAdapter:
     return PyTorchAdapter(trial_class(context), context)
-
-
-class Halved(PyTorchCallback):
-    """Callback that halves all gradients, in two passes over the parameters."""
-
-    def on_before_optimizer_step(self, parameters: list[Any]) -> None:
-        for _ in range(2):
-            for parameter in parameters:
-                parameter.grad.mul_(0.5**0.5)
-
-
-class TestBeforeOptimizerStep:
-    def test_gradients_may_be_changed(self, make_context: Any) -> None:
-        class Trial(FrameworkDrives):
-            def build_callbacks(self) -> Any:
-                return {"first": Halved(), "second": Halved()}
-
-        context = make_context()
-        adapter_of(Trial, context)._steps.train_batch(DATASET[:4], 0, 0)
-        model = network()
-        mse(model, DATASET[:4]).backward()
-        expected = model.weight - 0.1 * 0.25 * model.weight.grad
-        torch.testing.assert_close(context.models[0].weight, expected)
-
-    def test_a_trial_that_steps_itself_gets_a_warning(
-        self, make_context: Any, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        class Trial(UserDrives):
-            def build_callbacks(self) -> Any:
-                return {"halved": Halved()}
-
-        adapter_of(Trial, make_context())
-        assert "on_before_optimizer_step() is never called, because Trial.train_batch() steps" in caplog.text
 
 
 class TestTraining:
@@ -521,12 +496,71 @@ def test_every_trial_must_define_three_methods() -> None:
     assert f"{PyTorchTrial.__module__}.{PyTorchTrial.__qualname__}" == "det_torch._trial.PyTorchTrial"
 
 
-@pytest.mark.parametrize("sampler", [Liar(), type("Longer", (Liar,), {"__iter__": lambda self: iter([[0]] * 3)})()])
+def liar(name: str, yields: int) -> Any:
+    return type(name, (Liar,), {"__iter__": lambda self: iter([[number] for number in range(yields)])})()
+
+
+@pytest.mark.parametrize("sampler", [liar("Shorter", 0), liar("Longer", 4)])
 def test_a_sampler_with_a_wrong_length_is_refused(sampler: Any, make_context: Any) -> None:
     loader = DataLoader(DATASET, batch_sampler=sampler)
     lying = type("Lying", (UserDrives,), {"build_training_data_loader": lambda self: loader})
-    with pytest.raises(InvalidTrial, match=r"length of (Liar|Longer) is 2, but it yielded (1|more) in epoch 0"):
+    with pytest.raises(InvalidTrial, match=r"length of (Shorter|Longer) is 2, but it yielded (0|more) in epoch 0"):
         adapter_of(lying, make_context()).train(1, never)
+
+
+@pytest.mark.parametrize("yields", [1, 3])
+def test_all_batches_of_a_sampler_that_miscounts_by_one_are_used(
+    yields: int, make_context: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Seen(UserDrives):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            seen.append((epoch_idx, DATASET.tensors[0].eq(batch[0]).all(1).nonzero().item()))
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+        def build_training_data_loader(self) -> Any:
+            return DataLoader(DATASET, batch_sampler=liar(f"Yields{yields}", yields))
+
+        build_validation_data_loader = build_training_data_loader
+
+    seen: list[Any] = []
+    adapter = adapter_of(Seen, make_context())
+    adapter.train(4, never)
+    assert seen == [(number // 2, number % yields) for number in range(4)]
+    assert len(list(adapter._evaluate())) == yields
+    resumed = adapter_of(Seen, context := make_context())
+    context._batch_idx = 4
+    resumed.train(2, never)
+    assert seen[4:] == [(2, number % yields) for number in (4, 5)]
+    warned = [record.getMessage() for record in caplog.records if "Correct its __len__" in record.getMessage()]
+    assert warned == [
+        f"the length of Yields{yields} is 2, but it yields {yields} batches, all of which are used; an epoch counts "
+        "as 2 batches. Correct its __len__"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("callback", "hparam"),
+    [(ClipGradsL2Norm, "clip_grad_l2_norm"), (ClipGradsL2Value, "clip_grad_val")],
+)
+def test_callbacks_clip_gradients_as_hyperparameters_do(callback: Any, hparam: str, make_context: Any) -> None:
+    class Clipping(FrameworkDrives):
+        def build_callbacks(self) -> Any:
+            return {"first": callback(1e6), "second": callback(0.01)}
+
+    by_hparam, by_callback = (make_context(hparams=hparams) for hparams in ({hparam: 0.01}, {}))
+    adapter_of(FrameworkDrives, by_hparam).train(3, never)
+    adapter_of(Clipping, by_callback).train(3, never)
+    adapter_of(FrameworkDrives, plain := make_context()).train(3, never)
+    weights = [[weight.tolist() for weight in context.models[0].parameters()] for context in (by_hparam, by_callback)]
+    assert weights[0] == weights[1] != [weight.tolist() for weight in plain.models[0].parameters()]
+
+
+def test_a_clipping_callback_that_is_never_called_is_warned_of(
+    make_context: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    callbacks = {"build_callbacks": lambda self: {"clip": ClipGradsL2Norm(1)}}
+    adapter_of(type("Clipping", (UserDrives,), callbacks), make_context())
+    assert "pass clip_grads to context.step_optimizer() instead" in caplog.text
 
 
 def test_clipping_twice_is_refused(make_context: Any) -> None:

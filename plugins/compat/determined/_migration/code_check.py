@@ -22,8 +22,6 @@ _DEEPSPEED = "det has no DeepSpeedTrial yet; write a PyTorchTrial and set distri
 _TF1 = "det needs TensorFlow 2.15; use the same name under tf.compat.v1"
 
 _REMOVED_MEMBERS: Final = {
-    "cache_train_dataset": "use tf.data.Dataset.cache() on the training data",
-    "cache_validation_dataset": "use tf.data.Dataset.cache() on the validation data",
     "disable_auto_grad_accumulation": _DEEPSPEED,
     "get_optimizer": "keep the optimizer in an attribute of the trial",
     "get_train_micro_batch_size_per_gpu": _DEEPSPEED,
@@ -118,10 +116,10 @@ def _explain(used: UsedName) -> Iterator[tuple[str, str]]:
 
 
 def _explain_member(module: str, member: str, path: str) -> str | None:
-    home, names = _old_names.OLD_MODULES[module]
-    place = names.get(member, home).partition(":")[0]
+    old = _old_names.OLD_MODULES[module]
+    place = old.names.get(member, old.home).partition(":")[0]
     try:
-        if member in names or (home and member in _exported(home)) or member.startswith("__"):
+        if member in old.names or (old.home and member in _exported(old.home)) or member.startswith("__"):
             find_spec(place)
             return None
     except ModuleNotFoundError as error:

@@ -6,6 +6,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,7 +26,8 @@ _FACTORIES: dict[str, type] = {
     factory.__name__: factory for factory in (bool, dict, float, int, list, set, str, tuple, deque, Counter)
 }
 _ACCEPTED = (
-    "tensors, numbers, strings, bytes, None, numpy arrays and scalars of numbers, Paths, and lists, tuples, sets, "
+    "tensors, numbers, strings, bytes, None, numpy arrays and scalars of numbers, Paths, ranges, datetimes, "
+    "timedeltas, and lists, tuples, sets, "
     "frozensets, deques, dicts, OrderedDicts, Counters and defaultdicts of them; return only these types from "
     "state_dict(), for example an Enum's .name instead of the Enum"
 )
@@ -48,6 +50,19 @@ _FORMS: dict[str, _Form] = {
     "ndarray": _Form(np.ndarray, lambda array: (_tensor(array), None), lambda tensor, _: tensor.numpy()),
     "numpy scalar": _Form(
         np.generic, lambda scalar: (_tensor(np.asarray(scalar)), None), lambda tensor, _: tensor.numpy()[()]
+    ),
+    "range": _Form(
+        range, lambda numbers: ([numbers.start, numbers.stop, numbers.step], None), lambda ends, _: range(*ends)
+    ),
+    "datetime": _Form(
+        datetime,
+        lambda time: (_time_text(time), time.fold),
+        lambda text, fold: datetime.fromisoformat(text).replace(fold=fold),
+    ),
+    "timedelta": _Form(
+        timedelta,
+        lambda time: ([time.days, time.seconds, time.microseconds], None),
+        lambda parts, _: timedelta(*parts),
     ),
     "Path": _Form(type(Path()), lambda path: (str(path), None), lambda text, _: Path(text)),
     "deque": _Form(deque, lambda items: (list(items), items.maxlen), deque),
@@ -178,6 +193,12 @@ def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
     if not array.flags.writeable or min(array.strides, default=0) < 0:
         array = array.copy(order="K")
     return torch.from_numpy(array)
+
+
+def _time_text(time: datetime) -> str:
+    if time.tzinfo is not None and type(time.tzinfo) is not timezone:
+        raise TypeError(f"its tzinfo is {time.tzinfo!r}; expected none or a datetime.timezone")
+    return time.isoformat()
 
 
 def _factory_name(factory: Any) -> str | None:
