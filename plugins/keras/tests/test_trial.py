@@ -331,6 +331,11 @@ def test_errors_name_the_missing_call(make_context: Make, attributes: Any, confi
         begin(make_context(**config), **attributes)
 
 
+def test_a_rate_that_keras_would_ignore_is_refused() -> None:
+    with pytest.raises(InvalidTrial, match=r"write SGD\(learning_rate=0.5\)"):
+        tf.keras.optimizers.SGD(lr=0.5)
+
+
 def test_warnings_name_ignored_settings_and_unsuitable_callbacks(
     make_context: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
