@@ -31,8 +31,8 @@ class TFKerasTrialContext(TensorFlowTrialContext):
 
     def __init__(self, **place: Any) -> None:
         super().__init__(**place)
-        self.experimental = TensorFlowExperimentalContext()
-        """Methods that were removed, whose errors name the replacement."""
+        self.experimental = TensorFlowExperimentalContext(self)
+        """Methods of the data layer of earlier releases."""
         self._model: Any = None
         self._fit = FitSettings()
 
@@ -52,12 +52,12 @@ class TFKerasTrialContext(TensorFlowTrialContext):
         self._model = model
         return model
 
-    def wrap_dataset(self, dataset: Any, shard: bool = True) -> Any:
+    def wrap_dataset(self, dataset: Any, shard_dataset: bool = True) -> Any:
         """Shard a dataset over the slots. Call this right after it is made, before it is shuffled, batched or cached.
 
         Args:
             dataset: a ``tf.data.Dataset``.
-            shard: False if the dataset already contains only this slot's share.
+            shard_dataset: False if the dataset already contains only this slot's share.
 
         Returns:
             The dataset to use instead. Batch it by ``context.get_per_slot_batch_size()``.
@@ -65,7 +65,7 @@ class TFKerasTrialContext(TensorFlowTrialContext):
         Raises:
             InvalidTrial: the argument is not a ``tf.data.Dataset``.
         """
-        return self.shard_dataset(dataset, shard)
+        return self.shard_dataset(dataset, shard_dataset)
 
     def configure_fit(
         self,

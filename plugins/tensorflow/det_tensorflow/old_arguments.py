@@ -1,4 +1,4 @@
-"""Arguments of Keras's optimizers before TensorFlow 2.11, of which TensorFlow 2.15 ignores ``lr`` and rejects the others."""
+"""Old arguments of Keras's optimizers, of which TensorFlow 2.15 ignores ``lr`` and rejects the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 from functools import wraps
 from typing import Any
 
-import det_tensorflow.version_check  # noqa: F401  (first, because its error says what to install)
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial

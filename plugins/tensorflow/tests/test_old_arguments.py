@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,10 +16,9 @@ OLD = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD
 
 
 @pytest.fixture(autouse=True)
-def _switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _switches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizers.Optimizer, "_process_kwargs", optimizers.Optimizer._process_kwargs)
     monkeypatch.setattr(optimizers.Optimizer, "__new__", object.__new__)
-    yield
 
 
 @pytest.mark.parametrize("name", [*OLD, "AdamW"])
