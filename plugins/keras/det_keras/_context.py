@@ -27,9 +27,20 @@ class FitSettings:
 
 
 class TFKerasTrialContext(TensorFlowTrialContext):
-    """Context that a `TFKerasTrial` gets in ``__init__``."""
+    """Context that a `TFKerasTrial` gets in ``__init__``.
+
+    Raises:
+        InvalidTrial: the behaviour of TensorFlow 2 was disabled in this process.
+    """
 
     def __init__(self, **place: Any) -> None:
+        if not tf.executing_eagerly():
+            raise InvalidTrial(
+                "a TFKerasTrial needs eager execution, which was disabled in this process; remove "
+                "tf.compat.v1.disable_v2_behavior() or disable_eager_execution() from its modules, and the import of "
+                "EstimatorTrial, which does the same. With run_eagerly=False, the default of compile(), the steps are "
+                "compiled into graphs anyway"
+            )
         super().__init__(**place)
         self.experimental = TensorFlowExperimentalContext(self)
         """Methods of the data layer of earlier releases."""
