@@ -71,4 +71,4 @@ def test_code_in_old_checkpoints_finds_its_environment() -> None:
     assert (made.env.hparams, made.env.trial_seed, made.env.managed_training) == ({"lr": 0.5}, 5, False)
     assert made.env.experiment_config["hyperparameters"] == made.get_experiment_config()["hyperparameters"]
     with pytest.raises(AttributeError, match=r"no attribute 'use_gpu'; it has .*hparams.*get_hparams\(\)"):
-        made.env.use_gpu
+        _ = made.env.use_gpu

@@ -35,8 +35,8 @@ class EstimatorTrialContext(TensorFlowTrialContext):
         """Make an optimizer apply the gradients of all slots. Call this right after the optimizer is made.
 
         Args:
-            optimizer: as for `TensorFlowTrialContext.wrap_optimizer`, or None for an Estimator without one, which trains
-                on one slot only.
+            optimizer: as for `TensorFlowTrialContext.wrap_optimizer`, or None for an Estimator without one, which must
+                train on one slot.
 
         Returns:
             The same optimizer.

@@ -16,7 +16,7 @@ from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial import trial_description
 from det_core.trial.random_generators import derive_seed
-from det_keras import _checkpoint, _load, _model
+from det_keras import _checkpoint, _load, _model, _old_checkpoints
 from det_keras._callback_list import KerasCallbackList
 from det_keras._context import TFKerasTrialContext
 from det_keras._data import DatasetSource, training_source, validation_source
@@ -142,6 +142,9 @@ class KerasAdapter(TrialAdapter):
     def load(self, path: Path, *, batches_trained: int) -> None:
         if batches_trained == 0:  # checkpoint of another trial
             _load.load_weights(self._model, path)
+            if _old_checkpoints.is_old_checkpoint(path):
+                own = self._context._optimizers or [self._model.optimizer]
+                _old_checkpoints.load_old_optimizers(path, own)
             return
         state = _checkpoint.read_state(path)
         _checkpoint.restore_variables(self._context, state, path)

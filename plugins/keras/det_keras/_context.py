@@ -11,6 +11,7 @@ from det_tensorflow.context import TensorFlowExperimentalContext, TensorFlowTria
 from det_core.errors import InvalidTrial
 
 _Model = TypeVar("_Model")
+_Optimizer = TypeVar("_Optimizer")
 
 
 @dataclass
@@ -45,6 +46,8 @@ class TFKerasTrialContext(TensorFlowTrialContext):
         self.experimental = TensorFlowExperimentalContext(self)
         """Methods of the data layer of earlier releases."""
         self._model: Any = None
+        self._optimizers: list[Any] = []
+        """All wrapped optimizers, in order."""
         self._fit = FitSettings()
 
     def wrap_model(self, model: _Model) -> _Model:
@@ -62,6 +65,11 @@ class TFKerasTrialContext(TensorFlowTrialContext):
             raise InvalidTrial("wrap_model() was called for two models; a TFKerasTrial trains one, so wrap only this")
         self._model = model
         return model
+
+    def wrap_optimizer(self, optimizer: _Optimizer) -> _Optimizer:
+        wrapped = super().wrap_optimizer(optimizer)
+        self._optimizers.append(wrapped)
+        return wrapped
 
     def wrap_dataset(self, dataset: Any, shard_dataset: bool = True) -> Any:
         """Shard a dataset over the slots. Call this right after it is made, before it is shuffled, batched or cached.

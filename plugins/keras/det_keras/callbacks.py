@@ -109,8 +109,8 @@ class _AtValidations(Callback):
 class EarlyStopping(_AtValidations, tf.keras.callbacks.EarlyStopping):  # type: ignore[misc]
     """``tf.keras.callbacks.EarlyStopping`` that acts on validations. Its ``patience`` counts validations.
 
-    Set ``min_validation_period: {epochs: 1}`` in the config for one validation per epoch. ``restore_best_weights`` has no
-    effect, because det keeps the best checkpoint.
+    Set ``min_validation_period: {epochs: 1}`` in the config for one validation per epoch. ``restore_best_weights`` has
+    no effect, because det keeps the best checkpoint.
     """
 
     _kept = ("wait", "stopped_epoch", "best", "best_epoch")

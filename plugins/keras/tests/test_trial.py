@@ -6,6 +6,7 @@ import importlib.util
 import json
 import logging
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -555,7 +556,7 @@ class Old(TFKerasTrial):
         first, last = layers.Dense(2, input_shape=(3,)), layers.Dense(1)
         sequence = [first, layers.BatchNormalization(), layers.Dropout(0.1), last]
         model = self.context.wrap_model(tf.keras.Sequential(sequence))
-        model.compile("sgd", "mse")
+        model.compile("adam", "mse")
         return model
 
     def build_training_data_loader(self) -> Any:
@@ -564,8 +565,10 @@ class Old(TFKerasTrial):
     build_validation_data_loader = build_training_data_loader
 
 
-def test_weights_of_the_original_systems_checkpoints_are_loaded(make_context: Make) -> None:
-    path = Path(__file__).parent / "old" / "0.19.10"
+@pytest.mark.parametrize("release", ["0.12.3", "0.13.7", "0.19.10"])
+def test_the_original_systems_checkpoints_are_loaded(make_context: Make, release: str) -> None:
+    """A trial continues with the weights and the optimizer, which it need not wrap."""
+    path = Path(__file__).parent / "old" / release
     context = make_context()
     adapter = KerasAdapter(Old(context), context)
     adapter.load(path, batches_trained=0)
@@ -573,6 +576,41 @@ def test_weights_of_the_original_systems_checkpoints_are_loaded(make_context: Ma
     expected = json.loads((path / "expected.json").read_text())["weights"]
     for model in (context._model, loaded):
         assert [value.tolist() for value in model.get_weights()] == expected
+    assert int(context._model.optimizer.iterations) == 5
+    adapter.started()
+    adapter.train(1, never)
+    assert int(context._model.optimizer.iterations) == 6
+
+
+OLD_CODE = """
+import tensorflow as tf
+from det_keras import TFKerasTrial
+
+class Trial(TFKerasTrial):
+    def __init__(self, context):
+        self.context = context
+        self.context.env.container_gpus = []
+        assert context.get_per_slot_batch_size() == context.env.hparams["global_batch_size"] == 4
+
+    def build_model(self):
+        layers = tf.keras.layers
+        parts = [layers.Dense(2, input_shape=(3,)), layers.BatchNormalization(), layers.Dropout(0.1), layers.Dense(1)]
+        model = self.context.wrap_model(tf.keras.Sequential(parts))
+        model.compile("sgd", "mse")
+        return model
+
+    build_training_data_loader = build_validation_data_loader = None
+"""
+
+
+def test_the_class_and_the_hyperparameters_are_those_of_a_downloaded_checkpoint(tmp_path: Path) -> None:
+    """Release 0.17.6 wrote them into ``metadata.json``."""
+    shutil.copytree(Path(__file__).parent / "old" / "0.17.6", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "model_def.py").write_text(OLD_CODE)
+    model = det_keras.load_model_from_checkpoint_path(tmp_path, trust=True)
+    expected = json.loads((tmp_path / "expected.json").read_text())["weights"]
+    assert [value.tolist() for value in model.get_weights()] == expected
 
 
 @pytest.mark.parametrize(("text", "error"), [("[]", CheckpointCorrupt), ("{", CheckpointCorrupt), ("{}", InvalidTrial)])
