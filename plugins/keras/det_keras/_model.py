@@ -85,16 +85,21 @@ def check_batches(model: tf.keras.Model, spec: Any, name: str) -> None:
     if type(model).train_step is not tf.keras.Model.train_step:
         return
     x, *_ = tf.keras.utils.unpack_x_y_sample_weight(spec)
-    ranks, expected = _ranks(x), _ranks(getattr(model, "inputs", None))
-    if 0 in _ranks(spec) or (expected and ranks == [rank - 1 for rank in expected]):
+    inputs = _shapes(getattr(model, "inputs", None))
+    if any(shape.rank == 0 for shape in _shapes(spec)) or (inputs and all(map(_is_record, _shapes(x), inputs))):
         raise InvalidTrial(
             f"build_{name}_data_loader() returned a dataset of single records, {spec}; add: "
             "dataset = dataset.batch(self.context.get_per_slot_batch_size())"
         )
 
 
-def _ranks(parts: Any) -> list[int | None]:
-    return [part.shape.rank for part in tf.nest.flatten(parts or [])]
+def _shapes(parts: Any) -> list[tf.TensorShape]:
+    return [part.shape for part in tf.nest.flatten(parts or [])]
+
+
+def _is_record(shape: tf.TensorShape, of_input: tf.TensorShape) -> bool:
+    """Return whether a shape is that of one record, and not that of a batch of numbers, which Keras makes columns."""
+    return bool(of_input[1:].rank == shape.rank and shape.is_compatible_with(of_input[1:]) and of_input[1:] != [1])
 
 
 def _check_optimizer(model: tf.keras.Model, context: TFKerasTrialContext) -> None:

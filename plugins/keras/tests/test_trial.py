@@ -351,6 +351,18 @@ def test_a_dataset_of_single_records_is_refused(make_context: Make, build: str, 
         begin(context, **{build: lambda: dataset})
 
 
+def test_batches_of_numbers_are_columns(make_context: Make) -> None:
+    context = make_context()
+
+    def build_model() -> tf.keras.Model:
+        model = context.wrap_model(tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))]))
+        model.compile("sgd", "mse")
+        return model
+
+    dataset = context.wrap_dataset(tf.data.Dataset.from_tensor_slices((X[:, 0], Y))).batch(4)
+    assert begin(context, build_model=build_model, **dict.fromkeys(LOADERS, lambda: dataset)).train(5, never)
+
+
 class TwoOptimizers(tf.keras.Model):  # type: ignore[misc]
     """Model with an optimizer per layer, on records that are no batches for Keras."""
 
