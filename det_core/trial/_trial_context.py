@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from det_core.config import ExperimentConfig, parse_config, sample_hyperparameters
 from det_core.core import Context, DistributedContext, single_process
 from det_core.errors import InvalidExperimentException
+from det_core.trial._old_environment import OldEnvironment
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -117,6 +119,11 @@ class TrialContext:
             trial_seed=core.trial.trial_seed,
             distributed=core.distributed,
         )
+
+    @cached_property
+    def env(self) -> OldEnvironment:
+        """Facts about the trial for code of earlier releases. New code uses the methods of the context."""
+        return OldEnvironment(self)
 
     def get_experiment_config(self) -> dict[str, Any]:
         """Return the complete experiment config, defaults included."""

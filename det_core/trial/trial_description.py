@@ -23,6 +23,8 @@ from det_core.trial._trial_loop import CODE
 
 DESCRIPTION_FILE = "load_data.json"
 """File within a checkpoint that holds the description."""
+_DOWNLOADED = "metadata.json"
+"""File that downloads of releases without `DESCRIPTION_FILE` wrote, with the config and the hyperparameters."""
 
 _recorded: ContextVar[str | None] = ContextVar("recorded entrypoint", default=None)
 
@@ -51,13 +53,13 @@ def write_description(description: Mapping[str, Any], path: Path) -> None:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Return the description in the checkpoint at ``path``, or an empty one if there is none.
+    """Return the description in the checkpoint at ``path``, any key of which may be missing.
 
     Raises:
         CheckpointCorrupt: the file is damaged.
     """
-    file = path / DESCRIPTION_FILE
-    return read_object(file) if file.exists() else {}
+    files = (path / name for name in (DESCRIPTION_FILE, _DOWNLOADED))
+    return next((read_object(file) for file in files if file.exists()), {})
 
 
 def find_trial_class(

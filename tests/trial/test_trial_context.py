@@ -63,3 +63,12 @@ def test_a_stop_request_must_be_a_bool() -> None:
     assert made.get_stop_requested()
     with pytest.raises(AssertionError, match="must be True or False, not 'yes'"):
         made.set_stop_requested("yes")  # type: ignore[arg-type]
+
+
+def test_code_in_old_checkpoints_finds_its_environment() -> None:
+    made = context(hyperparameters={"lr": 0.5}, reproducibility={"experiment_seed": 5})
+    made.env.container_gpus = []
+    assert (made.env.hparams, made.env.trial_seed, made.env.managed_training) == ({"lr": 0.5}, 5, False)
+    assert made.env.experiment_config["hyperparameters"] == made.get_experiment_config()["hyperparameters"]
+    with pytest.raises(AttributeError, match=r"no attribute 'use_gpu'; it has .*hparams.*get_hparams\(\)"):
+        _ = made.env.use_gpu

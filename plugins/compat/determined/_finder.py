@@ -64,7 +64,7 @@ def _get(module: str, namespace: dict[str, Any], name: str) -> Any:
         return _public(module)
     if name.startswith("__") and name != "__version__":  # looked up by tools that inspect every module
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    home, names = OLD_MODULES[module]
+    home, names, prepare = OLD_MODULES[module]
     if name in names:
         place, _, attributes = names[name].partition(":")
     elif home and name in _import(home, path).__all__:
@@ -73,11 +73,14 @@ def _get(module: str, namespace: dict[str, Any], name: str) -> Any:
         _refuse(path)
         raise AttributeError(f"module {module!r} has no attribute {name!r}; docs/migrating.md lists old and new names")
     value = namespace[name] = attrgetter(attributes)(_import(place, path))
+    if prepare:
+        place, _, attributes = prepare.partition(":")
+        attrgetter(attributes)(_import(place, path))()
     return value
 
 
 def _public(module: str) -> list[str]:
-    home, names = OLD_MODULES[module]
+    home, names, _ = OLD_MODULES[module]
     return sorted({*names, *(_import(home, module).__all__ if home else ())})
 
 

@@ -11,10 +11,12 @@ class OldModule(NamedTuple):
     Attributes:
         home: the new module with the same public names, or empty for a package that contains only modules.
         names: names that are elsewhere, with their places as ``module:attribute``.
+        prepare: function to call when a name is used, as ``module:attribute``.
     """
 
     home: str
     names: dict[str, str] = {}  # noqa: RUF012  (never modified)
+    prepare: str = ""
 
 
 _SDK = "det_core.experimental"
@@ -97,6 +99,7 @@ _PUBLIC = {
             "TFKerasExperimentalContext": "det_tensorflow.context:TensorFlowExperimentalContext",
             **_in("determined._tensorflow_types", "ArrayLike TFKerasTrainConfig"),
         },
+        prepare="det_tensorflow.old_arguments:accept_old_arguments",
     ),
     "determined.keras.callbacks": OldModule("det_keras.callbacks"),
     "determined.pytorch": OldModule(

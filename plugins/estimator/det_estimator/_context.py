@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from det_tensorflow.context import TensorFlowExperimentalContext, TensorFlowTrialContext
 
 from det_estimator._metric_reducer import Accumulator, MetricReducer, make_accumulator
 
+_Optimizer = TypeVar("_Optimizer")
+
 
 class EstimatorExperimentalContext(TensorFlowExperimentalContext):
     """``context.experimental`` of an `EstimatorTrial`."""
+
+    def __init__(self, context: EstimatorTrialContext) -> None:
+        super().__init__(context)
+        self.make_metric = context.make_metric
+        """Old place of `EstimatorTrialContext.make_metric`."""
 
 
 class EstimatorTrialContext(TensorFlowTrialContext):
@@ -19,10 +26,25 @@ class EstimatorTrialContext(TensorFlowTrialContext):
 
     def __init__(self, **place: Any) -> None:
         super().__init__(**place)
-        self.experimental = EstimatorExperimentalContext()
-        """Methods that were removed, whose errors name the replacement."""
+        self.experimental = EstimatorExperimentalContext(self)
+        """Methods of the data layer of earlier releases."""
         self._accumulators: list[Accumulator] = []
         """Accumulators of the metrics that `make_metric` made for the current validation."""
+
+    def wrap_optimizer(self, optimizer: _Optimizer) -> _Optimizer:
+        """Make an optimizer apply the gradients of all slots. Call this right after the optimizer is made.
+
+        Args:
+            optimizer: as for `TensorFlowTrialContext.wrap_optimizer`, or None for an Estimator without one, which must
+                train on one slot.
+
+        Returns:
+            The same optimizer.
+
+        Raises:
+            InvalidTrial: the argument is not an optimizer, for example the name of one.
+        """
+        return optimizer if optimizer is None else super().wrap_optimizer(optimizer)
 
     def wrap_dataset(self, dataset: Any, shard_dataset: bool = True) -> Any:
         """Shard a dataset over the slots. Call this right after the dataset is made and before it is batched.

@@ -33,6 +33,9 @@ class EvaluationHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self._batches += 1
+        if run_context.stop_requested:  # by a hook of the trial, which ends the trial after this validation
+            run_context._stop_requested = False
+            self._context.set_stop_requested(True)
         if self._stop():
             self.left = True
             run_context.request_stop()

@@ -89,14 +89,17 @@ class Noting(RunHook):
 
 
 class Stopping(v1.train.SessionRunHook):
-    """Hook that asks the session to stop after the third batch."""
+    """Hook that asks the session to stop after some batches."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
 
     def begin(self) -> None:
         self.batches = 0
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self.batches += 1
-        if self.batches == 3:
+        if self.batches == self.after:
             run_context.request_stop()
 
 
@@ -133,11 +136,29 @@ def test_hooks_are_called_in_order(make_laboratory: MakeLaboratory) -> None:
 
 def test_a_hook_may_stop_the_trial(make_laboratory: MakeLaboratory) -> None:
     """The current scheduling unit of four batches is finished and reported."""
-    harness = make_laboratory(type("Stopped", (Line,), {"hooks": [Stopping()]}))
+    harness = make_laboratory(type("Stopped", (Line,), {"hooks": [Stopping(3)]}))
     trial_id = harness.prepare(length={"batches": 6})
     harness.train(trial_id)
     assert harness.checkpoints(trial_id)[-1].steps_completed == 4
     assert [report.steps_completed for report in harness.store.metrics(trial_id, group="training")] == [4]
+    assert harness.store.run(trial_id, 1).early_exit == EarlyExitReason.USER_REQUESTED_STOP.value
+
+
+def test_a_hook_of_the_validation_may_stop_the_trial(make_laboratory: MakeLaboratory) -> None:
+    """The validation is finished, over all three batches."""
+
+    class Stopped(Line):
+        def build_validation_spec(self) -> Any:
+            return tf.estimator.EvalSpec(self.data, hooks=[Stopping(2)])
+
+    harness = make_laboratory(Stopped, min_validation_period={"batches": 2})
+    trial_id = harness.prepare(length={"batches": 6})
+    harness.train(trial_id)
+    assert harness.checkpoints(trial_id)[-1].steps_completed == 2
+    (validation,) = harness.store.metrics(trial_id, group="validation")
+    weights = tf_weights(directory(harness, trial_id))
+    (weight,) = (value for name, value in weights.items() if name.endswith("dense/kernel"))
+    assert validation.metrics["error"] == pytest.approx(np.abs(INPUTS * (weight - 2)).mean(), rel=1e-5)
     assert harness.store.run(trial_id, 1).early_exit == EarlyExitReason.USER_REQUESTED_STOP.value
 
 
@@ -300,8 +321,8 @@ def test_a_context_for_debugging_returns_its_arguments(context: EstimatorTrialCo
     assert estimator.evaluate(trial.data)["global_step"] == 2
     with pytest.raises(InvalidTrial, match="has no TensorBoard directory"):
         context.get_tensorboard_path()
-    with pytest.raises(InvalidTrial, match=r"use tf\.data\.Dataset\.cache\(\)"):
-        context.experimental.cache_train_dataset("id", "1")
+    assert context.wrap_optimizer(None) is None
+    assert context.experimental.make_metric == context.make_metric
 
 
 def test_a_slot_has_its_own_gpu(

@@ -16,7 +16,7 @@ from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial import trial_description
 from det_core.trial.random_generators import derive_seed
-from det_keras import _checkpoint, _load, _model
+from det_keras import _checkpoint, _load, _model, _old_checkpoints
 from det_keras._callback_list import KerasCallbackList
 from det_keras._context import TFKerasTrialContext
 from det_keras._data import DatasetSource, training_source, validation_source
@@ -55,7 +55,10 @@ class KerasAdapter(TrialAdapter):
         self._states: Any = None
         """States of the callbacks from the checkpoint, until training begins."""
         self._stream = DatasetStream(self._training)
-        self._train_batch = _model.prepare_model(self._model, self._training.start(0).element_spec)
+        spec = self._training.start(0).element_spec
+        for name, read in (("training", spec), ("validation", self._validation.start(0).element_spec)):
+            _model.check_batches(self._model, read, name)
+        self._train_batch = _model.prepare_model(self._model, spec)
         self._test_batch = self._model.make_test_function(force=True)
         self._epochs = Epochs(self._training.batches)
         self._batch = 0
@@ -73,8 +76,9 @@ class KerasAdapter(TrialAdapter):
         return self._context.get_global_batch_size()
 
     def started(self) -> None:
-        optimizer = self._model.optimizer.variables
-        self._context.backend.broadcast([*self._model.variables, *(optimizer() if callable(optimizer) else optimizer)])
+        found = (optimizer.variables for optimizer in _model.list_optimizers(self._model))
+        optimizers = [one for variables in found for one in (variables() if callable(variables) else variables)]
+        self._context.backend.broadcast([*self._model.variables, *optimizers])
         self._model._train_counter.assign(self._batch)  # the step of what TensorBoard's callback writes
         self._callbacks.begin(self._states)
 
@@ -115,10 +119,11 @@ class KerasAdapter(TrialAdapter):
             if logs is None:
                 self._callbacks.load(states)
                 return None
-            self._callbacks.keras.on_test_end(with_arrays(logs))
+            metrics = {f"val_{name}": value for name, value in logs.items()}
+            self._callbacks.keras.on_test_end(with_arrays(metrics))
         self._callbacks.heed()
         self._store_tensorboard()
-        return {f"val_{name}": value for name, value in logs.items()}
+        return metrics
 
     def snapshot(self) -> Callable[[Path], None]:
         self._share_buffers()
@@ -137,6 +142,9 @@ class KerasAdapter(TrialAdapter):
     def load(self, path: Path, *, batches_trained: int) -> None:
         if batches_trained == 0:  # checkpoint of another trial
             _load.load_weights(self._model, path)
+            if _old_checkpoints.is_old_checkpoint(path):
+                own = self._context._optimizers or [self._model.optimizer]
+                _old_checkpoints.load_old_optimizers(path, own)
             return
         state = _checkpoint.read_state(path)
         _checkpoint.restore_variables(self._context, state, path)

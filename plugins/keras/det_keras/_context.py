@@ -11,6 +11,7 @@ from det_tensorflow.context import TensorFlowExperimentalContext, TensorFlowTria
 from det_core.errors import InvalidTrial
 
 _Model = TypeVar("_Model")
+_Optimizer = TypeVar("_Optimizer")
 
 
 @dataclass
@@ -27,13 +28,26 @@ class FitSettings:
 
 
 class TFKerasTrialContext(TensorFlowTrialContext):
-    """Context that a `TFKerasTrial` gets in ``__init__``."""
+    """Context that a `TFKerasTrial` gets in ``__init__``.
+
+    Raises:
+        InvalidTrial: the behaviour of TensorFlow 2 was disabled in this process.
+    """
 
     def __init__(self, **place: Any) -> None:
+        if not tf.executing_eagerly():
+            raise InvalidTrial(
+                "a TFKerasTrial needs eager execution, which was disabled in this process; remove "
+                "tf.compat.v1.disable_v2_behavior() or disable_eager_execution() from its modules, and the import of "
+                "EstimatorTrial, which does the same. With run_eagerly=False, the default of compile(), the steps are "
+                "compiled into graphs anyway"
+            )
         super().__init__(**place)
-        self.experimental = TensorFlowExperimentalContext()
-        """Methods that were removed, whose errors name the replacement."""
+        self.experimental = TensorFlowExperimentalContext(self)
+        """Methods of the data layer of earlier releases."""
         self._model: Any = None
+        self._optimizers: list[Any] = []
+        """All wrapped optimizers, in order."""
         self._fit = FitSettings()
 
     def wrap_model(self, model: _Model) -> _Model:
@@ -52,12 +66,17 @@ class TFKerasTrialContext(TensorFlowTrialContext):
         self._model = model
         return model
 
-    def wrap_dataset(self, dataset: Any, shard: bool = True) -> Any:
+    def wrap_optimizer(self, optimizer: _Optimizer) -> _Optimizer:
+        wrapped = super().wrap_optimizer(optimizer)
+        self._optimizers.append(wrapped)
+        return wrapped
+
+    def wrap_dataset(self, dataset: Any, shard_dataset: bool = True) -> Any:
         """Shard a dataset over the slots. Call this right after it is made, before it is shuffled, batched or cached.
 
         Args:
             dataset: a ``tf.data.Dataset``.
-            shard: False if the dataset already contains only this slot's share.
+            shard_dataset: False if the dataset already contains only this slot's share.
 
         Returns:
             The dataset to use instead. Batch it by ``context.get_per_slot_batch_size()``.
@@ -65,7 +84,7 @@ class TFKerasTrialContext(TensorFlowTrialContext):
         Raises:
             InvalidTrial: the argument is not a ``tf.data.Dataset``.
         """
-        return self.shard_dataset(dataset, shard)
+        return self.shard_dataset(dataset, shard_dataset)
 
     def configure_fit(
         self,

@@ -206,6 +206,6 @@ _KINDS: dict[Any, Callable[[Any, _DataUse], DatasetSource]] = {
     tf.data.Dataset: _from_dataset,
     tf.keras.utils.Sequence: _from_sequence,
     _sequences.SequenceAdapter: _from_sequence,
-    (tuple, list, *_arrays.ARRAY_TYPES): _from_arrays,
+    (tuple, *_arrays.ARRAY_TYPES): _from_arrays,
     (Generator, Iterator): _from_iterator,
 }

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import tensorflow as tf
-from det_tensorflow.optimizer import uses_exchange
+from det_tensorflow.optimizer import OPTIMIZER_TYPES, uses_exchange
 
 from det_core.errors import InvalidTrial
 from det_keras import _metrics
@@ -29,7 +29,7 @@ def check_model(returned: Any, context: TFKerasTrialContext) -> tf.keras.Model:
         )
     if getattr(model, "optimizer", None) is None:
         raise InvalidTrial("build_model() returned a model that is not compiled; add: model.compile(optimizer, loss)")
-    _check_optimizer(model.optimizer, context)
+    _check_optimizer(model, context)
     if model._steps_per_execution is not None and int(model._steps_per_execution) != 1:
         _log.warning(
             "steps_per_execution is %d, but det uses 1, because it counts batches", int(model._steps_per_execution)
@@ -66,9 +66,52 @@ def _update(model: tf.keras.Model) -> None:
     model.optimizer.apply_gradients([(tf.zeros_like(one), one) for one in model.trainable_variables])
 
 
-def _check_optimizer(optimizer: Any, context: TFKerasTrialContext) -> None:
+def list_optimizers(model: tf.keras.Model) -> list[Any]:
+    """Return the optimizers of a model, which may have several if it overrides ``compile`` and ``train_step``."""
+    return [one for one in vars(model).values() if isinstance(one, OPTIMIZER_TYPES)]
+
+
+def check_batches(model: tf.keras.Model, spec: Any, name: str) -> None:
+    """Check that the elements of a dataset are batches. Data for a ``train_step`` of the trial may have any form.
+
+    Args:
+        model: the model that reads the data.
+        spec: the type and shape of an element.
+        name: training or validation, for errors.
+
+    Raises:
+        InvalidTrial: the elements are single records.
+    """
+    if type(model).train_step is not tf.keras.Model.train_step:
+        return
+    x, *_ = tf.keras.utils.unpack_x_y_sample_weight(spec)
+    inputs = _shapes(getattr(model, "inputs", None))
+    if any(shape.rank == 0 for shape in _shapes(spec)) or (inputs and all(map(_is_record, _shapes(x), inputs))):
+        raise InvalidTrial(
+            f"build_{name}_data_loader() returned a dataset of single records, {spec}; add: "
+            "dataset = dataset.batch(self.context.get_per_slot_batch_size())"
+        )
+
+
+def _shapes(parts: Any) -> list[tf.TensorShape]:
+    return [part.shape for part in tf.nest.flatten(parts or [])]
+
+
+def _is_record(shape: tf.TensorShape, of_input: tf.TensorShape) -> bool:
+    """Return whether a shape is that of one record, and not that of a batch of numbers, which Keras makes columns."""
+    return bool(of_input[1:].rank == shape.rank and shape.is_compatible_with(of_input[1:]) and of_input[1:] != [1])
+
+
+def _check_optimizer(model: tf.keras.Model, context: TFKerasTrialContext) -> None:
+    native = getattr(model.optimizer, "optimizer", None)
+    if isinstance(native, tf.compat.v1.train.Optimizer):
+        raise InvalidTrial(
+            f"the model was compiled with a tf.compat.v1.train.{type(native).__name__}, whose state Keras cannot save; "
+            "use the one of tf.keras.optimizers.legacy, such as tf.keras.optimizers.legacy.Adam()"
+        )
     aggregation, slots = context.config.optimizations.aggregation_frequency, context.distributed.size
-    if not uses_exchange(optimizer) and (aggregation > 1 or slots > 1):
+    exchanged = [uses_exchange(optimizer) for optimizer in list_optimizers(model)]
+    if not any(exchanged) and (aggregation > 1 or slots > 1):
         why = f"optimizations.aggregation_frequency is {aggregation}" if slots == 1 else f"there are {slots} slots"
         raise InvalidTrial(
             f"{why}, but the model was compiled with an optimizer that was not wrapped; before compile(), add: "

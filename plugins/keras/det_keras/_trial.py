@@ -5,10 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import tensorflow as tf
+from det_tensorflow.old_arguments import refuse_ignored_rate
 
 from det_core.trial import Trial
 from det_keras._context import TFKerasTrialContext
 from det_keras._data import InputData
+
+refuse_ignored_rate()
 
 
 class TFKerasTrial(Trial):

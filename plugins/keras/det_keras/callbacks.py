@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
+
+_log = logging.getLogger("det.keras")
 
 __all__ = ["Callback", "EarlyStopping", "ReduceLROnPlateau", "TFKerasTensorBoard", "TensorBoard"]
 
@@ -28,7 +31,8 @@ class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
     ``on_test_begin(logs)``        before a validation; if a callback overrides this, a preempted trial first
                                    finishes the validation, so that ``on_test_end`` is called
     ``on_test_batch_begin, _end``  before and after each batch of a validation
-    ``on_test_end(logs)``          after a validation, with its metrics, unless it was interrupted
+    ``on_test_end(logs)``          after a validation, with its metrics, such as ``val_loss``, unless it was
+                                   interrupted
     ``on_train_end(logs)``         when this process stops training, whether it succeeded or failed
     =============================  ==========================================================================
 
@@ -83,7 +87,7 @@ class _AtValidations(Callback):
         Raises:
             InvalidTrial: validations do not have the monitored metric.
         """
-        known = {**(logs or {}), **{f"val_{name}": value for name, value in (logs or {}).items()}}
+        known = {name: value for key, value in (logs or {}).items() for name in (key, key.removeprefix("val_"))}
         if self.monitor not in known:
             raise InvalidTrial(
                 f"{type(self).__name__} monitors {self.monitor!r}, but validations have {sorted(known)}; pass one of "
@@ -105,10 +109,8 @@ class _AtValidations(Callback):
 class EarlyStopping(_AtValidations, tf.keras.callbacks.EarlyStopping):  # type: ignore[misc]
     """``tf.keras.callbacks.EarlyStopping`` that acts on validations. Its ``patience`` counts validations.
 
-    Set ``min_validation_period: {epochs: 1}`` in the config for one validation per epoch.
-
-    Raises:
-        InvalidTrial: ``restore_best_weights`` is set.
+    Set ``min_validation_period: {epochs: 1}`` in the config for one validation per epoch. ``restore_best_weights`` has
+    no effect, because det keeps the best checkpoint.
     """
 
     _kept = ("wait", "stopped_epoch", "best", "best_epoch")
@@ -116,10 +118,11 @@ class EarlyStopping(_AtValidations, tf.keras.callbacks.EarlyStopping):  # type: 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         tf.keras.callbacks.EarlyStopping.__init__(self, *args, **kwargs)
         if self.restore_best_weights:
-            raise InvalidTrial(
-                "EarlyStopping(restore_best_weights=True) is not needed, because det keeps the best checkpoint; remove "
-                "the argument, and use that checkpoint: det checkpoint list"
+            _log.warning(
+                "EarlyStopping(restore_best_weights=True) does not change the weights, because det keeps the best "
+                "checkpoint, to be found with: det checkpoint list"
             )
+            self.restore_best_weights = False
 
 
 class ReduceLROnPlateau(_AtValidations, tf.keras.callbacks.ReduceLROnPlateau):  # type: ignore[misc]

@@ -6,6 +6,8 @@ import importlib.util
 import json
 import logging
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +38,7 @@ README = Path(__file__).parents[1] / "README.md"
 X = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
 Y = (X.sum(axis=1) > 0).astype(np.float32)
 WEIGHTS = np.linspace(1, 2, 20, dtype=np.float32)
+LOADERS = ("build_training_data_loader", "build_validation_data_loader")
 Make = Callable[..., Any]
 
 
@@ -156,8 +159,8 @@ def test_metrics_may_be_arrays_and_text(make_context: Make, eagerly: bool) -> No
     assert metrics is not None
     assert (metrics["val_sums"], metrics["val_one"]) == (pytest.approx(X[16:].sum(0)), X[16, 0])
     assert metrics["val_name"] == "a"
-    assert notes.test["sums"].shape == (2,)
-    assert notes.test["two"] == metrics["val_two"]
+    assert notes.test["val_sums"].shape == (2,)
+    assert notes.test["val_two"] == metrics["val_two"]
 
 
 def test_two_slots_share_metrics_and_checkpoints(make_context: Make, tmp_path: Path) -> None:
@@ -210,7 +213,7 @@ class Notes(callbacks.Callback):
         self.epoch = logs
 
     def on_test_end(self, logs: Any = None) -> None:
-        assert set(logs) == {"loss", "accuracy", "auc", "mae"}
+        assert set(logs) == {"val_loss", "val_accuracy", "val_auc", "val_mae"}
 
 
 def test_callbacks_are_called_in_order(make_context: Make, tmp_path: Path) -> None:
@@ -324,11 +327,115 @@ def test_a_callback_that_sets_stop_training_stops_the_trial_after_the_step(make_
         ({}, {"optimizations": {"aggregation_frequency": 2}}, r"self\.context\.wrap_optimizer"),
         ({"callbacks": (3,)}, {}, "expected tf.keras.callbacks.Callback"),
         ({"build_model": lambda: tf.keras.Sequential()}, {}, r"self\.context\.wrap_model\(model\)"),
+        ({"optimizer": tf.compat.v1.train.AdamOptimizer()}, {}, r"v1\.train\.AdamOptimizer, .*legacy\.Adam\(\)"),
+        ({"build_training_data_loader": lambda: [X, Y]}, {}, r"training_data_loader\(\) returned a list; .* \(x, y\)"),
     ],
 )
 def test_errors_name_the_missing_call(make_context: Make, attributes: Any, config: Any, message: str) -> None:
     with pytest.raises(InvalidTrial, match=message):
         begin(make_context(**config), **attributes)
+
+
+def test_a_rate_that_keras_would_ignore_is_refused() -> None:
+    with pytest.raises(InvalidTrial, match=r"write SGD\(learning_rate=0.5\)"):
+        tf.keras.optimizers.SGD(lr=0.5)
+
+
+@pytest.mark.parametrize("build", LOADERS)
+@pytest.mark.parametrize("parts", [(X, Y), (X, Y[:, None]), X], ids=["scalars", "columns", "inputs"])
+def test_a_dataset_of_single_records_is_refused(make_context: Make, build: str, parts: Any) -> None:
+    context = make_context()
+    dataset = context.wrap_dataset(tf.data.Dataset.from_tensor_slices(parts), shard_dataset=False)
+    _, kind, _ = build.split("_", 2)
+    with pytest.raises(InvalidTrial, match=rf"build_{kind}_data_loader.*\.batch\(self\.context\.get_per_slot"):
+        begin(context, **{build: lambda: dataset})
+
+
+def test_batches_of_numbers_are_columns(make_context: Make) -> None:
+    context = make_context()
+
+    def build_model() -> tf.keras.Model:
+        model = context.wrap_model(tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))]))
+        model.compile("sgd", "mse")
+        return model
+
+    dataset = context.wrap_dataset(tf.data.Dataset.from_tensor_slices((X[:, 0], Y))).batch(4)
+    assert begin(context, build_model=build_model, **dict.fromkeys(LOADERS, lambda: dataset)).train(5, never)
+
+
+class TwoOptimizers(tf.keras.Model):  # type: ignore[misc]
+    """Model with an optimizer per layer, on records that are no batches for Keras."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = tf.keras.layers.Dense(2), tf.keras.layers.Dense(1)
+
+    def compile(self, first: Any, last: Any) -> None:
+        super().compile()
+        self.first_optimizer, self.last_optimizer = first, last
+
+    def call(self, inputs: Any) -> Any:
+        return self.last(self.first(inputs))
+
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape(persistent=True) as tape:
+            loss = tf.reduce_mean((self(data[None], training=True) - 1) ** 2)
+        for layer, optimizer in ((self.first, self.first_optimizer), (self.last, self.last_optimizer)):
+            optimizer.minimize(loss, layer.trainable_variables, tape=tape)
+        return {"loss": loss}
+
+    def test_step(self, data: Any) -> Any:
+        return {"loss": tf.reduce_mean(self(data[None]))}
+
+
+def test_a_model_may_have_several_optimizers(make_context: Make, tmp_path: Path) -> None:
+    """They are aggregated and resumed, and none of them is the one of ``compile``. The model reads single records."""
+
+    def make() -> KerasAdapter:
+        tf.keras.utils.set_random_seed(3)
+        context = make_context(optimizations={"aggregation_frequency": 2})
+
+        def build_model() -> tf.keras.Model:
+            model = context.wrap_model(TwoOptimizers())
+            model.compile(*(context.wrap_optimizer(tf.keras.optimizers.Adam(0.1)) for _ in range(2)))
+            return model
+
+        dataset = context.wrap_dataset(tf.data.Dataset.from_tensor_slices(X))
+        return begin(context, build_model=build_model, **dict.fromkeys(LOADERS, lambda: dataset))
+
+    adapter = make()
+    adapter.train(3, never)
+    adapter.snapshot()(tmp_path)
+    resumed = make()
+    resumed.load(tmp_path, batches_trained=3)
+    resumed.started()
+    assert adapter.train(4, never) == resumed.train(4, never)
+    assert adapter.validate(never) == resumed.validate(never)
+
+
+EAGER = """
+import tensorflow as tf
+from det_keras import TFKerasTrialContext
+tf.compat.v1.disable_v2_behavior()
+TFKerasTrialContext.from_config({"entrypoint": "model_def:Trial"})
+"""
+
+
+def test_a_process_without_eager_execution_is_refused() -> None:
+    ended = subprocess.run([sys.executable, "-c", EAGER], capture_output=True, text=True, check=False)
+    assert "InvalidTrial: a TFKerasTrial needs eager execution" in ended.stderr
+
+
+def test_weights_are_not_restored_by_a_callback(make_context: Make, caplog: pytest.LogCaptureFixture) -> None:
+    stopping = callbacks.EarlyStopping("val_loss", mode="max", patience=1, restore_best_weights=True)
+    adapter = begin(make_context(), callbacks=(stopping,), optimizer=tf.keras.optimizers.SGD(0.1))
+    assert "restore_best_weights=True" in caplog.text
+    adapter.validate(never)
+    adapter.train(5, never)
+    before = adapter._model.get_weights()
+    adapter.validate(never)
+    assert adapter._context.get_stop_requested()
+    assert all(map(np.array_equal, adapter._model.get_weights(), before))
 
 
 def test_warnings_name_ignored_settings_and_unsuitable_callbacks(
@@ -461,7 +568,7 @@ class Old(TFKerasTrial):
         first, last = layers.Dense(2, input_shape=(3,)), layers.Dense(1)
         sequence = [first, layers.BatchNormalization(), layers.Dropout(0.1), last]
         model = self.context.wrap_model(tf.keras.Sequential(sequence))
-        model.compile("sgd", "mse")
+        model.compile("adam", "mse")
         return model
 
     def build_training_data_loader(self) -> Any:
@@ -470,8 +577,10 @@ class Old(TFKerasTrial):
     build_validation_data_loader = build_training_data_loader
 
 
-def test_weights_of_the_original_systems_checkpoints_are_loaded(make_context: Make) -> None:
-    path = Path(__file__).parent / "old" / "0.19.10"
+@pytest.mark.parametrize("release", ["0.12.3", "0.13.7", "0.19.10"])
+def test_the_original_systems_checkpoints_are_loaded(make_context: Make, release: str) -> None:
+    """A trial continues with the weights and the optimizer, which it need not wrap."""
+    path = Path(__file__).parent / "old" / release
     context = make_context()
     adapter = KerasAdapter(Old(context), context)
     adapter.load(path, batches_trained=0)
@@ -479,6 +588,41 @@ def test_weights_of_the_original_systems_checkpoints_are_loaded(make_context: Ma
     expected = json.loads((path / "expected.json").read_text())["weights"]
     for model in (context._model, loaded):
         assert [value.tolist() for value in model.get_weights()] == expected
+    assert int(context._model.optimizer.iterations) == 5
+    adapter.started()
+    adapter.train(1, never)
+    assert int(context._model.optimizer.iterations) == 6
+
+
+OLD_CODE = """
+import tensorflow as tf
+from det_keras import TFKerasTrial
+
+class Trial(TFKerasTrial):
+    def __init__(self, context):
+        self.context = context
+        self.context.env.container_gpus = []
+        assert context.get_per_slot_batch_size() == context.env.hparams["global_batch_size"] == 4
+
+    def build_model(self):
+        layers = tf.keras.layers
+        parts = [layers.Dense(2, input_shape=(3,)), layers.BatchNormalization(), layers.Dropout(0.1), layers.Dense(1)]
+        model = self.context.wrap_model(tf.keras.Sequential(parts))
+        model.compile("sgd", "mse")
+        return model
+
+    build_training_data_loader = build_validation_data_loader = None
+"""
+
+
+def test_the_class_and_the_hyperparameters_are_those_of_a_downloaded_checkpoint(tmp_path: Path) -> None:
+    """Release 0.17.6 wrote them into ``metadata.json``."""
+    shutil.copytree(Path(__file__).parent / "old" / "0.17.6", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "model_def.py").write_text(OLD_CODE)
+    model = det_keras.load_model_from_checkpoint_path(tmp_path, trust=True)
+    expected = json.loads((tmp_path / "expected.json").read_text())["weights"]
+    assert [value.tolist() for value in model.get_weights()] == expected
 
 
 @pytest.mark.parametrize(("text", "error"), [("[]", CheckpointCorrupt), ("{", CheckpointCorrupt), ("{}", InvalidTrial)])

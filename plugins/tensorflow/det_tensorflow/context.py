@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 from det_core.core import Context
 from det_core.errors import InvalidTrial
 from det_core.trial import TrialContext, tensorboard_upload
+from det_core.trial.random_generators import derive_seed
 from det_tensorflow.backend import TensorFlowBackend
 from det_tensorflow.optimizer import GradientExchange
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from det_core.core import TrainContext
 
 _Optimizer = TypeVar("_Optimizer")
+_Make = TypeVar("_Make", bound=Callable[..., Any])
 
 
 class TensorFlowTrialContext(TrialContext):
@@ -110,12 +113,54 @@ class TensorFlowTrialContext(TrialContext):
 
 
 class TensorFlowExperimentalContext:
-    """``context.experimental``, with methods that were removed. Their errors name the replacement."""
+    """``context.experimental``, with decorators of the data layer of earlier releases.
 
-    def cache_train_dataset(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise `InvalidTrial`, which recommends ``tf.data.Dataset.cache()``."""
-        raise InvalidTrial("cache_train_dataset() was removed; use tf.data.Dataset.cache() on the training data")
+    Args:
+        context: the context of the trial.
+    """
 
-    def cache_validation_dataset(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise `InvalidTrial`, which recommends ``tf.data.Dataset.cache()``."""
-        raise InvalidTrial("cache_validation_dataset() was removed; use tf.data.Dataset.cache() on the validation data")
+    def __init__(self, context: TensorFlowTrialContext) -> None:
+        self._context = context
+
+    def cache_train_dataset(
+        self, dataset_id: str, dataset_version: str, shuffle: bool = False, skip_shuffle_at_epoch_end: bool = False
+    ) -> Callable[[_Make], _Make]:
+        """Return a decorator for a function that makes the training dataset, before it is batched.
+
+        The dataset is sharded over the slots and shuffled, but not cached. Call ``Dataset.cache()`` in the function if
+        its records are slow to make and fit into memory.
+
+        Args:
+            dataset_id: ignored.
+            dataset_version: ignored.
+            shuffle: whether to shuffle all records, with the trial's seed. They must fit into memory.
+            skip_shuffle_at_epoch_end: whether all epochs have the same order.
+        """
+        return self._managed(shuffle, not skip_shuffle_at_epoch_end)
+
+    def cache_validation_dataset(
+        self, dataset_id: str, dataset_version: str, shuffle: bool = False
+    ) -> Callable[[_Make], _Make]:
+        """Return a decorator for a function that makes the validation dataset, as in `cache_train_dataset`.
+
+        Args:
+            dataset_id: ignored.
+            dataset_version: ignored.
+            shuffle: whether to shuffle all records, with the trial's seed. They must fit into memory.
+        """
+        return self._managed(shuffle, False)
+
+    def _managed(self, shuffle: bool, every_epoch: bool) -> Callable[[_Make], _Make]:
+        seed = derive_seed(self._context.get_trial_seed(), "data layer")
+
+        def decorate(make: _Make) -> _Make:
+            @wraps(make)
+            def made(*args: Any, **kwargs: Any) -> tf.data.Dataset:
+                dataset = self._context.shard_dataset(make(*args, **kwargs), True)
+                if not shuffle:
+                    return dataset
+                return dataset.shuffle(tf.data.UNKNOWN_CARDINALITY, seed, reshuffle_each_iteration=every_epoch)
+
+            return made  # type: ignore[return-value]
+
+        return decorate

@@ -95,7 +95,21 @@ def test_a_context_without_training_has_no_tensorboard_directory() -> None:
         TensorFlowTrialContext.from_config(CONFIG).get_tensorboard_path()
 
 
-@pytest.mark.parametrize("name", ["cache_train_dataset", "cache_validation_dataset"])
-def test_errors_of_removed_methods_name_the_replacement(name: str) -> None:
-    with pytest.raises(InvalidTrial, match=r"use tf.data.Dataset.cache\(\)"):
-        getattr(TensorFlowExperimentalContext(), name)("id", shuffle=True)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_datasets_of_the_data_layer_are_sharded_and_shuffled(rank: int) -> None:
+    made = context(slots=SimpleNamespace(rank=rank, size=2))
+    own = list(range(rank, 40, 2))
+
+    def epochs(decorate: Any) -> list[list[int]]:
+        dataset = decorate(lambda count: tf.data.Dataset.range(count))(40)
+        return [list(dataset.as_numpy_iterator()) for _ in range(2)]
+
+    experimental = TensorFlowExperimentalContext(made)
+    train, validate = experimental.cache_train_dataset, experimental.cache_validation_dataset
+    assert epochs(train("digits", "v1")) == epochs(validate("digits", "v1")) == [own, own]
+    first, second = epochs(train("digits", "v1", shuffle=True))
+    assert first != second
+    assert sorted(first) == sorted(second) == own
+    first, second = epochs(train("digits", "v1", shuffle=True, skip_shuffle_at_epoch_end=True))
+    assert first == second != own
+    assert epochs(validate("digits", "v1", shuffle=True)) == [first, first]

@@ -5,6 +5,9 @@ release itself is installed into a temporary directory, without dependencies. Th
 made this way, all with Python 3.7.16:
 
     release           TensorFlow   numpy    h5py
+    0.12.3, 0.13.7    2.4.4        1.19.5   2.10.0
+    0.13.8, 0.17.6    2.4.4        1.19.5   2.10.0
+    0.17.7            2.4.4        1.19.5   2.10.0
     0.17.15           1.15.5       1.18.5   2.10.0
     0.18.4            2.4.4        1.19.5   2.10.0
     0.19.10, 0.20.1   2.8.4        1.21.6   3.8.0
@@ -14,7 +17,8 @@ from a cluster:
 
 - Other workloads replace those of the test mode.
 - A release writes ``workload_sequencer.pkl`` only when it has a master. This script fills in the state of its
-  sequencer. The class, its pickling and the file are those of the release.
+  sequencer, from release 0.17 on. The class, its pickling and the file are those of the release.
+- Release 0.17.6 writes ``metadata.json`` when it downloads a checkpoint, which this script lets it do.
 
 The script keeps the files that det reads, and ``expected.json``, the state of the trial in memory when it was saved.
 """
@@ -31,6 +35,8 @@ from pathlib import Path
 BATCHES = 5
 KEPT = (
     "determined-callbacks.v1.pkl",
+    "determined-keras-model",
+    "determined-keras-model.h5",
     "determined-keras-model-weights.data-*",
     "determined-keras-model-weights.index",
     "determined-keras-optimizer-weights.h5",
@@ -47,11 +53,20 @@ CONFIG = {
     "resources": {"slots_per_trial": 1},
     "records_per_epoch": 40,
 }
+OLD_SEARCHER = {"name": "single", "metric": "val_loss", "max_steps": BATCHES}
+"""Searcher for release 0.12."""
+
+
+def minor(release):
+    return int(release.split(".")[1])
 
 
 def install(release, site):
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site)]
-    subprocess.run([*pip, "determined==" + release], check=True)
+    parts = ["determined==" + release]
+    if minor(release) < 15:
+        parts.append("determined-common==" + release)
+    subprocess.run([*pip, *parts], check=True)
     sys.path.insert(0, str(site))
 
 
@@ -62,10 +77,6 @@ def make_trial():
 
     layers = tf.keras.layers
 
-    class Counter(keras.callbacks.Callback):
-        def get_state(self):
-            return {"counted": 3}
-
     class Trial(keras.TFKerasTrial):
         def __init__(self, context):
             self.context = context
@@ -74,7 +85,10 @@ def make_trial():
             first, last = layers.Dense(2, input_shape=(3,)), layers.Dense(1)
             parts = [first, layers.BatchNormalization(), layers.Dropout(0.1), last]
             model = self.context.wrap_model(tf.keras.Sequential(parts))
-            model.compile(self.context.wrap_optimizer(tf.keras.optimizers.Adam(0.01)), "mse")
+            optimizer = tf.keras.optimizers.Adam(0.01)
+            if hasattr(self.context, "wrap_optimizer"):
+                optimizer = self.context.wrap_optimizer(optimizer)
+            model.compile(optimizer, "mse")
             return model
 
         def build_training_data_loader(self):
@@ -84,6 +98,13 @@ def make_trial():
         build_validation_data_loader = build_training_data_loader
 
         def keras_callbacks(self):
+            if not hasattr(keras, "callbacks"):
+                return []
+
+            class Counter(keras.callbacks.Callback):
+                def get_state(self):
+                    return {"counted": 3}
+
             stops = keras.callbacks.EarlyStopping("val_loss", patience=9, restore_best_weights=True)
             # No loss improves by 1e9, so the second validation halves the learning rate.
             halves = keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=1e9)
@@ -101,8 +122,9 @@ def note_what_is_saved(controller_class):
     save = controller_class._save_checkpoint
 
     def noting(self, path):
-        fill_in_sequencer(self)
-        save(self, path)
+        if hasattr(self, "wlsq"):
+            fill_in_sequencer(self)
+        response = save(self, path)
         held = {
             "weights": [value.tolist() for value in self.model.get_weights()],
             "optimizer": [value.tolist() for value in self.model.optimizer.get_weights()],
@@ -112,6 +134,7 @@ def note_what_is_saved(controller_class):
         if hasattr(tf.random, "get_global_generator") and tf.executing_eagerly():
             held["drawn_next_by_tensorflow"] = tf.random.get_global_generator().uniform([2]).numpy().tolist()
         Path(str(path), "expected.json").write_text(json.dumps(held))
+        return response
 
     controller_class._save_checkpoint = noting
 
@@ -124,7 +147,7 @@ def fill_in_sequencer(controller):
     setattr(state, "latest_batch" if hasattr(state, "latest_batch") else "steps_completed", BATCHES)
 
 
-def train(trial_class):
+def train(release, trial_class):
     """Run the local test mode, as ``create(local=True, test=True)`` does, with other workloads."""
     from determined import workload
     from determined.experimental import _native
@@ -136,8 +159,51 @@ def train(trial_class):
             yield workload.validation_workload(), workload.ignore_workload_response
         yield workload.checkpoint_workload(), workload.ignore_workload_response
 
-    _native._make_test_workloads = workloads
-    _native.test_one_batch(trial_class=trial_class, config=CONFIG)
+    def old_workloads(path, _config):
+        for done in range(BATCHES):
+            count = {} if minor(release) == 12 else {"total_batches_processed": done}
+            args = [1] if minor(release) == 12 else []
+            yield workload.train_workload(done + 1, **count), args, workload.ignore_workload_response
+        for _ in range(2):
+            yield workload.validation_workload(1), [], workload.ignore_workload_response
+        yield workload.checkpoint_workload(), [path], workload.ignore_workload_response
+        yield workload.terminate_workload(), [], workload.ignore_workload_response
+
+    made = old_workloads if minor(release) < 15 else workloads
+    if minor(release) == 12:
+        _native.make_test_workloads = made
+    else:
+        _native._make_test_workloads = made
+    more = {"context_path": Path.cwd()} if minor(release) == 12 else {}
+    config = dict(CONFIG, searcher=OLD_SEARCHER) if minor(release) == 12 else CONFIG
+    _native.test_one_batch(trial_class=trial_class, config=config, **more)
+
+
+def download(release, saved, work):
+    """Let the release download a checkpoint, which adds ``metadata.json``, and return the directory."""
+    from determined.common.experimental.checkpoint import Checkpoint
+
+    storage = {"type": "shared_fs", "host_path": str(saved.parent)}
+    nothing = dict.fromkeys(("session", "start_time", "end_time", "resources", "validation"))
+    checkpoint = Checkpoint(
+        uuid=saved.name,
+        experiment_config=dict(CONFIG, entrypoint="model_def:Trial", checkpoint_storage=storage),
+        experiment_id=1,
+        trial_id=1,
+        hparams=CONFIG["hyperparameters"],
+        batch_number=BATCHES,
+        metadata={},
+        determined_version=release,
+        framework="tensorflow-2.4.4",
+        format="saved_weights",
+        **nothing,
+    )
+    return Path(checkpoint.download(str(work / "downloaded")))
+
+
+def keep_temporary_directories():
+    """Keep the checkpoint, which the local test mode of releases until 0.13 deletes."""
+    tempfile.TemporaryDirectory.cleanup = lambda self: self._finalizer.detach()
 
 
 def main(release, directory):
@@ -149,9 +215,12 @@ def main(release, directory):
     tempfile.tempdir = str(work)
     trial_class = make_trial()
     note_what_is_saved(trial_class.trial_controller_class)
-    train(trial_class)
+    keep_temporary_directories()
+    train(release, trial_class)
 
     (saved,) = {path.parent for path in work.rglob("expected.json")}
+    if release == "0.17.6":
+        saved = download(release, saved, work)
     for pattern in KEPT:
         for file in saved.glob(pattern):
             target = Path(directory) / file.relative_to(saved)

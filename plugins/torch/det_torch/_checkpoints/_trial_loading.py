@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from det_core.errors import CheckpointNotFound
-from det_core.storage import read_object
 from det_core.trial import Progress, trial_description
 from det_torch._checkpoints import _reader, _training_state
 from det_torch._context import PyTorchTrialContext
@@ -132,7 +131,7 @@ def _load(
         raise CheckpointNotFound(
             f"{path} is not a directory; expected the directory of a checkpoint, as from: det checkpoint download UUID"
         )
-    description = trial_description.read_description(path) or _metadata(path)
+    description = trial_description.read_description(path)
     trial_class = trial_class or trial_description.find_trial_class(
         path, description, PyTorchTrial, call="load(path, MyTrial)", shared={"det_torch", "torch"}, trust=trust
     )
@@ -151,9 +150,3 @@ def _load(
     for model in context.models:
         model.eval()
     return trial
-
-
-def _metadata(path: Path) -> dict[str, Any]:
-    """Return metadata from downloaded checkpoints of releases without ``load_data.json``. Any key may be missing."""
-    file = path / "metadata.json"
-    return read_object(file) if file.exists() else {}
