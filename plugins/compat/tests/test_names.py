@@ -168,7 +168,8 @@ def test_errors_of_unsupported_names_say_what_to_use(path: str) -> None:
 
 @pytest.mark.parametrize("name", _old_names.OLD_MODULES)
 def test_every_module_of_the_table_has_its_names(name: str) -> None:
-    home, names = _old_names.OLD_MODULES[name]
+    old = _old_names.OLD_MODULES[name]
+    home, names = old.home, old.names
     for place in (home, *names.values()):
         skip_without(place)
     module = import_module(name)
