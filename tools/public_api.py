@@ -86,6 +86,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "det_torch": (
         "",
         "backend",
+        "batch_processing",
         "process_group",
         "samplers",
         "sharding",

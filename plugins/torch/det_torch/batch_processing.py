@@ -92,7 +92,11 @@ class TorchBatchProcessorContext:
         return model.eval().to(self.device)
 
     def wrap_reducer(
-        self, reducer: MetricReducer | Callable[[list[Any]], Any], name: str | None = None
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
     ) -> MetricReducer:
         """Register a reducer whose metrics are reported as validation metrics at the end.
 
@@ -101,6 +105,8 @@ class TorchBatchProcessorContext:
         Args:
             reducer: a reducer, or a function that computes the metric from the list of all values.
             name: name of the metric. None if the reducer returns a dict of metrics.
+            for_training: accepted as in `PyTorchTrialContext.wrap_reducer`, without effect.
+            for_validation: like ``for_training``.
         """
         return self._reducers.wrap(reducer, name, for_training=True, for_validation=False)
 

@@ -6,14 +6,17 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import yaml
-from det_torch.batch_processing import TorchBatchProcessor, TorchBatchProcessorContext, torch_batch_process
+from det_torch.batch_processing import TorchBatchProcessor, TorchBatchProcessorContext, _Inference, torch_batch_process
 from torch.utils.data import TensorDataset
 
+from det_core import core
+from det_core.errors import InvalidTrial
 from det_core.interfaces.records import State
 from det_core.tracking import open_store
 
@@ -139,6 +142,16 @@ def test_uploaded_files_are_in_the_storage_of_checkpoints(tmp_path: Path, caplog
     assert stored.parts[-3:] == ("rank_0", "inner", "seen.txt")
     assert stored.read_text() == str(Upload.seen)
     assert f"the files of upload_path() are in file://{stored.parents[2]}" in caplog.text
+
+
+def test_another_number_of_slots_is_refused() -> None:
+    run = SimpleNamespace(
+        info=SimpleNamespace(latest_checkpoint="abc"),
+        checkpoint=SimpleNamespace(get_metadata=lambda storage_id: {"steps_completed": 2, "slots": 3}),
+        distributed=core.single_process(),
+    )
+    with pytest.raises(InvalidTrial, match="the checkpoint abc was saved by 3 slots, which divide"):
+        _Inference(run, Sums)  # type: ignore[arg-type]
 
 
 @pytest.mark.integration
