@@ -92,12 +92,15 @@ _PUBLIC = {
         _in("determined._native_api", "Mode create") | {"test_one_batch": "determined._native_api:train_one_batch"},
     ),
     "determined.experimental.client": OldModule("det_core.experimental.client", _SDK_NAMES),
+    "determined.experimental.keras": OldModule("", _in("determined._keras_native", "init")),
     "determined.keras": OldModule(
         "det_keras",
         {
             "TFKerasContext": "det_keras:TFKerasTrialContext",
             "TFKerasExperimentalContext": "det_tensorflow.context:TensorFlowExperimentalContext",
             **_in("determined._tensorflow_types", "ArrayLike TFKerasTrainConfig"),
+            "TFKerasNativeContext": "determined._keras_native:NativeContext",
+            "init": "determined._keras_native:init",
         },
         prepare="det_tensorflow.old_arguments:accept_old_arguments",
     ),
@@ -204,7 +207,7 @@ UNSUPPORTED_NAMES: Final = {
     "determined.estimator.EstimatorTrialController": _CONTROLLER,
     "determined.estimator._reducer._EstimatorReducerContext": "use EstimatorTrialContext, which has its methods",
     **_each("determined.experimental", "TrialOrderBy TrialSortBy", _SORT),
-    **_each("determined.experimental", "estimator init_native keras", _NATIVE),
+    **_each("determined.experimental", "estimator init_native", _NATIVE),
     **_each(
         "determined.experimental.client",
         "CheckpointOrderBy CheckpointSortBy ExperimentOrderBy ExperimentSortBy TrialOrderBy TrialSortBy",
@@ -229,7 +232,6 @@ UNSUPPORTED_NAMES: Final = {
     "determined.experimental.client.get_model_labels": "read the attribute labels of each model",
     "determined.experimental.unmanaged": "call core.init() in a script, which works with and without det run",
     "determined.horovod": "import horovod.torch or horovod.tensorflow as hvd; det initializes it",
-    **_each("determined.keras", "TFKerasNativeContext init", _NATIVE),
     "determined.keras.TFKerasTrialController": _CONTROLLER,
     "determined.keras._ArrayLikeAdapter": "return a tuple (x, y) of arrays",
     **_each("determined.keras", "get_rng_state set_rng_state", "checkpoints contain the state; remove the calls"),

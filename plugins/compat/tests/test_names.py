@@ -14,6 +14,7 @@ from determined import _old_names
 
 NEEDS = {
     "det_tensorflow": "tensorflow",
+    "determined._keras_native": "tensorflow",
     "determined._samplers": "torch",
     "det_torch": "torch",
     "det_keras": "tensorflow",

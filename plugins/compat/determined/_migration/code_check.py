@@ -16,7 +16,7 @@ from determined._migration.findings import Finding
 from determined._migration.used_names import UsedName, find_used_names
 
 _PACKAGES = ("determined", "determined_common")
-_TENSORFLOW = ("determined.keras", "determined.estimator")
+_TENSORFLOW = ("determined.estimator", "determined.experimental.keras", "determined.keras")
 """Modules whose functions are not looked at, because the import of TensorFlow takes seconds."""
 _DEEPSPEED = "det has no DeepSpeedTrial yet; write a PyTorchTrial and set distributed: {backend: deepspeed}"
 _TF1 = "det needs TensorFlow 2.15; use the same name under tf.compat.v1"
