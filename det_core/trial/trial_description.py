@@ -34,7 +34,7 @@ Its argument is whether the caller trusts code from anywhere."""
 
 @dataclass(frozen=True)
 class _LoadRequest:
-    """What `find_trial_class` knows about the call in which it runs."""
+    """Context of a call of `find_trial_class`."""
 
     call: str = ""
     entrypoint: str | None = None
