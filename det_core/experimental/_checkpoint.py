@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from det_core import storage
 from det_core.errors import CheckpointNotFound, DetError, InvalidTrial
 from det_core.experimental._downloads import download_checkpoint
+from det_core.experimental._recorded_code import recorded_code
 from det_core.experimental._shared_store import StoredObject
 from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
-from det_core.trial.trial_description import trust_recorded_entrypoint
+from det_core.trial.trial_description import loading_as
 
 
 class Checkpoint(StoredObject):
@@ -125,6 +127,9 @@ class Checkpoint(StoredObject):
     def load(self, path: str | None = None, tags: list[str] | None = None, **kwargs: Any) -> Any:
         """Load the checkpoint into memory. It is downloaded first if necessary.
 
+        If the trial's class cannot be imported here, it comes from the code that was submitted with the experiment.
+        Without ``trust=True``, this code runs only if you submitted it to your own embedded tracking store.
+
         Args:
             path: directory that it is in, or is downloaded to. By default ``checkpoints/<uuid>``.
             tags: as in `load_from_path`.
@@ -137,8 +142,9 @@ class Checkpoint(StoredObject):
             DetError: `download_checkpoint` or `load_from_path` failed. See there.
         """
         directory = self.download(path)
-        with trust_recorded_entrypoint(self.experiment_config.get("entrypoint")):
-            return self.load_from_path(directory, tags=tags, **kwargs)
+        code = partial(recorded_code, self._store, self.uuid)
+        with loading_as("checkpoint.load(trial_class=MyTrial)", self.experiment_config.get("entrypoint"), code):
+            return _load(directory, tags, kwargs)
 
     def add_metadata(self, metadata: dict[str, Any]) -> None:
         """Add keys to the metadata in the tracking store, or replace their values.
@@ -171,8 +177,9 @@ class Checkpoint(StoredObject):
             path: directory of the checkpoint.
             tags: tags of the SavedModel, if it has one.
             kwargs: arguments for the framework: ``trial_class=`` to use your class instead of the one that the
-                checkpoint names, ``trust=True`` to run code that the checkpoint contains, and for PyTorch
-                ``map_location`` and ``weights_only`` as in ``torch.load``.
+                checkpoint names, ``trial_kwargs=`` with arguments of the class in addition to the context,
+                ``trust=True`` to run code that the checkpoint contains, and for PyTorch ``map_location`` and
+                ``weights_only`` as in ``torch.load``.
 
         Returns:
             PyTorch: the ``torch.nn.Module`` if the trial has ``build_model``, otherwise the trial with its models in
@@ -181,11 +188,11 @@ class Checkpoint(StoredObject):
         Raises:
             CheckpointNotFound: there is no checkpoint at ``path``.
             CheckpointCorrupt: its metadata is damaged.
-            InvalidTrial: no installed framework loads it, or its trial class is not found.
+            InvalidTrial: no installed framework loads it, its trial class is not found, or takes other arguments.
             UntrustedCheckpoint: loading would run code that the checkpoint contains.
         """
-        spec = _framework_of(Path(path))
-        return plugin_registry().loader(spec)(path, tags=tags, **kwargs)
+        with loading_as("Checkpoint.load_from_path(path, trial_class=MyTrial)"):
+            return _load(path, tags, kwargs)
 
     @classmethod
     def _of(cls, store: TrackingStore, records: Iterable[CheckpointRecord]) -> list[Checkpoint]:
@@ -233,6 +240,18 @@ class Checkpoint(StoredObject):
             metadata=dict(record.metadata),
             master=master,
         )
+
+
+def _load(path: str, tags: list[str] | None, kwargs: Mapping[str, Any]) -> Any:
+    loader = plugin_registry().loader(_framework_of(Path(path)))
+    try:
+        inspect.signature(loader).bind(path, tags=tags, **kwargs)
+    except TypeError as error:
+        known = sorted(inspect.signature(loader).parameters.keys() - {"path", "tags"})
+        raise TypeError(
+            f"the checkpoint's framework does not take these arguments: {error}; it takes {known}"
+        ) from None
+    return loader(path, tags=tags, **kwargs)
 
 
 def _framework_of(path: Path) -> FrameworkSpec:

@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from det_core.storage._selector import ALL_FILES as ALL_FILES
     from det_core.storage._selector import Selector as Selector
     from det_core.storage._selector import glob_selector as glob_selector
+    from det_core.storage.config import BucketPrefix as BucketPrefix
     from det_core.storage.object_storage import ObjectStorage as ObjectStorage
 
 _EXPORTS = {
     "ALL_FILES": "det_core.storage._selector",
+    "BucketPrefix": "det_core.storage.config",
     "Entry": "det_core.local_files.checksum",
     "METADATA_FILE": "det_core.storage._manifest",
     "Manifest": "det_core.storage._manifest",

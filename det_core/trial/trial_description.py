@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from itertools import accumulate
 from pathlib import Path
@@ -26,7 +28,23 @@ DESCRIPTION_FILE = "load_data.json"
 _DOWNLOADED = "metadata.json"
 """File that downloads of releases without `DESCRIPTION_FILE` wrote, with the config and the hyperparameters."""
 
-_recorded: ContextVar[str | None] = ContextVar("recorded entrypoint", default=None)
+RecordedCode = Callable[[bool], Path | None]
+"""Function that returns a directory with the recorded code of an experiment, or None if it must not run.
+
+Its argument is whether the caller trusts code from anywhere."""
+
+
+@dataclass(frozen=True)
+class _LoadRequest:
+    """Context of a call of `find_trial_class`."""
+
+    call: str = ""
+    entrypoint: str | None = None
+    code: RecordedCode = lambda _: None
+
+
+_UNKNOWN = _LoadRequest()
+_request: ContextVar[_LoadRequest] = ContextVar("load request", default=_UNKNOWN)
 
 
 def describe_trial(trial_class: type[Trial], core: Context) -> dict[str, Any]:
@@ -67,10 +85,10 @@ def find_trial_class(
 ) -> Any:
     """Return the class of the trial that saved a checkpoint.
 
-    The class comes from the checkpoint's ``code/`` if it exists. Otherwise it is imported under the same name in this
-    process. Unless ``trust`` is set, nothing is imported from the checkpoint or a directory above it, because the
-    checkpoint chooses the name. Modules that are already imported may be from anywhere, as may those of
-    `trust_recorded_entrypoint`.
+    With ``trust``, the class comes from the checkpoint's ``code/`` if that exists. Otherwise it is imported under the
+    same name in this process, or else from the recorded code that `loading_as` provides. Unless ``trust`` is set,
+    nothing is imported from the checkpoint or a directory above it, because the checkpoint chooses the name. Modules
+    that are already imported may be from anywhere, as may the entrypoint of `loading_as`.
 
     Args:
         path: directory of the checkpoint.
@@ -82,38 +100,83 @@ def find_trial_class(
 
     Raises:
         InvalidTrial: the class is not found, or is of another kind.
-        UntrustedCheckpoint: the checkpoint has ``code/``, and ``trust`` is False.
+        UntrustedCheckpoint: the checkpoint has ``code/``, ``trust`` is False, and there is no recorded code.
     """
+    request = _request.get()
+    call = request.call or call
     name = description.get("trial_cls_spec") or (description.get("experiment_config") or {}).get("entrypoint")
     if not isinstance(name, str):
         raise InvalidTrial(f"{path} does not name its trial class; pass the class: {call}")
     code = path / CODE
-    if not code.is_dir():
-        if trust:
-            return _import(name, path, kind, call)
-        if entrypoint := _recorded.get():
-            with suppress(InvalidTrial):  # the checkpoint's own name may still work
-                load_trial_class(entrypoint)
-        with _apart_from(path, name, call):
-            return _import(name, path, kind, call)
-    if not trust:
-        raise UntrustedCheckpoint(
-            f"{path} contains the code of its trial {name!r}; pass the class to use your own code, "
-            f"{call}, or trust=True to run the checkpoint's"
-        )
-    with import_from_path(code, shared):
-        return _import(name, path, kind, call)
+    if code.is_dir():
+        recorded = code if trust else request.code(trust)
+        if recorded is None:
+            raise UntrustedCheckpoint(
+                f"{path} contains the code of its trial {name!r}; pass the class to use your own code, "
+                f"{call}, or trust=True to run the checkpoint's"
+            )
+    else:
+        try:
+            return _import_safely(name, path, kind, call, trust=trust)
+        except (InvalidTrial, UntrustedCheckpoint):
+            recorded = request.code(trust)
+            if recorded is None:
+                raise
+    with import_from_path(recorded, shared):
+        return _import_safely(name, path, kind, call, trust=trust)
 
 
 @contextmanager
-def trust_recorded_entrypoint(entrypoint: object) -> Iterator[None]:
-    """Let `find_trial_class` import the recorded entrypoint during the block, because no checkpoint can change it."""
+def loading_as(call: str, entrypoint: object = None, code: RecordedCode = lambda _: None) -> Iterator[None]:
+    """Let `find_trial_class` know during the block which method was called, and what the tracking store recorded.
+
+    Args:
+        call: the call with a class as argument, such as ``"checkpoint.load(trial_class=MyTrial)"``, for errors.
+        entrypoint: the recorded entrypoint. If it names a class, it may be imported from anywhere, because no
+            checkpoint can change it.
+        code: function that provides the recorded code.
+    """
     is_class = isinstance(entrypoint, str) and all(map(str.isidentifier, entrypoint.replace(":", ".").split(".")))
-    token = _recorded.set(str(entrypoint) if is_class else None)
+    token = _request.set(_LoadRequest(call, str(entrypoint) if is_class else None, code))
     try:
         yield
     finally:
-        _recorded.reset(token)
+        _request.reset(token)
+
+
+def make_trial(trial_class: type[Trial], context: Any, arguments: Mapping[str, Any], *, call: str) -> Any:
+    """Make a trial outside of training.
+
+    Args:
+        trial_class: class of the trial.
+        context: context of the trial.
+        arguments: arguments of the class in addition to the context.
+        call: example of how callers pass these arguments, for errors. `loading_as` may replace it.
+
+    Raises:
+        InvalidTrial: the class takes other arguments.
+    """
+    try:
+        inspect.signature(trial_class).bind(context, **arguments)
+    except TypeError as error:
+        sdk = _request.get().call
+        call = f"{sdk.removesuffix(')')}, trial_kwargs={{...}})" if sdk else call
+        raise InvalidTrial(
+            f"{trial_class.__name__}{inspect.signature(trial_class)} cannot be made with the context and "
+            f"{sorted(arguments) or 'no other arguments'}: {error}; pass its arguments: {call}"
+        ) from None
+    return trial_class(context, **arguments)  # type: ignore[call-arg]
+
+
+def _import_safely(name: str, path: Path, kind: type, call: str, *, trust: bool) -> type[Trial]:
+    """Import the class, unless it is only found in a directory that contains the checkpoint."""
+    if trust:
+        return _import(name, path, kind, call)
+    if entrypoint := _request.get().entrypoint:
+        with suppress(InvalidTrial):  # the checkpoint's own name may still work
+            load_trial_class(entrypoint)
+    with _apart_from(path, name, call):
+        return _import(name, path, kind, call)
 
 
 def _import(name: str, path: Path, kind: type, call: str) -> type[Trial]:

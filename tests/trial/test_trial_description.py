@@ -13,7 +13,7 @@ import pytest
 import det_core as det
 from det_core.errors import InvalidTrial, UntrustedCheckpoint
 from det_core.trial import Trial
-from det_core.trial.trial_description import find_trial_class, trust_recorded_entrypoint
+from det_core.trial.trial_description import find_trial_class, loading_as, make_trial
 
 
 @pytest.fixture
@@ -102,13 +102,54 @@ def test_nothing_is_imported_from_directories_above_a_checkpoint(project: Path) 
 
 def test_the_recorded_entrypoint_may_be_imported_from_anywhere(project: Path) -> None:
     (project / "recorded_of_test.py").write_text(TRIAL)
-    with trust_recorded_entrypoint("recorded_of_test:MyTrial"):
+    with loading_as("load()", "recorded_of_test:MyTrial"):
         assert find("recorded_of_test:MyTrial", CHECKPOINT).__module__ == "recorded_of_test"
         with pytest.raises(UntrustedCheckpoint):
             find("checkpoints_of_test.id_of_test.evil:MyTrial", CHECKPOINT)
     for other in ("python3 train.py", ["python3", "train.py"], None, "gone_of_test:MyTrial"):
-        with trust_recorded_entrypoint(other), pytest.raises(UntrustedCheckpoint):
+        with loading_as("load()", other), pytest.raises(UntrustedCheckpoint):
             find("checkpoints_of_test.id_of_test.evil:MyTrial", CHECKPOINT)
+
+
+def test_recorded_code_is_used_where_the_class_cannot_be_imported(project: Path, tmp_path: Path) -> None:
+    recorded, asked = tmp_path / "recorded", []
+    recorded.mkdir()
+    (recorded / "elsewhere_of_test.py").write_text(TRIAL)
+
+    def code(trust: bool) -> Path | None:
+        asked.append(trust)
+        return recorded if trust or mine else None
+
+    mine = True
+    with loading_as("load(mine)", "elsewhere_of_test:MyTrial", code):
+        assert find("elsewhere_of_test:MyTrial", CHECKPOINT).__module__ == "elsewhere_of_test"
+        for name in ("gone_of_test:MyTrial", "checkpoints_of_test.id_of_test.evil:MyTrial"):
+            with pytest.raises((InvalidTrial, UntrustedCheckpoint), match=r"load\(mine\)"):
+                find(name, CHECKPOINT)
+        (CHECKPOINT / "code").mkdir()
+        (CHECKPOINT / "code" / "elsewhere_of_test.py").write_text(EVIL)
+        assert find("elsewhere_of_test:MyTrial", CHECKPOINT).__name__ == "MyTrial"
+        (CHECKPOINT / "code" / "elsewhere_of_test.py").unlink()
+        (CHECKPOINT / "code").rmdir()
+        mine = False
+        with pytest.raises(InvalidTrial, match=r"load\(mine\)"):
+            find("elsewhere_of_test:MyTrial", CHECKPOINT)
+        assert asked[-1] is False
+        assert find("elsewhere_of_test:MyTrial", CHECKPOINT, trust=True).__name__ == "MyTrial"
+    assert "elsewhere_of_test" not in sys.modules
+
+
+def test_wrong_arguments_of_a_trial_are_an_error_with_the_call() -> None:
+    class Two:
+        def __init__(self, context: object, width: int) -> None:
+            self.width = width
+
+    trial: Any = Two
+    assert make_trial(trial, None, {"width": 2}, call="load(path)").width == 2
+    with pytest.raises(InvalidTrial, match=r"Two\(.*width.* missing a required argument: 'width'.*: load\(path\)"):
+        make_trial(trial, None, {}, call="load(path)")
+    with loading_as("checkpoint.load(mine)"), pytest.raises(InvalidTrial, match=r"load\(mine, trial_kwargs=\{"):
+        make_trial(trial, None, {}, call="load(path)")
 
 
 def test_an_imported_package_does_not_give_access_to_a_checkpoint(project: Path) -> None:

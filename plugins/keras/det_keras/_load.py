@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,6 +21,7 @@ def load_model_from_checkpoint_path(
     tags: Sequence[str] | None = None,
     trial_class: type[TFKerasTrial] | None = None,
     *,
+    trial_kwargs: Mapping[str, Any] | None = None,
     trust: bool = False,
 ) -> tf.keras.Model:
     """Build the model of a trial with ``build_model``, and load the weights of a checkpoint into it.
@@ -31,6 +33,7 @@ def load_model_from_checkpoint_path(
         tags: ignored; existing scripts pass it.
         trial_class: the trial's class. By default, the class comes from the checkpoint's ``code/`` if that exists, else
             it is imported by the name that it had in training. Directories above the checkpoint are not searched.
+        trial_kwargs: arguments of the class in addition to the context.
         trust: whether to run the checkpoint's ``code/``, and to import the class from any directory.
 
     Returns:
@@ -39,7 +42,7 @@ def load_model_from_checkpoint_path(
     Raises:
         CheckpointNotFound: there is no checkpoint at ``path``.
         UntrustedCheckpoint: the checkpoint would run code.
-        InvalidTrial: the class is not found, or its model differs from that of the checkpoint.
+        InvalidTrial: the class is not found, takes other arguments, or its model differs from that of the checkpoint.
     """
     directory = Path(path)
     if not directory.is_dir():
@@ -56,7 +59,13 @@ def load_model_from_checkpoint_path(
         trust=trust,
     )
     context = TFKerasTrialContext.from_record(description.get("experiment_config"), description.get("hparams"))
-    model = trial_class(context).build_model()
+    trial = trial_description.make_trial(
+        trial_class,
+        context,
+        trial_kwargs or {},
+        call="load_model_from_checkpoint_path(path, trial_class=MyTrial, trial_kwargs={...})",
+    )
+    model: tf.keras.Model = trial.build_model()
     load_weights(model, directory)
     return model
 

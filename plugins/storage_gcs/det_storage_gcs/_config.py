@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from det_core.storage.config import BucketPrefix
+from det_core.storage import BucketPrefix
 
 
 class GCSConfig(BaseModel):

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from det_core.storage.config import BucketPrefix
+from det_core.storage import BucketPrefix
 
 
 class S3Config(BaseModel):

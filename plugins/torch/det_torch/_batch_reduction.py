@@ -12,9 +12,9 @@ from det_core.errors import InvalidTrial
 
 
 class Reducer(Enum):
-    """Reduction of a metric over the validation batches. Arrays are reduced element by element.
+    """Reduction of a metric over the validation batches, and over all elements of arrays, to one number.
 
-    For a mean over records, return sums and counts, or use ``evaluate_full_dataset``.
+    To keep arrays, use `PyTorchTrialContext.wrap_reducer`. For a mean over records, return sums and counts, or use ``evaluate_full_dataset``.
     """
 
     AVG = "avg"
@@ -43,7 +43,7 @@ def reduce_metrics(batches: Sequence[Mapping[str, Any]], reducer: Reducer | Mapp
         reducer: reducer of all metrics, or a mapping with one reducer for every metric and no further names.
 
     Returns:
-        Metric name -> number, or nested lists of numbers.
+        Metric name -> number.
 
     Raises:
         InvalidTrial: metric names differ between batches or from the reducer's names, or values cannot be reduced.
@@ -84,4 +84,4 @@ def _reduce(name: str, reducer: Reducer, values: Sequence[Any]) -> Any:
         ) from None
     if stacked.dtype.kind not in "biuf":
         raise InvalidTrial(f"the validation metric {name!r} is {values[0]!r}; expected a number or numbers to reduce")
-    return _FUNCTIONS[reducer](stacked, axis=0).tolist()
+    return _FUNCTIONS[reducer](stacked).item()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from det_torch import PyTorchTrial, PyTorchTrialContext, _amp
+from det_torch._callback import PyTorchCallbackList
 from det_torch._trial_steps import build_trial_steps
 from torch import nn
 
@@ -81,7 +82,7 @@ BATCHES = [torch.arange(6.0).reshape(2, 3) / 32 + number / 16 for number in rang
 def train(trial: Trial, batches: list[torch.Tensor] = BATCHES) -> list[float]:
     """Train like the adapter, and return the loss of each batch."""
     context = trial.context
-    steps = build_trial_steps(trial, context)
+    steps = build_trial_steps(trial, context, PyTorchCallbackList({}))
     losses = []
     for number, batch in enumerate(batches):
         with context._autocast():
@@ -154,7 +155,7 @@ class TestTypes:
         context = make_context(optimizations=O1)
         trial = trial_class(context)
         with context._autocast(), torch.no_grad():
-            build_trial_steps(trial, context).evaluate(BATCHES[0], 0)
+            build_trial_steps(trial, context, PyTorchCallbackList({})).evaluate(BATCHES[0], 0)
         assert trial.seen == [torch.bfloat16]
 
     def test_autocast_is_off_by_default(self, make_context: Any) -> None:
@@ -373,7 +374,7 @@ class TestScalersOfTheTrial:
 
         context = make_context()
         with pytest.raises(InvalidTrial, match="__init__ wraps models, optimizers or a scaler"):
-            build_trial_steps(Mixed(context), context)
+            build_trial_steps(Mixed(context), context, PyTorchCallbackList({}))
 
 
 def test_apex_is_refused(make_context: Any) -> None:

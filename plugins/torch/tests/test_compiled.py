@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from det_torch import PyTorchTrial, PyTorchTrialContext
+from det_torch._callback import PyTorchCallbackList
 from det_torch._compiled import uncompiled_models, unwrap_compiled
 from det_torch._trial_steps import build_trial_steps
 from torch import nn
@@ -123,7 +124,7 @@ class UserDrives(Trial):
 
 
 def train(trial_class: type[Trial], context: PyTorchTrialContext) -> list[torch.Tensor]:
-    steps = build_trial_steps(trial_class(context), context)
+    steps = build_trial_steps(trial_class(context), context, PyTorchCallbackList({}))
     torch.manual_seed(2)
     for batch_idx in range(3):
         steps.train_batch(torch.rand(4, 3), 0, batch_idx)

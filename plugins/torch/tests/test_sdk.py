@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from det_core import get_cluster_info
+from det_core.errors import InvalidTrial
 from det_core.experimental import Checkpoint, create, create_trial_instance
 from det_core.experimental.client import get_model
 from det_core.trial import load_trial_class
@@ -81,7 +83,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.integration
-def test_a_trial_is_trained_in_this_process_and_loaded() -> None:
+def test_a_trial_is_trained_and_loaded_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial_class = load_trial_class("model_def:FrameworkDrives")
     best = create(trial_class, CONFIG, local=True).top_checkpoint()
     assert (best.batch_number, str(best.framework).partition("-")[0]) == (5, "torch")
@@ -90,6 +92,22 @@ def test_a_trial_is_trained_in_this_process_and_loaded() -> None:
     saved = torch.load(Path(best.download(), "state_dict.pth"), weights_only=True)["models_state_dict"][0]
     assert torch.equal(model.weight, saved["weight"])
     assert model.weight.shape == (3, 2)
+    leave(tmp_path, monkeypatch)
+    elsewhere = best.load()
+    assert type(elsewhere) is torch.nn.Linear and torch.equal(elsewhere.weight, saved["weight"])
+    assert "model_def" not in sys.modules
+    with pytest.raises(
+        InvalidTrial, match=r"'model_def:FrameworkDrives', which cannot be .*Checkpoint\.load_from_path\("
+    ):
+        Checkpoint.load_from_path(str(best.download()))
+
+
+def leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change to a directory from which the trial's code cannot be imported."""
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if Path(entry or ".").resolve() != Path.cwd()])
+    monkeypatch.delitem(sys.modules, "model_def", raising=False)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
 
 
 def test_a_trial_that_wraps_its_models_is_loaded_as_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +119,20 @@ def test_a_trial_that_wraps_its_models_is_loaded_as_a_trial(monkeypatch: pytest.
     trial = Checkpoint.load_from_path(path, trial_class=trial_class)
     assert isinstance(trial, det_torch.PyTorchTrial)
     assert not trial.context.models[0].training
+
+    class NeedsMore(trial_class):  # type: ignore[misc]
+        def __init__(self, context: Any, scale: int) -> None:
+            super().__init__(context)
+            self.scale = scale
+
+    load = partial(Checkpoint.load_from_path, path, trial_class=NeedsMore)
+    assert load(trial_kwargs={"scale": 2}).scale == 2
+    with pytest.raises(InvalidTrial, match=r"'scale'.*Checkpoint\.load_from_path\(path, trial_class=.*, trial_kwargs="):
+        load()
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'scale'; it takes .*'trial_kwargs'"):
+        load(scale=2)
+    with pytest.raises(ValueError, match="map_location is 5; expected a device"):
+        load(map_location=5)
 
 
 @pytest.mark.parametrize("name", ["FrameworkDrives", "UserDrives"])

@@ -48,7 +48,15 @@ def load(
         UntrustedCheckpoint: loading requires running code of the checkpoint, and ``trust`` is False.
         InvalidTrial: the class is not found, or its models differ from those in the checkpoint.
     """
-    return _load(Path(path), trial_class, trial_kwargs, torch.device("cpu"), trust=trust)
+    return _load(
+        Path(path),
+        trial_class,
+        trial_kwargs,
+        torch.device("cpu"),
+        trust=trust,
+        call="load(path, MyTrial)",
+        arguments="name=value",
+    )
 
 
 def load_trial_from_checkpoint_path(
@@ -86,7 +94,14 @@ def load_trial_from_checkpoint_path(
             f"torch_load_kwargs is {torch_load_kwargs!r}; expected map_location, a device such as 'cpu' or 'cuda:0', "
             "and weights_only, True or False"
         )
-    return _load(Path(path), trial_class, trial_kwargs or {}, torch.device(device), trust=trust)
+    return _load(
+        Path(path),
+        trial_class,
+        trial_kwargs or {},
+        torch.device(device),
+        trust=trust,
+        call="load_trial_from_checkpoint_path(path, MyTrial)",
+    )
 
 
 def load_checkpoint(
@@ -94,8 +109,10 @@ def load_checkpoint(
     tags: Sequence[str] | None = None,
     trial_class: type[PyTorchTrial] | None = None,
     *,
+    trial_kwargs: Mapping[str, Any] | None = None,
     trust: bool = False,
-    **torch_load_kwargs: Any,
+    map_location: str | torch.device | None = None,
+    weights_only: bool = True,
 ) -> PyTorchTrial | torch.nn.Module:
     """Load a checkpoint for ``Checkpoint.load`` of the SDK.
 
@@ -103,19 +120,30 @@ def load_checkpoint(
         path: as for `load`.
         tags: ignored. Only TensorFlow uses it.
         trial_class: as for `load`.
+        trial_kwargs: arguments of the class in addition to the context.
         trust: as for `load`.
-        torch_load_kwargs: items of the argument of the same name of `load_trial_from_checkpoint_path`.
+        map_location: device for the models. None stands for the CPU.
+        weights_only: False is the same as ``trust=True``.
 
     Returns:
         The model if the trial has ``build_model``, and otherwise the trial.
 
     Raises:
-        ValueError: as for `load_trial_from_checkpoint_path`.
+        ValueError: ``map_location`` is not a device.
         CheckpointNotFound: as for `load`.
         UntrustedCheckpoint: as for `load`.
         InvalidTrial: as for `load`.
     """
-    trial = load_trial_from_checkpoint_path(path, trial_class, None, torch_load_kwargs, trust=trust)
+    if not isinstance(map_location, (str, torch.device, type(None))):
+        raise ValueError(f"map_location is {map_location!r}; expected a device such as 'cpu' or 'cuda:0'")
+    trial = _load(
+        Path(path),
+        trial_class,
+        trial_kwargs or {},
+        torch.device(map_location or "cpu"),
+        trust=trust or not weights_only,
+        call="load(path, trial_class=MyTrial)",
+    )
     return trial.context.models[0] if takes_model(trial, "train_batch") else trial
 
 
@@ -126,6 +154,8 @@ def _load(
     device: torch.device,
     *,
     trust: bool,
+    call: str,
+    arguments: str = "trial_kwargs={...}",
 ) -> PyTorchTrial:
     if not path.is_dir():
         raise CheckpointNotFound(
@@ -133,7 +163,7 @@ def _load(
         )
     description = trial_description.read_description(path)
     trial_class = trial_class or trial_description.find_trial_class(
-        path, description, PyTorchTrial, call="load(path, MyTrial)", shared={"det_torch", "torch"}, trust=trust
+        path, description, PyTorchTrial, call=call, shared={"det_torch", "torch"}, trust=trust
     )
     state = _reader.read_checkpoint(path, trust=trust)
     progress = Progress.read(path)
@@ -143,7 +173,8 @@ def _load(
     )
     context.device = device
     with forked(seed):
-        trial = trial_class(context, **trial_kwargs)
+        how = f"{call.removesuffix(')')}, {arguments})"
+        trial: PyTorchTrial = trial_description.make_trial(trial_class, context, trial_kwargs, call=how)
         if trial_class.build_model is not PyTorchTrial.build_model and not context.models:
             context.wrap_model(trial.build_model())
     _training_state.restore_models(context, state)
