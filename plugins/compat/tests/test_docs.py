@@ -73,5 +73,21 @@ def test_old_and_new_entrypoints_start_the_same_workers(old: str, now: str, monk
     assert one[1][0] == sys.executable
 
 
+def test_every_old_checkpoint_of_tensorflow_is_listed_with_its_files() -> None:
+    listed: dict[str, list[str]] = {"keras": [], "estimator": []}
+    files: dict[str, str] = {}
+    for trial, names, releases, *_ in rows("TensorFlow"):
+        old = DOCUMENT.parents[1] / "plugins" / trial.lower() / "tests" / "old"
+        files["the same"] = name = files["the same"] if names.startswith("the same") else names
+        more = re.findall(r"`(\w+\.json)`?", names)
+        for release in releases.split(", "):
+            listed[trial.lower()].append(release)
+            assert any((old / release).glob(name)), (release, name)
+            assert {one for one in ("load_data.json", "metadata.json") if (old / release / one).exists()} >= {*more}
+    for trial, releases in listed.items():
+        old = DOCUMENT.parents[1] / "plugins" / trial / "tests" / "old"
+        assert sorted(releases) == sorted(path.name for path in old.iterdir() if path.is_dir())
+
+
 def test_unsupported_names_are_those_of_the_table() -> None:
     assert dict(rows("Not supported")) == _old_names.UNSUPPORTED_NAMES
