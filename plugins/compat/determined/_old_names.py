@@ -11,12 +11,10 @@ class OldModule(NamedTuple):
     Attributes:
         home: the new module with the same public names, or empty for a package that contains only modules.
         names: names that are elsewhere, with their places as ``module:attribute``.
-        prepare: function to call when a name is used, as ``module:attribute``.
     """
 
     home: str
     names: dict[str, str] = {}  # noqa: RUF012  (never modified)
-    prepare: str = ""
 
 
 _SDK = "det_core.experimental"
@@ -38,7 +36,7 @@ _PUBLIC = {
     "determined.estimator": OldModule("det_estimator"),
     "determined.experimental": OldModule(_SDK),
     "determined.experimental.client": OldModule("det_core.experimental.client"),
-    "determined.keras": OldModule("det_keras", prepare="det_tensorflow.old_arguments:accept_old_arguments"),
+    "determined.keras": OldModule("det_keras"),
     "determined.keras.callbacks": OldModule("det_keras.callbacks"),
     "determined.pytorch": OldModule(
         "det_torch",
@@ -78,6 +76,9 @@ OLD_MODULES: Final = {
 }
 for _module in ("determined._train_context", "determined._trial_context"):
     OLD_MODULES[_module] = OldModule("det_core", {"DistributedContext": "det_core.core:DistributedContext"})
+
+PREPARATIONS: Final = {"det_keras": "det_tensorflow.old_arguments:accept_old_arguments"}
+"""New module -> function to call when old code uses one of its names, as ``module:attribute``."""
 
 _NO_MASTER = "there is no master; experiments, trials, checkpoints and models are in determined.experimental.client"
 _BY_FACTORY = "create contexts with core.init() and from_config(), which do not need it"
