@@ -123,7 +123,16 @@ class TrialContext:
     @cached_property
     def env(self) -> OldEnvironment:
         """Facts about the trial for code of earlier releases. New code uses the methods of the context."""
-        return OldEnvironment(self)
+        return OldEnvironment(
+            experiment_config=self.get_experiment_config(),
+            hparams=self.get_hparams(),
+            trial_seed=self._trial_seed,
+            det_experiment_id=str(self._experiment_id),
+            det_trial_id=str(self._trial_id),
+            managed_training=bool(self._trial_id),
+            container_gpus=[],
+            slot_ids=[],
+        )
 
     def get_experiment_config(self) -> dict[str, Any]:
         """Return the complete experiment config, defaults included."""

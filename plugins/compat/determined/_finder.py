@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from determined import _old_names
-from determined._old_names import OLD_MODULES, explain_missing
+from determined._old_names import OLD_MODULES, PREPARATIONS, explain_missing
 
 _DISTRIBUTIONS = {"det_estimator", "det_keras", "det_torch"}
 """Packages with names that det-compat offers, but does not require."""
@@ -64,24 +64,28 @@ def _get(module: str, namespace: dict[str, Any], name: str) -> Any:
         return _public(module)
     if name.startswith("__") and name != "__version__":  # looked up by tools that inspect every module
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    home, names, prepare = OLD_MODULES[module]
+    home, names = OLD_MODULES[module]
     if name in names:
-        place, _, attributes = names[name].partition(":")
+        place = names[name]
     elif home and name in _import(home, path).__all__:
-        place, attributes = home, name
+        place = f"{home}:{name}"
     else:
         _refuse(path)
         raise AttributeError(f"module {module!r} has no attribute {name!r}; docs/migrating.md lists old and new names")
-    value = namespace[name] = attrgetter(attributes)(_import(place, path))
-    if prepare:
-        place, _, attributes = prepare.partition(":")
-        attrgetter(attributes)(_import(place, path))()
+    value = namespace[name] = _find(place, path)
+    if home in PREPARATIONS:
+        _find(PREPARATIONS[home], path)()
     return value
 
 
 def _public(module: str) -> list[str]:
-    home, names, _ = OLD_MODULES[module]
+    home, names = OLD_MODULES[module]
     return sorted({*names, *(_import(home, module).__all__ if home else ())})
+
+
+def _find(place: str, wanted: str) -> Any:
+    module, _, attributes = place.partition(":")
+    return attrgetter(attributes)(_import(module, wanted))
 
 
 def _import(place: str, wanted: str) -> ModuleType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 from det_keras import TFKerasTrial, TFKerasTrialContext
@@ -111,6 +112,7 @@ def init(
         master_url: URL of the tracking store.
         mode: value that replaces ``local`` and ``test``, as for `create`.
     """
+    _ = import_module("determined.keras").TFKerasTrial  # prepares TensorFlow for old arguments of optimizers
     if mode is not None:
         local = test = Mode(mode) in (Mode.TEST, Mode.LOCAL)
     info = get_cluster_info()

@@ -11,12 +11,10 @@ class OldModule(NamedTuple):
     Attributes:
         home: the new module with the same public names, or empty for a package that contains only modules.
         names: names that are elsewhere, with their places as ``module:attribute``.
-        prepare: function to call when a name is used, as ``module:attribute``.
     """
 
     home: str
     names: dict[str, str] = {}  # noqa: RUF012  (never modified)
-    prepare: str = ""
 
 
 _SDK = "det_core.experimental"
@@ -102,7 +100,6 @@ _PUBLIC = {
             "TFKerasNativeContext": "determined._keras_native:NativeContext",
             "init": "determined._keras_native:init",
         },
-        prepare="det_tensorflow.old_arguments:accept_old_arguments",
     ),
     "determined.keras.callbacks": OldModule("det_keras.callbacks"),
     "determined.pytorch": OldModule(
@@ -148,6 +145,9 @@ OLD_MODULES: Final = {
 }
 for _module in ("determined._train_context", "determined._trial_context"):
     OLD_MODULES[_module] = OldModule("det_core", {"DistributedContext": "det_core.core:DistributedContext"})
+
+PREPARATIONS: Final = {"det_keras": "det_tensorflow.old_arguments:accept_old_arguments"}
+"""New module -> function to call when old code uses one of its names, as ``module:attribute``."""
 
 _AUTOMATIC_TENSORBOARD = "reported metrics are written for TensorBoard automatically"
 _BY_FACTORY = "create contexts with core.init() and from_config(), which do not need it"

@@ -86,3 +86,19 @@ def test_a_missing_name_is_an_error_with_the_advice_of_the_table(name: str) -> N
     with pytest.raises(ImportError) as error:
         exec(f"from {module} import {attribute}")
     assert str(error.value).endswith(advice)
+
+
+def test_every_old_checkpoint_of_tensorflow_is_listed_with_its_files() -> None:
+    listed: dict[str, list[str]] = {"keras": [], "estimator": []}
+    files: dict[str, str] = {}
+    for trial, names, releases, *_ in rows("TensorFlow"):
+        old = DOCUMENT.parents[1] / "plugins" / trial.lower() / "tests" / "old"
+        files["the same"] = name = files["the same"] if names.startswith("the same") else names
+        more = re.findall(r"`(\w+\.json)`?", names)
+        for release in releases.split(", "):
+            listed[trial.lower()].append(release)
+            assert any((old / release).glob(name)), (release, name)
+            assert {one for one in ("load_data.json", "metadata.json") if (old / release / one).exists()} >= {*more}
+    for trial, releases in listed.items():
+        old = DOCUMENT.parents[1] / "plugins" / trial / "tests" / "old"
+        assert sorted(releases) == sorted(path.name for path in old.iterdir() if path.is_dir())

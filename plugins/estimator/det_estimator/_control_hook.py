@@ -13,6 +13,13 @@ from det_estimator._context import EstimatorTrialContext
 from det_estimator._training_session import TrainingSession
 
 
+def divert_stop(run_context: Any, context: EstimatorTrialContext) -> None:
+    """Let the session go on although another hook requested a stop, and ask the trial to stop instead."""
+    if run_context.stop_requested:
+        run_context._stop_requested = False
+        context.set_stop_requested(True)
+
+
 class ControlHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     """Session hook that runs after all others and lets the loop decide when training stops.
 
@@ -60,9 +67,7 @@ class ControlHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self._rows.append({name: value.tolist() for name, value in run_values.results.items()})
         self._session.batch += 1
-        if run_context.stop_requested:  # by another hook, but only the loop may end the session
-            run_context._stop_requested = False
-            self._context.set_stop_requested(True)
+        divert_stop(run_context, self._context)  # because only the loop may end the session
         if len(self._rows) == self._due or self._loop.stop():
             rows, self._rows = self._rows, []
             self._loop.trained(rows)

@@ -15,6 +15,7 @@ from det_core.interfaces.framework import Metrics
 from det_core.scratch import scratch_directory
 from det_core.trial.metric_averages import average_metrics
 from det_estimator._context import EstimatorTrialContext
+from det_estimator._control_hook import divert_stop
 
 _log = logging.getLogger("det.estimator")
 
@@ -33,9 +34,7 @@ class EvaluationHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self._batches += 1
-        if run_context.stop_requested:  # by a hook of the trial, which ends the trial after this validation
-            run_context._stop_requested = False
-            self._context.set_stop_requested(True)
+        divert_stop(run_context, self._context)  # so that the trial ends, after this validation
         if self._stop():
             self.left = True
             run_context.request_stop()

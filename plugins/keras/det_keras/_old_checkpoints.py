@@ -138,7 +138,7 @@ def _load_optimizer(optimizer: Any, saved: Sequence[tuple[str, Any]]) -> str | N
     return None
 
 
-def _own_slots(optimizer: Any) -> dict[str, Sequence[Any]]:
+def _own_slots(optimizer: Any) -> Mapping[str, Sequence[Any]]:
     """Return the variables of an optimizer by the names of their slots in checkpoints."""
     if isinstance(optimizer, tf.keras.optimizers.legacy.Optimizer):
         own: dict[str, list[Any]] = {}

@@ -122,7 +122,7 @@ class EarlyStopping(_AtValidations, tf.keras.callbacks.EarlyStopping):  # type: 
                 "EarlyStopping(restore_best_weights=True) does not change the weights, because det keeps the best "
                 "checkpoint, to be found with: det checkpoint list"
             )
-            self.restore_best_weights = False
+            self.__dict__.update(restore_best_weights=False)
 
 
 class ReduceLROnPlateau(_AtValidations, tf.keras.callbacks.ReduceLROnPlateau):  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ OLD = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD
 
 
 @pytest.fixture(autouse=True)
-def _switches(monkeypatch: pytest.MonkeyPatch) -> None:
+def _switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(optimizers.Optimizer, "_process_kwargs", optimizers.Optimizer._process_kwargs)
-    monkeypatch.setattr(optimizers.Optimizer, "__new__", object.__new__)
+    yield
+    # A class whose __new__ was deleted passes its arguments to object.__new__, which rejects them.
+    optimizers.Optimizer.__new__ = lambda kind, *args, **kwargs: object.__new__(kind)
 
 
 @pytest.mark.parametrize("name", [*OLD, "AdamW"])
