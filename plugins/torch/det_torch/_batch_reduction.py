@@ -14,7 +14,8 @@ from det_core.errors import InvalidTrial
 class Reducer(Enum):
     """Reduction of a metric over the validation batches, and over all elements of arrays, to one number.
 
-    To keep arrays, use `PyTorchTrialContext.wrap_reducer`. For a mean over records, return sums and counts, or use ``evaluate_full_dataset``.
+    To keep arrays, use `PyTorchTrialContext.wrap_reducer`. For a mean over records, return sums and counts, or use
+    ``evaluate_full_dataset``.
     """
 
     AVG = "avg"
