@@ -523,7 +523,6 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
     assert "fuser -v" in str(store.experiment(experiment.id).error)
     log = [line.log for line in store.logs(waiting.id)]
     assert [line.partition(": ")[0] for line in log[1:]] == [
-        "starting (processes of its earlier run are still alive)",
         "not started yet, trying again",
         "run 1 of trial 1 could not be started",
     ]
