@@ -26,7 +26,8 @@ _FAILURE_GRACE = 10.0
 """Seconds from the failure of the first node until the others are killed. Their workers usually end by themselves."""
 _KILL_SECONDS = 10.0
 """Seconds from the order to kill until the commands themselves are killed."""
-_TICK = 0.05
+_TICK = 1.0
+"""Maximum number of seconds between two looks at what depends on time alone."""
 _CALLS_AT_ONCE = 4
 _WITHDRAWN = "it was withdrawn before its start"
 
@@ -71,6 +72,7 @@ class AgentGroup(Allocation):
         self._kill_at: float | None = None
         """Time at which the nodes that are left are killed."""
         self._killed = False
+        self._changed = threading.Event()
         self._beat_at = 0.0
         self._callers = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="det-store-call")
         self._nodes: list[_Node] = []
@@ -89,7 +91,7 @@ class AgentGroup(Allocation):
                 return self._first_end()
             if (left := end - time.monotonic()) <= 0:
                 return None
-            time.sleep(min(_TICK, left))
+            self._await_change(left)
 
     def status(self) -> Status:
         names = [node.name for node in self._nodes]
@@ -109,7 +111,7 @@ class AgentGroup(Allocation):
         deadline = time.monotonic() + 2 * _KILL_SECONDS
         while not all(node.end for node in self._nodes) and time.monotonic() < deadline:
             self._advance()
-            time.sleep(_TICK)
+            self._await_change(_TICK)
 
     def close(self) -> None:
         for node in self._nodes:
@@ -129,8 +131,17 @@ class AgentGroup(Allocation):
         self._log(None, "det", text)
 
     def _answer(self, node: _Node, message: Mapping[str, Any]) -> None:
-        answer = self._call(message["method"], messages.unpack_bytes(message["body"]))
-        node.tell("answer", node=node.index, id=message["id"], body=messages.pack_bytes(answer))
+        try:
+            answer = {
+                "body": messages.pack_bytes(self._call(message["method"], messages.unpack_bytes(message["body"])))
+            }
+        except Exception as error:  # noqa: BLE001  (the worker raises it)
+            answer = {"error": f"{message['method']} failed: {type(error).__name__}: {error}"}
+        node.tell("answer", node=node.index, id=message["id"], **answer)
+
+    def _await_change(self, timeout: float) -> None:
+        self._changed.wait(min(timeout, _TICK))
+        self._changed.clear()
 
     def _advance(self) -> None:
         """Start the workers once all agents are there, and end the nodes whose time is over."""
@@ -231,6 +242,7 @@ class _Node:
             if self.end is None:
                 self.ended_at = time.monotonic()
                 self.end = end
+        self._group._changed.set()
 
     def check_life(self) -> None:
         """End the node if it is silent for too long."""
@@ -284,8 +296,10 @@ class _Node:
                 self.finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
             else:
                 self.hello = message
+                self._group._changed.set()
         elif kind == "started":
             self.started = True
+            self._group._changed.set()
         elif kind == "exit":
             self.finish(Exit(code=message["code"], cause=Cause(message["cause"]), message=message["message"]))
         else:

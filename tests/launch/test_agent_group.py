@@ -105,6 +105,21 @@ def test_workers_call_the_tracking_store_of_the_runner(request_for: Any) -> None
     assert (called, lines) == (["cluster_id"], ["stdout the id"])
 
 
+def test_a_call_that_the_runner_cannot_execute_is_an_error_of_the_worker(request_for: Any) -> None:
+    script = """if True:
+        from det_core.errors import TrackingError
+        from det_core.tracking import open_store
+        try:
+            open_store('agent:').cluster_id
+        except TrackingError as error:
+            print(error)
+    """
+    request, lines = request_for(script)
+    with closing(AgentGroup(request, [AGENT])) as group:
+        assert group.wait(60) == Exit(code=0), lines
+    assert lines == ["stdout cluster_id failed: AssertionError: cluster_id"]
+
+
 WAITS = """
 import threading, sys
 from det_core.core.agent_channel import AgentChannel, SOCKET
