@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import shlex
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch import _agent_messages as messages
+from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.launch.node_agent import explain_start_errors
 from det_core.version import __version__
 
@@ -39,13 +41,14 @@ class AgentGroup(Allocation):
         request: the launch request.
         commands: command of each node, such as ``["ssh", "n1", *AGENT_COMMAND, "--node", "0"]``. It connects its stdin
             and stdout with those of the agent. If there are several nodes, each agent gets its index as ``--node I``.
+            On this machine, ``python3`` is found next to the interpreter of this process.
         hosts: name or address of each node, at which the other nodes reach it. By default the names that the nodes
             have for themselves.
         slot_ids: slots of each node that the launch may use. By default the first ones, the same number on all nodes.
         start_seconds: number of seconds until the agents must have started.
 
     Raises:
-        LaunchError: a command cannot be started, or the slots cannot be divided among the nodes.
+        LaunchError: a command cannot be started, or the slots cannot be divided among the nodes. `close` was called.
     """
 
     def __init__(
@@ -57,11 +60,6 @@ class AgentGroup(Allocation):
         slot_ids: Sequence[Sequence[int]] | None = None,
         start_seconds: float = _START_SECONDS,
     ) -> None:
-        if slot_ids is None and request.slots % len(commands):
-            raise LaunchError(
-                f"the trial needs {request.slots} slots, which {len(commands)} nodes cannot share equally; "
-                "change resources.slots_per_trial"
-            )
         self._request: LaunchRequest | None = request
         self._log = request.log
         self._call = request.call
@@ -77,6 +75,11 @@ class AgentGroup(Allocation):
         self._callers = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="det-store-call")
         self._nodes: list[_Node] = []
         try:
+            if slot_ids is None and request.slots % len(commands):
+                raise LaunchError(
+                    f"the trial needs {request.slots} slots, which {len(commands)} nodes cannot share equally; "
+                    "change resources.slots_per_trial"
+                )
             for index, command in enumerate(commands):
                 self._nodes.append(_Node(index, command, self))
         except BaseException:
@@ -220,6 +223,7 @@ class _Node:
         with explain_start_errors(self._command):
             self._process = subprocess.Popen(
                 command,
+                env={**os.environ, "PATH": make_search_path()},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

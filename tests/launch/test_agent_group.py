@@ -239,10 +239,27 @@ def test_a_failing_node_ends_the_others(request_for: Any, monkeypatch: pytest.Mo
         assert group.wait(60) == Exit(code=3)
 
 
-def test_slots_that_nodes_cannot_share_are_refused(request_for: Any) -> None:
+@pytest.mark.parametrize(
+    ("commands", "problem"),
+    [
+        ([AGENT, AGENT], "3 slots, which 2 nodes cannot share equally; change resources.slots"),
+        ([AGENT, ["no-such-program"], AGENT], "no-such-program"),
+    ],
+    ids=["slots that nodes cannot share", "a program that does not exist"],
+)
+def test_a_group_that_cannot_start_is_closed(request_for: Any, commands: Any, problem: str) -> None:
+    """Subclasses release slots when they are closed."""
+    closed = []
+
+    class Group(AgentGroup):
+        def close(self) -> None:
+            super().close()
+            closed.append(self)
+
     request, _ = request_for("pass", slots=3)
-    with pytest.raises(LaunchError, match="3 slots, which 2 nodes cannot share equally; change resources.slots"):
-        AgentGroup(request, [AGENT, AGENT])
+    with pytest.raises(LaunchError, match=problem):
+        Group(request, commands)
+    assert len(closed) == 1
 
 
 def test_workers_end_soon_after_their_runner(tmp_path: Path) -> None:

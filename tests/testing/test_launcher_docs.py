@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import runpy
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,7 @@ def test_the_launcher_is_listed(run: Run) -> None:
 
 @pytest.mark.integration
 def test_the_smallest_launcher_starts_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", os.defpath)  # python3 is found nevertheless
     launcher = runpy.run_path(str(EXAMPLE / "smallest.py"))["NiceLauncher"](None)
     command = ["/bin/sh", "-c", 'test "$(nice)" -ge 10']
     launch = WatchedLaunch(launcher, 60, key="smallest", argv=command, code=pack_code({}), info=INFO, slots=1)

@@ -79,7 +79,7 @@ class LaunchedExperimentTests(LauncherSuite):
         thread.join()
         (trial,) = store.trials(experiment.id)
         log = [line.log for line in store.logs(trial.id)]
-        assert first is State.PAUSED, log
+        assert (first, trial.run_id, trial.steps_completed) == (State.PAUSED, 2, 4), log
         assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
         (trial,) = store.trials(experiment.id)
         assert (trial.state, trial.run_id, trial.restarts) == (State.COMPLETED, 3, 1)
