@@ -86,7 +86,7 @@ class LaunchSlotTests(LauncherSuite):
     def _fill(self, launch: Launch) -> WatchedLaunch:
         """Start a launch that holds all slots until it is preempted."""
         if not self.queues:
-            pytest.skip("there are slots for all launches")
+            pytest.skip("launches do not wait for slots")
         first = launch(_HOLD, slots=self.slots, key="suite-first")
         first.report()
         return first
