@@ -25,7 +25,7 @@ DOCUMENT = ROOT / "docs" / "launchers.md"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run a module next to the example's test, with the example installed by pip."""
-    return install_example(tmp_path_factory.mktemp("docs"), EXAMPLE, "test_prefix.py")
+    return install_example(tmp_path_factory.mktemp("docs"), EXAMPLE, "test_prefix.py", timeout=280)
 
 
 @pytest.mark.integration
