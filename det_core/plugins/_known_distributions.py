@@ -11,6 +11,7 @@ DISTRIBUTIONS: dict[str, dict[str, str]] = {
     },
     "storage": {"s3": "det-storage-s3", "gcs": "det-storage-gcs"},
     "launcher": {"slurm": "det-slurm", "ray": "det-ray"},
+    "observer": {"mlflow": "det-mlflow"},
     "command": {"master": "det-master"},
 }
 """Kinds of plugins mapped to names, and names to the distribution that offers them."""
