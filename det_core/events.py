@@ -203,13 +203,18 @@ class ModelVersionRegistered(TrialEvent):
     """URI of the checkpoint, as in `CheckpointSaved`."""
 
 
-EVENTS: tuple[type[Event], ...] = (
+STARTS_AND_ENDS: tuple[type[Event], ...] = (
     ExperimentStarted,
     ExperimentFinished,
     TrialStarted,
     TrialFinished,
     WorkerStarted,
     WorkerFinished,
+)
+"""Starts and ends, without which other events cannot be understood."""
+
+EVENTS: tuple[type[Event], ...] = (
+    *STARTS_AND_ENDS,
     LogsRecorded,
     MetricsReported,
     CheckpointSaved,

@@ -45,7 +45,9 @@ def config_schema() -> dict[str, Any]:
         }
     del definitions[ObserverConfig.__name__]
     observers = {name: _options_schema(ObserverConfig, name) for name in plugin_registry().names("observer")}
-    definitions |= {f"observer.{name}": {"type": "object", **options} for name, options in observers.items()}
+    definitions |= {
+        f"observer.{name}": {"additionalProperties": False, **own, "type": "object"} for name, own in observers.items()
+    }
     schema["properties"]["observers"] |= {
         "properties": {name: {"$ref": f"#/$defs/observer.{name}"} for name in observers},
         "additionalProperties": False,

@@ -210,6 +210,19 @@ class ObserverConfig(PluginBlock):
     """Options of the observer."""
 
     @classmethod
+    def from_options(cls, observer: str, options: Mapping[str, Any]) -> ObserverConfig:
+        """Validate the options of an observer.
+
+        Args:
+            observer: name of the observer.
+            options: its options.
+
+        Raises:
+            ValidationError: there is no such observer, or it does not accept the options.
+        """
+        return cls.model_validate(NamedOptions(observer, options))
+
+    @classmethod
     def common_keys(cls) -> Set[str]:
         """Return the keys that users write beside the plugin's options. There are none."""
         return frozenset()

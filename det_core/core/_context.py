@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from det_core import events
 from det_core.core import _unmanaged_experiment
 from det_core.core._checkpoints._context import CheckpointContext
 from det_core.core._cluster_info import ClusterInfo, TrialInfo, get_cluster_info
@@ -24,6 +25,7 @@ from det_core.core._searcher_operations import SearcherContext
 from det_core.core._storage_block import make_storage_block, open_default_storage, open_storage_block
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
+from det_core.core.event_stream import EventStream, make_fetch_files
 from det_core.errors import InvalidHP
 from det_core.interfaces.records import Run
 from det_core.interfaces.tracking import TrackingStore
@@ -66,6 +68,7 @@ class Context:
     """Parts of the Core API that may still change."""
     _settings: ExperimentSettings
     _store: TrackingStore
+    _stream: EventStream
 
     @property
     def config(self) -> ExperimentConfig:
@@ -79,20 +82,30 @@ class Context:
             self.preempt._start()
             self.train._start()
             undo.pop_all()
+        if self.distributed.rank == 0:
+            self._announce_start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         def end(_: object, failure: BaseException | None, __: object) -> None:
-            if self.info is None and self.distributed.rank == 0:
-                _unmanaged_experiment.end_unmanaged_experiment(
+            if self.distributed.rank != 0:
+                return
+            reason = _describe_error(failure or error)
+            self._stream.emit(events.WorkerFinished, error=reason, preempted=self.preempt._acknowledged)
+            if self.info is None:
+                state = _unmanaged_experiment.end_unmanaged_experiment(
                     self._store, self.trial, failure or error, left_early=self.preempt._acknowledged
                 )
+                if state.final:
+                    self._stream.emit(events.TrialFinished, state=state, error=reason)
+                self._stream.emit(events.ExperimentFinished, state=state, error=reason)
 
         with ExitStack() as parts:  # closed in reverse order, each even if others raise
             parts.callback(self.preempt._signals.restore)  # a second signal must not interrupt these steps
             parts.callback(self._store.close)
+            parts.callback(self._stream.close)
             parts.push(end)
             parts.callback(self.train._close)
             parts.callback(self.profiler.off)
@@ -103,6 +116,13 @@ class Context:
                 self.train.report_early_exit(EarlyExitReason.INVALID_HP)
         if isinstance(error, InvalidHP):
             sys.exit(0)
+
+    def _announce_start(self) -> None:
+        self._stream.open()
+        if self.info is None:
+            self._stream.emit(events.ExperimentStarted, resumed=False)
+            self._stream.emit(events.TrialStarted)
+        self._stream.emit(events.WorkerStarted, steps_completed=self.trial.steps_completed)
 
 
 def init(
@@ -150,7 +170,28 @@ def init(
         store, trial, cluster_id = _unmanaged_experiment.start_unmanaged_experiment(settings, distributed)
     run = Run(trial_id=trial.trial_id, run_id=trial.trial_run_id, allocation_id=info.allocation_id if info else "")
     folder = f"tensorboard/experiment/{trial.experiment_id}/trial/{trial.trial_id}"
-    tensorboard = TensorboardDirectory(tensorboard_mode, storage_manager, cluster_id, folder, rank=distributed.rank)
+    stream = EventStream(
+        "worker" if managed else "script",
+        experiment_id=trial.experiment_id,
+        config=trial.config,
+        trial={"trial_id": run.trial_id, "run_id": run.run_id, "hparams": trial.hparams},
+        fetch_files=make_fetch_files(lambda: storage_manager),
+        observed=distributed.rank == 0,
+        waits_for_report=not (managed or config),
+    )
+    tensorboard = TensorboardDirectory(
+        tensorboard_mode,
+        storage_manager,
+        cluster_id,
+        folder,
+        rank=distributed.rank,
+        on_stored=lambda storage_id, sizes: stream.emit(
+            events.ArtifactsStored,
+            storage_id=storage_id,
+            resources=sizes,
+            location=storage_manager.location(storage_id),
+        ),
+    )
     train = TrainContext(
         store,
         run,
@@ -158,6 +199,7 @@ def init(
         searcher["metric"],
         smaller_is_better=searcher["smaller_is_better"],
         tensorboard=tensorboard,
+        stream=stream,
     )
     return Context(
         info=info if managed else None,
@@ -166,7 +208,7 @@ def init(
         preempt=PreemptContext(
             distributed,
             preempt_mode,
-            trial_id=run.trial_id,
+            announce=lambda reason: stream.emit(events.PreemptionRequested, reason=reason),
             acknowledge=lambda: store.acknowledge_preemption(run.trial_id, run.run_id),
             look=None if managed else _unmanaged_experiment.make_request_poll(store, trial),
         ),
@@ -180,6 +222,7 @@ def init(
             require_steps=managed is not None,
             flush=train.flush,
             on_saved=tensorboard.sync,
+            stream=stream,
         ),
         searcher=SearcherContext(store, run, distributed, train, settings),
         profiler=ProfilerContext(
@@ -188,6 +231,7 @@ def init(
         experimental=ExperimentalCoreContext(store, run),
         _settings=settings,
         _store=store,
+        _stream=stream,
     )
 
 
@@ -197,6 +241,13 @@ def _filled(config: Mapping[str, Any]) -> dict[str, Any]:
     Other secrets remain references.
     """
     return {**config, **resolve_secrets({"data": config.get("data")})}
+
+
+def _describe_error(error: BaseException | None) -> str | None:
+    """Return an error as ``Class: message`` in one line, or None if it is none."""
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return None
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _only_worker(settings: ExperimentSettings) -> DistributedContext:

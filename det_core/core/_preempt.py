@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from enum import Enum
 
-from det_core import events, plugins
 from det_core.core._distributed import DistributedContext
 from det_core.core._signals import SignalHandlers
 from det_core.core.agent_channel import SOCKET, AgentChannel
@@ -45,7 +44,7 @@ class PreemptContext:
         distributed: DistributedContext,
         mode: PreemptMode,
         *,
-        trial_id: int,
+        announce: Callable[[str], None],
         acknowledge: Callable[[], None],
         look: Callable[[], str | None] | None = None,
     ) -> None:
@@ -54,13 +53,13 @@ class PreemptContext:
         Args:
             distributed: rank of this worker and connection to the others.
             mode: which workers may call `should_preempt`.
-            trial_id: id of the trial.
+            announce: function that the chief calls once with the source of the request.
             acknowledge: records in the tracking store that this run stops early.
             look: reads the source of a request to stop from the tracking store. None = a runner forwards requests.
         """
         self._distributed = distributed
         self._mode = mode
-        self._trial_id = trial_id
+        self._announce_request = announce
         self._acknowledge = acknowledge
         self._look = look
         self._is_chief = distributed.rank == 0
@@ -121,7 +120,7 @@ class PreemptContext:
         self._announced = True
         _log.info("asked to stop (%s): finishing the batch, then saving a checkpoint", reason)
         if self._is_chief:
-            plugins.emit_event(events.PreemptionRequested(trial_id=self._trial_id, reason=reason))
+            self._announce_request(reason)
 
     def _start(self) -> None:
         self._started = True

@@ -51,10 +51,18 @@ class TensorboardDirectory:
         storage_id: storage id of the copy.
         folder: path of the copy below ``storage_id``.
         rank: rank of this worker. Only rank 0 writes and stores files automatically.
+        on_stored: function called with the storage id, and with the sizes of files that were just stored by path.
     """
 
     def __init__(
-        self, mode: TensorboardMode, storage: StorageManager, storage_id: str, folder: str, *, rank: int
+        self,
+        mode: TensorboardMode,
+        storage: StorageManager,
+        storage_id: str,
+        folder: str,
+        *,
+        rank: int,
+        on_stored: Callable[[str, Mapping[str, int]], None] = lambda _, __: None,
     ) -> None:
         self.mode = TensorboardMode(mode)
         self._by_itself = self.mode is TensorboardMode.AUTO and rank == 0
@@ -62,6 +70,7 @@ class TensorboardDirectory:
         self._storage_id = storage_id
         self._folder = folder
         self._rank = rank
+        self._on_stored = on_stored
         self._scratch = ExitStack()
         self._directory: Path | None = None
         self._file: EventFile | None = None
@@ -114,6 +123,7 @@ class TensorboardDirectory:
             StorageError, OSError: a file could not be stored. All other files are stored first.
         """
         errors: list[Exception] = []
+        stored: dict[str, int] = {}
         for path in self._files():
             if not selector(path):
                 continue
@@ -124,11 +134,15 @@ class TensorboardDirectory:
                 # The version is taken before the copy, because the file may grow during it.
                 version = (relative, target, status.st_mtime_ns, status.st_size)
                 if version not in self._stored:
-                    self._storage.put(self._storage_id, f"{self._folder}/{target.as_posix()}", path)
+                    name = f"{self._folder}/{target.as_posix()}"
+                    self._storage.put(self._storage_id, name, path)
                     self._stored.add(version)
+                    stored[name] = status.st_size
             except (OSError, StorageError) as error:
                 if path.exists():  # otherwise the program that wrote it has removed it, as profilers do
                     errors.append(error)
+        if stored:
+            self._on_stored(self._storage_id, stored)
         if errors:
             raise errors[0]
 

@@ -10,10 +10,11 @@ from operator import index
 from pathlib import Path, PurePath
 from typing import Any
 
-from det_core import events, plugins
+from det_core import events
 from det_core.core._metric_values import MetricConverter
 from det_core.core._report_writer import ReportWriter
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
+from det_core.core.event_stream import EventStream
 from det_core.interfaces.records import MAX_STEPS, MetricsReport, Run
 from det_core.interfaces.tracking import TrackingStore
 
@@ -46,6 +47,7 @@ class TrainContext:
         *,
         smaller_is_better: bool,
         tensorboard: TensorboardDirectory,
+        stream: EventStream,
     ) -> None:
         self._store = store
         self._run = run
@@ -53,6 +55,7 @@ class TrainContext:
         self._searcher_metric = searcher_metric
         self._smaller_is_better = smaller_is_better
         self._tensorboard = tensorboard
+        self._stream = stream
         self._values = MetricConverter()
         # A lambda, because access to the attribute store.report_metrics would open a store that opens at first use.
         self._writer = ReportWriter(lambda reports: store.report_metrics(reports), self._written)
@@ -244,14 +247,13 @@ class TrainContext:
     def _written(self, reports: Sequence[MetricsReport]) -> None:
         self._tensorboard.write(reports)
         for report in reports:
-            plugins.emit_event(
-                events.MetricsReported(
-                    trial_id=report.trial_id,
-                    run_id=report.run_id,
-                    group=report.group,
-                    steps_completed=report.steps_completed,
-                    metrics=report.metrics,
-                )
+            self._stream.emit(
+                events.MetricsReported,
+                group=report.group,
+                steps_completed=report.steps_completed,
+                metrics=report.metrics,
+                batch_metrics=report.batch_metrics,
+                time=report.time,
             )
 
     def _start(self) -> None:

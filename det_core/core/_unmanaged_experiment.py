@@ -76,8 +76,8 @@ def make_request_poll(store: TrackingStore, trial: TrialInfo) -> Callable[[], st
 
 def end_unmanaged_experiment(
     store: TrackingStore, trial: TrialInfo, error: BaseException | None, *, left_early: bool
-) -> None:
-    """Record the final state of the script.
+) -> State:
+    """Record the final state of the script, and return it.
 
     Args:
         store: the tracking store.
@@ -90,6 +90,7 @@ def end_unmanaged_experiment(
         state = REQUESTS.get(store.experiment(trial.experiment_id).state, State.CANCELED)
     store.set_trial_state(trial.trial_id, state)
     store.set_experiment_state(trial.experiment_id, state)
+    return state
 
 
 def _open() -> TrackingStore:

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from det_core.core.event_stream import ClientEvents
 from det_core.errors import RecordNotFound
 from det_core.experimental._checkpoint import Checkpoint
 from det_core.experimental._shared_store import StoredObject, open_shared_store
@@ -137,7 +138,10 @@ class Model(StoredObject):
             RecordNotFound: the checkpoint does not exist, or the model was deleted.
             TrackingError: the checkpoint is not complete, or the model is archived.
         """
-        return self._versions([self._store.add_model_version(self.name, checkpoint_uuid)])[0]
+        added = self._store.add_model_version(self.name, checkpoint_uuid)
+        with ClientEvents(self._store) as client:
+            client.model_version_registered(self.name, added)
+        return self._versions([added])[0]
 
     def add_metadata(self, metadata: dict[str, Any]) -> None:
         """Add keys to the metadata, or replace their values.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 
@@ -22,8 +21,6 @@ class LaunchPlan:
     """Complete experiment config, without secrets."""
     argv: Sequence[str]
     """Command line, with the wrappers of the plugins before."""
-    cwd: Path
-    """Working directory of the processes, which contains the user's code."""
     slots: int
     """Number of workers, >= 1."""
 

@@ -75,6 +75,8 @@ class ObjectStore(ABC):
     """Maximum number of parts in one upload."""
     batch: int = 1000
     """Maximum number of keys in one `delete` request."""
+    url: str = ""
+    """URL of the bucket, such as ``s3://bucket``, or an empty string if its objects have no URLs."""
 
     @abstractmethod
     def put(self, key: str, data: bytes, crc32c: int) -> None:

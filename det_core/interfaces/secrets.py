@@ -52,6 +52,19 @@ def map_text(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
+def hide_secrets(value: Any) -> Any:
+    """Return a copy of JSON values in which `MASK` stands for each `Secret` and each reference to one.
+
+    Args:
+        value: JSON-compatible values.
+    """
+
+    def hide(text: str) -> str:
+        return text.public + MASK if isinstance(text, Secret) else SECRET_REFERENCE.sub(MASK, text)
+
+    return map_text(value, hide)
+
+
 def iter_texts(value: Any, location: Location = ()) -> Iterator[tuple[Location, str]]:
     """Yield every text in JSON values, except keys, with its location.
 

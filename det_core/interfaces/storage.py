@@ -147,6 +147,17 @@ class StorageManager(ABC):
         """Return the directory of this checkpoint if users may read and write it in place, else None."""
         return None
 
+    def location(self, storage_id: str) -> str:
+        """Return the URI of this checkpoint, such as ``s3://bucket/prefix/ID``, or an empty string if it has none.
+
+        Observers refer to checkpoints by it. The default is a ``file:`` URI for a store with a `local_path`.
+
+        Args:
+            storage_id: id of the checkpoint.
+        """
+        path = self.local_path(storage_id)
+        return path.absolute().as_uri() if path else ""
+
     def stored(self) -> dict[str, datetime]:
         """Return every storage id that has files, with the time of its latest write (timezone-aware).
 

@@ -8,6 +8,8 @@ from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from det_core.plugins._events import emit_event as emit_event
+    from det_core.plugins._events import has_event_hooks as has_event_hooks
+    from det_core.plugins._events import report_failed_hooks as report_failed_hooks
     from det_core.plugins._hook_marker import hookimpl as hookimpl
     from det_core.plugins._import_cost import ImportCost as ImportCost
     from det_core.plugins._import_cost import measure_import as measure_import
@@ -26,6 +28,8 @@ _EXPORTS = {
     "PluginReport": "det_core.plugins._registry",
     "Registry": "det_core.plugins._registry",
     "emit_event": "det_core.plugins._events",
+    "has_event_hooks": "det_core.plugins._events",
+    "report_failed_hooks": "det_core.plugins._events",
     "hookimpl": "det_core.plugins._hook_marker",
     "ImportCost": "det_core.plugins._import_cost",
     "measure_import": "det_core.plugins._import_cost",

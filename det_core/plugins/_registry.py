@@ -6,7 +6,7 @@ import difflib
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -177,7 +177,7 @@ class Registry:
             raise
         except (Exception, SystemExit) as error:
             raise PluginError(
-                f"plugin {self._owner(spec)} failed to make {spec.name!r} with {spec.target!r}: "
+                f"plugin {self.owner(spec)} failed to make {spec.name!r} with {spec.target!r}: "
                 f"{type(error).__name__}: {error}"
             ) from error
         self._refuse(spec, spec.target, instance_mismatch(_kind(spec), made))
@@ -240,6 +240,19 @@ class Registry:
             raise PluginClash(f"plugins disagree on {hook}: {given}. Name the unwanted ones in {DISABLE_VARIABLE}.")
         return next(iter(answers.values()), None)
 
+    def implements(self, hook: str) -> bool:
+        """Return whether a plugin implements a hook."""
+        return bool(getattr(self._manager.hook, hook).get_hookimpls())
+
+    def implementations(self, hook: str) -> list[tuple[str, Callable[..., Any]]]:
+        """Return (plugin, function) for every implementation of a hook, in the order of the distributions' names.
+
+        Args:
+            hook: name of the hook, whose arguments the functions take as keywords.
+        """
+        found = sorted(getattr(self._manager.hook, hook).get_hookimpls(), key=lambda each: each.plugin_name)
+        return [(each.plugin_name, partial(_call_named, each.function, each.argnames)) for each in found]
+
     def call(self, hook: str, **arguments: Any) -> Iterator[tuple[str, Any]]:
         """Call every implementation of a hook and yield (plugin, result) of each.
 
@@ -249,14 +262,17 @@ class Registry:
             hook: name of the hook.
             **arguments: arguments of the hook. Each implementation receives those that it names.
         """
-        for implementation in getattr(self._manager.hook, hook).get_hookimpls():
-            given = {name: arguments[name] for name in implementation.argnames}
+        for plugin, call in self.implementations(hook):
             try:
-                result = implementation.function(**given)
+                result = call(**arguments)
             except Exception:  # noqa: BLE001  (plugins may raise anything, and must not affect each other)
-                _log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
+                _log.exception("plugin %s failed in %s", plugin, hook)
             else:
-                yield implementation.plugin_name, result
+                yield plugin, result
+
+    def owner(self, spec: Spec) -> str:
+        """Return the name, the version and the module of the distribution that offers a spec."""
+        return next((str(r) for r in self.reports if any(s is spec for _, s in r.provides)), "?")
 
     def _register(self, entry_point: importlib_metadata.EntryPoint, disabled: set[str]) -> PluginReport:
         distribution, name, version = entry_point.dist, entry_point.name, ""
@@ -352,7 +368,7 @@ class Registry:
         except Exception as error:
             hint = f" To install what it needs: {spec.install}." if spec.install else ""
             raise PluginError(
-                f"plugin {self._owner(spec)} failed to load {spec.name!r} from {target!r}: "
+                f"plugin {self.owner(spec)} failed to load {spec.name!r} from {target!r}: "
                 f"{type(error).__name__}: {error}.{hint}"
             ) from error
 
@@ -363,10 +379,7 @@ class Registry:
 
     def _refuse(self, spec: Spec, target: str, problem: str) -> None:
         if problem:
-            raise PluginError(f"plugin {self._owner(spec)} names {target!r} for {spec.name!r}, but {problem}")
-
-    def _owner(self, spec: Spec) -> str:
-        return next((str(r) for r in self.reports if any(s is spec for _, s in r.provides)), "?")
+            raise PluginError(f"plugin {self.owner(spec)} names {target!r} for {spec.name!r}, but {problem}")
 
 
 class _IncompatibleError(Exception):
@@ -440,6 +453,10 @@ def _checked(spec: object, expected: type[Spec], hook: str) -> Spec:
             "install matching releases"
         )
     return spec
+
+
+def _call_named(function: Callable[..., Any], named: Sequence[str], **arguments: Any) -> Any:
+    return function(**{name: arguments[name] for name in named})
 
 
 def normalize_distribution_name(name: str) -> str:

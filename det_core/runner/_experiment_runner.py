@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import cache
 
 from det_core import events
 from det_core.config import parse_config
 from det_core.core import open_storage_block
+from det_core.core.event_stream import EventStream, make_fetch_files
 from det_core.errors import DetError, ExperimentBusy, StaleRun, StoreBusy
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
-from det_core.interfaces.records import REQUESTS, State
+from det_core.interfaces.records import REQUESTS, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.launchers import open_launcher
-from det_core.plugins import emit_event
 from det_core.runner._context_archive import unpack_context_dir
 from det_core.runner._lease import Lease
 from det_core.runner._recorded_search import RecordedSearch
@@ -51,7 +53,14 @@ class ExperimentRunner:
         resolve_secrets(self._experiment.config)  # report a missing secret before anything starts
         self._config = parse_config(self._experiment.config)
         self._error: str | None = None
+        self._trial_errors: Mapping[int, str] = {}
         self._requests = StopRequests(store, experiment_id)
+        self._events = EventStream(
+            "runner",
+            experiment_id=experiment_id,
+            config=self._experiment.config,
+            fetch_files=make_fetch_files(cache(lambda: open_storage_block(self._config.dump()["checkpoint_storage"]))),
+        )
 
     @property
     def signals(self) -> Sequence[int]:
@@ -75,7 +84,12 @@ class ExperimentRunner:
         """
         if self._experiment.state is State.COMPLETED:
             return State.COMPLETED
-        with self._requests.signals(), Lease(self._store, self._experiment.id, State.ACTIVE) as lease:
+        with (
+            self._requests.signals(),
+            Lease(self._store, self._experiment.id, State.ACTIVE) as lease,
+            closing(self._events),
+        ):
+            self._events.open()
             state = self._train(lease, tick)
             if state is State.COMPLETED:  # others keep all checkpoints, because the newest may be damaged
                 self._clean_up(lease)
@@ -107,12 +121,16 @@ class ExperimentRunner:
             return self._requests.current is None
 
         if self._config.checkpoint_storage:
-            remove_superfluous(self._store, self._experiment.id, self._config.checkpoint_storage, proceed)
+            remove_superfluous(
+                self._store,
+                self._experiment.id,
+                self._config.checkpoint_storage,
+                proceed,
+                on_deleted=self._events.checkpoint_deleted,
+            )
 
     def _begin(self) -> None:
-        experiment = self._experiment
-        resumed = experiment.state is not State.QUEUED
-        emit_event(events.ExperimentStarted(experiment_id=experiment.id, config=experiment.config, resumed=resumed))
+        self._events.emit(events.ExperimentStarted, resumed=self._experiment.state is not State.QUEUED)
 
     def _finish(self, state: State, lease: Lease) -> State:
         identity = self._experiment.id
@@ -120,7 +138,7 @@ class ExperimentRunner:
         state = self._store.experiment(identity).state  # a late request may be stronger than this state
         if state is State.COMPLETED:
             self._store.set_experiment_progress(identity, 1.0, lease=lease.holder)
-        emit_event(events.ExperimentFinished(experiment_id=identity, state=state.value))
+        self._events.emit(events.ExperimentFinished, state=state, error=self._error)
         return state
 
     def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
@@ -137,6 +155,7 @@ class ExperimentRunner:
                 lease=lease.holder,
                 storage=storage,
                 from_beginning=self._from_beginning,
+                stream=self._events,
             )
             with (
                 open_search_method(config, context_dir) as method,
@@ -148,6 +167,7 @@ class ExperimentRunner:
                     method,
                     seed=config.reproducibility.experiment_seed,
                     lease=lease.holder,
+                    ended=self._trial_ended,
                 )
                 search.begin()
                 loop = SearchLoop(
@@ -158,7 +178,9 @@ class ExperimentRunner:
                     requests,
                     smaller_is_better=config.searcher.smaller_is_better,
                     lease=lease.holder,
+                    ended=self._trial_ended,
                 )
+                self._trial_errors = loop.errors
 
                 def turn() -> None:
                     lease.check()
@@ -180,6 +202,16 @@ class ExperimentRunner:
         if outcome is State.ERROR:
             self._error = loop.error
         return outcome
+
+    def _trial_ended(self, trial: TrialRecord) -> None:
+        self._events.emit(
+            events.TrialFinished,
+            trial_id=trial.id,
+            run_id=trial.run_id,
+            hparams=trial.hparams,
+            state=trial.state,
+            error=self._trial_errors.get(trial.id) if trial.state is State.ERROR else None,
+        )
 
     def _room(self, launcher: Launcher) -> int | None:
         """Return how many trials may train at once, or None if the launcher queues the others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 
 from typing_extensions import Self
@@ -26,11 +27,19 @@ class LogWriter:
 
     Entering the context starts the writer thread. A thread that adds lines faster than they can be stored blocks, and
     so does the worker whose output pipe that thread reads.
+
+    Args:
+        store: the tracking store.
+        run: the run that prints the lines.
+        recorded: function called in the writer thread with lines that have been stored.
     """
 
-    def __init__(self, store: TrackingStore, run: Run) -> None:
+    def __init__(
+        self, store: TrackingStore, run: Run, recorded: Callable[[Sequence[LogLine]], None] = lambda _: None
+    ) -> None:
         self._store = store
         self._run = run
+        self._recorded = recorded
         self._lines: list[LogLine] = []
         self._characters = 0
         self._changed = threading.Condition()
@@ -111,6 +120,7 @@ class LogWriter:
                     self._failure = error
                     self._changed.notify_all()
                 return
+            self._recorded(lines)
 
     def _take(self) -> list[LogLine]:
         """Wait for lines, then briefly for more, and return them. Return an empty list at the end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,13 +43,21 @@ class RecordedSearch:
         method: the search method, which is new.
         seed: the experiment's seed, from which the seeds of the trials are derived.
         lease: the holder of the experiment's lease.
+        ended: function called with the record of each trial that has reached a final state.
 
     Attributes:
         queue: the trials that wait for training, next one first.
     """
 
     def __init__(
-        self, store: TrackingStore, experiment_id: int, method: SearchMethod, *, seed: int, lease: str = ""
+        self,
+        store: TrackingStore,
+        experiment_id: int,
+        method: SearchMethod,
+        *,
+        seed: int,
+        lease: str = "",
+        ended: Callable[[TrialRecord], None] = lambda _: None,
     ) -> None:
         self.queue: deque[TrialRecord] = deque()
         self._store = store
@@ -57,6 +65,7 @@ class RecordedSearch:
         self._method = method
         self._seed = seed
         self._lease = lease
+        self._ended = ended
         self._events = 0
         self._trials: dict[int, TrialRecord] = {}
         self._lengths: dict[int, float] = {}
@@ -87,11 +96,8 @@ class RecordedSearch:
         waiting = [(trial.ordered, trial.id, trial) for trial in known if trial.ordered is not None]
         self.queue.extend(trial for *_, trial in sorted(waiting, key=lambda one: one[:2]))
 
-    def report(self, happened: Sequence[TrialReport]) -> list[TrialRecord]:
+    def report(self, happened: Sequence[TrialReport]) -> None:
         """Report results to the method in the given order, and queue the trials that it orders to train.
-
-        Returns:
-            The trials that have ended as a consequence.
 
         Raises:
             DetError: the method asks for an impossible action.
@@ -101,7 +107,7 @@ class RecordedSearch:
             key = one.trial.request_id
             updates[key] = TrialUpdate(request_id=key, state=one.state)
             self._lengths[key] = max(self._lengths[key], float(one.trial.searcher_length or 0))
-        return self._step([(one.event[0], one.trial.request_id, *one.event[1:]) for one in happened], updates)
+        self._step([(one.event[0], one.trial.request_id, *one.event[1:]) for one in happened], updates)
 
     def dequeue(self, trial_ids: Container[int]) -> None:
         """Remove trials from the queue."""
@@ -132,8 +138,8 @@ class RecordedSearch:
         self._update([replace(_update(trial), state=State.COMPLETED) for trial in waiting])
         return _outcome(self._trials.values())
 
-    def _update(self, updates: Sequence[TrialUpdate]) -> list[TrialRecord]:
-        return self._note(self._store.record_search(self._experiment_id, [], updates, lease=self._lease))
+    def _update(self, updates: Sequence[TrialUpdate]) -> None:
+        self._note(self._store.record_search(self._experiment_id, [], updates, lease=self._lease))
 
     def _replay(self, recorded: SearchEvent) -> None:
         name, *arguments = recorded.event
@@ -146,8 +152,8 @@ class RecordedSearch:
             )
         self._events += 1
 
-    def _step(self, events: Sequence[Sequence[Any]], updates: dict[int, TrialUpdate]) -> list[TrialRecord]:
-        """Report events to the method, record its actions, and return the trials that have ended."""
+    def _step(self, events: Sequence[Sequence[Any]], updates: dict[int, TrialUpdate]) -> None:
+        """Report events to the method, and record its actions."""
         before = self._events
         recorded, ordered = [], []
         for name, *arguments in events:
@@ -165,20 +171,17 @@ class RecordedSearch:
             snapshot=self._method.state() if due else None,
             lease=self._lease,
         )
-        ended = self._note(after)
+        self._note(after)
         self.queue.extend(self._trials[request_id] for request_id in ordered)
-        return ended
 
-    def _note(self, after: Iterable[TrialRecord]) -> list[TrialRecord]:
-        """Take over the new records of trials, and return the trials that have just ended."""
-        ended = []
+    def _note(self, after: Iterable[TrialRecord]) -> None:
+        """Take over the new records of trials, and report those that have just ended."""
         for trial in after:
             before = self._trials.get(trial.request_id)
             if trial.state.final and not (before and before.state.final and before.ordered is None):
-                ended.append(trial)
+                self._ended(trial)
             self._trials[trial.request_id] = trial
             self._lengths.setdefault(trial.request_id, 0.0)
-        return ended
 
     def _ask(self, name: str, *arguments: Any) -> Sequence[Action]:
         actions: Sequence[Action] = getattr(self._method, name)(*arguments)

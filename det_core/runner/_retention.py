@@ -18,7 +18,12 @@ _UNFINISHED = [state for state in State if state is not State.COMPLETED]
 
 
 def remove_superfluous(
-    store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig, proceed: Callable[[], bool]
+    store: TrackingStore,
+    experiment_id: int,
+    policy: CheckpointStorageConfig,
+    proceed: Callable[[], bool],
+    *,
+    on_deleted: Callable[[CheckpointRecord], None],
 ) -> None:
     """Remove the `find_superfluous` checkpoints of an experiment.
 
@@ -30,6 +35,7 @@ def remove_superfluous(
         experiment_id: the experiment, which has completed.
         policy: the numbers of checkpoints to keep.
         proceed: function called before each removal. The clean-up stops when it returns False.
+        on_deleted: function called after each removal.
     """
     for checkpoint in find_superfluous(store, experiment_id, policy):
         if not proceed():
@@ -40,7 +46,7 @@ def remove_superfluous(
             )
             return
         try:
-            remove_checkpoint(store, checkpoint)
+            remove_checkpoint(store, checkpoint, on_deleted=on_deleted)
         except DetError as error:
             _log.warning(
                 "checkpoint %s is no longer needed, but could not be removed: %s; to try again: det checkpoint rm %s",

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from det_core import events
 from det_core.interfaces.records import ENDINGS, REQUESTS, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.plugins import emit_event
 from det_core.runner._recorded_search import RecordedSearch, TrialReport
 from det_core.runner._repeated_failures import repeatable_cause
 from det_core.runner._stop_requests import StopRequests
@@ -39,6 +37,7 @@ class SearchLoop:
         requests: requests to pause or end the experiment.
         smaller_is_better: whether the search minimizes its metric.
         lease: the holder of the experiment's lease.
+        ended: function called with the record of each trial that has ended outside of the search.
     """
 
     def __init__(
@@ -51,9 +50,12 @@ class SearchLoop:
         *,
         smaller_is_better: bool,
         lease: str,
+        ended: Callable[[TrialRecord], None] = lambda _: None,
     ) -> None:
         self.error: str | None = None
         """Error of the first trial that failed."""
+        self.errors: dict[int, str] = {}
+        """Errors of the trials that failed, by trial id."""
         self.postponed: str | None = None
         """Reason why a trial could not be started and waits for the experiment to be resumed."""
         self._store = store
@@ -63,6 +65,7 @@ class SearchLoop:
         self._requests = requests
         self._smaller_is_better = smaller_is_better
         self._lease = lease
+        self._ended = ended
         self._look_at = 0.0
         self._untrained: list[str] = []
         """Errors of the trials that failed before they trained a batch."""
@@ -105,6 +108,7 @@ class SearchLoop:
         for trial, end in ended:
             if end.outcome is TrainingOutcome.FAILED:
                 self.error = self.error or end.error
+                self.errors[trial.id] = end.error or ""
             if end.outcome is TrainingOutcome.FAILED and end.error and not end.trained:
                 self._untrained.append(end.error)
             else:
@@ -118,6 +122,8 @@ class SearchLoop:
                 reports.append(_canceled_report(trial))
             elif self._requests.current:
                 self._store.set_trial_state(trial.id, REQUESTS[self._requests.current], lease=self._lease)
+                if (after := self._store.trial(trial.id)).state.final:
+                    self._ended(after)
             elif end.outcome is TrainingOutcome.POSTPONED:
                 self.postponed = self.postponed or end.error
                 self._store.set_trial_state(trial.id, State.PAUSED, lease=self._lease)
@@ -126,12 +132,8 @@ class SearchLoop:
         self._report(reports)
 
     def _report(self, reports: list[TrialReport]) -> None:
-        if not reports:
-            return
-        for trial in self._search.report(reports):
-            emit_event(
-                events.TrialFinished(experiment_id=trial.experiment_id, trial_id=trial.id, state=trial.state.value)
-            )
+        if reports:
+            self._search.report(reports)
 
     def _poll(self) -> None:
         """Record the progress, and look for requests to end single trials."""

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from enum import Enum
 from numbers import Real
 from pathlib import Path
+from typing import Any
 
 from det_core import events
 from det_core.config import ExperimentConfig, is_command
 from det_core.core import EarlyExitReason
+from det_core.core.event_stream import EventStream
 from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, NoCheckpoint, PluginError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Launcher, LaunchRequest
@@ -24,8 +26,8 @@ from det_core.interfaces.records import CheckpointState, Run, State, TrialRecord
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._failure_notes import FAILURE_PREFIX
-from det_core.plugins import emit_event
 from det_core.runner._context_archive import unpack_context_dir
+from det_core.runner._launch_preparation import prepare_launch
 from det_core.runner._launch_request import build_launch_request
 from det_core.runner._log_writer import LogWriter
 from det_core.runner._repeated_failures import RepeatedFailureDetector
@@ -91,6 +93,7 @@ class TrialRunner:
         lease: the holder of the experiment's lease.
         storage: the storage of the experiment's checkpoints.
         from_beginning: whether a trial that has lost all its checkpoints starts from the beginning.
+        stream: receivers of events.
     """
 
     store: TrackingStore
@@ -99,6 +102,7 @@ class TrialRunner:
     lease: str
     storage: StorageManager
     from_beginning: bool
+    stream: EventStream
 
     def run(self, trial: TrialRecord, requested: Callable[[], State | None]) -> TrainingResult:
         """Run the trial from its newest intact checkpoint, with up to max_restarts restarts.
@@ -138,7 +142,7 @@ class TrialRunner:
             failures = self.store.count_restart(trial.id, lease=self.lease)
             not_started = is_command(self.config.entrypoint) and code in _NOT_STARTED
             if watch.failed_again(code, error):
-                self._note(run, "it failed in the same way twice before its first batch, so it is not restarted")
+                self._note(trial, run, "it failed in the same way twice before its first batch, so it is not restarted")
             elif not (not_started or code == EXIT_DO_NOT_RESTART or failures > self.config.max_restarts):
                 continue
             return TrainingResult(
@@ -148,8 +152,15 @@ class TrialRunner:
             )
         return TrainingResult(TrainingOutcome.INTERRUPTED)
 
-    def _note(self, run: Run, text: str) -> None:
-        with LogWriter(self.store, run) as logs:
+    def _log_writer(self, trial: TrialRecord, run: Run) -> LogWriter:
+        return LogWriter(
+            self.store,
+            run,
+            lambda lines: self.stream.emit(events.LogsRecorded, **_identity(trial, run), lines=lines),
+        )
+
+    def _note(self, trial: TrialRecord, run: Run, text: str) -> None:
+        with self._log_writer(trial, run) as logs:
             logs.add(None, "det", f"trial {run.trial_id}: {text}")
 
     def _not_started(self, code: int, error: str) -> str:
@@ -166,7 +177,7 @@ class TrialRunner:
     ) -> tuple[int, str]:
         name = f"run {run.run_id} of trial {trial.id}"
         reasons: list[str] = []
-        with LogWriter(self.store, run) as logs, ExitStack() as ending:
+        with self._log_writer(trial, run) as logs, ExitStack() as ending:
 
             def log(rank: int | None, stdtype: str, text: str) -> None:
                 if text.startswith(FAILURE_PREFIX):
@@ -176,16 +187,13 @@ class TrialRunner:
             for line in start.warnings():
                 logs.add(None, "det", line)
             logs.add(None, "det", f"{name} starts from {start}")
-            emit_event(
-                events.TrialStarted(
-                    experiment_id=trial.experiment_id, trial_id=trial.id, run_id=run.run_id, hparams=trial.hparams
-                )
-            )
+            self.stream.emit(events.TrialStarted, **_identity(trial, run))
             try:
                 context_dir = self._unpack_code(trial, ending)
                 request = build_launch_request(
                     self.config, trial, run, start.checkpoint, store=self.store, context_dir=context_dir, log=log
                 )
+                request = prepare_launch(request, trial, run, self.stream.shown_config)
                 allocation = self._launch(request, logs, requested)
             except _NO_LAUNCH as error:
                 logs.add(None, "det", f"{name} could not be started: {error}")
@@ -262,3 +270,8 @@ class TrialRunner:
         """Return whether the run found that its starting checkpoint is damaged."""
         latest = start.checkpoint
         return latest is not None and self.store.checkpoint(latest.uuid).state is CheckpointState.ERROR
+
+
+def _identity(trial: TrialRecord, run: Run) -> dict[str, Any]:
+    """Return the fields that events of a run have."""
+    return {"trial_id": trial.id, "run_id": run.run_id, "hparams": trial.hparams}

@@ -44,6 +44,9 @@ class ObjectStorage(StorageManager):
     def with_few_retries(self) -> ObjectStorage:
         return ObjectStorage(self._bucket, self._prefix, INTERACTIVE_RETRY_POLICY)
 
+    def location(self, storage_id: str) -> str:
+        return f"{self._bucket.url}/{self._prefix}{storage_id}" if self._bucket.url else ""
+
     def put(self, storage_id: str, path: str, source: Path) -> str:
         """Store a file as in `StorageManager.put`. If it grows during the upload, only its old content is stored."""
         upload = _Upload(self._bucket, self._key(storage_id, path), source, grows=True)

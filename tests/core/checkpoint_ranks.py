@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from det_core.core import CheckpointContext, DistributedContext
+from det_core.core.event_stream import EventStream
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
@@ -58,6 +59,7 @@ class Job:
             self.record.run(1, 1),
             {"type": "directory", "container_path": str(self.base)},
             distributed=distributed,
+            stream=EventStream("worker", experiment_id=1, config={}, fetch_files=lambda *_: None),
             **{"require_steps": True, "flush": lambda: None, **self.options, **options},
         )
 

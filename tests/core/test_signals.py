@@ -198,7 +198,7 @@ def test_a_lost_notice_does_not_stop_the_forwarding(caplog: pytest.LogCaptureFix
             raise PeerLost("rank 0 is gone", 0)
 
     ranks: Any = SimpleNamespace(rank=1, size=2, _notify=notify)
-    preempt = PreemptContext(ranks, PreemptMode.WorkersAskChief, trial_id=1, acknowledge=lambda: None)
+    preempt = PreemptContext(ranks, PreemptMode.WorkersAskChief, announce=passed.append, acknowledge=lambda: None)
     for reason in ("first", "second", None):
         preempt._to_chief.put(reason)
     preempt._pass_on()

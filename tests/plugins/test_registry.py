@@ -7,12 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import importlib_metadata
 import pytest
 
 from det_core.errors import PluginClash, PluginError, PluginNotFound
-from det_core.events import MetricsReported
 from det_core.plugins import Registry, find_overwritten_files, plugin_registry
 
 STORAGE = """
@@ -305,7 +305,7 @@ def test_an_observer_that_raises_does_not_stop_the_others(
 ) -> None:
     for name, then in (("zz-a", "raise RuntimeError('a')"), ("zz-b", "pass"), ("zz-c", "raise RuntimeError('c')")):
         install(name, OBSERVER.format(then=then))
-    event = MetricsReported(trial_id=1, run_id=1, group="training", steps_completed=7, metrics={})
+    event = SimpleNamespace(steps_completed=7)
     for _ in scan(tmp_path).call("det_metrics_reported", event=event):
         pass
     assert [sys.modules[name].seen for name in ("zz_a", "zz_b", "zz_c")] == [[7], [7], [7]]

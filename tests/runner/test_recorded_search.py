@@ -55,9 +55,15 @@ def experiment_id(store: TrackingStore) -> int:
 
 
 @pytest.fixture
-def search(store: TrackingStore, experiment_id: int) -> Any:
+def ended() -> list[TrialRecord]:
+    """Return the trials that ended, in order."""
+    return []
+
+
+@pytest.fixture
+def search(store: TrackingStore, experiment_id: int, ended: list[TrialRecord]) -> Any:
     def begin(*answers: Sequence[Action]) -> RecordedSearch:
-        search = RecordedSearch(store, experiment_id, Scripted(*answers), seed=7)
+        search = RecordedSearch(store, experiment_id, Scripted(*answers), seed=7, ended=ended.append)
         search.begin()
         return search
 
@@ -79,14 +85,17 @@ def test_orders_wait_in_the_queue(search: Any, store: TrackingStore, experiment_
     assert [event.actions[0] for event in store.search_events(experiment_id)] == [["Create", 0, HPARAMS, None]]
 
 
-def test_actions_are_recorded_with_their_event(search: Any, store: TrackingStore, experiment_id: int) -> None:
+def test_actions_are_recorded_with_their_event(
+    search: Any, store: TrackingStore, experiment_id: int, ended: list[TrialRecord]
+) -> None:
     begun = search(FIRST, [Train(0, 8)], [Close(1), Create(2, HPARAMS)])
     first, second = begun.queue
     begun.queue.clear()
-    assert begun.report([validated(first)]) == []
+    begun.report([validated(first)])
+    assert ended == []
     assert [(t.request_id, t.searcher_length, t.ordered) for t in begun.queue] == [(0, 8, 1)]
-    (ended,) = begun.report([validated(second)])
-    assert (ended.request_id, ended.state) == (1, State.COMPLETED)
+    begun.report([validated(second)])
+    assert [(trial.request_id, trial.state) for trial in ended] == [(1, State.COMPLETED)]
     assert states(store, experiment_id) == ["QUEUED", "COMPLETED", "PAUSED"]
 
 

@@ -133,7 +133,7 @@ def test_an_experiment_that_starts_from_a_deleted_trial_does_not_prevent_clean_u
     saved(State.PAUSED, source_trial_id=12345)
     policy = parse_config(experiment.config).checkpoint_storage
     assert policy
-    remove_superfluous(store, experiment.id, policy, lambda: True)
+    remove_superfluous(store, experiment.id, policy, lambda: True, on_deleted=lambda _: None)
     assert left(store, experiment) == ["1-3"]
 
 
@@ -178,10 +178,10 @@ def test_a_signal_during_clean_up_stops_only_the_clean_up(
     experiment = saved(State.ACTIVE)
     states = []
 
-    def interrupted(*arguments: Any) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> None:
         states.append(store.experiment(experiment.id).state)
         signal.raise_signal(number)
-        remove_checkpoint(*arguments)
+        remove_checkpoint(*arguments, **options)
 
     monkeypatch.setattr("det_core.runner._retention.remove_checkpoint", interrupted)
     monkeypatch.setattr(
@@ -220,11 +220,11 @@ def test_nobody_resumes_an_experiment_while_it_is_deleted(
     experiment = saved(State.PAUSED)
     refused = []
 
-    def resumed_meanwhile(*arguments: Any) -> None:
+    def resumed_meanwhile(*arguments: Any, **options: Any) -> None:
         with pytest.raises(ExperimentBusy) as caught:
             ExperimentRunner(store, experiment.id).run()
         refused.append(caught.value)
-        remove_checkpoint(*arguments)
+        remove_checkpoint(*arguments, **options)
 
     monkeypatch.setattr("det_core.cli.commands._experiment_delete.remove_checkpoint", resumed_meanwhile)
     assert main(["experiment", "delete", str(experiment.id), "--yes"]) == 0

@@ -9,6 +9,7 @@ from det_core.cli.render.formats import format_count, format_size, print_json
 from det_core.cli.render.records import checkpoint_table
 from det_core.config import CheckpointStorageConfig, parse_config
 from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.core.event_stream import ClientEvents
 from det_core.errors import DetError
 from det_core.home import default_storage
 from det_core.interfaces.records import CheckpointRecord
@@ -34,12 +35,12 @@ def apply_retention(args: argparse.Namespace) -> int:
             )
         configured = parse_config(experiment.config).checkpoint_storage
         policy = configured or CheckpointStorageConfig.model_validate(default_storage())
-        with Lease(store, experiment.id) as lease:
+        with ClientEvents(store) as client, Lease(store, experiment.id) as lease:
             for checkpoint in find_superfluous(store, experiment.id, policy):
                 lease.check()
                 try:
                     if not args.dry_run:
-                        remove_checkpoint(store, checkpoint)
+                        remove_checkpoint(store, checkpoint, on_deleted=client.checkpoint_deleted)
                     removed.append(checkpoint)
                 except DetError as error:
                     problems.append(f"checkpoint {checkpoint.uuid}: {error}")

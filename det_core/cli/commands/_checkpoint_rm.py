@@ -10,6 +10,7 @@ from det_core import storage
 from det_core.cli.commands._confirmation import confirm_removal
 from det_core.cli.render.formats import format_count, format_size, print_json
 from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.core.event_stream import ClientEvents
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.tracking import TrackingStore
@@ -32,10 +33,16 @@ def run_rm(args: argparse.Namespace) -> int:
         if not (args.yes or confirm_removal(question, _notes(store, checkpoints), as_json=args.json)):
             return 1
         latest = [checkpoint for checkpoint in checkpoints if _is_latest(store, checkpoint)]
-        with ExitStack() as leases:  # so that no runner starts a trial from a checkpoint that is being removed
+        with (
+            ClientEvents(store) as client,
+            ExitStack() as leases,
+        ):  # so that no runner starts a trial from a checkpoint that is being removed
             for experiment_id in {store.trial(checkpoint.trial_id).experiment_id for checkpoint in latest}:
                 leases.enter_context(Lease(store, experiment_id))
-            left = {checkpoint.uuid: remove_checkpoint(store, checkpoint, args.glob) for checkpoint in checkpoints}
+            left = {
+                checkpoint.uuid: remove_checkpoint(store, checkpoint, args.glob, on_deleted=client.checkpoint_deleted)
+                for checkpoint in checkpoints
+            }
     if args.json:
         print_json([{"uuid": uuid, "resources": resources} for uuid, resources in left.items()])
     else:

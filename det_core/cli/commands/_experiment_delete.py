@@ -8,6 +8,7 @@ from det_core import storage
 from det_core.cli.commands._confirmation import confirm_removal
 from det_core.cli.render.formats import format_count, format_size, print_json
 from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.core.event_stream import ClientEvents
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
@@ -31,12 +32,12 @@ def run_delete(args: argparse.Namespace) -> int:
         _refuse_needed(store, experiment)
         if not (args.yes or confirm_removal(_question(store, experiment), as_json=args.json)):
             return 1
-        with Lease(store, experiment.id) as lease:  # from here on no runner can start
+        with ClientEvents(store) as client, Lease(store, experiment.id) as lease:  # from here on no runner can start
             _refuse_registered(store, experiment)
             checkpoints = _checkpoints(store, experiment)
             for checkpoint in checkpoints:
                 lease.check()
-                remove_checkpoint(store, checkpoint)
+                remove_checkpoint(store, checkpoint, on_deleted=client.checkpoint_deleted)
             _remove_tensorboard(store, experiment)
             store.delete_experiment(experiment.id, lease=lease.holder)
     if args.json:

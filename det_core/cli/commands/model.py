@@ -18,6 +18,7 @@ from det_core.cli.render.formats import (
     print_json,
     record_to_json,
 )
+from det_core.core.event_stream import ClientEvents
 from det_core.home import user_name
 from det_core.interfaces.model_records import ModelRecord, ModelSort, ModelVersionRecord
 from det_core.tracking import open_store
@@ -89,6 +90,8 @@ def _register(args: argparse.Namespace) -> int:
             notes=args.notes or "",
             owner=user_name(),
         )
+        with ClientEvents(store) as client:
+            client.model_version_registered(args.name, version)
     return _tell(args, version, f"Checkpoint {args.uuid} is version {version.version} of model {args.name}")
 
 

@@ -13,12 +13,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from det_core import events, plugins, storage
+from det_core import events, storage
 from det_core.core._checkpoints import _restore as restoring
 from det_core.core._checkpoints import _save as saving
 from det_core.core._checkpoints._merge import merge_metadata
 from det_core.core._checkpoints._record import CheckpointRecorder
 from det_core.core._distributed import DistributedContext
+from det_core.core.event_stream import EventStream
 from det_core.core.rank_agreement import RankGroup, all_ranks_group, local_ranks_group, single_rank_group
 from det_core.errors import CheckpointNotFound, RecordNotFound
 from det_core.interfaces.records import MAX_STEPS, Run
@@ -56,10 +57,12 @@ class CheckpointContext:
         require_steps: bool,
         flush: Callable[[], None],
         on_saved: Callable[[], None] = lambda: None,
+        stream: EventStream,
     ) -> None:
         self._store = store
         self._storage = storage_manager
-        self._recorder = CheckpointRecorder(store, storage_manager, run, storage_record, flush, on_saved)
+        self._recorder = CheckpointRecorder(store, storage_manager, run, storage_record, flush, on_saved, stream)
+        self._stream = stream
         self._distributed = distributed
         self._require_steps = require_steps
         self._warned = False
@@ -223,10 +226,13 @@ class CheckpointContext:
         """
         if not self._storage.list(storage_id):
             raise CheckpointNotFound(f"there is no checkpoint {storage_id} in this storage")
+        owner: dict[str, int] = {}
         with suppress(RecordNotFound):  # it may belong to another tracking store
             self._store.delete_checkpoint(storage_id)
+            trial_id = self._store.checkpoint(storage_id).trial_id
+            owner = {"trial_id": trial_id, "experiment_id": self._store.trial(trial_id).experiment_id}
         storage.delete_stored_files(self._storage, storage_id)
-        plugins.emit_event(events.CheckpointDeleted(storage_id=storage_id))
+        self._stream.emit(events.CheckpointDeleted, storage_id=storage_id, **owner)
 
     def _savers(self, method: str, shard: bool) -> RankGroup:
         if shard:

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from det_core import events, plugins, storage
+from det_core import events, storage
+from det_core.core.event_stream import EventStream
 from det_core.core.rank_agreement import RankGroup
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointState, Run
@@ -36,6 +37,8 @@ class CheckpointRecorder:
     """Function that commits all metrics reported so far."""
     on_saved: Callable[[], None]
     """Function called after each saved checkpoint."""
+    stream: EventStream
+    """Receivers of events."""
 
     def begin(self) -> str:
         """Create the row of a new checkpoint and return its storage id."""
@@ -74,10 +77,13 @@ class CheckpointRecorder:
         self.store.complete_checkpoint(
             storage_id, run_id=self.run.run_id, steps_completed=steps, resources=resources, metadata=metadata
         )
-        plugins.emit_event(
-            events.CheckpointSaved(
-                trial_id=self.run.trial_id, storage_id=storage_id, steps_completed=steps, resources=resources
-            )
+        self.stream.emit(
+            events.CheckpointSaved,
+            storage_id=storage_id,
+            steps_completed=steps,
+            resources=resources,
+            metadata=metadata,
+            location=self.storage.location(storage_id),
         )
         self.on_saved()
 

@@ -53,6 +53,7 @@ class GCSBucket(ObjectStore):
 
     def __init__(self, config: GCSConfig) -> None:
         self._name = config.bucket
+        self.url = f"gs://{config.bucket}"
         self._uploads = f"{config.prefix}/{_UPLOADS}" if config.prefix else _UPLOADS
         self._options: dict[str, Any] = {"timeout": (min(config.timeout, _CONNECT), config.timeout), "retry": None}
         self._joined: dict[str, dict[tuple[str, ...], Any]] = {}  # by upload, for a repeated `complete`

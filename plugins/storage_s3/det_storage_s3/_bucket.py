@@ -41,6 +41,7 @@ class S3Bucket(ObjectStore):
 
     def __init__(self, config: S3Config) -> None:
         self._config = config
+        self.url = f"s3://{config.bucket}"
         self._checks = config.request_checksum_calculation == "when_supported"
         self._translate_errors = ErrorTranslator(config.bucket, config.endpoint_url or "S3")
         self._lock = threading.Lock()

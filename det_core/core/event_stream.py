@@ -1,0 +1,246 @@
+"""Events of one experiment in one process, on their way to hooks and observers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from det_core import events, plugins, storage
+from det_core.core._storage_block import open_storage_block
+from det_core.errors import CheckpointNotFound, DetError, StorageError
+from det_core.interfaces.model_records import ModelVersionRecord
+from det_core.interfaces.observer import FetchFiles, ObserverContext, Place
+from det_core.interfaces.records import CheckpointRecord, TrialRecord
+from det_core.interfaces.secrets import hide_secrets
+from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.tracking import TrackingStore
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from det_core.core._observer_thread import ObserverThread
+
+_log = logging.getLogger("det.observers")
+
+END_TIMEOUT = 20.0
+"""Seconds that the end of a process waits for all of its observers together."""
+
+
+class EventStream:
+    """Distributor of the events of one experiment to event hooks and to the observers that the config names.
+
+    Args:
+        place: kind of this process.
+        experiment_id: id of the experiment.
+        config: its complete config as recorded, with references to secrets.
+        trial: ``trial_id``, ``run_id`` and ``hparams`` of the only trial of this process, which is empty in a runner.
+        fetch_files: function that copies stored files.
+        observed: whether this process has observers.
+        waits_for_report: whether starts and ends are held back until something is reported, because the scan for
+            plugins would delay scripts that report nothing.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        experiment_id: int,
+        config: Mapping[str, Any],
+        fetch_files: FetchFiles,
+        trial: Mapping[str, Any] | None = None,
+        observed: bool = True,
+        waits_for_report: bool = False,
+    ) -> None:
+        self._place = place
+        self._experiment_id = experiment_id
+        self._config = config
+        self._fetch_files = fetch_files
+        self._trial = trial or {}
+        self._blocks: Mapping[str, Any] = config.get("observers") or {} if observed else {}
+        self._held: list[tuple[type[events.Event], dict[str, Any]]] | None = [] if waits_for_report else None
+        self._observers: list[ObserverThread] = []
+
+    @cached_property
+    def shown_config(self) -> Mapping[str, Any]:
+        """Complete config of the experiment, without secrets."""
+        shown: Mapping[str, Any] = hide_secrets(self._config)
+        return shown
+
+    def open(self) -> None:
+        """Start the observers."""
+        if not self._blocks:
+            return
+        from det_core.core._observer_thread import ObserverThread
+
+        context = ObserverContext(
+            place=self._place,
+            experiment_id=self._experiment_id,
+            config=self.shown_config,
+            trial_id=self._trial.get("trial_id"),
+            run_id=self._trial.get("run_id"),
+            fetch_files=self._fetch_files,
+        )
+        self._observers = [ObserverThread(name, block, context) for name, block in self._blocks.items()]
+        for observer in self._observers:
+            observer.start()
+
+    def emit(self, kind: type[events.Event], **fields: Any) -> None:
+        """Send an event to all hooks and observers that receive this kind. It is not even created if there are none.
+
+        Hooks are called before this method returns.
+
+        Args:
+            kind: type of the event.
+            **fields: its fields, except for those of the experiment and of the only trial of this process.
+        """
+        if self._held is not None:
+            held, self._held = self._held, None
+            if issubclass(kind, events.STARTS_AND_ENDS):
+                self._held = [*held, (kind, fields)]
+                return
+            for earlier in held:
+                self._send(earlier[0], **earlier[1])
+        self._send(kind, **fields)
+
+    def has_receivers(self, kind: type[events.Event]) -> bool:
+        """Return whether a hook or an observer receives events of this kind."""
+        return any(observer.wants(kind) for observer in self._observers) or plugins.has_event_hooks(kind.name)
+
+    def checkpoint_deleted(self, checkpoint: CheckpointRecord) -> None:
+        """Send the event that a checkpoint was deleted.
+
+        Args:
+            checkpoint: the checkpoint.
+        """
+        self.emit(
+            events.CheckpointDeleted,
+            storage_id=checkpoint.uuid,
+            experiment_id=self._experiment_id,
+            trial_id=checkpoint.trial_id,
+        )
+
+    def close(self) -> None:
+        """End the observers, and log how many events were lost. Wait up to `END_TIMEOUT` seconds."""
+        deadline = time.monotonic() + END_TIMEOUT
+        observers, self._observers = self._observers, []
+        for observer in observers:
+            observer.end()
+        for observer in observers:
+            observer.join(max(deadline - time.monotonic(), 0))
+        if self._held is None:
+            plugins.report_failed_hooks()
+
+    def _send(self, kind: type[events.Event], **fields: Any) -> None:
+        observers = [observer for observer in self._observers if observer.wants(kind)]
+        has_hooks = plugins.has_event_hooks(kind.name)
+        if not (observers or has_hooks):
+            return
+        if issubclass(kind, events.ExperimentEvent):
+            fields = {"experiment_id": self._experiment_id, "config": self.shown_config, **fields}
+        if issubclass(kind, events.TrialEvent):
+            fields = {**self._trial, **fields}
+        event = kind(**fields)
+        for observer in observers:
+            observer.submit(event)
+        if has_hooks:
+            plugins.emit_event(event)
+
+
+def make_fetch_files(open_manager: Callable[[], StorageManager]) -> FetchFiles:
+    """Return a function for observers that copies stored files.
+
+    Args:
+        open_manager: function that returns the storage.
+    """
+
+    def fetch_files(storage_id: str, directory: Path, paths: Sequence[str] | None = None) -> None:
+        manager = open_manager()
+        if paths is None:
+            storage.restore_checkpoint(manager, storage_id, directory)
+            return
+        for path in paths:
+            if not storage.is_inside(path):
+                raise StorageError(f"{path!r} is not a path inside of {storage_id}")
+            target = directory / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                if not path.endswith("/"):
+                    manager.get(storage_id, path, target)
+            except FileNotFoundError as error:
+                raise CheckpointNotFound(f"{path!r} of {storage_id} is not stored any more") from error
+
+    return fetch_files
+
+
+class ClientEvents:
+    """Event streams of the experiments that a command or a call of the SDK works on, opened when they are needed.
+
+    At the end of the context, it ends their observers.
+
+    Args:
+        store: the tracking store.
+    """
+
+    def __init__(self, store: TrackingStore) -> None:
+        self._store = store
+        self._streams: dict[int, EventStream] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for stream in self._streams.values():
+            stream.close()
+        self._streams = {}
+
+    def checkpoint_deleted(self, checkpoint: CheckpointRecord) -> None:
+        """Send the event that a checkpoint was deleted.
+
+        Args:
+            checkpoint: the checkpoint.
+        """
+        self._stream(checkpoint, self._store.trial(checkpoint.trial_id)).checkpoint_deleted(checkpoint)
+
+    def model_version_registered(self, model: str, version: ModelVersionRecord) -> None:
+        """Send the event that a checkpoint was registered as a version of a model.
+
+        Args:
+            model: name of the model.
+            version: the version.
+        """
+        checkpoint = self._store.checkpoint(version.checkpoint_uuid)
+        trial = self._store.trial(checkpoint.trial_id)
+        stream = self._stream(checkpoint, trial)
+        if not stream.has_receivers(events.ModelVersionRegistered):
+            return
+        try:
+            location = open_storage_block(checkpoint.storage).location(checkpoint.uuid)
+        except DetError as error:  # the version is registered already
+            _log.warning("the location of checkpoint %s is unknown: %s", checkpoint.uuid, error)
+            location = ""
+        stream.emit(
+            events.ModelVersionRegistered,
+            trial_id=trial.id,
+            run_id=checkpoint.run_id,
+            hparams=trial.hparams,
+            model=model,
+            version=version.version,
+            storage_id=checkpoint.uuid,
+            location=location,
+        )
+
+    def _stream(self, checkpoint: CheckpointRecord, trial: TrialRecord) -> EventStream:
+        stream = self._streams.get(trial.experiment_id)
+        if stream is None:
+            stream = self._streams[trial.experiment_id] = EventStream(
+                "client",
+                experiment_id=trial.experiment_id,
+                config=self._store.experiment(trial.experiment_id).config,
+                fetch_files=make_fetch_files(lambda: open_storage_block(checkpoint.storage)),
+            )
+            stream.open()
+        return stream
