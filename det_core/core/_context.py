@@ -172,6 +172,7 @@ def init(
     folder = f"tensorboard/experiment/{trial.experiment_id}/trial/{trial.trial_id}"
     stream = EventStream(
         "worker" if managed else "script",
+        cluster_id=cluster_id,
         experiment_id=trial.experiment_id,
         config=trial.config,
         trial={"trial_id": run.trial_id, "run_id": run.run_id, "hparams": trial.hparams},

@@ -35,6 +35,7 @@ class EventStream:
 
     Args:
         place: kind of this process.
+        cluster_id: id of the tracking store.
         experiment_id: id of the experiment.
         config: its complete config as recorded, with references to secrets.
         trial: ``trial_id``, ``run_id`` and ``hparams`` of the only trial of this process, which is empty in a runner.
@@ -48,6 +49,7 @@ class EventStream:
         self,
         place: Place,
         *,
+        cluster_id: str,
         experiment_id: int,
         config: Mapping[str, Any],
         fetch_files: FetchFiles,
@@ -56,6 +58,7 @@ class EventStream:
         waits_for_report: bool = False,
     ) -> None:
         self._place = place
+        self._cluster_id = cluster_id
         self._experiment_id = experiment_id
         self._config = config
         self._fetch_files = fetch_files
@@ -78,6 +81,7 @@ class EventStream:
 
         context = ObserverContext(
             place=self._place,
+            cluster_id=self._cluster_id,
             experiment_id=self._experiment_id,
             config=self.shown_config,
             trial_id=self._trial.get("trial_id"),
@@ -238,6 +242,7 @@ class ClientEvents:
         if stream is None:
             stream = self._streams[trial.experiment_id] = EventStream(
                 "client",
+                cluster_id=self._store.cluster_id,
                 experiment_id=trial.experiment_id,
                 config=self._store.experiment(trial.experiment_id).config,
                 fetch_files=make_fetch_files(lambda: open_storage_block(checkpoint.storage)),

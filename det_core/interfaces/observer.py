@@ -38,8 +38,6 @@ class ObserverContext:
     """The kind of the process."""
     cluster_id: str
     """Id of the tracking store. Ids of experiments and trials are unique only within one store."""
-    user: str
-    """Owner of the experiment."""
     experiment_id: int
     """Id of the experiment."""
     config: Mapping[str, Any] = field(repr=False)

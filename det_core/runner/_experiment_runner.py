@@ -57,6 +57,7 @@ class ExperimentRunner:
         self._requests = StopRequests(store, experiment_id)
         self._events = EventStream(
             "runner",
+            cluster_id=store.cluster_id,
             experiment_id=experiment_id,
             config=self._experiment.config,
             fetch_files=make_fetch_files(cache(lambda: open_storage_block(self._config.dump()["checkpoint_storage"]))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import logging
 import time
@@ -184,7 +185,7 @@ class MLflowObserver(Observer):
             "det.experiment_id": str(self._context.experiment_id),
             "mlflow.source.name": entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint),
             "mlflow.source.type": "JOB",
-            "mlflow.user": self._context.user,
+            "mlflow.user": _user_name(),
         }
 
     def _finish(self, recorder: RunRecorder, state: State, error: str | None) -> None:
@@ -195,6 +196,13 @@ class MLflowObserver(Observer):
         if text not in self._notices:
             self._notices.add(text)
             _log.warning("%s", text)
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may run under a number without a name
+        return "unknown"
 
 
 def _config_file(config: Mapping[str, Any]) -> bytes:
