@@ -51,11 +51,15 @@ class MLflowClient:
 
     Args:
         config: the config block.
+
+    Attributes:
+        address: address of the server.
+        timeout: number of seconds without a byte from the server after which a request is aborted.
     """
 
     def __init__(self, config: MLflowConfig) -> None:
         self.address = config.tracking_uri
-        self._timeout = config.timeout
+        self.timeout = config.timeout
         self._authorization = _authorization(config)
         self._opener = build_opener(_NoRedirects, HTTPSHandler(context=_tls_context()))
 
@@ -112,7 +116,7 @@ class MLflowClient:
         if self._authorization:
             request.add_unredirected_header("Authorization", self._authorization)
         try:
-            with self._opener.open(request, timeout=self._timeout) as response:
+            with self._opener.open(request, timeout=self.timeout) as response:
                 answer: bytes = response.read()
         except HTTPError as error:
             raise self._translate(error) from None

@@ -28,7 +28,8 @@ STATUS = {
 """MLflow's status of a run by the state of what it stands for. MLflow has no status for what is paused."""
 _CHECKPOINT_TAG = "det.checkpoint."
 _LONGEST_PAUSE = 30.0
-_JUST_NOW = 1.0
+_LAST_ATTEMPTS = 5.0
+"""Number of seconds during which a process that ends tries to reach the server."""
 
 
 class MLflowObserver(Observer):
@@ -116,12 +117,22 @@ class MLflowObserver(Observer):
 
     def close(self) -> None:
         try:
-            if time.monotonic() >= self._failed_at + min(self._pause, _JUST_NOW):
-                self._send_all()
+            self._send_before_end()
         finally:
             for recorder in self._recorders.values():
                 if lost := recorder.lost + recorder.waiting:
                     _log.warning("%d items of %s are not in MLflow at %s", lost, recorder.label, self._client.address)
+
+    def _send_before_end(self) -> None:
+        deadline = time.monotonic() + _LAST_ATTEMPTS
+        self._client.timeout = min(self._client.timeout, _LAST_ATTEMPTS)
+        while True:
+            try:
+                return self._send_all()
+            except MLflowError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.5)
 
     def _send_all(self) -> None:
         try:

@@ -90,7 +90,7 @@ class MLflowServer:
         with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)
 
-    def get(self, path: str, **query: str) -> Any:
+    def get(self, path: str, /, **query: str) -> Any:
         with urllib.request.urlopen(f"{self.address}/{path}?{urlencode(query)}", timeout=60) as response:
             return json.load(response)
 
@@ -152,7 +152,7 @@ def _entries(data: dict[str, Any], kind: str) -> dict[str, Any]:
 def running_mlflow(directory: Path) -> Iterator[MLflowServer]:
     """Run a server during the block. If it is not installed, the test is skipped, and fails in CI."""
     if not PROGRAM.exists():
-        skip_or_fail_in_ci(f"no MLflow server; install it: make {PROGRAM.parents[1].relative_to(Path.cwd())}/.installed")
+        skip_or_fail_in_ci("no MLflow server; install it: make .cache/mlflow/.installed")
     server = MLflowServer(directory)
     server.start()
     try:
