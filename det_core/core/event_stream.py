@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 from det_core import events, plugins, storage
 from det_core.core._storage_block import open_storage_block
 from det_core.errors import CheckpointNotFound, DetError, StorageError
-from det_core.interfaces.model_records import ModelVersionRecord
-from det_core.interfaces.observer import FetchFiles, ObserverContext, Place
-from det_core.interfaces.records import CheckpointRecord, TrialRecord
 from det_core.interfaces.secrets import hide_secrets
-from det_core.interfaces.storage import StorageManager
-from det_core.interfaces.tracking import TrackingStore
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from det_core.core._observer_thread import ObserverThread
+    from det_core.interfaces.model_records import ModelVersionRecord
+    from det_core.interfaces.observer import FetchFiles, Place
+    from det_core.interfaces.records import CheckpointRecord, TrialRecord
+    from det_core.interfaces.storage import StorageManager
+    from det_core.interfaces.tracking import TrackingStore
 
 _log = logging.getLogger("det.observers")
 
@@ -78,6 +78,7 @@ class EventStream:
         if not self._blocks:
             return
         from det_core.core._observer_thread import ObserverThread
+        from det_core.interfaces.observer import ObserverContext
 
         context = ObserverContext(
             place=self._place,

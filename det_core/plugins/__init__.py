@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from det_core.plugins._registry import normalize_distribution_name as normalize_distribution_name
     from det_core.plugins._registry import plugin_registry as plugin_registry
     from det_core.plugins._target_checks import answer_mismatch as answer_mismatch
+    from det_core.plugins._target_checks import misspelled_methods as misspelled_methods
 
 _EXPORTS = {
     "KINDS": "det_core.plugins._registry",
@@ -34,6 +35,7 @@ _EXPORTS = {
     "ImportCost": "det_core.plugins._import_cost",
     "measure_import": "det_core.plugins._import_cost",
     "answer_mismatch": "det_core.plugins._target_checks",
+    "misspelled_methods": "det_core.plugins._target_checks",
     "no_exit": "det_core.plugins._registry",
     "normalize_distribution_name": "det_core.plugins._registry",
     "find_overwritten_files": "det_core.plugins._overwritten_files",

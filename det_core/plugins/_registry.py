@@ -79,6 +79,8 @@ class PluginReport:
     """Reason for any status other than ``ok``."""
     provides: tuple[tuple[str, Spec], ...] = ()
     """Kind and spec of everything that it offers."""
+    hooks: tuple[str, ...] = ()
+    """Names of the hooks that it implements, other than those that offer something."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.version} ({self.module})"
@@ -309,7 +311,9 @@ class Registry:
         except Exception as error:  # noqa: BLE001
             self._manager.unregister(name=name)
             return report(status="broken", problem=f"{type(error).__name__}: {error}")
-        return report(status="ok", provides=provides)
+        registering = {hook for hook, _ in KINDS.values()}
+        hooks = sorted({caller.name for caller in self._manager.get_hookcallers(module) or ()} - registering)
+        return report(status="ok", provides=provides, hooks=tuple(hooks))
 
     def _collect(self, plugin_name: str, module: ModuleType) -> Iterator[tuple[str, Spec]]:
         hooks = [name for name in vars(hookspecs) if name.startswith("det_")]

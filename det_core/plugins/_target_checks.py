@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from importlib import import_module
 from typing import Any
+
+from det_core import events
 
 _MADE = {
     "backend": "Backend",
@@ -55,6 +58,21 @@ def instance_mismatch(kind: str, made: Any) -> str:
     expected = _interface(kind)
     fits = expected is None or isinstance(made, expected)
     return "" if fits else f"it returned {made!r:.100}; expected {_expected(kind)}"
+
+
+def misspelled_methods(target: type) -> list[str]:
+    """Return a message for each method of an observer that det does not call, but that resembles one that it calls.
+
+    Args:
+        target: class of observers.
+    """
+    called = [event.name for event in events.EVENTS]
+    messages = []
+    for name in sorted(vars(target).keys() - {*called}):
+        near = difflib.get_close_matches(name, called, n=1, cutoff=0.8)
+        if near and callable(getattr(target, name)):
+            messages.append(f"det does not call its method {name}; did you mean {near[0]!r}?")
+    return messages
 
 
 def signature_mismatch(kind: str, target: Any) -> str:

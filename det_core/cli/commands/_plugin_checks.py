@@ -11,8 +11,15 @@ from pydantic import ValidationError
 
 from det_core.config import NoOptions
 from det_core.errors import PluginError
-from det_core.plugins import PluginReport, Registry, answer_mismatch, find_overwritten_files, measure_import
-from det_core.specs import BackendSpec, FrameworkSpec, LauncherSpec, Spec, StorageSpec
+from det_core.plugins import (
+    PluginReport,
+    Registry,
+    answer_mismatch,
+    find_overwritten_files,
+    measure_import,
+    misspelled_methods,
+)
+from det_core.specs import BackendSpec, FrameworkSpec, LauncherSpec, ObserverSpec, Spec, StorageSpec
 
 MAX_MODULES = 50
 """Maximum number of modules that a plugin module may load, beyond those of det-core."""
@@ -88,8 +95,16 @@ def _uses(registry: Registry, kind: str, spec: Spec) -> Iterator[Callable[[], ob
         yield partial(registry.loader, spec)
     if isinstance(spec, BackendSpec):
         yield from (partial(registry.adapter, spec, framework) for framework in spec.adapters)
-    if isinstance(spec, BackendSpec | LauncherSpec | StorageSpec):
+    if isinstance(spec, ObserverSpec):
+        yield partial(_check_methods, registry, spec)
+    if isinstance(spec, BackendSpec | LauncherSpec | ObserverSpec | StorageSpec):
         yield partial(_construct, registry, spec)
+
+
+def _check_methods(registry: Registry, spec: Spec) -> None:
+    target = registry.load(spec)
+    if isinstance(target, type) and (problems := misspelled_methods(target)):
+        raise PluginError(f"plugin {registry.owner(spec)}, {spec.target!r}: {'; '.join(problems)}")
 
 
 def _construct(registry: Registry, spec: Spec) -> None:

@@ -17,6 +17,7 @@ from det_core.cli.render.formats import (
 )
 from det_core.errors import PluginNotFound
 from det_core.plugins import KINDS, PluginReport, normalize_distribution_name, plugin_registry
+from det_core.specs import Spec
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,13 +38,17 @@ def _list(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     report = _find(args.name)
     if args.json:
-        print_json(_document(report))
+        print_json(_document(report, imports=True))
         return 0
     head = {name: getattr(report, name) for name in ("name", "version", "module", "status", "problem")}
+    head["hooks"] = ", ".join(report.hooks)
     rows = [(kind, spec.name, spec.target, spec.config_model) for kind, spec in report.provides]
+    observers = [(spec.name, ", ".join(_received(spec))) for kind, spec in report.provides if kind == "observer"]
     print(
         join_sections(
-            format_facts(head), format_table(("kind", "name", "target", "config model"), rows) if rows else ""
+            format_facts(head),
+            format_table(("kind", "name", "target", "config model"), rows) if rows else "",
+            format_table(("observer", "receives"), observers) if observers else "",
         )
     )
     return 0
@@ -65,8 +70,24 @@ def _check(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _document(report: PluginReport) -> dict[str, Any]:
-    return record_to_json(report, provides=[record_to_json(spec, kind=kind) for kind, spec in report.provides])
+def _document(report: PluginReport, imports: bool = False) -> dict[str, Any]:
+    def one(kind: str, spec: Spec) -> dict[str, Any]:
+        received = {"receives": _received(spec)} if imports and kind == "observer" else {}
+        return record_to_json(spec, kind=kind, **received)
+
+    return record_to_json(report, provides=[one(kind, spec) for kind, spec in report.provides])
+
+
+def _received(spec: Spec) -> list[str]:
+    """Import an observer, and return the names of the events that it receives.
+
+    Raises:
+        PluginError: it cannot be imported.
+    """
+    from det_core.interfaces.observer import received_events  # other plugins do not need it
+
+    target = plugin_registry().load(spec)
+    return received_events(target) if isinstance(target, type) else ["depends on the options"]
 
 
 def _offers(report: PluginReport) -> str:
@@ -75,6 +96,7 @@ def _offers(report: PluginReport) -> str:
     The text is like ``framework pytorch; storage directory, shared_fs``.
     """
     names = {kind: [spec.name for its_kind, spec in report.provides if its_kind == kind] for kind in KINDS}
+    names["hook"] = list(report.hooks)
     return "; ".join(f"{kind.replace('_', ' ')} {', '.join(offered)}" for kind, offered in names.items() if offered)
 
 
