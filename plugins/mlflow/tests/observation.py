@@ -26,18 +26,16 @@ class Observation:
     def __init__(
         self, server: MLflowServer, place: Any, cluster_id: str, name: str, options: Mapping[str, Any]
     ) -> None:
-        self._server, self._name = server, name
-        self.stored: dict[str, bytes] = {}
-        self.config = {"name": name, "searcher": {"name": "random"}, "entrypoint": "model_def:Trial"}
+        self._server, self.name = server, name
+        self.stored: Mapping[str, bytes] = {}
+        self.config: dict[str, Any] = {"name": name, "searcher": {"name": "random"}, "entrypoint": "model_def:Trial"}
         self.observer = MLflowObserver(MLflowConfig.model_validate(options))
-        self._common = {"experiment_id": 7, "config": self.config}
-        self.observer.open(
-            ObserverContext(place=place, cluster_id=cluster_id, fetch_files=self._fetch, trial_id=None, **self._common)
-        )
+        self._common: dict[str, Any] = {"experiment_id": 7, "config": self.config}
+        self.observer.open(ObserverContext(place=place, cluster_id=cluster_id, fetch_files=self._fetch, **self._common))
 
     @property
     def runs(self) -> list[Run]:
-        return self._server.runs(self._name)
+        return self._server.runs(self.name)
 
     @property
     def run(self) -> Run:
@@ -64,22 +62,26 @@ class Observation:
     def start(self, **fields: Any) -> None:
         self.send(events.WorkerStarted, steps_completed=0, **fields)
 
-    def report(self, steps: int, group: str = "training", **metrics: Any) -> events.Event:
+    def report(
+        self, steps: int, group: str = "training", metrics: Mapping[str, Any] | None = None, **more: Any
+    ) -> events.Event:
         return self.send(
             events.MetricsReported,
             group=group,
             steps_completed=steps,
-            metrics=metrics,
+            metrics={**(metrics or {}), **more},
             time=BEGIN + timedelta(seconds=steps),
         )
 
-    def save(self, storage_id: str, steps: int = 10, **contents: bytes) -> None:
-        self.stored = contents
+    def save(
+        self, storage_id: str, steps: int = 10, contents: Mapping[str, bytes] | None = None, **more: bytes
+    ) -> None:
+        self.stored = {**(contents or {}), **more}
         self.send(
             events.CheckpointSaved,
             storage_id=storage_id,
             steps_completed=steps,
-            resources={name: len(content) for name, content in contents.items()},
+            resources={name: len(content) for name, content in self.stored.items()},
             metadata={},
             location=f"file:///checkpoints/{storage_id}",
         )

@@ -41,7 +41,7 @@ class MLflowServer:
         self.address = f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        command = [PROGRAM, "server", "--host", "127.0.0.1", "--port", str(self._port), "--workers", "1"]
+        command = [str(PROGRAM), "server", "--host", "127.0.0.1", "--port", str(self._port), "--workers", "1"]
         store = ["--backend-store-uri", f"sqlite:///{self._directory}/mlflow.db"]
         artifacts = ["--artifacts-destination", str(self._directory / "artifacts")]
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW", "PYTHON", "DET"))}

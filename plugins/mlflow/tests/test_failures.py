@@ -166,7 +166,7 @@ def test_a_deleted_run_receives_nothing_until_it_is_restored(
     runner = observe("runner")
     runner.end(State.COMPLETED)
     runner.flush()
-    assert [each.name for each in runner.runs] == [runner.config["name"]]
+    assert [each.name for each in runner.runs] == [runner.name]
     server.call("runs/restore", {"run_id": run.id})
     resumed = observe()
     resumed.start(run_id=2)
@@ -209,7 +209,7 @@ def test_files_are_not_copied_to_artifacts_that_the_server_does_not_store(
     observe: Observe, server: MLflowServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = observe(checkpoints="copy")
-    server.call("experiments/create", {"name": worker.config["name"], "artifact_location": "s3://bucket/prefix"})
+    server.call("experiments/create", {"name": worker.name, "artifact_location": "s3://bucket/prefix"})
     worker.start()
     worker.save("one", model=b"abc")
     worker.report(1, loss=0.5)

@@ -87,7 +87,7 @@ def test_a_search_is_the_parent_of_its_trials_whoever_comes_first(observe: Obser
     early, runner, late = observe(), observe("runner"), observe()
     early.start(trial_id=1)
     early.flush()
-    assert "mlflow.parentRunId" not in early.run.tags
+    assert "mlflow.parentRunId" not in early.runs[0].tags
     runner.send(events.ExperimentStarted, resumed=False)
     runner.flush()
     early.flush()
@@ -97,7 +97,7 @@ def test_a_search_is_the_parent_of_its_trials_whoever_comes_first(observe: Obser
     runner.send(events.ExperimentFinished, state=State.COMPLETED)
     runner.flush()
     runs = {run.name: run for run in runner.runs}
-    parent = runs.pop(runner.config["name"])
+    parent = runs.pop(runner.name)
     assert runs.keys() == {"trial 1", "trial 2", "trial 4"}
     assert {run.tags["mlflow.parentRunId"] for run in runs.values()} == {parent.id}
     assert (parent.status, runs["trial 4"].status) == ("FINISHED", "FAILED")
@@ -108,7 +108,7 @@ def test_a_search_is_the_parent_of_its_trials_whoever_comes_first(observe: Obser
 def test_a_single_trial_has_no_parent_and_keeps_the_config_itself(observe: Observe) -> None:
     runner, worker = observe("runner"), observe()
     for each in (runner, worker):
-        each.config["searcher"]["name"] = "single"
+        each.config["searcher"] = {"name": "single"}
         each.observer.open(each.observer._context)
     runner.send(events.ExperimentStarted, resumed=False)
     runner.flush()
@@ -125,7 +125,7 @@ def test_experiments_of_two_tracking_stores_are_not_confused(
     observe: Observe, server: MLflowServer, request: pytest.FixtureRequest
 ) -> None:
     one = observe()
-    other = Observation(server, "worker", "another", one.config["name"], {"tracking_uri": server.address})
+    other = Observation(server, "worker", "another", one.name, {"tracking_uri": server.address})
     for each in (one, other):
         each.start()
         each.flush()
@@ -168,7 +168,7 @@ def test_what_mlflow_cannot_represent_is_skipped_with_one_notice(
     worker = observe()
     worker.start()
     for step in (1, 2, 3):
-        worker.report(step, loss=0.5, note="fine", points=[1, 2], huge=10**400, **{"a@b": 1, "a#b": 2})
+        worker.report(step, loss=0.5, note="fine", points=[1, 2], huge=10**400, metrics={"a@b": 1, "a#b": 2})
     worker.flush()
     assert worker.run.metrics == {"training/loss": 0.5, "training/a_b": 1}
     assert len(worker.run.history("training/a_b")) == 3
@@ -193,7 +193,7 @@ def test_long_values_are_cut_with_a_notice(observe: Observe, caplog: pytest.LogC
 def test_more_than_a_batch_of_everything_arrives(observe: Observe) -> None:
     worker = observe()
     worker.start(hparams={f"p{number}": "x" * 6000 for number in range(250)})
-    worker.report(1, **{f"m{number}": number for number in range(2500)})
+    worker.report(1, metrics={f"m{number}": number for number in range(2500)})
     worker.flush()
     assert len(worker.run.parameters) == 250
     assert len(worker.run.metrics) == 2500
@@ -236,7 +236,7 @@ def test_a_checkpoint_is_a_reference_until_it_is_deleted(observe: Observe) -> No
 def test_a_checkpoint_is_copied(observe: Observe) -> None:
     worker = observe(checkpoints="copy")
     worker.start()
-    worker.save("one", **{"state.pt": b"abc", "sub/ä b.txt": b"d"})
+    worker.save("one", contents={"state.pt": b"abc", "sub/ä b.txt": b"d"})
     worker.flush()
     assert worker.run.files("checkpoints/one") == ["checkpoints/one/state.pt", "checkpoints/one/sub/ä b.txt"]
     assert worker.run.read("checkpoints/one/state.pt") == b"abc"
