@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -270,17 +271,15 @@ def test_starts_are_held_back_until_something_is_reported() -> None:
 def test_a_script_sends_the_events_of_runner_and_worker(
     tmp_path: Path, error: Exception | None, state: State, described: str | None
 ) -> None:
-    try:
-        with core.init(config={"observers": {"probe": {}}}, checkpoint_storage=tmp_path / "stored") as context:
-            context.train.report_validation_metrics(7, {"loss": 0.5})
-            with context.checkpoint.store_path({"steps_completed": 7}) as (directory, storage_id):
-                (directory / "weights").write_text("1")
-            (context.train.get_tensorboard_path() / "plot.png").write_text("png")
-            context.checkpoint.delete(storage_id)
-            if error:
-                raise error
-    except ValueError as raised:
-        assert raised is error
+    config = {"observers": {"probe": {}}}
+    with suppress(ValueError), core.init(config=config, checkpoint_storage=tmp_path / "stored") as context:
+        context.train.report_validation_metrics(7, {"loss": 0.5})
+        with context.checkpoint.store_path({"steps_completed": 7}) as (directory, storage_id):
+            (directory / "weights").write_text("1")
+        (context.train.get_tensorboard_path() / "plot.png").write_text("png")
+        context.checkpoint.delete(storage_id)
+        if error:
+            raise error
     sent = [argument for name, argument, _ in calls if isinstance(argument, events.Event)]
     begin = ["experiment_started", "trial_started", "worker_started"]
     end = ["worker_finished", "trial_finished", "experiment_finished"]
@@ -307,9 +306,12 @@ def test_a_script_that_stops_on_request_is_preempted(tmp_path: Path) -> None:
 
 
 def test_commands_send_events_to_the_observers_of_the_experiment(tmp_path: Path) -> None:
-    with core.init(config={"observers": {"probe": {}}}, checkpoint_storage=tmp_path / "stored") as context:
-        with context.checkpoint.store_path({"steps_completed": 7}) as (directory, storage_id):
-            (directory / "weights").write_text("1")
+    config = {"observers": {"probe": {}}}
+    with (
+        core.init(config=config, checkpoint_storage=tmp_path / "stored") as context,
+        context.checkpoint.store_path({"steps_completed": 7}) as (directory, storage_id),
+    ):
+        (directory / "weights").write_text("1")
     calls.clear()
     with open_store() as store:
         store.create_model("digits")

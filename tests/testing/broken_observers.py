@@ -1,0 +1,226 @@
+"""Observers with one defect each, and the tests of the suite that catch it.
+
+test_observer.py registers them as a plugin and runs them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
+
+import det_core
+from det_core import events
+from det_core.core import _observer_thread, event_stream
+from det_core.interfaces.observer import Observer, ObserverContext
+from det_core.specs import ObserverSpec
+from det_core.testing.observer import ObserverCompliance, _delivery_tests  # imports pytest, which exceeds the budget
+
+# Observers that hang are abandoned sooner.
+event_stream.END_TIMEOUT = _delivery_tests._FLUSH_TIMEOUT = 3.0
+_observer_thread.LINGER = 0.1
+
+PIN = "four-secret-digits"
+
+
+class Config(BaseModel):
+    directory: Path
+    pin: SecretStr
+    hangs: bool = False
+    retries: int = 1
+
+
+class Sound(Observer):
+    """Base class of all observers here, which appends lines to a file and has no defect but its module's imports."""
+
+    config_model: ClassVar[type[BaseModel]] = Config
+    module_budget: ClassVar[int] = 10_000
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.lines: list[str] = []
+
+    def open(self, context: ObserverContext) -> None:
+        self.config.directory.mkdir(exist_ok=True)
+        self.path = self.config.directory / "lines"
+
+    def metrics_reported(self, event: events.MetricsReported) -> None:
+        self.lines.append(json.dumps({"metrics": event.metrics}))
+
+    def model_version_registered(self, event: events.ModelVersionRegistered) -> None:
+        self.lines.append(event.model)
+
+    def flush(self) -> None:
+        self.write()
+
+    def write(self) -> None:
+        with self.path.open("a") as file:
+            file.write("".join(f"{line}\n" for line in self.lines))
+        self.lines.clear()
+
+
+class IsHeavy(Sound):
+    module_budget = 50
+
+
+class MisspellsAnEvent(Sound):
+    def metric_reported(self, event: events.MetricsReported) -> None:
+        self.lines.append(str(event))
+
+
+class DoublesAnOption(Sound):
+    class config_model(Config):
+        @field_validator("retries")
+        @classmethod
+        def _twice(cls, retries: int) -> int:
+            return 2 * retries
+
+
+class IgnoresOptions(Sound):
+    class config_model(Config):
+        model_config = ConfigDict(extra="ignore")
+
+
+class ShowsThePin(Sound):
+    class config_model(Config):
+        pin: str  # type: ignore[assignment]
+
+
+class SendsThePin(Sound):
+    def open(self, context: ObserverContext) -> None:
+        super().open(context)
+        self.lines.append(f"opened with {self.config.pin.get_secret_value()}")
+
+
+class FailsForModels(Sound):
+    def model_version_registered(self, event: events.ModelVersionRegistered) -> None:
+        raise KeyError(event.model)
+
+
+class RefusesNaN(Sound):
+    def metrics_reported(self, event: events.MetricsReported) -> None:
+        self.lines.append(json.dumps(event.metrics, allow_nan=False))
+
+
+class SendsTwice(Sound):
+    def metrics_reported(self, event: events.MetricsReported) -> None:
+        super().metrics_reported(event)
+        super().metrics_reported(event)
+
+
+class SendsAgain(Sound):
+    def flush(self) -> None:
+        lines = [*self.lines]
+        self.write()
+        self.lines = lines
+
+
+class WaitsForTheEnd(Sound):
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.write()
+
+
+class LocksTheDestination(Sound):
+    def open(self, context: ObserverContext) -> None:
+        super().open(context)
+        self.lock = self.config.directory / f"lock-of-{context.place}"
+        self.lock.touch(exist_ok=False)
+
+    def close(self) -> None:
+        self.lock.unlink()
+
+
+class SendsOneByOne(Sound):
+    def metrics_reported(self, event: events.MetricsReported) -> None:
+        super().metrics_reported(event)
+        time.sleep(0.01)
+
+
+class TakesFromMetrics(Sound):
+    def metrics_reported(self, event: events.MetricsReported) -> None:
+        super().metrics_reported(event)
+        event.metrics.pop("loss", None)  # type: ignore[attr-defined]
+
+
+class WaitsForever(Sound):
+    def flush(self) -> None:
+        while self.config.hangs:
+            time.sleep(0.1)
+        super().flush()
+
+
+class ClosesWhatItNeverOpened(Sound):
+    def metrics_reported(self, event: events.MetricsReported) -> None:
+        self.count = len(event.metrics)
+
+    def close(self) -> None:
+        self.lines.append(f"the last of {self.count}")
+
+
+class LeavesFilesOpen(Sound):
+    files: ClassVar[list[Any]] = []
+
+    def open(self, context: ObserverContext) -> None:
+        super().open(context)
+        self.files.append(self.path.open("a"))
+
+
+CAUGHT_BY: dict[type[Sound], list[str]] = {
+    IsHeavy: ["the_plugin_module_is_quick_to_import"],
+    MisspellsAnEvent: ["it_receives_events"],
+    DoublesAnOption: ["options_can_be_recorded"],
+    IgnoresOptions: ["an_unknown_option_is_refused"],
+    ShowsThePin: ["secret_options_are_secrets"],
+    SendsThePin: ["no_secret_arrives"],
+    FailsForModels: ["every_event_is_accepted"],
+    RefusesNaN: ["unusual_values_are_accepted"],
+    SendsTwice: ["each_event_arrives_once"],
+    SendsAgain: ["a_flush_sends_everything_once"],
+    WaitsForTheEnd: ["a_flush_sends_everything_once"],
+    LocksTheDestination: ["a_restarted_trial_continues"],
+    SendsOneByOne: ["many_reports_keep_up"],
+    TakesFromMetrics: ["events_are_left_unchanged"],
+    WaitsForever: ["an_unreachable_destination_is_harmless"],
+    ClosesWhatItNeverOpened: ["it_can_be_closed_without_events"],
+    LeavesFilesOpen: ["close_releases_what_open_acquired"],
+}
+
+
+@det_core.hookimpl
+def det_observers() -> Iterator[ObserverSpec]:
+    for observer in (Sound, *CAUGHT_BY):
+        target = f"{__name__}:{observer.__name__}"
+        config_model = f"{__name__}:_{observer.__name__}Config"
+        yield ObserverSpec(name=observer.__name__, target=target, config_model=config_model)
+
+
+class _Suite(ObserverCompliance):
+    arriving = ("metrics_reported", "model_version_registered")
+    secrets = ("pin",)
+
+    @pytest.fixture
+    def options(self, tmp_path: Path) -> Mapping[str, Any]:
+        return {"directory": str(tmp_path / "lines"), "pin": PIN}
+
+    @pytest.fixture
+    def arrived(self, tmp_path: Path) -> Callable[[], str]:
+        return lambda: "".join(path.read_text() for path in (tmp_path / "lines").glob("lines"))
+
+    @pytest.fixture
+    def unreachable(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**options, "hangs": True}
+
+
+for _observer in (Sound, *CAUGHT_BY):
+    globals()[f"_{_observer.__name__}Config"] = _observer.config_model
+    globals()[f"Test{_observer.__name__}"] = type(
+        f"Test{_observer.__name__}", (_Suite,), {"name": _observer.__name__, "module_budget": _observer.module_budget}
+    )
