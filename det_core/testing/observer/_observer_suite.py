@@ -108,6 +108,7 @@ class ObserverSuite(ComplianceSuite):
             trial = {"trial_id": 1, "run_id": run_id, "hparams": HPARAMS} if place in ("worker", "script") else {}
             stream = EventStream(
                 place,
+                cluster_id="observed",
                 experiment_id=1,
                 config=extract_secrets(self.parsed(options).dump()),
                 trial=trial,

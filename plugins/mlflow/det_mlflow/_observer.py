@@ -26,6 +26,7 @@ STATUS = {
     State.PAUSED: "SCHEDULED",
 }
 """MLflow's status of a run by the state of what it stands for. MLflow has no status for what is paused."""
+_ERROR_TAG = "det.error"
 _CHECKPOINT_TAG = "det.checkpoint."
 _LONGEST_PAUSE = 30.0
 _LAST_ATTEMPTS = 5.0
@@ -63,6 +64,8 @@ class MLflowObserver(Observer):
             parent = self._recorder(None)
             parent.set_tags(self._common_tags() | {STATE_TAG: "RUNNING"})
             parent.set_status("RUNNING")
+            if event.resumed:
+                parent.remove_tag(_ERROR_TAG)
             parent.add_file("det/config.json", _config_file(event.config))
 
     def experiment_finished(self, event: events.ExperimentFinished) -> None:
@@ -79,16 +82,20 @@ class MLflowObserver(Observer):
         trial = self._describe(event)
         trial.set_tags({STATE_TAG: "RUNNING"})
         trial.set_status("RUNNING")
+        if event.run_id > 1:
+            trial.remove_tag(_ERROR_TAG)
         if not self._has_parent:
             trial.add_file("det/config.json", _config_file(event.config))
 
     def worker_finished(self, event: events.WorkerFinished) -> None:
         if event.preempted:
-            self._finish(self._recorder(event.trial_id), State.PAUSED, event.error)
+            self._finish(self._recorder(event.trial_id), State.PAUSED, None)
 
     def trial_finished(self, event: events.TrialFinished) -> None:
         self._unfinished.discard(event.trial_id)
-        self._finish(self._describe(event), event.state, event.error)
+        trial = self._describe(event)
+        trial.create = True  # its workers have ended
+        self._finish(trial, event.state, event.error)
 
     def metrics_reported(self, event: events.MetricsReported) -> None:
         self._recorder(event.trial_id).add_metrics(
@@ -175,14 +182,13 @@ class MLflowObserver(Observer):
                 name=label if trial_id is not None else self._context.config.get("name") or label,
                 notify=self._notify,
                 # Two processes must not create the same run at the same time.
-                create=trial_id is None and self._context.place == "runner",
+                create=self._context.trial_id == trial_id and self._context.place != "client",
             )
         return self._recorders[trial_id]
 
     def _describe(self, event: events.TrialEvent) -> RunRecorder:
-        """Return the recorder of a trial, whose run this process may create, with what it is and its parameters."""
+        """Return the recorder of a trial with its tags and parameters."""
         trial = self._recorder(event.trial_id)
-        trial.create = True
         trial.add_parameters(event.hparams)
         trial.set_tags(self._common_tags() | {"det.trial_id": str(event.trial_id), "det.run_id": str(event.run_id)})
         return trial
@@ -200,7 +206,7 @@ class MLflowObserver(Observer):
         }
 
     def _finish(self, recorder: RunRecorder, state: State, error: str | None) -> None:
-        recorder.set_tags({STATE_TAG: state.value} | ({"det.error": error} if error else {}))
+        recorder.set_tags({STATE_TAG: state.value} | ({_ERROR_TAG: error} if error else {}))
         recorder.set_status(STATUS[state], time.time() if state.final else None)
 
     def _notify(self, text: str) -> None:

@@ -70,11 +70,11 @@ class RunRecorder:
         self._metrics: deque[dict[str, Any]] = deque()
         self._parameters: dict[str, str] = {}
         self._tags: dict[str, str] = {}
-        self._removed_tags: list[str] = []
+        self._removed_tags: dict[str, None] = {}
         self._files: dict[str, bytes] = {}
         self._copies: dict[str, FetchFiles] = {}
         self._update: dict[str, Any] = {}
-        self._parts: Sequence[deque[Any] | dict[str, Any] | list[str]] = (
+        self._parts: Sequence[deque[Any] | dict[str, Any]] = (
             self._metrics,
             self._parameters,
             self._tags,
@@ -135,7 +135,9 @@ class RunRecorder:
         Args:
             tags: names mapped to values.
         """
-        self._tags.update({name: self._cut(f"tag {name}", value, TAG_LENGTH) for name, value in tags.items()})
+        for name, value in tags.items():
+            self._tags[name] = self._cut(f"tag {name}", value, TAG_LENGTH)
+            self._removed_tags.pop(name, None)
 
     def remove_tag(self, name: str) -> None:
         """Remove a tag, if the run has it.
@@ -144,7 +146,7 @@ class RunRecorder:
             name: name of the tag.
         """
         self._tags.pop(name, None)
-        self._removed_tags.append(name)
+        self._removed_tags[name] = None
 
     def set_status(self, status: str, end_time: float | None = None) -> None:
         """Set the status of the run, and its end.
@@ -220,11 +222,12 @@ class RunRecorder:
             for _ in chunk:
                 self._metrics.popleft()
         while self._removed_tags:
+            name = next(iter(self._removed_tags))
             try:
-                self._client.post("runs/delete-tag", {"run_id": run.run_id, "key": self._removed_tags[0]})
+                self._client.post("runs/delete-tag", {"run_id": run.run_id, "key": name})
             except RequestRefused:  # there is no such tag
                 self._check_active(run)
-            del self._removed_tags[0]
+            del self._removed_tags[name]
         self._send_files(run)
         if self._update:
             try:
@@ -300,7 +303,7 @@ class RunRecorder:
     def _cut(self, label: str, value: str, length: int) -> str:
         if len(value) > length:
             self._notify(f"{label} of {self.label} is cut to the {length} characters that MLflow accepts")
-        return value[:length]
+        return value[:length].replace("\0", "\ufffd")  # PostgreSQL refuses it
 
     def _address(self, run: RunReference) -> str:
         return f"{self._client.address}/#/experiments/{run.experiment_id}/runs/{run.run_id}"

@@ -56,6 +56,10 @@ def test_the_state_of_a_trial_becomes_the_status_of_its_run(
     run = runner.run
     assert (run.status, run.tags["det.state"], "end_time" in run.info) == (status, state.value, ends)
     assert run.tags.get("det.error") == ("ValueError: no" if state is State.ERROR else None)
+    again = observe()
+    again.start(run_id=2)
+    again.flush()
+    assert (again.run.status, again.run.tags.get("det.error")) == ("RUNNING", None)
 
 
 def test_a_preempted_worker_leaves_a_scheduled_run_which_the_next_one_continues(observe: Observe) -> None:
