@@ -64,6 +64,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "testing.framework",
         "testing.framework.trial_harness",
         "testing.job_factory",
+        "testing.observer",
         "testing.proxy",
         "testing.requirements",
         "testing.runs",

@@ -38,6 +38,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
 
 
 @pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("observer", "test"), [(observer.__name__, test) for observer, tests in CAUGHT_BY.items() for test in tests]
 )
@@ -46,6 +47,7 @@ def test_a_defect_is_caught(failed: set[tuple[str, str]], observer: str, test: s
 
 
 @pytest.mark.integration
+@pytest.mark.slow
 def test_an_observer_without_a_defect_passes(failed: set[tuple[str, str]]) -> None:
     assert [test for observer, test in failed if observer == "Sound"] == []
 

@@ -68,7 +68,7 @@ class ObserverDeliveryTests(ObserverSuite):
         assert [name for name in twice if text.count(CONTENTS[name]) != 1] == [], "these events arrived several times"
 
     def test_a_flush_sends_everything_once(self, open_stream: OpenStream, arrived: Arrived | None) -> None:
-        """If the process is killed, only what came after the last flush is lost. The next flush sends only new events."""
+        """If the process is killed, only what came after the last flush is lost. The next flush has only new events."""
         read = self._readable(arrived, "metrics_reported")
         stream = open_stream()
         for number in range(5):

@@ -1,0 +1,61 @@
+"""The plugin in docs/observers.md works. It is installed, receives events, and passes the suite."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from det_core.events import EVENTS
+from det_core.testing.observer import ObserverCompliance
+from tests.testing.documents import first_column, snippets
+from tests.testing.installed_examples import Run, install_example
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "observer_plugin"
+DOCUMENT = ROOT / "docs" / "observers.md"
+CONFIG = "entrypoint: 'true'\nsearcher: {name: single, metric: loss}\n"
+(BLOCK,) = snippets(DOCUMENT, "yaml")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run a module next to the example's test, with the example installed by pip."""
+    return install_example(tmp_path_factory.mktemp("docs"), EXAMPLE, "test_jsonl.py")
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_the_observer_passes_the_suite(run: Run) -> None:
+    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_jsonl.py")
+    assert re.search(r"^\d+ passed, 2 skipped in ", told, re.MULTILINE), told  # it has no secrets
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_a_config_selects_the_observer(run: Run, tmp_path: Path) -> None:
+    assert "observer jsonl" in run("det_core.cli", "plugins", "list")
+    assert run("det_core.cli", "plugins", "check", "det-jsonl").endswith("exit code 0")
+    assert "metrics_reported" in run("det_core.cli", "plugins", "show", "det-jsonl")
+    config = tmp_path / "observed.yaml"
+    for block, outcome in (
+        (BLOCK, "exit code 0"),
+        (BLOCK.replace("directory", "directoy"), "did you mean 'directory'?"),
+    ):
+        config.write_text(CONFIG + block)
+        assert outcome in run("det_core.cli", "config", "check", config)
+
+
+@pytest.mark.parametrize("language", ["python", "toml"])
+def test_the_document_shows_the_example(language: str) -> None:
+    example = "\n".join(path.read_text() for path in EXAMPLE.iterdir() if path.is_file())
+    shown = [code for code in snippets(DOCUMENT, language) if not re.match(r"# \w+\.py\n", code)]
+    assert shown and [code for code in shown if code not in example] == []
+
+
+def test_every_attribute_and_event_is_in_a_table() -> None:
+    suite = [base for base in ObserverCompliance.__mro__ if base.__module__.startswith("det_core.testing")]
+    declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
+    fixtures = {"options", "arrived", "unreachable"}
+    assert first_column(DOCUMENT) == declared | fixtures | {event.name for event in EVENTS}
