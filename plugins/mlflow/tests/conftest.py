@@ -39,8 +39,10 @@ def observe(server: MLflowServer) -> Callable[..., Observation]:
     """Return a function that opens an observer. All of a test belong to the same experiment."""
     cluster_id, name = uuid.uuid4().hex, f"digits-{uuid.uuid4().hex[:8]}"
 
-    def open_observer(place: str = "worker", address: str = server.address, **options: object) -> Observation:
-        return Observation(server, place, cluster_id, name, {"tracking_uri": address, **options})
+    def open_observer(
+        place: str = "worker", address: str = server.address, trial_id: int = 3, **options: object
+    ) -> Observation:
+        return Observation(server, place, cluster_id, name, trial_id, {"tracking_uri": address, **options})
 
     return open_observer
 

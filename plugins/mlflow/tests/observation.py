@@ -24,14 +24,19 @@ class Observation:
     """Observer of an experiment in one process, and the runs that it records."""
 
     def __init__(
-        self, server: MLflowServer, place: Any, cluster_id: str, name: str, options: Mapping[str, Any]
+        self, server: MLflowServer, place: Any, cluster_id: str, name: str, trial_id: int, options: Mapping[str, Any]
     ) -> None:
         self._server, self.name = server, name
         self.stored: Mapping[str, bytes] = {}
         self.config: dict[str, Any] = {"name": name, "searcher": {"name": "random"}, "entrypoint": "model_def:Trial"}
         self.observer = MLflowObserver(MLflowConfig.model_validate(options))
         self._common: dict[str, Any] = {"experiment_id": 7, "config": self.config}
-        self.observer.open(ObserverContext(place=place, cluster_id=cluster_id, fetch_files=self._fetch, **self._common))
+        only_trial = trial_id if place == "worker" else None
+        self.observer.open(
+            ObserverContext(
+                place=place, cluster_id=cluster_id, trial_id=only_trial, fetch_files=self._fetch, **self._common
+            )
+        )
 
     @property
     def runs(self) -> list[Run]:

@@ -88,7 +88,7 @@ def test_a_paused_experiment_schedules_the_runs_of_workers_that_were_killed(obse
 
 
 def test_a_search_is_the_parent_of_its_trials_whoever_comes_first(observe: Observe) -> None:
-    early, runner, late = observe(), observe("runner"), observe()
+    early, runner, late = observe(trial_id=1), observe("runner"), observe(trial_id=2)
     early.start(trial_id=1)
     early.flush()
     assert "mlflow.parentRunId" not in early.runs[0].tags
@@ -129,7 +129,7 @@ def test_experiments_of_two_tracking_stores_are_not_confused(
     observe: Observe, server: MLflowServer, request: pytest.FixtureRequest
 ) -> None:
     one = observe()
-    other = Observation(server, "worker", "another", one.name, {"tracking_uri": server.address})
+    other = Observation(server, "worker", "another", one.name, 3, {"tracking_uri": server.address})
     for each in (one, other):
         each.start()
         each.flush()
