@@ -81,9 +81,10 @@ class Context:
             undo.callback(self.preempt._close)
             self.preempt._start()
             self.train._start()
+            undo.callback(self._stream.close)
+            if self.distributed.rank == 0:
+                self._announce_start()
             undo.pop_all()
-        if self.distributed.rank == 0:
-            self._announce_start()
         return self
 
     def __exit__(

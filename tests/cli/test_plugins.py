@@ -23,6 +23,42 @@ def test_list_shows_distributions_and_their_plugins(det: Det) -> None:
     )
 
 
+OBSERVER = """
+from det_core import hookimpl
+from det_core.interfaces.observer import Observer
+from det_core.specs import ObserverSpec
+
+@hookimpl
+def det_observers():
+    yield ObserverSpec(name="watcher", target="det_watcher:Watcher")
+
+@hookimpl
+def det_trial_started(event):
+    pass
+
+class Watcher(Observer):
+    def __init__(self, config):
+        pass
+
+    def trial_finished(self, event):
+        pass
+
+    def metrics_reported(self, event):
+        pass
+"""
+
+
+def test_plugins_show_what_they_receive(det: Det, install: Install) -> None:
+    install("det-watcher", OBSERVER)
+    assert "observer watcher; hook det_trial_started" in det("plugins", "list").out
+    shown = det("plugins", "show", "det-watcher").out
+    assert "hooks    det_trial_started" in shown
+    assert "watcher   trial_finished, metrics_reported" in shown
+    found = det("plugins", "show", "det-watcher", "--json").json
+    assert found["hooks"] == ["det_trial_started"]
+    assert found["provides"][0]["receives"] == ["trial_finished", "metrics_reported"]
+
+
 def test_show_prints_one_distribution(det: Det) -> None:
     out = det("plugins", "show", "det_core").out
     assert "det_core.storage.directory:DirectoryStorage" in out
@@ -80,6 +116,13 @@ BROKEN = {
     "det-no-instance": (
         store("det_no_instance:make", "def make(config):\n    return {}['home']\n"),
         "failed to make 'odd' with 'det_no_instance:make': KeyError: 'home'",
+    ),
+    "det-misspells": (
+        "from det_core import hookimpl\nfrom det_core.specs import ObserverSpec\n"
+        "from det_core.interfaces.observer import Observer\n"
+        "@hookimpl\ndef det_observers():\n    yield ObserverSpec(name='odd', target='det_misspells:Odd')\n"
+        "class Odd(Observer):\n    def __init__(self, config): pass\n    def trial_finishd(self, event): pass\n",
+        "det does not call its method trial_finishd; did you mean 'trial_finished'?",
     ),
     "det-raises": ("raise ImportError('no cuda')", "broken", "no cuda", "DET_DISABLE_PLUGINS"),
     "det-exits": ("import sys\nif sys.argv[0] == '-c':\n    raise SystemExit('no display')\n", "no display"),

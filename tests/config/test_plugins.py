@@ -17,9 +17,9 @@ from det_core.errors import ConfigError
 from det_core.plugins import Registry
 
 STRANGER = """
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 import det_core
-from det_core.specs import BackendSpec, SearchMethodSpec, StorageSpec
+from det_core.specs import BackendSpec, ObserverSpec, SearchMethodSpec, StorageSpec
 from det_core.config import PositiveLength
 
 
@@ -42,6 +42,11 @@ class Ring(BaseModel):
 class Halton(BaseModel):
     max_length: PositiveLength
 
+class Tracker(BaseModel):
+    observer: str = "an option that is named like the kind"
+    every: int = 1
+    pin: SecretStr = SecretStr("")
+
 
 @det_core.hookimpl
 def det_storage():
@@ -59,6 +64,11 @@ def det_backends():
 @det_core.hookimpl
 def det_search_methods():
     yield SearchMethodSpec(name="halton", target="x:y", config_model="det_stranger:Halton")
+
+@det_core.hookimpl
+def det_observers():
+    yield ObserverSpec(name="tracker", target="x:y", config_model="det_stranger:Tracker")
+    yield ObserverSpec(name="plain", target="x:y")
 """
 
 GOOD: dict[str, Any] = {"searcher": {"name": "halton", "metric": "loss", "max_length": 10}}
@@ -128,6 +138,22 @@ WRONG = [
         "distributed.tensor_fusion_threshold: it is also set as optimizations.tensor_fusion_threshold; "
         "remove one of them",
     ),
+    ({"observers": {"tracker": {"evry": 1}}}, "observers.tracker.evry: unknown key; did you mean 'every'?"),
+    ({"observers": {"plain": {"every": 1}}}, "observers.plain.every: unknown key; remove it"),
+    (
+        {"observers": {"tracker": {"every": []}}},
+        "observers.tracker.every: got an empty list; expected a whole number; write its digits without quotes",
+    ),
+    (
+        {"observers": {"tracker": "often"}},
+        'observers.tracker: got "often"; expected a mapping; write `key: value` lines below it',
+    ),
+    ({"observers": ["tracker"]}, "observers: got a list; expected a mapping; write `key: value` lines below it"),
+    (
+        {"observers": {"trackr": {}}},
+        "observers.trackr: no installed plugin offers the observer 'trackr' (installed: plain, tracker); "
+        "did you mean 'tracker'?",
+    ),
 ]
 
 
@@ -174,6 +200,35 @@ def test_the_schema_has_the_installed_plugins() -> None:
     assert definitions["storage.broken"]["additionalProperties"] is True
     assert definitions["launcher.local"]["required"] == []
     assert definitions["backend.None"]["properties"]["backend"]["const"] is None
+
+
+def test_observers_have_options_by_name() -> None:
+    config = parse_config({**GOOD, "observers": {"tracker": {"every": 2, "pin": "hush"}, "plain": None}})
+    dumped = config.dump()["observers"]
+    assert dumped == {
+        "tracker": {"observer": "an option that is named like the kind", "every": 2, "pin": "hush"},
+        "plain": {},
+    }
+    assert "hush" not in f"{config!r} {dumped!r}"
+    assert parse_config(config.dump()) == config
+    assert "hush" not in problem(observers={"tracker": {"every": "x", "pin": "hush"}})
+
+
+def test_the_schema_has_the_options_of_observers() -> None:
+    schema = config_schema()
+    observers = schema["properties"]["observers"]
+    assert observers["properties"].keys() == {"tracker", "plain"} and observers["additionalProperties"] is False
+    tracker = schema["$defs"]["observer.tracker"]
+    assert tracker["properties"].keys() == {"observer", "every", "pin"} and tracker["additionalProperties"] is False
+
+
+def test_an_unusable_observer_is_reported_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(f"entrypoint: m:T\nsearcher: {json.dumps(GOOD['searcher'])}\nobservers:\n  tracker: {{every: 3}}\n")
+    with pytest.raises(
+        ConfigError, match=r"c\.yaml:4: observers\.tracker: plugin stranger .* failed to load 'tracker'"
+    ):
+        load_config(path, import_targets=True)
 
 
 def test_unusable_targets_are_reported_with_their_lines(tmp_path: Path) -> None:

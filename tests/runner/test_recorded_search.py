@@ -303,9 +303,20 @@ def test_a_search_that_begins_again_trains_what_its_method_asks_for(
     assert [trial.id for trial in resumed.queue] == [first.id, second.id]
 
 
-def test_queued_trials_are_canceled_and_can_be_resumed(search: Any, store: TrackingStore, experiment_id: int) -> None:
+def test_trials_that_wait_at_the_end_have_ended(search: Any, ended: list[TrialRecord]) -> None:
+    begun = search(FIRST, [], [])
+    begun.report([validated(begun.queue.popleft()), validated(begun.queue.popleft())])
+    assert ended == []
+    begun.finish()
+    assert [(trial.request_id, trial.state) for trial in ended] == [(0, State.COMPLETED), (1, State.COMPLETED)]
+
+
+def test_queued_trials_are_canceled_and_can_be_resumed(
+    search: Any, store: TrackingStore, experiment_id: int, ended: list[TrialRecord]
+) -> None:
     search(FIRST).cancel()
     assert states(store, experiment_id) == ["CANCELED", "CANCELED"]
+    assert [trial.state for trial in ended] == [State.CANCELED, State.CANCELED]
     again = search(FIRST)
     assert [trial.request_id for trial in again.queue] == [0, 1]
 

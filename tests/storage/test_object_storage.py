@@ -70,6 +70,14 @@ def fails(
     return fail
 
 
+def test_a_bucket_with_a_url_has_locations() -> None:
+    bucket = MemoryBucket()
+    assert storage.ObjectStorage(bucket, "runs").location("a") == ""
+    bucket.url = "s3://bucket"
+    assert storage.ObjectStorage(bucket, "runs").location("a") == "s3://bucket/runs/a"
+    assert storage.ObjectStorage(bucket).location("a") == "s3://bucket/a"
+
+
 def test_a_checkpoint_is_saved_restored_and_deleted(
     bucket: MemoryBucket, store: storage.ObjectStorage, source: Path, tmp_path: Path
 ) -> None:
