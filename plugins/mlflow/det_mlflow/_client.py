@@ -198,9 +198,16 @@ def _authorization(config: MLflowConfig) -> str | None:
 
 def _tls_context() -> ssl.SSLContext:
     """Return a context with the settings that MLflow reads from environment variables."""
-    context = ssl.create_default_context(cafile=os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH"))
-    if client := os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"):
-        context.load_cert_chain(client)
+    authority, certificate = (os.environ.get(f"MLFLOW_TRACKING_{side}_CERT_PATH") for side in ("SERVER", "CLIENT"))
+    try:
+        context = ssl.create_default_context(cafile=authority)
+        if certificate:
+            context.load_cert_chain(certificate)
+    except OSError as error:
+        raise MLflowError(
+            f"cannot read a certificate: {error.strerror or error}; MLFLOW_TRACKING_SERVER_CERT_PATH is {authority}, "
+            f"and MLFLOW_TRACKING_CLIENT_CERT_PATH is {certificate}"
+        ) from error
     if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() == "true":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
