@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -32,10 +33,16 @@ class MLflowServer:
 
     Args:
         directory: directory of its data.
+        password: password of its user ``admin``, or "" if it has no users.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, password: str = "") -> None:
         self._directory = directory
+        self._headers = {"Content-Type": "application/json"}
+        self._extra: dict[str, str] = {}
+        if password:
+            self._headers["Authorization"] = "Basic " + base64.b64encode(f"admin:{password}".encode()).decode()
+            self._extra = {"MLFLOW_AUTH_ADMIN_PASSWORD": password, "MLFLOW_FLASK_SERVER_SECRET_KEY": "for tests"}
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{self._port}"
@@ -47,9 +54,9 @@ class MLflowServer:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW", "PYTHON", "DET"))}
         with (self._directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, *store, *artifacts],
+                [*command, *store, *artifacts, *(["--app-name", "basic-auth"] if self._extra else [])],
                 cwd=self._directory,
-                env=kept | _SETTINGS,
+                env=kept | _SETTINGS | self._extra,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -85,14 +92,19 @@ class MLflowServer:
 
     def call(self, path: str, body: dict[str, Any]) -> Any:
         request = urllib.request.Request(
-            f"{self.address}/api/2.0/mlflow/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            f"{self.address}/api/2.0/mlflow/{path}", json.dumps(body).encode(), self._headers
         )
         with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)
 
     def get(self, path: str, /, **query: str) -> Any:
-        with urllib.request.urlopen(f"{self.address}/{path}?{urlencode(query)}", timeout=60) as response:
-            return json.load(response)
+        return json.loads(self.read(path, **query))
+
+    def read(self, path: str, /, **query: str) -> bytes:
+        request = urllib.request.Request(f"{self.address}/{path}?{urlencode(query)}", headers=self._headers)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            content: bytes = response.read()
+            return content
 
     def runs(self, experiment: str) -> list[Run]:
         """Return the active runs of an experiment, oldest first."""
@@ -137,11 +149,7 @@ class Run:
         return [path for paths in nested for path in paths]
 
     def read(self, path: str) -> bytes:
-        with urllib.request.urlopen(
-            f"{self._server.address}/get-artifact?{urlencode({'run_id': self.id, 'path': path})}", timeout=60
-        ) as response:
-            content: bytes = response.read()
-            return content
+        return self._server.read("get-artifact", run_id=self.id, path=path)
 
 
 def _entries(data: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -149,11 +157,11 @@ def _entries(data: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 @contextmanager
-def running_mlflow(directory: Path) -> Iterator[MLflowServer]:
+def running_mlflow(directory: Path, password: str = "") -> Iterator[MLflowServer]:
     """Run a server during the block. If it is not installed, the test is skipped, and fails in CI."""
     if not PROGRAM.exists():
         skip_or_fail_in_ci("no MLflow server; install it: make .cache/mlflow/.installed")
-    server = MLflowServer(directory)
+    server = MLflowServer(directory, password)
     server.start()
     try:
         yield server
