@@ -59,7 +59,7 @@ class Job:
             self.record.run(1, 1),
             {"type": "directory", "container_path": str(self.base)},
             distributed=distributed,
-            stream=EventStream("worker", experiment_id=1, config={}, fetch_files=lambda *_: None),
+            stream=EventStream("worker", cluster_id="", experiment_id=1, config={}, fetch_files=lambda *_: None),
             **{"require_steps": True, "flush": lambda: None, **self.options, **options},
         )
 

@@ -57,7 +57,9 @@ def open_stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
 
     def start(place: Any = "worker", **observers: Any) -> EventStream:
         config = extract_secrets(parse_config({**CONFIG, "observers": observers}).dump())
-        stream = EventStream(place, experiment_id=1, config=config, trial=TRIAL, fetch_files=lambda *_: None)
+        stream = EventStream(
+            place, cluster_id="here", experiment_id=1, config=config, trial=TRIAL, fetch_files=lambda *_: None
+        )
         stream.open()
         opened.append(stream)
         return stream
@@ -254,7 +256,13 @@ def test_an_error_in_a_hook_is_logged_once_and_counted(
 def test_starts_are_held_back_until_something_is_reported() -> None:
     sent: list[str] = []
     stream = EventStream(
-        "script", experiment_id=1, config={}, trial=TRIAL, fetch_files=lambda *_: None, waits_for_report=True
+        "script",
+        cluster_id="here",
+        experiment_id=1,
+        config={},
+        trial=TRIAL,
+        fetch_files=lambda *_: None,
+        waits_for_report=True,
     )
     stream._send = lambda kind, **_: sent.append(kind.name)  # type: ignore[method-assign,func-returns-value]
     stream.emit(events.TrialStarted)
@@ -319,9 +327,10 @@ def test_commands_send_events_to_the_observers_of_the_experiment(tmp_path: Path)
         with ClientEvents(store) as client:
             client.model_version_registered("digits", version)
             client.checkpoint_deleted(store.checkpoint(storage_id))
+        cluster_id = store.cluster_id
     assert names("flush") == ["made", "open", "model_version_registered", "checkpoint_deleted", "close"]
     opened, registered = calls[1][1], next(each for name, each, _ in calls if name == "model_version_registered")
-    assert (opened.place, opened.trial_id) == ("client", None)
+    assert (opened.place, opened.cluster_id, opened.trial_id) == ("client", cluster_id, None)
     assert (registered.model, registered.version, registered.trial_id, registered.run_id) == ("digits", 1, 1, 1)
     assert registered.location == (tmp_path / "stored" / storage_id).as_uri()
     opened.fetch_files(storage_id, tmp_path / "fetched")

@@ -174,7 +174,7 @@ from det_core.tracking import open_lazy_store
 rank, store = int(sys.argv[1]), open_lazy_store(sys.argv[2])
 tensorboard = TensorboardDirectory(TensorboardMode.MANUAL, None, "local", "x", rank=rank)
 run = Run(trial_id=1, run_id=1, allocation_id="")
-stream = EventStream("worker", experiment_id=1, config={}, fetch_files=None)
+stream = EventStream("worker", cluster_id="", experiment_id=1, config={}, fetch_files=None)
 train = TrainContext(store, run, 1, "loss", smaller_is_better=True, tensorboard=tensorboard, stream=stream)
 train._start()
 assert store._store is None
