@@ -61,7 +61,8 @@ class MLflowClient:
         self.address = config.tracking_uri
         self.timeout = config.timeout
         self._authorization = _authorization(config)
-        self._opener = build_opener(_NoRedirects, HTTPSHandler(context=_tls_context()))
+        is_secure = self.address.startswith("https:")
+        self._opener = build_opener(_NoRedirects, *([HTTPSHandler(context=_tls_context())] if is_secure else []))
 
     def get(self, path: str, **query: str) -> Any:
         """Return the response to a GET request.

@@ -30,7 +30,7 @@ _ERROR_TAG = "det.error"
 _CHECKPOINT_TAG = "det.checkpoint."
 _LONGEST_PAUSE = 30.0
 _LAST_ATTEMPTS = 5.0
-"""Number of seconds during which a process that ends tries to reach the server."""
+"""Number of seconds that a process which ends waits for a server that is away."""
 
 
 class MLflowObserver(Observer):
@@ -49,6 +49,7 @@ class MLflowObserver(Observer):
         self._notices: set[str] = set()
         self._pause = 0.0
         self._failed_at = float("-inf")
+        self._away_since: float | None = None
 
     def open(self, context: ObserverContext) -> None:
         config = context.config
@@ -131,7 +132,8 @@ class MLflowObserver(Observer):
                     _log.warning("%d items of %s are not in MLflow at %s", lost, recorder.label, self._client.address)
 
     def _send_before_end(self) -> None:
-        deadline = time.monotonic() + _LAST_ATTEMPTS
+        """Send everything. Repeat this for a while, unless the server has been away for longer already."""
+        deadline = (self._away_since or time.monotonic()) + _LAST_ATTEMPTS
         self._client.timeout = min(self._client.timeout, _LAST_ATTEMPTS)
         while True:
             try:
@@ -148,11 +150,12 @@ class MLflowObserver(Observer):
                 recorder.send()
         except MLflowError:
             self._failed_at = time.monotonic()
+            self._away_since = self._away_since or self._failed_at
             self._pause = min(max(1.0, 2 * self._pause), _LONGEST_PAUSE)
             raise
         if self._pause:
             _log.info("MLflow at %s can be reached again", self._client.address)
-        self._pause = 0.0
+        self._pause, self._away_since = 0.0, None
 
     def _link_to_parent(self) -> None:
         """Name the parent in the runs of its trials, as soon as the runner has created it."""

@@ -143,6 +143,7 @@ def test_the_end_says_how_much_was_not_delivered(
         worker.observer.close()
     assert f"50 items of trial 3 are not in MLflow at {address(proxy)}" in caplog.text
     proxy.plan = lambda request: None
+    worker.observer._client.timeout = 10
     worker.flush()
     assert [step for step, _ in worker.run.history("training/loss")] == list(range(40, 50))
 

@@ -31,14 +31,16 @@ with det.core.init() as core:
         with core.checkpoint.restore_path(state) as path:
             step = int((path / "step").read_text())
     hparams = core.info.trial.hparams
-    began = time.monotonic()
+    began, ticks = time.monotonic(), step
     while step < {steps} and not core.preempt.should_preempt():
         step += 1
         core.train.report_training_metrics(steps_completed=step, metrics={{"loss": hparams["lr"] / step, "note": "x"}})
         if step == {wait_at}:
             Path({directory!r}, "waits").touch()
             while not Path({directory!r}, "go").exists() and not core.preempt.should_preempt():
-                time.sleep(0.02)
+                time.sleep(0.1)
+                ticks += 1
+                core.train.report_metrics("waiting", steps_completed=ticks, metrics={{"ticks": ticks}})
     Path({directory!r}, "seconds").write_text(str(time.monotonic() - began))
     with core.checkpoint.store_path({{"steps_completed": step}}) as (path, _):
         (path / "step").write_text(str(step))
@@ -83,16 +85,15 @@ class Training:
     def waiting(self) -> Iterator[subprocess.Popen[str]]:
         """Train in the background. The block begins when the script waits, and the script goes on after it."""
         command = [sys.executable, "-m", "det_core.cli", "run", *self._arguments]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        try:
-            wait_for(lambda: (self._directory / "waits").exists() or process.poll() is not None)
-            assert process.poll() is None, process.communicate()[0]
-            yield process
-            (self._directory / "go").touch()
-            self.output = process.communicate(timeout=200)[0]
-        finally:
-            process.kill()
-            process.wait(60)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            try:
+                wait_for(lambda: (self._directory / "waits").exists() or process.poll() is not None)
+                assert process.poll() is None, process.communicate()[0]
+                yield process
+                (self._directory / "go").touch()
+                self.output = process.communicate(timeout=200)[0]
+            finally:
+                process.kill()
 
     @property
     def seconds(self) -> float:
@@ -199,8 +200,6 @@ def test_a_server_that_is_killed_and_returns_receives_everything(tmp_path: Path)
             own.start()
             wait_for(lambda: own.runs(training.name))
             own.kill()
-            (tmp_path / "go").touch()
-            wait_for(lambda: (tmp_path / "seconds").exists())
             own.start()
         (run,) = own.runs(training.name)
-        assert run.status == "FINISHED"
+        assert (run.status, steps_of(run)) == ("FINISHED", list(range(1, 21)))
