@@ -10,7 +10,7 @@ from typing import Any
 from det_mlflow._client import MLflowClient, MLflowError, RecordMissing, RequestRefused
 
 KEY_TAG = "det.key"
-"""Tag that identifies a run: the id of the tracking store, and what the run stands for."""
+"""Tag that identifies a run by the tracking store and what the run stands for, such as ``5f0c.../trial/3``."""
 STATE_TAG = "det.state"
 """Tag that is set after the creation of a run. A run without it may be the result of a request that was repeated."""
 
