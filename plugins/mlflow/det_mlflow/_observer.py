@@ -29,6 +29,8 @@ STATUS = {
 _ERROR_TAG = "det.error"
 _CHECKPOINT_TAG = "det.checkpoint."
 _LONGEST_PAUSE = 30.0
+_COPY_TIMEOUT = 1800.0
+"""Number of seconds that a process which ends may take to copy its last checkpoints."""
 _LAST_ATTEMPTS = 5.0
 """Number of seconds that a process which ends waits for a server that is away."""
 
@@ -45,6 +47,8 @@ class MLflowObserver(Observer):
     def __init__(self, config: MLflowConfig) -> None:
         self._config = config
         self._client = MLflowClient(config)
+        if config.checkpoints == "copy":
+            self.end_timeout = _COPY_TIMEOUT
         self._recorders: dict[int | None, RunRecorder] = {}
         self._notices: set[str] = set()
         self._pause = 0.0
