@@ -37,4 +37,4 @@ class TestMLflow(ObserverCompliance):
     @pytest.fixture
     def unreachable(self, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            yield {**options, "tracking_uri": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+            yield {**options, "tracking_uri": f"http://127.0.0.1:{silent.getsockname()[1]}", "timeout": 1}

@@ -245,3 +245,4 @@ def test_a_checkpoint_is_copied(observe: Observe) -> None:
     assert worker.run.files("checkpoints/one") == ["checkpoints/one/state.pt", "checkpoints/one/sub/ä b.txt"]
     assert worker.run.read("checkpoints/one/state.pt") == b"abc"
     assert "one" in worker.run.checkpoints
+    assert worker.observer.end_timeout > 600 > observe().observer.end_timeout

@@ -158,6 +158,7 @@ def test_a_resumed_trial_continues_its_run(server: MLflowServer, tmp_path: Path)
     assert run.metrics["validation/loss"] == 0.5
 
 
+@pytest.mark.slow
 def test_a_frozen_server_does_not_delay_training_and_losses_are_logged(server: MLflowServer, tmp_path: Path) -> None:
     training = Training(tmp_path, server.address, wait_at=5, steps=200, options={"timeout": 1})
     with server.frozen(), training.waiting():
