@@ -86,6 +86,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/worker_start.py
 	$(BIN)/python benchmarks/tracking.py
 	$(BIN)/python benchmarks/reports.py
+	$(BIN)/python benchmarks/remote_store.py
 	$(BIN)/python benchmarks/checkpoint.py
 	$(BIN)/python benchmarks/collectives.py
 	$(BIN)/python benchmarks/large_payloads.py

@@ -1,8 +1,9 @@
-"""CPU budgets of the test suites, and tests that run in ``make test-more`` only."""
+"""CPU budgets of the test suites, tests that run in ``make test-more`` only, and slots that no other test uses."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -31,8 +32,18 @@ REPEATED = {
     "plugins/horovod/tests/test_training.py": ("adversaries", "a_stop_that_one_slot_requests", "a_stuck_slot"),
     "plugins/deepspeed/tests/test_adapter.py": ("adversaries", "a_stop_that_one_slot_requests", "a_stuck_slot"),
     "plugins/deepspeed/tests/test_launches.py": ("",),
+    "tests/launch/test_local_compliance.py": ("large_code", "holder_is_killed", "resumed_trial", "crash_and_a_pause"),
 }
-"""Expensive tests of shared suites, by parts of their names. ``make test`` runs them for det-torch-distributed."""
+"""Expensive tests of shared suites, by parts of their names. ``make test`` runs those of backends for
+det-torch-distributed, and other tests of the runner cover those of the local launcher."""
+
+
+@pytest.fixture(autouse=True)
+def slots_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give each test slots of its own, so that suites that run side by side do not wait for each other."""
+    directory = tmp_path / "slots"
+    monkeypatch.setenv("DET_SLOTS_DIR", str(directory))
+    return directory
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,6 +25,16 @@ def wait_for(condition: Callable[[], T], seconds: float = 60) -> T:
         assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.01)
     return result
+
+
+def interrupt_once(condition: Callable[[], object], *, number: int = signal.SIGINT) -> None:
+    """Send this process a signal as soon as ``condition`` holds, from another thread."""
+
+    def interrupt() -> None:
+        wait_for(condition)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=interrupt, daemon=True).start()
 
 
 def is_alive(pid: int) -> bool:

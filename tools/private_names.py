@@ -31,6 +31,7 @@ EXCEPTIONS = {
     ("plugins/torch/tests/test_tensorboard.py", "._tensorboard._by_itself"): "saves a second process",
     ("benchmarks/checkpoint_stall.py", "det_torch._checkpoints."): "measures staging and writing without a trial",
     ("benchmarks/first_call.py", "det_torch._mkl"): "measures this module",
+    ("benchmarks/remote_store.py", "_worker_connections."): "measures this module",
     ("benchmarks/large_payloads.py", "det_core.comm._"): "measures collectives without the part under test",
     ("benchmarks/listings.py", "det_core.tracking._schema."): "writes a million rows with SQL, and times bare SQL",
     ("benchmarks/listings.py", "store._database"): "writes a million rows with SQL, and times bare SQL",

@@ -1,11 +1,11 @@
 """Record the public names and signatures of all distributions, or check them.
 
-usage: public_api.py [--check | --docstrings]
+usage: public_api.py [--check]
 
 ``docs/public_api/PACKAGE.txt`` lists each public module of a package with its public names: functions with their
 signatures, classes with bases, methods and attributes, and constants. docs/contract.md says which modules are public
-and how they may change. ``--check`` prints the differences and exits with 1 if there are some. ``--docstrings`` prints
-the public names without a docstring, and exits with 1 if there are some. Without an option, the files are written.
+and how they may change. ``--check`` prints the differences and the public names without a docstring, and exits with 1
+if there are some. Without it, the files are written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import difflib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,11 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "interfaces.records",
         "interfaces.tracking",
         "json_values",
+        "launch.agent_group",
         "launch.backends",
+        "launch.context_archive",
         "launch.network",
+        "launch.node_agent",
         "launch.standalone",
         "lazy",
         "plugins",
@@ -64,6 +67,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "testing.framework",
         "testing.framework.trial_harness",
         "testing.job_factory",
+        "testing.launcher",
         "testing.observer",
         "testing.proxy",
         "testing.requirements",
@@ -138,28 +142,31 @@ def label(member: Any) -> str:
     return "".join(f"{kind} " for kind in _KINDS if kind in member.labels)
 
 
-def record(package: str) -> str:
-    """Return the text that describes the public modules of a package."""
-    loaded = griffe.load(
-        package, search_paths=SEARCH, resolve_aliases=True, resolve_external=True, allow_inspection=False
-    )
+def load_modules() -> dict[str, dict[str, Any]]:
+    """Return the public modules of each package, by their names."""
+    loader = griffe.GriffeLoader(search_paths=SEARCH, allow_inspection=False)
+    packages = {name: loader.load(name) for name in PACKAGES}
+    loader.resolve_aliases(external=False)
+    return {
+        name: {f"{name}.{path}".removesuffix("."): packages[name][path] if path else packages[name] for path in paths}
+        for name, paths in PACKAGES.items()
+    }
+
+
+def record(modules: Mapping[str, Any]) -> str:
+    """Return the text that describes modules, given by their names."""
     lines: list[str] = []
-    for path in PACKAGES[package]:
-        module = loaded[path] if path else loaded
-        lines += [f"# {package}.{path}".removesuffix("."), ""]
+    for path, module in modules.items():
+        lines += [f"# {path}", ""]
         for name in public_names(module):
             lines += describe(name, module[name])
         lines.append("")
     return "\n".join(lines)
 
 
-def find_undocumented() -> list[str]:
-    """Return the public names without a docstring, sorted."""
-    loader = griffe.GriffeLoader(search_paths=SEARCH, allow_inspection=False)
-    packages = {name: loader.load(name) for name in PACKAGES}
-    loader.resolve_aliases(external=False)
-    modules = [packages[name][path] if path else packages[name] for name, paths in PACKAGES.items() for path in paths]
-    members = (module[name] for module in modules for name in public_names(module))
+def find_undocumented(modules: Mapping[str, Any]) -> list[str]:
+    """Return the public names of modules without a docstring, sorted."""
+    members = (module[name] for module in modules.values() for name in public_names(module))
     return sorted({name for member in members for name in undocumented(member)})
 
 
@@ -202,24 +209,25 @@ def described(owner: Any) -> set[str]:
 
 def main(arguments: list[str]) -> int:
     """Write or check the records, and return the exit code."""
-    if "--docstrings" in arguments:
-        missing = find_undocumented()
-        for path in missing:
-            print(f"{path} has no docstring")
-        return int(bool(missing))
-    different = False
-    for package in PACKAGES:
-        file, now = RECORDS / f"{package}.txt", record(package)
-        before = file.read_text() if file.exists() else ""
-        if "--check" not in arguments:
-            file.parent.mkdir(exist_ok=True)
+    packages = load_modules()
+    records = {RECORDS / f"{package}.txt": record(modules) for package, modules in packages.items()}
+    if "--check" not in arguments:
+        RECORDS.mkdir(exist_ok=True)
+        for file, now in records.items():
             file.write_text(now)
-        elif now != before:
+        return 0
+    different = False
+    for file, now in records.items():
+        before = file.read_text() if file.exists() else ""
+        if now != before:
             different = True
             print(*difflib.unified_diff(before.splitlines(), now.splitlines(), str(file), "now", lineterm=""), sep="\n")
     if different:
         print("The public API has changed. Read docs/contract.md, and record it with `python tools/public_api.py`.")
-    return int(different)
+    missing = sorted({name for modules in packages.values() for name in find_undocumented(modules)})
+    for path in missing:
+        print(f"{path} has no docstring")
+    return int(different or bool(missing))
 
 
 if __name__ == "__main__":

@@ -48,6 +48,8 @@ class Command:
     aliases: Sequence[str] = ()
     commands: Sequence[Command] = ()
     """Commands of a group."""
+    epilog: str = ""
+    """Lines at the end of the help, which usage errors show, too."""
 
 
 def make_argument(*flags: str, **options: Any) -> Argument:
@@ -60,7 +62,14 @@ def add_commands(parser: argparse.ArgumentParser, commands: Sequence[Command]) -
     parser.set_defaults(run=lambda _: refuse_missing_command(parser))
     group = parser.add_subparsers(title="commands", metavar="COMMAND", dest=f"{parser.prog} command")
     for command in commands:
-        child = group.add_parser(command.name, aliases=command.aliases, help=command.help, description=command.help)
+        child = group.add_parser(
+            command.name,
+            aliases=command.aliases,
+            help=command.help,
+            description=command.help,
+            epilog=command.epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter if command.epilog else argparse.HelpFormatter,
+        )
         add_arguments(child, command.arguments)
         if command.commands:
             add_commands(child, command.commands)
@@ -80,7 +89,8 @@ def raise_usage_error(parser: argparse.ArgumentParser, message: str) -> NoReturn
     Raises:
         UsageError: always.
     """
-    raise UsageError(f"{message}\n{parser.format_usage().rstrip()}\nFor help: {parser.prog} --help")
+    parts = (message, parser.format_usage().rstrip(), parser.epilog, f"For help: {parser.prog} --help")
+    raise UsageError("\n".join(filter(None, parts)))
 
 
 def refuse_missing_command(parser: argparse.ArgumentParser) -> NoReturn:

@@ -150,8 +150,8 @@ class ResourcesConfig(Block):
     """Whether one process uses all slots of a trial. Release 0.12 had this key."""
     weight: Ignored[Number] = 1.0
     """Weight of the experiment in the fair-share scheduler of a cluster."""
-    priority: Ignored[Annotated[Whole, Field(ge=1, le=99)] | None] = None
-    """Priority of the experiment in the scheduler of a cluster, 1 to 99."""
+    priority: Annotated[Whole, Field(ge=1, le=99)] | None = None
+    """Priority of the trials that wait for slots, 1 to 99. Smaller numbers go first. 42 by default."""
     resource_pool: Ignored[str] = ""
     """Pool of machines in the cluster."""
     shm_size: Ignored[Whole | str | None] = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +42,13 @@ class Document:
         line = next((self.lines[place] for place in around if place in self.lines), None)
         return Problem(self.file, line, format_location(location), message)
 
+    def value_at(self, location: Location) -> Any:
+        """Return the value at a location, which must exist."""
+        return reduce(getitem, location, self.value)
+
     def rename(self, owner: Location, old: str, new: str) -> None:
         """Rename a key of the mapping at ``owner``. Its value and all values inside keep their line numbers."""
-        mapping = self.value
-        for part in owner:
-            mapping = mapping[part]
+        mapping = self.value_at(owner)
         mapping[new] = mapping.pop(old)
         depth = len(owner)
         moved = {place: line for place, line in self.lines.items() if place[: depth + 1] == (*owner, old)}

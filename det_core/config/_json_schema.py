@@ -20,7 +20,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from det_core.config._experiment import ExperimentConfig
-from det_core.config._plugin_blocks import PLUGIN_BLOCKS, ObserverConfig, PluginBlock
+from det_core.config._plugin_blocks import OPTIONS_KEY, PLUGIN_BLOCKS, ObserverConfig, PluginBlock
 from det_core.errors import PluginError
 from det_core.plugins import plugin_registry
 
@@ -58,10 +58,10 @@ def config_schema() -> dict[str, Any]:
 
 def _variant(block: type[PluginBlock], core: dict[str, Any], name: str | None) -> dict[str, Any]:
     own = _options_schema(block, name)
-    common = {key: value for key, value in core["properties"].items() if key != "options"}
+    common = {key: value for key, value in core["properties"].items() if key != OPTIONS_KEY}
     # Users may omit the name of the default plugin only.
     tag = [] if block.model_fields[block.tag].default == name else [block.tag]
-    required = {*core["required"], *own.get("required", ())} - {"options", block.tag}
+    required = {*core["required"], *own.get("required", ())} - {OPTIONS_KEY, block.tag}
     chosen = {"const": name, "description": common[block.tag]["description"]}
     return {
         "additionalProperties": False,

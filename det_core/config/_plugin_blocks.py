@@ -38,6 +38,10 @@ class UnresolvedOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
+OPTIONS_KEY = "<options>"
+"""Key of the plugin's options in the input of the models, which differs from an option that is called ``options``."""
+
+
 class PluginBlock(Block):
     """Block that selects a plugin by name. Users write the plugin's options beside the name.
 
@@ -56,7 +60,7 @@ class PluginBlock(Block):
             return data
         common = cls.common_keys()
         options = {key: value for key, value in data.items() if key not in common}
-        return {key: data[key] for key in common & data.keys() if data[key] is not None} | {"options": options}
+        return {key: data[key] for key in common & data.keys() if data[key] is not None} | {OPTIONS_KEY: options}
 
     @classmethod
     def common_keys(cls) -> Set[str]:
@@ -128,7 +132,7 @@ class CheckpointStorageConfig(PluginBlock):
     """Number of best checkpoints of each trial to keep when the experiment completes."""
     save_trial_latest: Count = 1
     """Number of latest checkpoints of each trial to keep when the experiment completes."""
-    options: SerializeAsAny[BaseModel]
+    options: SerializeAsAny[BaseModel] = Field(validation_alias=OPTIONS_KEY)
     """Options of the store."""
 
 
@@ -148,7 +152,7 @@ class SearcherConfig(PluginBlock):
     """Trial whose latest checkpoint all trials start from."""
     source_checkpoint_uuid: str | None = None
     """Checkpoint that all trials start from. Not both this and ``source_trial_id``."""
-    options: SerializeAsAny[BaseModel]
+    options: SerializeAsAny[BaseModel] = Field(validation_alias=OPTIONS_KEY)
     """Options of the search method."""
 
     @property
@@ -173,7 +177,10 @@ class LauncherConfig(PluginBlock):
 
     type: str = Field(default="local", validate_default=True)
     """Name of the launcher. ``local`` runs all workers on this machine."""
-    options: SerializeAsAny[BaseModel]
+    max_interruptions: Count | None = None
+    """Maximum number of times that a trial starts again because the engine ended its run, by preemption, a time limit
+    or the loss of a node. By default there is no limit. Such runs do not count against ``max_restarts``."""
+    options: SerializeAsAny[BaseModel] = Field(validation_alias=OPTIONS_KEY)
     """Options of the launcher."""
 
 
@@ -187,7 +194,7 @@ class DistributedConfig(PluginBlock):
     """Name of the backend, such as ``torch_distributed`` or ``horovod``. By default the only suitable one."""
     timeout: Annotated[Number, Field(gt=0)] | None = None
     """Seconds to wait for a live worker, > 0. By default there is no limit."""
-    options: SerializeAsAny[BaseModel]
+    options: SerializeAsAny[BaseModel] = Field(validation_alias=OPTIONS_KEY)
     """Options of the backend."""
 
 

@@ -13,10 +13,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from det_core.config._yaml import parse_yaml
+from det_core.config._yaml import dump_yaml, parse_yaml
 from det_core.errors import ConfigError
 from det_core.interfaces.secrets import SECRET_REFERENCE, Location, Secret, map_text
 
@@ -88,7 +87,7 @@ def replace_texts(source: str, known: Mapping[str, str]) -> str:
     if changed == value:
         return source
     is_json = source.lstrip().startswith("{")
-    return json.dumps(changed, indent=2) if is_json else yaml.safe_dump(changed, sort_keys=False, allow_unicode=True)
+    return json.dumps(changed, indent=2) if is_json else dump_yaml(changed)
 
 
 def mask_secrets(value: Any, location: Location) -> Any:

@@ -54,7 +54,7 @@ def explain_errors(error: ValidationError, document: Document) -> Iterator[Probl
     secrets = {text for location, text in iter_texts(document.value) if text and is_secret(location)}
     for details in error.errors(include_url=False):
         location = _locate(details, document.value)
-        wrong, remedy = _explain(details, location, secrets)
+        wrong, remedy = _explain(details, location, _given_keys(location, document), secrets)
         found.setdefault((location, wrong), {})[remedy] = None
     for (location, wrong), remedies in found.items():
         yield document.problem(location, "; ".join(filter(None, (wrong, "; or ".join(remedies)))))
@@ -87,14 +87,29 @@ def _locate(details: ErrorDetails, value: Any) -> Location:
     return tuple(location)
 
 
-def _explain(details: ErrorDetails, location: Location, secrets: Collection[str]) -> tuple[str, str]:
-    """Return the cause of an error, which may be empty, and its remedy."""
+def _given_keys(location: Location, document: Document) -> Collection[str]:
+    """Return the keys beside a value that must not be given again. A value from the command line may replace any."""
+    from_command_line = document.lines and location not in document.lines
+    return () if from_command_line else document.value_at(location[:-1])
+
+
+def _explain(
+    details: ErrorDetails, location: Location, given: Collection[str], secrets: Collection[str]
+) -> tuple[str, str]:
+    """Return the cause of an error, which may be empty, and its remedy.
+
+    Args:
+        details: the error.
+        location: location of the wrong value.
+        given: keys that the remedy must not suggest.
+        secrets: texts that the remedy must not contain.
+    """
     kind, context = details["type"], details.get("ctx", {})
     value = context.get("tag", details["input"])
     if kind == "missing":
         return "a required key is missing", f"add `{location[-1]}: ...`"
     if kind == "extra_forbidden":
-        return "unknown key", _suggest(str(location[-1]), value)
+        return "unknown key", _suggest(str(location[-1]), value, given)
     if kind in _EXPECTED:
         return _seen(value, location), "expected " + _EXPECTED[kind].format(**context)
     message = str(context.get("error", details["msg"])).replace("Input should be", "expected")
@@ -106,8 +121,8 @@ def _explain(details: ErrorDetails, location: Location, secrets: Collection[str]
     return "" if quoted else _seen(value, location), message
 
 
-def _suggest(key: str, value: Any) -> str:
-    known = value.known if isinstance(value, UnknownKey) else ()
+def _suggest(key: str, value: Any, given: Collection[str]) -> str:
+    known = [name for name in value.known if name not in given] if isinstance(value, UnknownKey) else []
     close = difflib.get_close_matches(key, known, n=1)
     if close:
         return f"did you mean {close[0]!r}?"

@@ -1,6 +1,6 @@
-"""YAML parser that keeps line numbers.
+"""YAML parser that keeps line numbers, and the dumper of what it reads.
 
-It accepts JSON-compatible values only, and limits the size of the result.
+The parser accepts JSON-compatible values only, and limits the size of the result.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ MAX_VALUES = 100_000
 MAX_DEPTH = 100
 """Maximum number of nested levels in a config."""
 
-_SURPRISING = re.compile(r"[-+]?0[0-9_]+|.*:.*")
+_SURPRISING = re.compile(r"[-+]?0[0-7_]+|.*:.*")
 """Pattern of YAML 1.1 numbers that users may intend as text, such as 16:9, or as another number, such as 010."""
+
+_ZERO_FIRST = re.compile(r"[-+]?0[0-9]*[89][0-9]*$")
+"""Pattern of decimal numbers with a leading zero, such as 08, which no parser reads in base 8."""
 
 _TAG = "tag:yaml.org,2002:"
 
@@ -27,16 +30,36 @@ _TAG = "tag:yaml.org,2002:"
 class _Loader(yaml.SafeLoader):
     """Loader that resolves scalars as most YAML parsers other than PyYAML do."""
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Return the number that a scalar describes."""
+        text = self.construct_scalar(node)
+        return int(text) if _ZERO_FIRST.match(text) else super().construct_yaml_int(node)
+
 
 # Dates remain text, as in JSON.
 _Loader.yaml_implicit_resolvers = {
     first: [rule for rule in rules if rule[0] != _TAG + "timestamp"]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-# PyYAML reads 1e-3 as text, because YAML 1.1 requires a dot and a sign. Other parsers read it as a number.
-_Loader.add_implicit_resolver(
-    _TAG + "float", re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
-)
+_Loader.add_constructor(_TAG + "int", _Loader.construct_yaml_int)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Dumper that quotes every text that `_Loader` would read as a number."""
+
+
+for _format in (_Loader, _Dumper):
+    # PyYAML reads 1e-3 as text, because YAML 1.1 requires a dot and a sign. Other parsers read it as a number.
+    _format.add_implicit_resolver(
+        _TAG + "float", re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
+    )
+    # PyYAML reads 08 as text. YAML 1.2 and Determined AI read 8. The latter reads 1_000 as a number, as PyYAML does.
+    _format.add_implicit_resolver(_TAG + "int", _ZERO_FIRST, list("-+0"))
+
+
+def dump_yaml(value: Any) -> str:
+    """Return a JSON-compatible value as YAML, from which `parse_yaml` reads an equal value."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def parse_yaml(text: str, file: str) -> Document:

@@ -52,6 +52,8 @@ class RendezvousInfo:
     """Index of this node, >= 0."""
     container_slot_counts: list[int]
     """Number of slots of each node."""
+    port: int | None = None
+    """Port that is free on the first node, as is the next one. None if there is only one node."""
 
 
 @dataclass(frozen=True)

@@ -175,14 +175,14 @@ class SearcherContext:
     def ordered(self) -> Length | None:
         """Return the length of the current operation. All workers must call this method, which is for frameworks.
 
-        None if there is no operation, or if its length has no unit.
+        None if there is no operation. It has no unit if the config has none.
         """
 
         from det_core.config import Length
 
         def ask() -> Length | None:
             operation, unit = self._store.searcher_operation(self._run.trial_id), self.get_configured_units()
-            return Length(operation.length, unit) if operation and unit else None
+            return Length(operation.length, unit) if operation else None
 
         return all_ranks_group(self._distributed).by_chief(ask)
 

@@ -1,7 +1,8 @@
 """Worker's end of the connection to the agent that started it.
 
 The agent listens on a Unix socket. The line ``preempt`` requests that the worker stops. The end of the stream means
-that the agent has ended. The worker then has `GRACE` seconds to stop.
+that the agent has ended. The worker then has `GRACE` seconds to stop. The worker sends nothing on this connection. On
+other connections to the same socket it can make calls of the tracking store (`det_core.tracking.remote`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import socket
 import threading
 from collections.abc import Callable
 
-SOCKET = "DET_AGENT_SOCKET"
-"""Environment variable with the path of the agent's socket."""
+from det_core.tracking._open import AGENT_SOCKET
+
+SOCKET = AGENT_SOCKET
 PREEMPT = b"preempt\n"
 GRACE = 8.0
 """Seconds that a worker without an agent has to finish its batch and its checkpoint."""

@@ -6,9 +6,8 @@ import atexit
 import os
 from functools import cache
 
-import yaml
-
 from det_core.config import ExperimentConfig
+from det_core.config._yaml import dump_yaml
 from det_core.core._cluster_info import get_cluster_info
 from det_core.home import home_directory
 from det_core.interfaces.tracking import TrackingStore
@@ -47,7 +46,7 @@ def _open(url: str) -> TrackingStore:
 
 def config_to_yaml(config: ExperimentConfig) -> str:
     """Return a config as YAML text, as a user could have written it."""
-    return yaml.safe_dump(copy_as_json(config.dump()), sort_keys=False)  # JSON turns secrets to plain strings
+    return dump_yaml(copy_as_json(config.dump()))  # JSON turns secrets to plain strings
 
 
 class StoredObject:

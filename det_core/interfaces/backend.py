@@ -69,7 +69,7 @@ class WorkerRanks:
 class Backend(ABC):
     """Launcher of one node's workers. Constructed with the options of the config's ``distributed`` block.
 
-    It is constructed in the runner and in every worker.
+    It is constructed in the process that starts the workers of a node, and in every worker.
     """
 
     @abstractmethod

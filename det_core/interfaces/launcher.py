@@ -5,11 +5,70 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Any, Literal
 
 EXIT_DO_NOT_RESTART = 78
 """Exit code of a worker that would fail again after every restart (EX_CONFIG of sysexits.h)."""
+PYTHON = "{det:python}"
+"""Element of `LaunchRequest.argv` that stands for the Python interpreter of each node."""
+
+
+class Phase(Enum):
+    """Phases of a launch."""
+
+    QUEUED = "queued"
+    """It waits for slots or nodes."""
+    STARTING = "starting"
+    """It has its slots, and the nodes prepare the start of the processes."""
+    RUNNING = "running"
+    """The processes run."""
+
+
+class Cause(Enum):
+    """Causes of the end of a launch."""
+
+    WORKERS = "workers"
+    """The command has ended by itself. Its exit code says how."""
+    OUT_OF_MEMORY = "out of memory"
+    """The kernel or the engine killed processes that needed more memory than they may use."""
+    PREEMPTED = "preempted"
+    """The engine took the slots for others."""
+    TIME_LIMIT = "time limit"
+    """The engine's time limit is over."""
+    NODE_LOST = "node lost"
+    """A node, or the connection to it, has failed."""
+    CANCELED = "canceled"
+    """Somebody canceled the launch with the tools of the engine."""
+    NOT_STARTED = "not started"
+    """The processes were not started."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exit:
+    """End of a launch."""
+
+    code: int
+    """Exit code of the command, negative for a signal. 1 if the launcher does not know it."""
+    cause: Cause = Cause.WORKERS
+    """Cause of the end."""
+    message: str = ""
+    """Explanation in one line, with the names that the engine uses, such as its job id. Empty if there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """Present state of a launch."""
+
+    phase: Phase
+    """Phase of the launch."""
+    nodes: Sequence[str] = ()
+    """Names of the nodes that it runs on. Empty on this machine."""
+    handle: str = ""
+    """Name of the launch in the engine, such as ``Slurm job 4711``. Empty without an engine."""
+    message: str = ""
+    """Explanation in one line, such as the reason why it waits. Empty if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,53 +76,73 @@ class LaunchRequest:
     """One run of one trial.
 
     Args:
-        name: id of the trial on this host. A second launch of the same name waits until all processes of the first are
-            gone, or ends them.
-        argv: command line of the only process, or of a program that starts all of them, such as torchrun.
-        cwd: working directory of the processes, which contains the user's code.
+        key: name of the trial, unique among all tracking stores, of letters, digits and ``-``. A second launch with the
+            same key waits until all processes of the first are gone, or ends them.
+        argv: command line of the only process of each node, or of a program that starts all processes of the node, such
+            as torchrun. Each element `PYTHON` stands for the interpreter of the node.
+        code: gzipped tar file with the user's code, at most 192 MiB when unpacked, for
+            `det_core.launch.context_archive.unpack_context_dir`. The processes run in the unpacked directory.
         info: file names mapped to JSON objects, from which ``det.get_cluster_info()`` reads in the processes. The
-            launcher adds ``slot_ids`` to ``cluster.json``, and ``rendezvous.json``.
+            launcher adds ``slot_ids`` and ``agent_id`` to ``cluster.json``, and ``rendezvous.json``.
         slots: number of workers of the trial, >= 1.
         log: called from the launcher's threads with the rank (None if unknown), the stream (``"stdout"``, ``"stderr"``,
             or ``"det"`` for the launcher's own lines), and a line without its newline.
-        env: variables to add to their environment.
+        call: function that executes a call of the tracking store for the workers of this run. It takes the method and
+            its arguments and returns the answer, as `det_core.tracking.remote` encodes them. It may be called from any
+            thread. Workers call it if ``master_url`` in ``cluster.json`` is ``agent:``.
+        env: variables to add to the environment of the processes.
+        secrets: names of the secrets that the config refers to, mapped to their values. Launchers neither log them nor
+            write them to files that others can read.
+        priority: priority among the launches that wait for slots, 1 to 99. Smaller numbers go first.
+        submitted: time of submission. Among launches of the same priority, the earliest goes first.
     """
 
-    name: str
+    key: str
     argv: Sequence[str]
-    cwd: Path
-    info: Mapping[str, Mapping[str, Any]]
+    code: bytes = field(repr=False)
+    info: Mapping[str, Mapping[str, Any]] = field(repr=False)
     slots: int
-    log: Callable[[int | None, str, str], None]
-    env: Mapping[str, str] = field(default_factory=dict)
+    log: Callable[[int | None, str, str], None] = field(repr=False)
+    call: Callable[[str, bytes], bytes] = field(repr=False)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    priority: int = 42
+    submitted: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
 
 
 class Allocation(ABC):
-    """The running processes of one launch. No method blocks for longer than its time limit.
+    """One launch, from its place in the queue to the end of its processes. No method blocks beyond its time limit.
 
-    When the first process has ended, its remaining child processes are ended too. If the process that holds this object
-    dies, all of them end within 10 s.
+    When the command has ended, all processes that it started are ended, too. If the process that holds this object
+    dies, all of them end within 10 s, and a launch that waits is withdrawn.
     """
 
     @abstractmethod
-    def wait(self, timeout: float) -> int | None:
-        """Wait up to ``timeout`` seconds for the first process to end.
+    def wait(self, timeout: float) -> Exit | None:
+        """Wait up to ``timeout`` seconds for the end of the launch.
 
         Returns:
-            The exit code (negative for a signal), or None if the process is still running.
+            The end, or None if the launch has not ended.
         """
 
     @abstractmethod
+    def status(self) -> Status:
+        """Return the present state at once. The runner asks about five times per second."""
+
+    @abstractmethod
     def preempt(self) -> None:
-        """Ask the workers to finish the batch, save a checkpoint and stop."""
+        """Ask the workers to finish the batch, save a checkpoint and stop. Withdraw a launch that waits.
+
+        `wait` returns an `Exit` with the cause NOT_STARTED for a launch that was withdrawn.
+        """
 
     @abstractmethod
     def kill(self) -> None:
-        """End all processes at once and wait for them."""
+        """End all processes at once and wait for them. Withdraw a launch that waits."""
 
     @abstractmethod
     def close(self) -> None:
-        """Deliver the last log lines, then release files and sockets. Called after the processes have ended."""
+        """Deliver the last log lines, then release slots, files and sockets. Called after the end of the launch."""
 
 
 class Launcher(ABC):
@@ -74,16 +153,18 @@ class Launcher(ABC):
     itself."""
 
     @abstractmethod
+    def device(self) -> Literal["cpu", "cuda"]:
+        """Return the device of the slots, by which environment variables of the config are chosen."""
+
+    @abstractmethod
     def start(self, request: LaunchRequest) -> Allocation:
-        """Start the processes.
+        """Start a launch, and return it at once. It may wait for slots or nodes.
 
         Args:
             request: the processes to start, and where their output goes.
 
-        Returns:
-            The running processes.
-
         Raises:
-            det_core.errors.LaunchError: nothing was started, and no later attempt will succeed.
+            det_core.errors.LaunchError: nothing was started, and no later attempt will succeed. The runner pauses the
+                trial.
             det_core.errors.LaunchDelayed: nothing was started, and the runner will try again.
         """

@@ -145,10 +145,14 @@ class TrialRecord:
     """Number of the newest run, from 1, or 0 before the first run."""
     restarts: int
     """Number of failed runs that count against ``max_restarts``."""
+    interruptions: int
+    """Number of runs that the engine ended, by preemption, a time limit or the loss of a node."""
     steps_completed: int
     """Number of batches trained, by the newest report or checkpoint that no later run has superseded."""
     runner_state: str
     """Short status that the trial's code reported last."""
+    placement: str
+    """Phase and place of the present launch, such as ``running on n1, n2 (Slurm job 4711)``. Empty on this machine."""
     searcher_length: int | None
     """Length to train to, as in `SearcherOperationRecord`, or None before the first searcher operation."""
     progress: float

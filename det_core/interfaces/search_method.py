@@ -75,18 +75,20 @@ class SearchMethod(ABC):
     random state. A search is resumed by replaying its events, so the same events must lead to the same actions.
 
     A method in one of the experiment's own files, such as ``mine.py``, needs no plugin. ``searcher: {name: custom,
-    metric: loss, method: "mine:UntilGood", options: {length: 100}}`` runs it in a process of its own::
+    metric: loss, method: "mine:UntilGood", options: {length: 100, most: 20}}`` runs it in a process of its own::
 
         class UntilGood(SearchMethod):
             def __init__(self, options, hyperparameters, seed):
-                self.length, self.space, self.rng = options["length"], hyperparameters, random.Random(seed)
+                self.options, self.space, self.rng = options, hyperparameters, random.Random(seed)
 
             def start(self):
                 return self.try_one(0)
 
             def try_one(self, request_id):
+                if request_id == self.options["most"]:  # a search must end, even if all of its trials fail
+                    return []
                 hparams = sample_hyperparameters(self.space, self.rng)
-                return [Create(request_id, hparams), Train(request_id, self.length)]
+                return [Create(request_id, hparams), Train(request_id, self.options["length"])]
 
             def on_validation(self, request_id, length, metric):
                 return [Close(request_id), *(self.try_one(request_id + 1) if metric > 0.1 else [])]

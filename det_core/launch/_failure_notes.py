@@ -20,9 +20,10 @@ FAILURE_PREFIX = "det: the workers failed: "
 
 _CONSEQUENCE = re.compile(r"PeerLost|RankFailed|connection (was )?(reset|closed|refused)|broken pipe", re.IGNORECASE)
 """Errors of workers that fail because another worker has failed."""
-_DIED = (
+DIED = (
     "the process died without an error message; it crashed or was killed, for example for lack of memory (see `dmesg`)"
 )
+"""Error of a worker that died."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ def poll_worker_failures(directory: Path) -> bool:
     for mark in directory.glob("*.present"):
         if process_has_ended(int(mark.stem)):
             with suppress(FileNotFoundError, ValueError):  # removed since, or not written yet
-                _write(directory, int(mark.stem), int(mark.read_text()), 1, _DIED)
+                _write(directory, int(mark.stem), int(mark.read_text()), 1, DIED)
                 mark.unlink()
     return any(directory.glob("*.json"))
 

@@ -1,73 +1,110 @@
-"""Assignment of slots, and of the GPUs that belong to them, to the trials of this machine."""
+"""GPUs of this machine, and the names of slots that all processes of the host agree on."""
 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from det_core.errors import LaunchDelayed, LaunchError
-
 _DEVICES = Path("/dev")
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+"""Directory in which the driver describes each GPU. All environments of a host can read it, whatever is installed."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-class SlotPool:
-    """Slots of this machine, of which several trials take some at a time.
+@dataclass(frozen=True)
+class Gpu:
+    """GPU that this process may use.
 
     Attributes:
-        size: number of slots, > 0.
+        visible_as: its entry in ``CUDA_VISIBLE_DEVICES``, an index or a UUID.
+        slot: its name on the host, which does not depend on what other processes see.
+        model: its model, such as ``NVIDIA H100 80GB HBM3``, or "" if the driver does not describe it.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._free = set(range(size))
-        self._lock = threading.Lock()
-
-    def take(self, count: int) -> list[int]:
-        """Take the lowest free slots.
-
-        Args:
-            count: number of slots.
-
-        Raises:
-            LaunchError: the machine has fewer slots.
-            LaunchDelayed: not enough of them are free.
-        """
-        if count > self.size:
-            more = "" if count_gpus() else ", or set launcher: {type: local, slots: N}"
-            raise LaunchError(
-                f"the trial needs {count} slots, but this machine has {self.size}; "
-                f"lower resources.slots_per_trial{more}"
-            )
-        with self._lock:
-            if count > len(self._free):
-                raise LaunchDelayed(f"the trial needs {count} slots, but {len(self._free)} of {self.size} are free")
-            slots = sorted(self._free)[:count]
-            self._free.difference_update(slots)
-        return slots
-
-    def give_back(self, slots: Collection[int]) -> None:
-        """Return slots that `take` returned."""
-        with self._lock:
-            self._free.update(slots)
+    visible_as: str
+    slot: str
+    model: str = ""
 
 
-def gpu_variables(slots: Sequence[int]) -> dict[str, str]:
-    """Return the variables with which a process sees only the GPUs of the slots, or none on a machine without GPUs."""
-    gpus = _gpu_ids()
-    return {_VISIBLE: ",".join(gpus[slot] for slot in slots)} if gpus else {}
+@dataclass(frozen=True)
+class _Device:
+    minor: int
+    uuid: str = ""
+    model: str = ""
+
+
+def visible_gpus() -> list[Gpu]:
+    """Return the NVIDIA GPUs that this process may use, without importing a framework.
+
+    An index counts the GPUs in the order of their PCI addresses, as ``nvidia-smi`` does. A UUID may be shortened. An
+    entry that the driver does not describe, such as a part of a GPU (MIG), is a slot of its own.
+    """
+    devices = _devices()
+    visible = os.environ.get(_VISIBLE)
+    if visible is None or not devices:
+        entries = [str(index) for index in range(len(devices))]
+    else:
+        entries = [entry.strip() for entry in visible.split(",")]
+    gpus = [_find_gpu(entry, devices) for entry in entries if entry not in ("", "-1")]
+    return list({gpu.slot: gpu for gpu in gpus}.values())
 
 
 def count_gpus() -> int:
     """Return the number of NVIDIA GPUs that this process may use, without importing a framework."""
-    return len(_gpu_ids())
+    return len(visible_gpus())
 
 
-def _gpu_ids() -> list[str]:
-    """Return the ids of the usable GPUs as in ``CUDA_VISIBLE_DEVICES``, which limits them if it is set."""
-    numbers = [path.name.removeprefix("nvidia") for path in _DEVICES.glob("nvidia*")]
-    found = sorted((number for number in numbers if number.isdigit()), key=int)
-    visible = os.environ.get(_VISIBLE)
-    return found if visible is None or not found else [name for name in visible.split(",") if name not in ("", "-1")]
+def gpu_variables(slots: Sequence[int]) -> dict[str, str]:
+    """Return the variables with which a process sees only the GPUs of the slots, or none on a machine without GPUs.
+
+    Args:
+        slots: positions in the list of `visible_gpus`.
+    """
+    gpus = visible_gpus()
+    return {_VISIBLE: ",".join(gpus[slot].visible_as for slot in slots)} if gpus else {}
+
+
+def local_slot_names(cpu_slots: int) -> list[str]:
+    """Return the names of the slots that this process may use.
+
+    Args:
+        cpu_slots: number of slots of a machine without GPUs.
+    """
+    return [gpu.slot for gpu in visible_gpus()] or [f"cpu-{index}" for index in range(cpu_slots)]
+
+
+def _find_gpu(entry: str, devices: Sequence[_Device]) -> Gpu:
+    found = [device for device in devices if entry.startswith("GPU-") and device.uuid.startswith(entry)]
+    if entry.isdecimal() and int(entry) < len(devices):
+        found = [devices[int(entry)]]
+    if len(found) == 1:
+        return Gpu(entry, f"gpu-{found[0].minor}", found[0].model)
+    return Gpu(entry, "gpu-" + re.sub("[^A-Za-z0-9._-]", "_", entry)[:90])
+
+
+def _devices() -> list[_Device]:
+    """Return the GPUs whose device files this process sees, in CUDA's order of their indices.
+
+    In a container, these may be some GPUs of the host. The minor numbers of their device files are those of the host,
+    but CUDA counts from 0.
+    """
+    names = [path.name.removeprefix("nvidia") for path in _DEVICES.glob("nvidia*")]
+    minors = sorted(int(name) for name in names if name.isdecimal())
+    described = [_read_device(path) for path in sorted(_DRIVER.glob("*/information"))]
+    known = [device for device in described if device.minor in minors]
+    rest = set(minors).difference(device.minor for device in known)
+    return [*known, *map(_Device, sorted(rest))]
+
+
+def _read_device(path: Path) -> _Device:
+    """Read a description of the driver, lines such as ``Device Minor: \\t 0``."""
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:  # the GPU was removed
+        lines = []
+    facts = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    minor = facts.get("Device Minor", "")
+    return _Device(int(minor) if minor.isdecimal() else -1, facts.get("GPU UUID", ""), facts.get("Model", ""))

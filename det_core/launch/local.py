@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
+from typing import Literal
 
 from det_core.config import Block, Positive
-from det_core.errors import LaunchDelayed, LaunchError
+from det_core.errors import LaunchError
 from det_core.home import private_directory
-from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
-from det_core.launch._agent import Agent
+from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Phase, Status
+from det_core.launch._trial_lock import TrialLock
 from det_core.launch._worker_environment.thread_limits import thread_limit_variables
-from det_core.launch.gpu_slots import SlotPool, count_gpus, gpu_variables
-from det_core.launch.processes import kill_lock_holders
+from det_core.launch.gpu_slots import count_gpus, gpu_variables, local_slot_names
+from det_core.launch.machine_slots import SlotReservation, SlotUser, reserve_slots
+from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
 
-_GRACE = 10.0
-"""Seconds that processes of an earlier run have to end by themselves, as they do when their runner is gone."""
-_LOCK_SECONDS = 15.0
-"""Seconds to wait for the end of processes of an earlier run."""
-_TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
-"""Error numbers of temporarily exhausted resources."""
+_WITHDRAWN = "it was withdrawn before its start"
+_POLL_EVERY = 0.2
+"""Seconds between two attempts to start a launch that waits."""
 
 
 class LocalConfig(Block):
@@ -38,67 +33,117 @@ class LocalLauncher(Launcher):
     """Launcher that starts workers as children of the calling process."""
 
     def __init__(self, config: LocalConfig) -> None:
-        self._pool = SlotPool(count_gpus() or config.slots)
-        self.slots: int = self._pool.size
+        self._names = local_slot_names(config.slots)
+        self.slots: int = len(self._names)
+
+    def device(self) -> Literal["cpu", "cuda"]:
+        return "cuda" if count_gpus() else "cpu"
 
     def start(self, request: LaunchRequest) -> Allocation:
-        slots = self._pool.take(request.slots)
-        try:
-            lock = _lock(private_directory("locks") / f"{request.name}.lock")
-            try:
-                return Agent(self._described(request, slots), lock=lock, closed=partial(self._pool.give_back, slots))
-            finally:
-                os.close(lock)  # the processes have inherited it
-        except OSError as error:
-            self._pool.give_back(slots)
-            kind = LaunchDelayed if error.errno in _TEMPORARY else LaunchError
-            raise kind(f"cannot start {request.argv[0]!r} in {request.cwd}: {error}") from error
-        except BaseException:
-            self._pool.give_back(slots)
-            raise
-
-    def _described(self, request: LaunchRequest, slots: list[int]) -> LaunchRequest:
-        """Return the request with the details that only the launcher knows."""
-        cluster = {**request.info["cluster.json"], "slot_ids": slots}
-        ours = gpu_variables(slots)
-        if self.slots > 1:
-            ours |= thread_limit_variables(self.slots)
-        host = "127.0.0.1"
-        rendezvous = {"container_addrs": [host], "container_rank": 0, "container_slot_counts": [request.slots]}
-        return replace(
-            request,
-            info={**request.info, "cluster.json": cluster, "rendezvous.json": rendezvous},
-            env={**ours, **request.env, "DET_CHIEF_IP": host},
-        )
+        return LocalAllocation(replace(request, secrets={}), self._names)  # these workers read the user's own files
 
 
-def _lock(path: Path) -> int:
-    """Lock a file until all processes that inherit the returned descriptor are gone.
+class LocalAllocation(Allocation):
+    """Launch on this machine, which starts when earlier processes of the trial are gone and it has its slots.
+
+    Args:
+        request: the launch request.
+        names: names of the slots that it may use.
 
     Raises:
-        LaunchDelayed: processes hold the lock that belong to another user or cannot be ended.
+        LaunchError: this machine has too few slots, or the processes could not be started.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        _wait_for(descriptor, path)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
 
-
-def _wait_for(descriptor: int, path: Path) -> None:
-    began = time.monotonic()
-    while True:
+    def __init__(self, request: LaunchRequest, names: Sequence[str]) -> None:
+        self._request = request
+        self._variables = thread_limit_variables(len(names)) if len(names) > 1 else {}
+        self._status = Status(phase=Phase.QUEUED)
+        self._agent: NodeAgent | None = None
+        self._withdrawn: Exit | None = None
+        self._reservation = _reserve(request, names)
+        with explain_start_errors("the trial"):
+            self._lock = TrialLock(request.key)
         try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waited = time.monotonic() - began
-        if waited > _GRACE:
-            kill_lock_holders(path)
-        if waited > _LOCK_SECONDS:
-            raise LaunchDelayed(
-                f"processes of an earlier run of {path.stem} are still alive after {_LOCK_SECONDS:.0f} s; "
-                f"find them with: fuser -v {path}"
-            )
-        time.sleep(0.05)
+            self._advance()
+        except BaseException:
+            self._release()
+            raise
+
+    def wait(self, timeout: float) -> Exit | None:
+        end = time.monotonic() + timeout
+        while self._agent is None:
+            if self._withdrawn is None:
+                try:
+                    self._advance()
+                except LaunchError as error:
+                    self._withdraw(str(error))
+            if self._withdrawn or (left := end - time.monotonic()) <= 0:
+                return self._withdrawn
+            if self._agent is None:
+                time.sleep(min(_POLL_EVERY, left))
+        return self._agent.wait(max(0.0, end - time.monotonic()))
+
+    def status(self) -> Status:
+        return self._status
+
+    def preempt(self) -> None:
+        if self._agent:
+            self._agent.preempt()
+        else:
+            self._withdraw(_WITHDRAWN)
+
+    def kill(self) -> None:
+        if self._agent:
+            self._agent.kill()
+        else:
+            self._withdraw(_WITHDRAWN)
+
+    def close(self) -> None:
+        try:
+            if self._agent:
+                self._agent.close()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._lock.close()
+        self._reservation.close()
+
+    def _withdraw(self, message: str) -> None:
+        self._withdrawn = self._withdrawn or Exit(code=1, cause=Cause.NOT_STARTED, message=message)
+
+    def _advance(self) -> None:
+        """Take the next steps to the start, as far as they are possible now."""
+        if not self._lock.try_to_lock():  # first, as those who hold it may also hold the slots
+            self._status = Status(phase=Phase.QUEUED, message="processes of its earlier run are still alive")
+            return
+        slots = self._reservation.poll()
+        if slots is None:
+            self._status = Status(phase=Phase.QUEUED, message=self._reservation.explain_wait())
+            return
+        self._agent = NodeAgent(
+            self._request,
+            AllocatedNode(name="local", slot_ids=slots),
+            env={**gpu_variables(slots), **self._variables},
+            inherit=[self._lock.descriptor, *self._reservation.descriptors],
+            parent=private_directory("runs"),
+        )
+        self._lock.close()  # the processes have inherited it
+        self._status = Status(phase=Phase.RUNNING)
+
+
+def _reserve(request: LaunchRequest, names: Sequence[str]) -> SlotReservation:
+    trial = request.info.get("trial.json", {})
+    user = SlotUser(
+        cluster_id=request.info["cluster.json"].get("cluster_id", ""),
+        experiment_id=trial.get("experiment_id", 0),
+        trial_id=trial.get("trial_id", 0),
+    )
+    return reserve_slots(
+        names,
+        request.slots,
+        priority=request.priority,
+        submitted=request.submitted,
+        user=user,
+        hint="" if count_gpus() else ", or set launcher: {type: local, slots: N}",
+    )

@@ -7,8 +7,6 @@ import os
 import socket
 from collections.abc import Iterable
 
-import psutil
-
 from det_core.errors import LaunchError
 from det_core.interfaces.backend import NodePlacement
 
@@ -87,6 +85,8 @@ def _is_ours(address: str) -> bool:
 
 def _interface(address: str, variable: str) -> str:
     wanted = LOOPBACK if _is_loopback(address) else address
+    import psutil  # not needed by the runner
+
     for name, addresses in psutil.net_if_addrs().items():
         if wanted in [one.address for one in addresses]:
             return name

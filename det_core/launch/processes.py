@@ -41,6 +41,16 @@ def process_start_time(pid: int) -> str:
     return seen[1] if seen else ""
 
 
+def count_memory_kills() -> int:
+    """Return how many processes the kernel has killed for lack of memory since boot. 0 where it does not tell."""
+    with suppress(OSError):
+        for line in (_PROC / "vmstat").read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
+
+
 def pid_namespace_name() -> str:
     """Return a name for this container, or for this host since its boot, within which process ids are valid.
 

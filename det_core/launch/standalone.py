@@ -51,11 +51,12 @@ def start_workers(
             raise LaunchError(
                 f"the index of this node is missing; give its position in {', '.join(hosts)}, from 0, as --node I"
             )
+        rendezvous_port = task.rendezvous.port if task and task.rendezvous else None
         place = Node(
             hosts=hosts or (task.container_addrs if task else ["127.0.0.1"]),
             node=node if node is not None else task.container_rank if task else 0,
             slots=slots if slots is not None else len(task.slot_ids) if task else count_gpus() or 1,
-            port=port,
+            port=port if port is not None or hosts else rendezvous_port,
         )
         return place.run(name, backend, worker, {backends.OPTIONS_VARIABLE: json.dumps(options)} if options else {})
     except DetError as error:

@@ -22,6 +22,7 @@ from det_core.errors import DetError, PluginClash, PluginError, PluginNotFound
 from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.plugins._target_checks import (
     answer_mismatch,
+    config_model_mismatch,
     instance_mismatch,
     makes_object,
     signature_mismatch,
@@ -209,18 +210,11 @@ class Registry:
         """Import the pydantic model of the plugin's config block. Return None if it has no options.
 
         Raises:
-            PluginError: it cannot be imported, or is not a pydantic model.
+            PluginError: it cannot be imported, is not a pydantic model, or does not suit the kind of the plugin.
         """
-        if not spec.config_model:
-            return None
-        from pydantic import BaseModel  # only needed for plugins with a config
-
-        model: Any = self._import(spec, spec.config_model)
-        fits = isinstance(model, type) and issubclass(model, BaseModel)
-        self._refuse(
-            spec, spec.config_model, "" if fits else f"it is {model!r:.100}; expected a pydantic.BaseModel class"
-        )
-        return cast("type[BaseModel]", model)
+        model = self._import(spec, spec.config_model) if spec.config_model else None
+        self._refuse(spec, spec.config_model, config_model_mismatch(_kind(spec), model))
+        return cast("type[BaseModel] | None", model)
 
     def choose(self, hook: str, **question: Any) -> str | None:
         """Ask all implementations of a choice hook and return their answer, or None if there is none.
@@ -381,9 +375,10 @@ class Registry:
         self._refuse(spec, target, "" if callable(found) else f"it is {found!r:.100}; expected a class or a function")
         return found
 
-    def _refuse(self, spec: Spec, target: str, problem: str) -> None:
+    def _refuse(self, spec: Spec, target: str | None, problem: str) -> None:
         if problem:
-            raise PluginError(f"plugin {self.owner(spec)} names {target!r} for {spec.name!r}, but {problem}")
+            named = repr(target) if target else "no config model"
+            raise PluginError(f"plugin {self.owner(spec)} names {named} for {spec.name!r}, but {problem}")
 
 
 class _IncompatibleError(Exception):

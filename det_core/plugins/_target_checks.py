@@ -1,4 +1,4 @@
-"""Checks that the target of a plugin suits its kind."""
+"""Checks that the target of a plugin, and the model of its options, suit its kind."""
 
 from __future__ import annotations
 
@@ -84,6 +84,28 @@ def signature_mismatch(kind: str, target: Any) -> str:
         return f"it cannot be called with ({', '.join(parameters)}): {error}"
     except ValueError:  # a function of C without a signature
         return ""
+    return ""
+
+
+def config_model_mismatch(kind: str, model: Any) -> str:
+    """Return why a config model does not suit its kind, or an empty string.
+
+    Args:
+        kind: a key of `KINDS`.
+        model: imported model, or None if the plugin names none.
+    """
+    if model is not None:
+        from pydantic import BaseModel  # only needed for plugins with a config
+
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return f"it is {model!r:.100}; expected a pydantic.BaseModel class"
+    fields = getattr(model, "model_fields", {})
+    if kind == "search_method" and not ({"max_length", "unit"} & fields.keys() or hasattr(model, "unit")):
+        return (
+            "the config model of a search method must have a length, or trials would not know how long to train; add "
+            "the field `max_length: PositiveLength` from det_core.config, or a property `unit` if lengths have another "
+            "name"
+        )
     return ""
 
 

@@ -15,8 +15,8 @@ from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
 from det_core.interfaces.records import REQUESTS, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.launchers import open_launcher
-from det_core.runner._context_archive import unpack_context_dir
 from det_core.runner._lease import Lease
 from det_core.runner._recorded_search import RecordedSearch
 from det_core.runner._retention import remove_superfluous
@@ -193,7 +193,7 @@ class ExperimentRunner:
     def _outcome(self, search: RecordedSearch, loop: SearchLoop) -> State:
         if self._requests.current:
             return REQUESTS[self._requests.current]
-        if search.queue:
+        if loop.hopeless and search.queue:
             self._error = loop.hopeless
             return State.ERROR
         if loop.postponed:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from det_core.config import ExperimentConfig, is_command
-from det_core.interfaces.launcher import LaunchRequest
+from det_core.interfaces.launcher import PYTHON, Launcher, LaunchRequest
 from det_core.interfaces.records import CheckpointRecord, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
-from det_core.launch.gpu_slots import count_gpus
-from det_core.tracking.secret_files import resolve_secrets
+from det_core.tracking.remote import RunAccess, answer_call
+from det_core.tracking.secret_files import read_secrets, resolve_secrets
 
 
 def build_launch_request(
@@ -25,7 +24,7 @@ def build_launch_request(
     latest: CheckpointRecord | None,
     *,
     store: TrackingStore,
-    context_dir: Path,
+    launcher: Launcher,
     log: Callable[[int | None, str, str], None],
 ) -> LaunchRequest:
     """Return the launch request for a run of a trial.
@@ -36,21 +35,26 @@ def build_launch_request(
         run: the run to launch.
         latest: the checkpoint that the run starts from, or None for a start from the beginning.
         store: the tracking store.
-        context_dir: directory with the unpacked code of the user.
+        launcher: the launcher that will start it.
         log: function that receives the output, as `LaunchRequest.log`.
 
     Raises:
         InvalidExperimentException, PluginError: as `det_core.launch.backends.choose_backend`.
     """
-    environment = config.environment.environment_variables.for_device("cuda" if count_gpus() else "cpu")
+    environment = config.environment.environment_variables.for_device(launcher.device())
+    experiment = store.experiment(trial.experiment_id)
     return LaunchRequest(
-        name=f"trial-{trial.id}-of-{store.cluster_id}",
+        key=f"{store.cluster_id}-trial-{trial.id}",
         argv=_argv(config),
-        cwd=context_dir,
+        code=store.model_definition(trial.experiment_id),
         env={**resolve_secrets(environment), "DET_COMM_KEY": secrets.token_hex(32)},
+        secrets=read_secrets(experiment.config),
         slots=max(config.resources.slots_per_trial, 1),
         log=log,
+        call=partial(answer_call, store, access=RunAccess(trial.experiment_id, trial.id, run.run_id)),
         info=build_run_info(store, config.dump(), trial, run, latest),
+        priority=config.resources.priority or LaunchRequest.priority,
+        submitted=experiment.start_time,
     )
 
 
@@ -95,5 +99,5 @@ def _argv(config: ExperimentConfig) -> Sequence[str]:
     if entrypoint is None or not is_command(entrypoint):
         backend, worker = backends.choose_backend(config, None, os.environ), ["-m", "det_core.launch.worker"]
         start = ["-m", "det_core.launch", backend.name, "--"] if backend else []
-        return [sys.executable, *start, *worker]
+        return [PYTHON, *start, *worker]
     return ["/bin/sh", "-c", entrypoint] if isinstance(entrypoint, str) else entrypoint

@@ -57,7 +57,7 @@ class SearchLoop:
         self.errors: dict[int, str] = {}
         """Errors of the trials that failed, by trial id."""
         self.postponed: str | None = None
-        """Reason why a trial could not be started and waits for the experiment to be resumed."""
+        """Reason why a trial waits for the experiment to be resumed."""
         self._store = store
         self._experiment_id = experiment_id
         self._search = search
@@ -69,6 +69,8 @@ class SearchLoop:
         self._look_at = 0.0
         self._untrained: list[str] = []
         """Errors of the trials that failed before they trained a batch."""
+        self._unlaunched: list[str] = []
+        """Errors of the launches that failed."""
         self._others_ended = False
 
     def run(self, tick: Callable[[], None]) -> None:
@@ -78,9 +80,9 @@ class SearchLoop:
             tick: function called about five times per second. An exception that it raises ends the loop.
         """
         search, trials, requests = self._search, self._trials, self._requests
-        while trials or (search.queue and not requests.current and not self.hopeless):
+        while trials or (search.queue and not requests.current and not self.blocked):
             self._poll()
-            while search.queue and not (trials.full or requests.current or self.hopeless):
+            while search.queue and not (trials.full or requests.current or self.blocked):
                 trials.start(search.queue.popleft())
             self._settle(trials.wait(_TICK))
             requests.poll()
@@ -103,6 +105,11 @@ class SearchLoop:
             f"{self._untrained[0]} ({len(self._untrained)} trials failed like this before training, and none trained)"
         )
 
+    @property
+    def blocked(self) -> bool:
+        """Whether no more trials are started, because the search is hopeless or two trials could not be started."""
+        return len(self._unlaunched) > 1 or self.hopeless is not None
+
     def _settle(self, ended: list[tuple[TrialRecord, TrainingResult]]) -> None:
         reports = []
         for trial, end in ended:
@@ -124,8 +131,10 @@ class SearchLoop:
                 self._store.set_trial_state(trial.id, REQUESTS[self._requests.current], lease=self._lease)
                 if (after := self._store.trial(trial.id)).state.final:
                     self._ended(after)
-            elif end.outcome is TrainingOutcome.POSTPONED:
+            elif end.outcome in (TrainingOutcome.POSTPONED, TrainingOutcome.PAUSED):
                 self.postponed = self.postponed or end.error
+                if end.outcome is TrainingOutcome.POSTPONED:
+                    self._unlaunched.append(end.error or "")
                 self._store.set_trial_state(trial.id, State.PAUSED, lease=self._lease)
             else:  # its end was requested after the last poll
                 reports.append(_canceled_report(trial))

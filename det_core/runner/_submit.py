@@ -12,7 +12,7 @@ from det_core.home import default_storage, user_name
 from det_core.interfaces.records import ExperimentRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
-from det_core.runner._context_archive import pack_context_dir
+from det_core.launch.context_archive import pack_context_dir
 from det_core.runner._warm_start import check_source_stored, find_source_checkpoint
 from det_core.tracking.secret_files import extract_secrets, resolve_secrets, store_secrets
 

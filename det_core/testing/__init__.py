@@ -13,4 +13,5 @@ pytest.register_assert_rewrite(
     "det_core.testing.framework",
     "det_core.testing.search_method",
     "det_core.testing.command",
+    "det_core.testing.launcher",
 )  # shows the values of failed assertions

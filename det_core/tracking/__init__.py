@@ -11,9 +11,11 @@ from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from det_core.tracking._lazy_store import open_lazy_store as open_lazy_store
+    from det_core.tracking._open import AGENT_URL as AGENT_URL
     from det_core.tracking._open import open_store as open_store
 
 _EXPORTS = {
+    "AGENT_URL": "det_core.tracking._open",
     "open_lazy_store": "det_core.tracking._lazy_store",
     "open_store": "det_core.tracking._open",
 }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, select, update
 
-from det_core.errors import TrackingError
+from det_core.errors import ExperimentBusy, RecordInUse
 from det_core.tracking._rows import StoreMixin, get_experiment, lock_experiment
 from det_core.tracking._schema import (
     checkpoints,
@@ -62,7 +62,7 @@ class ExperimentDeletionMixin(StoreMixin):
         )
         holder = connection.execute(running).scalar_one_or_none()
         if holder and holder != lease:
-            raise TrackingError(f"experiment {experiment_id} is being run by {holder}")
+            raise ExperimentBusy(f"experiment {experiment_id} is being run by {holder}")
         registered = connection.execute(
             select(models.c.name, model_versions.c.version)
             .join_from(models, model_versions)
@@ -71,5 +71,9 @@ class ExperimentDeletionMixin(StoreMixin):
             .where(trials.c.experiment_id == experiment_id)
         ).all()
         if registered:
-            versions = ", ".join(f"version {version} of model {name}" for name, version in registered)
-            raise TrackingError(f"a checkpoint of experiment {experiment_id} is {versions}; delete that version first")
+            versions = ", ".join(f"version {row.version} of model {row.name!r}" for row in registered)
+            first = f"det model delete-version {registered[0].name} {registered[0].version}"
+            raise RecordInUse(
+                f"experiment {experiment_id} has checkpoints that are {versions}, so it cannot be deleted; "
+                f"first: {first}"
+            )

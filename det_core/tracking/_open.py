@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from det_core.errors import TrackingError
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from det_core.tracking._database import Database
 
 _ACCEPTED = "sqlite:////absolute/path/det.db, or postgresql://user:password@host/database"
+AGENT_URL = "agent:"
+"""URL of the tracking store that workers on other hosts use through their agent."""
+AGENT_SOCKET = "DET_AGENT_SOCKET"
+"""Environment variable of workers with the path of their agent's socket."""
 
 
 def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
@@ -21,6 +26,7 @@ def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
 
     Args:
         url: ``sqlite:////absolute/path/det.db`` or ``postgresql://…``. None stands for ``det.db`` in `home_directory`.
+            ``agent:`` stands for the store of the runner in a worker on another host, whose agent forwards the calls.
         wait: number of seconds to wait for a database that is locked or unavailable.
 
     Raises:
@@ -29,9 +35,23 @@ def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
         StoreBusy: the database stayed locked or unavailable.
         TrackingError: the URL is invalid, or the database cannot be opened or written.
     """
+    if url == AGENT_URL:
+        return _open_agent_store(wait)
     from det_core.tracking._sql_store import SqlTrackingStore
 
     return SqlTrackingStore(_database(url or f"sqlite:///{home_directory() / 'det.db'}", wait))
+
+
+def _open_agent_store(wait: float) -> TrackingStore:
+    path = os.environ.get(AGENT_SOCKET)
+    if not path:
+        raise TrackingError(
+            f"the tracking store {AGENT_URL} is that of a runner on another host, and {AGENT_SOCKET} is not set; "
+            "use it only in the processes of a trial, whose agent sets the variable"
+        )
+    from det_core.tracking.remote import open_agent_store
+
+    return open_agent_store(path, url=AGENT_URL, wait=wait)
 
 
 def _database(url: str, wait: float) -> Database:

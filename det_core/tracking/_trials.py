@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Column, Connection, select, update
 
 from det_core.interfaces.records import ENDINGS, CheckpointState, Run, State, TrialRecord
 from det_core.tracking._column_types import utc_now
@@ -85,6 +85,7 @@ class TrialsMixin(StoreMixin):
                 change = change.where(trials.c.state.not_in(ENDINGS))
             connection.execute(change.values(state=state, end_time=ended))
             if ended:
+                update_trial(connection, trial_id, placement="")
                 _end_runs(connection, trial_id)
 
     def request_trial_end(self, trial_id: int) -> bool:
@@ -97,10 +98,10 @@ class TrialsMixin(StoreMixin):
             return True
 
     def count_restart(self, trial_id: int, *, lease: str = "") -> int:
-        with self._database.write() as connection:
-            lock_trial(connection, trial_id, lease=lease)
-            update_trial(connection, trial_id, restarts=trials.c.restarts + 1)
-            return get_trial(connection, trial_id).restarts
+        return self._increment(trial_id, trials.c.restarts, lease)
+
+    def count_interruption(self, trial_id: int, *, lease: str = "") -> int:
+        return self._increment(trial_id, trials.c.interruptions, lease)
 
     def start_run(self, trial_id: int, *, allocation_id: str, lease: str = "") -> Run:
         with self._database.write() as connection:
@@ -112,7 +113,7 @@ class TrialsMixin(StoreMixin):
                 archive_after(connection, trial_id, start)
                 _end_runs(connection, trial_id)
             connection.execute(runs.insert().values({**vars(run), "start_time": utc_now()}))
-            update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="")
+            update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="", placement="")
             return run
 
     def run(self, trial_id: int, run_id: int) -> Run:
@@ -139,10 +140,21 @@ class TrialsMixin(StoreMixin):
             fence_run(connection, trial_id, run_id)
             update_trial(connection, trial_id, runner_state=status)
 
+    def set_trial_placement(self, trial_id: int, run_id: int, placement: str) -> None:
+        with self._database.write() as connection:
+            fence_run(connection, trial_id, run_id)
+            update_trial(connection, trial_id, placement=placement)
+
     def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:
         with self._database.write() as connection:
             fence_run(connection, trial_id, run_id)
             update_trial(connection, trial_id, metadata=metadata)
+
+    def _increment(self, trial_id: int, counter: Column[int], lease: str) -> int:
+        with self._database.write() as connection:
+            lock_trial(connection, trial_id, lease=lease)
+            update_trial(connection, trial_id, **{counter.name: counter + 1})
+            return int(connection.execute(select(counter).where(trials.c.id == trial_id)).scalar_one())
 
     def _update_run(self, trial_id: int, run_id: int, **values: Any) -> None:
         of_trial = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)

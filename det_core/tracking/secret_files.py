@@ -17,6 +17,9 @@ from det_core.interfaces.secrets import REFERENCE_PREFIX, SECRET_REFERENCE, Secr
 
 T = TypeVar("T")
 
+SECRETS_DIRECTORY_VARIABLE = "DET_SECRETS_DIR"
+"""Environment variable of workers with the directory for the secrets of their config. Others are in ``DET_HOME``."""
+
 
 def extract_secrets(config: T) -> T:
     """Return a copy of a config with a reference for each `Secret`, so that it can be stored.
@@ -60,6 +63,18 @@ def find_missing_secrets(config: object) -> dict[str, Path]:
     return {place: path for place, path in found if not os.access(path, os.R_OK)}
 
 
+def read_secrets(config: object) -> dict[str, str]:
+    """Return the secrets that a stored config refers to, by the names of their files.
+
+    Raises:
+        SecretMissing: the files of some secrets cannot be read.
+    """
+    if missing := find_missing_secrets(config):
+        raise SecretMissing(missing)
+    references = {found for _, text in iter_texts(config) for found in SECRET_REFERENCE.findall(text)}
+    return {_file(reference).name: _read(reference) for reference in references}
+
+
 def write_secret(path: Path, secret: str) -> None:
     """Write a secret to a file that only this user can read. The file is complete and durable on return."""
     partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
@@ -96,7 +111,9 @@ def _text(path: Path) -> str:
 
 
 def _file(reference: str) -> Path:
-    return _directory() / reference.partition(":")[2]
+    name = reference.partition(":")[2]
+    given = Path(os.environ.get(SECRETS_DIRECTORY_VARIABLE, os.devnull), name)
+    return given if given.exists() else _directory() / name
 
 
 def _directory() -> Path:

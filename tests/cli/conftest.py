@@ -18,6 +18,7 @@ from det_core.plugins import plugin_registry
 from det_core.plugins._registry import DISABLE_VARIABLE
 from det_core.storage import open_storage, save_checkpoint, scan_directory
 from det_core.storage.config import DirectoryConfig
+from det_core.testing._plugin_metadata import write_plugin_metadata
 from det_core.tracking import open_store
 
 CONFIG = {
@@ -52,13 +53,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Return a function that installs a distribution with one module."""
 
     def add(name: str, code: str) -> None:
-        module = name.replace("-", "_")
         site = tmp_path / name
-        info = site / f"{module}-1.0.dist-info"
-        info.mkdir(parents=True)
-        (site / f"{module}.py").write_text(code)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[det]\n{name} = {module}\n")
+        write_plugin_metadata(site, name)
+        (site / f"{name.replace('-', '_')}.py").write_text(code)
         monkeypatch.syspath_prepend(site)
         plugin_registry.cache_clear()
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from det_core.cli.render.transfer_progress import show_transfer
+from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import StorageError
-from det_core.interfaces.records import CheckpointState
+from det_core.interfaces.records import CheckpointRecord, CheckpointState
+from det_core.interfaces.tracking import TrackingStore
+from det_core.runner import _lease
 from det_core.storage.directory import DirectoryStorage
 
+from ..waiting import wait_for
 from .conftest import Det, Record
 
 
@@ -149,6 +155,24 @@ def test_rm_keeps_checkpoints_of_an_experiment_resumed_before_the_answer(
     result = det("checkpoint", "rm", "best-one", "last-one")
     assert (result.code, "host:1:1:x" in result.err) == (1, True)
     assert resources(trained, "best-one")[0] is resources(trained, "last-one")[0] is CheckpointState.COMPLETED
+
+
+def test_rm_stops_if_a_runner_takes_over_the_experiment(
+    det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove(store: TrackingStore, checkpoint: CheckpointRecord, *arguments: Any, **more: Any) -> dict[str, int]:
+        left = remove_checkpoint(store, checkpoint, *arguments, **more)
+        store.release_lease(1, str(store.lease_holder(1)))
+        store.acquire_lease(1, "host:1:1:x", seconds=60)
+        wait_for(lambda: all(thread.name != "det-lease" for thread in threading.enumerate()))
+        return left
+
+    monkeypatch.setattr(_lease, "_RENEW_EVERY", 0.01)
+    monkeypatch.setattr("det_core.cli.commands._checkpoint_rm.remove_checkpoint", remove)
+    result = det("checkpoint", "rm", "best-one", "last-one", "--yes")
+    assert (result.code, "host:1:1:x" in result.err) == (1, True)
+    assert resources(trained, "best-one")[0] is CheckpointState.DELETED
+    assert resources(trained, "last-one")[0] is CheckpointState.COMPLETED
 
 
 def test_rm_asks_for_confirmation(det: Det, trained: Record, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,7 @@ def complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         ("run co", "const.yaml"),
         ("nonsense --json ", ""),
         ("completion ba", "bash"),
+        ("plugins new st", "storage"),
     ],
 )
 def test_candidates_complete_the_last_word(complete: Complete, trained: Record, line: str, expected: str) -> None:

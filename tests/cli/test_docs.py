@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from det_core.cli._program import parser_for
-from det_core.runner._context_archive import pack_context_dir
+from det_core.launch.context_archive import pack_context_dir
 
 from .conftest import Det, Record, disable_plugins_except
 

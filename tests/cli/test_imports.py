@@ -40,6 +40,7 @@ def test_version_imports_almost_nothing() -> None:
         ("plugins", "list"),
         ("experiment", "list"),
         ("checkpoint", "list"),
+        ("slots",),
         ("experiment", "create", "--help"),
     ],
 )

@@ -34,9 +34,9 @@ CONFIG: dict[str, Any] = {
 class Search:
     """Writer of the records that the runner of a search and its trials produce."""
 
-    def __init__(self, store: TrackingStore, metric: str = "accuracy") -> None:
+    def __init__(self, store: TrackingStore, **searcher: Any) -> None:
         self.store = store
-        config = {**CONFIG, "searcher": {**CONFIG["searcher"], "metric": metric}}
+        config = {**CONFIG, "searcher": {**CONFIG["searcher"], **searcher}}
         self.id = store.create_experiment(config=config).id
 
     def add(self, lr: float, state: State = State.ACTIVE, hidden: int = 64) -> int:
@@ -88,6 +88,7 @@ def test_each_event_is_printed_in_one_line(search: Search, capsys: pytest.Captur
         search.report(5, 60, 0.7)
         store.set_trial_state(5, State.COMPLETED)
         store.count_restart(1)
+        store.count_interruption(1)
         search.add(0.7)
         store.report_metrics(
             [MetricsReport(trial_id=1, run_id=1, group="training", steps_completed=300, metrics={"loss": 1.0})]
@@ -95,6 +96,7 @@ def test_each_event_is_printed_in_one_line(search: Search, capsys: pytest.Captur
         store.set_trial_state(3, State.ERROR)
     assert capsys.readouterr().out.splitlines() == [
         "trial 1: a run failed (1 so far); to see why: det trial logs 1",
+        "trial 1: a run was interrupted (1 so far); to see why: det trial logs 1",
         "trial 3: failed after 0 batches; to see why: det trial logs 3",
         "trial 5: batch 60 validation accuracy=0.7",
         "trial 5: completed after 60 batches, best accuracy=0.7",
@@ -164,6 +166,37 @@ def test_the_live_area_shows_the_search(search: Search) -> None:
     ]
 
 
+def test_the_live_area_shows_where_trials_are(search: Search) -> None:
+    search.store.set_trial_placement(3, 1, "queued (Slurm job 4713; Priority)")
+    search.store.set_trial_placement(1, 1, "running on n1 (Slurm job 4711)")
+    search.store.set_trial_placement(5, 1, "interrupted (preempted), starts again in 20 s")
+    lines = frame(search, 140, 24)
+    assert lines[2] == "waits   trial 3: queued (Slurm job 4713; Priority)  and 1 more"
+    assert [" ".join(line.split()) for line in lines[-2:]] == [
+        "1 200 50% of 400 0.9 running on n1 (Slurm job 4711) optimizer.lr=0.1",
+        "5 50 0% of 100 0.6 interrupted (preempted), starts again in 20 s optimizer.lr=0.5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("searcher", "unit"),
+    [
+        ({"max_length": 400}, ""),
+        ({"max_length": None, "unit": "epochs", "options": {"batches": 3}}, "epochs: "),
+        ({"max_length": None, "length_per_round": {"records": 100}}, "records: "),
+    ],
+)
+def test_the_live_area_shows_the_unit_of_rungs_if_there_is_one(
+    store: TrackingStore, searcher: dict[str, Any], unit: str
+) -> None:
+    search = Search(store, **searcher)
+    search.add(0.1)
+    search.add(0.2)
+    search.order(TrialUpdate(request_id=0, state=State.ACTIVE, ordered=2, length=400))
+    (rungs,) = [line for line in frame(search, 120, 24) if line.startswith("rungs")]
+    assert rungs.endswith(f"  ({unit}trials that reached / will reach it)")
+
+
 def test_values_that_look_like_markup_are_shown_unchanged(search: Search) -> None:
     """A hyperparameter such as ``[/data]`` ended ``det run`` with a MarkupError, and ``[relu]`` was hidden."""
     new = NewTrial(hparams={"path": "[/data]", "layer": "[relu]"}, seed=0, source_checkpoint=None)
@@ -176,7 +209,7 @@ def test_values_that_look_like_markup_are_shown_unchanged(search: Search) -> Non
 
 @pytest.mark.parametrize("metric", ["loss[/val]", "f1[macro]"])
 def test_metrics_that_look_like_markup_are_shown_unchanged(store: TrackingStore, metric: str) -> None:
-    search = Search(store, metric)
+    search = Search(store, metric=metric)
     search.add(0.1)
     store.report_metrics(
         [MetricsReport(trial_id=1, run_id=1, group="validation", steps_completed=5, metrics={metric: 0.5})]

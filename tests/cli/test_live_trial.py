@@ -113,6 +113,17 @@ def test_the_live_line_shows_the_progress(record: Record, screen: io.StringIO) -
     assert "[trial 1] [rank=0] hello" in frames(screen)
 
 
+def test_the_live_line_shows_where_the_trial_is(record: Record, screen: io.StringIO) -> None:
+    with live(record, screen) as line:
+        record.store.set_trial_placement(1, 1, "queued (Slurm job 4711; Priority)")
+        line.update()
+        assert frames(screen)[-1].endswith("queued (Slurm job 4711; Priority)  experiment 1 starts")
+        record.store.set_trial_placement(1, 1, "running on n1 (Slurm job 4711)")
+        record.report(100, loss=0.5)
+        line.update()
+        assert frames(screen)[-1].endswith("loss=0.5  running on n1 (Slurm job 4711)")
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_the_live_line_fits_on_one_line(record: Record, screen: io.StringIO, width: int) -> None:
     metrics = {f"a_rather_long_name_{number}": 0.123456 for number in range(9)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from datetime import datetime, timezone
@@ -63,6 +64,21 @@ def test_describe_shows_a_trial(det: Det, trained: Record) -> None:
     assert all(word in result.out for word in ("hyperparameters.lr", "best-one", "accuracy=0.75"))
     described = det("t", "describe", 1, "--json").json
     assert described["hparams"] == {"lr": 0.1, "nested": {"depth": 2}}
+
+
+def test_trials_show_where_they_are_and_their_interruptions(det: Det, record: Record) -> None:
+    where = "queued (Slurm job 4711; Priority)"
+    assert "PLACEMENT" not in det("experiment", "trials", 1).out
+    record.store.set_trial_placement(1, 1, where)
+    record.store.set_trial_state(1, State.QUEUED)
+    record.store.count_interruption(1)
+    for command in (("experiment", "trials"), ("experiment", "describe"), ("trial", "describe")):
+        assert where in det(*command, 1).out
+    assert "interruptions 1\n" in re.sub(" +", " ", det("trial", "describe", 1).out)
+    described = det("trial", "describe", 1, "--json").json
+    assert (described["placement"], described["interruptions"]) == (where, 1)
+    record.store.set_trial_state(1, State.PAUSED)
+    assert where not in det("experiment", "trials", 1).out + det("trial", "describe", 1).out
 
 
 def test_describe_shows_metadata_and_system_metrics(det: Det, record: Record) -> None:

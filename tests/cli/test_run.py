@@ -18,6 +18,7 @@ import pytest
 from det_core.cli.render.experiment_summary import ExperimentSummary, summary_lines
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.testing._plugin_metadata import write_plugin_metadata
 from det_core.tracking import open_store
 
 pytestmark = pytest.mark.integration
@@ -36,10 +37,8 @@ resources: {shm_size: 1}
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a directory with a config and a trial, and install the toy framework for child processes."""
     site = tmp_path / "site"
-    (site / "det_toy-1.0.dist-info").mkdir(parents=True)
+    write_plugin_metadata(site, "det-toy")
     shutil.copy(Path(__file__).parent.parent / "toy" / "det_toy.py", site)
-    (site / "det_toy-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: det-toy\nVersion: 1.0\n")
-    (site / "det_toy-1.0.dist-info" / "entry_points.txt").write_text("[det]\ntoy = det_toy\n")
     monkeypatch.setenv("PYTHONPATH", str(site))
     directory = tmp_path / "code"
     directory.mkdir()
@@ -157,6 +156,7 @@ def test_the_summary_of_a_trial_that_could_not_start_says_what_to_do() -> None:
         trials=1,
         steps_completed=0,
         restarts=0,
+        interruptions=0,
         seconds=1.0,
         best=None,
         top=(),

@@ -76,7 +76,7 @@ DEFAULTS: dict[str, Any] = {
         "auto_tune_tensor_fusion": False,
         "grad_updates_size_file": None,
     },
-    "launcher": {"type": "local", "slots": 1},
+    "launcher": {"type": "local", "max_interruptions": None, "slots": 1},
     "distributed": None,
     "observers": {},
     "profiling": {"enabled": False, "begin_on_batch": 0, "end_after_batch": None, "sync_timings": True},
@@ -138,7 +138,6 @@ def test_one_notice_lists_all_ignored_keys() -> None:
     ignored = notice.partition("are ignored: ")[2].split(", ")
     assert ignored == [
         "resources.weight",
-        "resources.priority",
         "resources.resource_pool",
         "resources.shm_size",
         "resources.devices",

@@ -20,7 +20,7 @@ STRANGER = """
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 import det_core
 from det_core.specs import BackendSpec, ObserverSpec, SearchMethodSpec, StorageSpec
-from det_core.config import PositiveLength
+from det_core.config import PositiveLength, Unit
 
 
 class Inner(BaseModel):
@@ -46,6 +46,11 @@ class Tracker(BaseModel):
     observer: str = "an option that is named like the kind"
     every: int = 1
     pin: SecretStr = SecretStr("")
+class Steps(BaseModel):
+    steps: int = 1
+
+class Rounds(Steps):
+    unit = property(lambda self: Unit.EPOCHS)
 
 
 @det_core.hookimpl
@@ -64,6 +69,9 @@ def det_backends():
 @det_core.hookimpl
 def det_search_methods():
     yield SearchMethodSpec(name="halton", target="x:y", config_model="det_stranger:Halton")
+    yield SearchMethodSpec(name="steps", target="x:y", config_model="det_stranger:Steps")
+    yield SearchMethodSpec(name="rounds", target="x:y", config_model="det_stranger:Rounds")
+    yield SearchMethodSpec(name="bare", target="x:y")
 
 @det_core.hookimpl
 def det_observers():
@@ -124,7 +132,7 @@ WRONG = [
         {"searcher": {**GOOD["searcher"], "max_length": 0}},
         "searcher.max_length: got 0; expected a length > 0; write 1 or more",
     ),
-    ({"distributed": {"backend": "plain", "x": 1}}, "distributed.x: unknown key; expected one of: backend, timeout"),
+    ({"distributed": {"backend": "plain", "x": 1}}, "distributed.x: unknown key; expected one of: timeout"),
     (
         {"distributed": {"backend": "ring"}, "entrypoint": ["python", "x.py"]},
         "distributed.backend: expected no backend beside an entrypoint that is a command, because a command "
@@ -166,6 +174,19 @@ def test_a_broken_plugin_is_named_with_its_remedy() -> None:
     message = problem(checkpoint_storage={"type": "broken"})
     assert message.startswith("checkpoint_storage.type: plugin stranger")
     assert "pip install nowhere" in message
+
+
+@pytest.mark.parametrize(("name", "named"), [("steps", "'det_stranger:Steps'"), ("bare", "no config model")])
+def test_a_search_method_needs_a_length_or_a_unit(name: str, named: str) -> None:
+    assert problem(searcher={"name": name, "metric": "loss"}) == (
+        f"searcher.name: plugin stranger  (det_stranger) names {named} for {name!r}, but the config model of a search "
+        "method must have a length, or trials would not know how long to train; add the field "
+        "`max_length: PositiveLength` from det_core.config, or a property `unit` if lengths have another name"
+    )
+
+
+def test_a_search_method_may_name_its_unit_only() -> None:
+    assert parse_config({"searcher": {"name": "rounds", "metric": "loss"}}).searcher.unit == "epochs"
 
 
 def test_a_clash_lists_the_providers() -> None:

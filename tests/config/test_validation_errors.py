@@ -81,7 +81,7 @@ WRONG = [
         "checkpoint_storage:\n  type: directory\n  container_pth: /x\n  container_path: /y",
         4,
         "checkpoint_storage.container_pth",
-        "did you mean 'container_path'?",
+        "unknown key; expected one of: save_experiment_best, save_trial_best, save_trial_latest",
     ),
     (
         "checkpoint_storage: {type: directory, container_path: /x, save_trial_bst: 1}",
@@ -164,6 +164,23 @@ def test_all_problems_are_reported_in_the_order_of_the_file() -> None:
 def test_common_keys_are_suggested_in_a_block_of_a_plugin() -> None:
     found = {problem.path: problem.message for problem in problems("searcher: {name: single, metrc: a, max_length: 1}")}
     assert found["searcher.metrc"] == "unknown key; did you mean 'metric'?"
+
+
+# An option of a plugin, and the config's field for all of its options, have the same name.
+CUSTOM = "searcher:\n  name: custom\n  metric: loss\n  method: {}\n  options: {{method: 1, unit: 2}}\n  {}: batches\n"
+
+
+@pytest.mark.parametrize(
+    ("method", "key", "found"),
+    [
+        ("m:C", "option", (6, "searcher.option", "unknown key; expected one of: smaller_is_better")),
+        ("m:C", "uni", (6, "searcher.uni", "unknown key; did you mean 'unit'?")),
+        ("nothing", "unit", (4, "searcher.method", 'got "nothing"')),
+    ],
+)
+def test_an_option_may_be_called_options(method: str, key: str, found: tuple[int, str, str]) -> None:
+    [problem] = problems(CUSTOM.format(method, key))
+    assert (problem.line, problem.path) == found[:2] and problem.message.startswith(found[2])
 
 
 @pytest.mark.parametrize(

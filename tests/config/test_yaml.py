@@ -8,7 +8,7 @@ import pytest
 
 from det_core.config import load_config, parse_config
 from det_core.config._document import MAX_BYTES
-from det_core.config._yaml import parse_yaml
+from det_core.config._yaml import dump_yaml, parse_yaml
 from det_core.errors import ConfigError
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -65,9 +65,14 @@ BROKEN = [
 
 def test_unambiguous_numbers_are_accepted() -> None:
     """Only numbers that YAML 1.1 reads as octal or in base 60 are refused."""
-    text = "[0, -1, 1_000, 0x1f, 0b11, 0.5, 00.5, 1e-3, '16:9', \"010\", 08, 1:2:z, 12:30:61]"
-    expected = [0, -1, 1000, 31, 3, 0.5, 0.5, 1e-3, "16:9", "010", "08", "1:2:z", "12:30:61"]
+    text = "[0, -1, 1_000, 0x1f, 0b11, 0.5, 00.5, 1e-3, '16:9', \"010\", 08, -0190, '08', 1:2:z, 12:30:61]"
+    expected = [0, -1, 1000, 31, 3, 0.5, 0.5, 1e-3, "16:9", "010", 8, -190, "08", "1:2:z", "12:30:61"]
     assert parse_yaml(text, "f").value == expected
+
+
+def test_dumped_texts_are_read_as_texts() -> None:
+    texts = ["08", "-09", "1e-3", "1_000", "010", "16:9", "2026-01-02", "yes", "null", "é", ""]
+    assert parse_yaml(dump_yaml(texts), "f").value == texts
 
 
 @pytest.mark.parametrize(("text", "line", "words"), BROKEN, ids=[words for _, _, words in BROKEN])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import subprocess
-import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,19 +14,26 @@ import psutil
 import pytest
 
 from det_core.errors import LaunchDelayed, LaunchError
-from det_core.interfaces.launcher import Allocation, LaunchRequest
-from det_core.launch import gpu_slots, local
-from det_core.launch.gpu_slots import count_gpus
+from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase
+from det_core.launch import _trial_lock
+from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.local import LocalConfig, LocalLauncher
+from det_core.launch.machine_slots import list_slots
 from det_core.testing import is_soak
 
+ENDED = Exit(code=0)
 
-@pytest.fixture
-def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia10", "nvidiactl", "nvidia-uvm"):
-        (tmp_path / name).touch()
-    monkeypatch.setattr(gpu_slots, "_DEVICES", tmp_path)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+def pack_nothing() -> bytes:
+    with tempfile.TemporaryDirectory() as directory:
+        return pack_context_dir(Path(directory))
+
+
+NO_CODE = pack_nothing()
+
+
+def refuse_calls(method: str, body: bytes) -> bytes:
+    raise AssertionError(method)
 
 
 @pytest.fixture
@@ -38,66 +44,81 @@ def short_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(directory)
 
 
-@pytest.mark.usefixtures("four_gpus")
-@pytest.mark.parametrize(
-    ("visible", "expected"),
-    [(None, ["0", "1", "2", "10"]), ("2,10", ["2", "10"]), ("", []), ("-1", []), ("GPU-a", ["GPU-a"])],
-)
-def test_only_visible_gpus_are_used(visible: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpu_slots._gpu_ids() == expected
-    assert count_gpus() == len(expected)
-
-
 DEVICES = "os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ['DET_SLOT_IDS']"
 
 
 def start(
-    launcher: LocalLauncher, directory: Path, name: str, slots: int, asked: str = DEVICES, **env: str
+    launcher: LocalLauncher,
+    name: str,
+    slots: int,
+    asked: str = DEVICES,
+    code: bytes = NO_CODE,
+    **env: str,
 ) -> tuple[Allocation, list[str]]:
     """Start a launch, and return it with the output of its process."""
     output: list[str] = []
     request = LaunchRequest(
-        name=name,
-        argv=[sys.executable, "-c", f"import os; print({asked})"],
-        cwd=directory,
+        key=name,
+        argv=[PYTHON, "-c", f"import os; print({asked})"],
+        code=code,
         info={"cluster.json": {}},
         env=env,
         slots=slots,
         log=lambda rank, stdtype, text: output.append(text),
+        call=refuse_calls,
     )
     return launcher.start(request), output
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("four_gpus", "det_home")
-def test_concurrent_launches_have_different_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2,10")
+@pytest.mark.usefixtures("det_home")
+def test_launches_at_once_have_different_gpus(
+    monkeypatch: pytest.MonkeyPatch, install_gpus: Callable[..., None]
+) -> None:
+    install_gpus(0, 1, 2, 3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2,3")
     launcher = LocalLauncher(LocalConfig())
-    assert launcher.slots == 3
-    launches = [start(launcher, tmp_path, "first", 2), start(launcher, tmp_path, "second", 1)]
-    with pytest.raises(LaunchDelayed, match="needs 1 slots, but 0 of 3 are free"):
-        start(launcher, tmp_path, "third", 1)
+    assert (launcher.slots, launcher.device()) == (3, "cuda")
+    launches = [start(launcher, "first", 2), start(launcher, "second", 1)]
     for allocation, _ in launches:
-        assert allocation.wait(20) == 0
+        assert allocation.wait(20) == ENDED
         allocation.close()
-    assert [output for _, output in launches] == [["1,2 [0, 1]"], ["10 [2]"]]
-    allocation, _ = start(launcher, tmp_path, "third", 3)
-    assert allocation.wait(20) == 0
-    allocation.close()
+    assert [output for _, output in launches] == [["1,2 [0, 1]"], ["3 [2]"]]
 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("det_home")
-def test_a_launch_leaves_no_thread_and_no_directory(tmp_path: Path, short_tmp: Path) -> None:
+def test_a_launch_waits_for_the_slot_of_another_runner() -> None:
+    one, other = LocalLauncher(LocalConfig()), LocalLauncher(LocalConfig())
+    holder, _ = start(one, "first", 1, "__import__('time').sleep(600)")
+    withdrawn, _ = start(other, "second", 1)
+    with closing(withdrawn):
+        assert withdrawn.wait(0.5) is None
+        assert withdrawn.status().phase is Phase.QUEUED
+        assert withdrawn.status().message.startswith("waiting for a slot: slot cpu-0 is held by experiment 0 of ")
+        withdrawn.preempt()
+        end = withdrawn.wait(0)
+        assert end and end.cause is Cause.NOT_STARTED
+    assert list_slots([])[1] == []
+    allocation, _ = start(other, "third", 1)
+    with closing(allocation):
+        assert allocation.wait(0.5) is None
+        holder.kill()
+        holder.close()
+        assert allocation.wait(20) == ENDED
+        assert allocation.status().phase is Phase.RUNNING
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("det_home")
+def test_a_launch_leaves_no_thread_and_no_directory(short_tmp: Path) -> None:
     """No thread stays blocked in ``accept()``, and a removed directory does not keep its slots."""
     before = set(threading.enumerate())
     launcher = LocalLauncher(LocalConfig())
     for number in range(3):
         remove = "__import__('shutil').rmtree(os.path.dirname(os.environ['DET_INFO_DIR']))" if number else "0"
-        allocation, _ = start(launcher, tmp_path, "one", 1, remove)
-        assert allocation.wait(20) == 0
+        allocation, _ = start(launcher, "one", 1, remove)
+        assert allocation.wait(20) == ENDED
         allocation.close()
     assert set(threading.enumerate()) <= before
     assert list(short_tmp.iterdir()) == []
@@ -107,7 +128,7 @@ def test_a_launch_leaves_no_thread_and_no_directory(tmp_path: Path, short_tmp: P
 @pytest.mark.campaign
 @pytest.mark.timeout(7200)
 @pytest.mark.usefixtures("det_home")
-def test_many_launches_leave_nothing_behind(tmp_path: Path, short_tmp: Path) -> None:
+def test_many_launches_leave_nothing_behind(short_tmp: Path) -> None:
     """After the first few launches, the launching process gains no threads, descriptors, processes or memory."""
     launcher = LocalLauncher(LocalConfig())
     process = psutil.Process()
@@ -115,16 +136,17 @@ def test_many_launches_leave_nothing_behind(tmp_path: Path, short_tmp: Path) -> 
     def launch(count: int) -> tuple[int, int, int]:
         for _ in range(count):
             request = LaunchRequest(
-                name="many",
+                key="many",
                 argv=["echo", "x" * 1000],
-                cwd=tmp_path,
+                code=NO_CODE,
                 info={"cluster.json": {}},
                 env={},
                 slots=1,
                 log=lambda rank, stdtype, text: None,
+                call=refuse_calls,
             )
             allocation = launcher.start(request)
-            assert allocation.wait(60) == 0
+            assert allocation.wait(60) == ENDED
             allocation.close()
         gc.collect()
         return threading.active_count(), process.num_fds(), len(process.children())
@@ -138,75 +160,71 @@ def test_many_launches_leave_nothing_behind(tmp_path: Path, short_tmp: Path) -> 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("det_home")
-def test_a_launch_that_fails_holds_no_slots(tmp_path: Path) -> None:
+def test_a_launch_that_fails_holds_no_slots() -> None:
     launcher = LocalLauncher(LocalConfig())
     with pytest.raises(LaunchError, match="cannot start"):
-        start(launcher, tmp_path / "missing", "first", 1)
-    allocation, _ = start(launcher, tmp_path, "second", 1)
-    assert allocation.wait(20) == 0
+        start(launcher, "first", 1, code=b"no archive")
+    allocation, _ = start(launcher, "second", 1)
+    assert allocation.wait(20) == ENDED
     allocation.close()
 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("det_home")
 @pytest.mark.parametrize(("slots", "threads"), [(1, None), (2, "2"), (3, "1"), (8, "1")])
-def test_trials_at_once_share_the_cores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int, threads: str | None
-) -> None:
+def test_trials_at_once_share_the_cores(monkeypatch: pytest.MonkeyPatch, slots: int, threads: str | None) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(5))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert threads_of(slots, tmp_path) == [str(threads)]
+    assert threads_of(slots) == [str(threads)]
 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("det_home")
-def test_a_number_of_threads_set_by_the_user_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_of_threads_set_by_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert threads_of(2, tmp_path) == ["7"]
-    assert threads_of(2, tmp_path, OMP_NUM_THREADS="6") == ["6"]
+    assert threads_of(2) == ["7"]
+    assert threads_of(2, OMP_NUM_THREADS="6") == ["6"]
 
 
-def threads_of(slots: int, directory: Path, **env: str) -> list[str]:
+def threads_of(slots: int, **env: str) -> list[str]:
     """Return the number of threads that a worker among several gets."""
     launcher = LocalLauncher(LocalConfig(slots=slots))
-    allocation, output = start(launcher, directory, "one", 1, "os.environ.get('OMP_NUM_THREADS')", **env)
+    allocation, output = start(launcher, "one", 1, "os.environ.get('OMP_NUM_THREADS')", **env)
     with closing(allocation):
-        assert allocation.wait(20) == 0
+        assert allocation.wait(20) == ENDED
     return output
 
 
-def test_more_slots_than_exist_are_refused(tmp_path: Path) -> None:
+def test_more_slots_than_exist_are_refused() -> None:
     with pytest.raises(LaunchError, match=r"needs 2 slots, but this machine has 1; lower resources.slots_per_trial"):
-        start(LocalLauncher(LocalConfig()), tmp_path, "first", 2)
+        start(LocalLauncher(LocalConfig()), "first", 2)
 
 
 @pytest.mark.integration
-def test_processes_left_by_an_earlier_run_are_ended(
-    tmp_path: Path, det_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local, "_GRACE", 0.0)
+def test_processes_left_by_an_earlier_run_are_ended(det_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_trial_lock, "_GRACE", 0.0)
     lock = det_home / "locks" / "trial.lock"
     lock.parent.mkdir(parents=True)
     left = subprocess.Popen(["flock", lock, "sh", "-c", "echo locked; sleep 1000"], stdout=subprocess.PIPE)
     assert left.stdout and left.stdout.readline()
-    allocation, _ = start(LocalLauncher(LocalConfig()), tmp_path, "trial", 1)
+    allocation, _ = start(LocalLauncher(LocalConfig()), "trial", 1)
     with closing(allocation), left.stdout:
         assert left.wait(20) != 0
-        assert allocation.wait(20) == 0
+        assert allocation.wait(20) == ENDED
 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("det_home")
-def test_a_full_disk_delays_a_launch(tmp_path: Path, short_tmp: Path) -> None:
+def test_a_full_disk_delays_a_launch(short_tmp: Path) -> None:
     full = ["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", short_tmp]
     if subprocess.run(full, capture_output=True).returncode:
         pytest.skip("mounting a small file system needs root")
     launcher = LocalLauncher(LocalConfig())
     try:
         with pytest.raises(LaunchDelayed, match="No space left on device"):
-            start(launcher, tmp_path, "trial", 1)
+            start(launcher, "trial", 1)
     finally:
         subprocess.run(["umount", short_tmp], check=True)
-    allocation, _ = start(launcher, tmp_path, "trial", 1)
+    allocation, _ = start(launcher, "trial", 1)
     with closing(allocation):
-        assert allocation.wait(20) == 0
+        assert allocation.wait(20) == ENDED

@@ -16,6 +16,7 @@ import pytest
 
 from det_core.launch import _node
 from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports, reserve_free_ports
+from det_core.testing._plugin_metadata import write_plugin_metadata
 
 pytestmark = pytest.mark.integration
 
@@ -26,14 +27,12 @@ Start = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
     """Run the command with the ring backend installed, and a script given as text."""
-    info = tmp_path / "site" / "det_ring-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-ring\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[det]\nring = det_ring\n")
+    site = tmp_path / "site"
+    write_plugin_metadata(site, "det-ring")
 
     def start(*arguments: str, script: str = "", **env: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "train.py").write_text(script)
-        path = os.pathsep.join([str(info.parent), str(RING)])
+        path = os.pathsep.join([str(site), str(RING)])
         command = [sys.executable, "-m", "det_core.launch", *arguments, "--", "train.py"]
         environment = {**os.environ, "PYTHONPATH": path, **env}
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)

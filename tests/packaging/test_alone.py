@@ -90,3 +90,4 @@ def test_alone(steps: list[Step], tmp_path: Path) -> None:
         assert "best" in run(programs / "det", "run", ROOT / "examples" / step.example / "const.yaml")
         assert run(programs / "python", "-c", found, *step.absent).strip() == "[]"
         run(programs / "det", "plugins", "check")
+    assert "det-tried" in run(programs / "det", "plugins", "new", "command", "tried")  # its templates are in the wheel

@@ -14,6 +14,7 @@ import pytest
 
 from det_core.errors import PluginClash, PluginError, PluginNotFound
 from det_core.plugins import Registry, find_overwritten_files, plugin_registry
+from det_core.testing._plugin_metadata import write_plugin_metadata
 
 STORAGE = """
 import det_core
@@ -34,10 +35,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     def lay(name: str, source: str, module: str = "") -> None:
         module = module or name.replace("-", "_")
         (tmp_path / f"{module}.py").write_text(source)
-        info = tmp_path / f"{name.replace('-', '_')}-1.2.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-        (info / "entry_points.txt").write_text(f"[det]\nx = {module}\n")
+        write_plugin_metadata(tmp_path, name, module, version="1.2")
 
     yield lay
     for name in [name for name in sys.modules if name.startswith("zz_")]:

@@ -19,6 +19,7 @@ from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.runner import submit_experiment
+from det_core.testing._plugin_metadata import write_plugin_metadata
 from det_core.tracking import open_store
 
 TOY = Path(__file__).parent.parent / "toy" / "det_toy.py"
@@ -26,18 +27,20 @@ TOY = Path(__file__).parent.parent / "toy" / "det_toy.py"
 Submit = Callable[..., ExperimentRecord]
 
 
+def install_plugin(site: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a plugin that consists of one file."""
+    write_plugin_metadata(site, file.stem.replace("_", "-"))
+    shutil.copy(file, site)
+    monkeypatch.delitem(sys.modules, file.stem, raising=False)
+    plugin_registry.cache_clear()
+
+
 @pytest.fixture(autouse=True)
 def toy_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     site = tmp_path / "site"
-    info = site / "det_toy-1.0.dist-info"
-    info.mkdir(parents=True)
-    shutil.copy(TOY, site)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-toy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[det]\ntoy = det_toy\n")
+    install_plugin(site, TOY, monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(site))
     monkeypatch.syspath_prepend(site)
-    monkeypatch.delitem(sys.modules, "det_toy", raising=False)
-    plugin_registry.cache_clear()
     return site
 
 

@@ -23,7 +23,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.tracking.control import request_experiment_stop
 
-from ..waiting import is_alive, wait_for
+from ..waiting import interrupt_once, is_alive, wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -253,6 +253,7 @@ with core.init() as context:
     for op in context.searcher.operations():
         while batches < op.length:
             batches += 1
+            (OUT / "counting").touch()
             time.sleep(0.1)
             if context.preempt.should_preempt():
                 with context.checkpoint.store_path({"steps_completed": batches}) as (path, uuid):
@@ -262,9 +263,9 @@ with core.init() as context:
 """
 
 
-def test_a_paused_script_resumes_from_its_checkpoint(store: TrackingStore, command: Command) -> None:
+def test_a_paused_script_resumes_from_its_checkpoint(store: TrackingStore, command: Command, out: Path) -> None:
     experiment = command(COUNTING)
-    threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    interrupt_once((out / "counting").exists)
     assert run(store, experiment) is State.PAUSED
     trial = the_trial(store, experiment)
     assert 0 < trial.steps_completed < 20
@@ -287,12 +288,7 @@ def test_a_pause_after_the_last_operation_does_not_lose_the_code_that_follows(
 """
     )
     experiment = command(script)
-
-    def pause() -> None:
-        wait_for((out / "completed").exists)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=pause, daemon=True).start()
+    interrupt_once((out / "completed").exists)
     assert run(store, experiment) is State.PAUSED
     assert run(store, experiment) is State.COMPLETED
     assert (out / "tested").exists()
@@ -350,9 +346,9 @@ sys.stdout.buffer.write(b"caf\xc3\xa9 \xff\n" + b"x" * 100_000 + b"\n[rank=3] he
     assert (ranked, last) == ((3, "hello"), (0, "last"))
 
 
-def test_a_launcher_with_too_few_slots_fails_the_experiment(store: TrackingStore, command: Command) -> None:
+def test_a_launcher_with_too_few_slots_pauses_the_experiment(store: TrackingStore, command: Command) -> None:
     experiment = command("", resources={"slots_per_trial": 3})
-    assert run(store, experiment) is State.ERROR
+    assert run(store, experiment) is State.PAUSED
     error = str(store.experiment(experiment.id).error)
     assert "needs 3 slots, but this machine has" in error
     assert logs(store, experiment, "det")[1:] == [(0, f"run 1 of trial 1 could not be started: {error}")]
@@ -454,12 +450,7 @@ with core.init() as context:
     print("left")
 """
     experiment = command(script, SEVERAL)
-
-    def pause() -> None:
-        wait_for(lambda: len(list(out.iterdir())) == 3)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=pause, daemon=True).start()
+    interrupt_once(lambda: len(list(out.iterdir())) == 3)
     assert run(store, experiment) is State.PAUSED
     assert sorted(logs(store, experiment)) == [(rank, "left") for rank in range(3)]
     assert run(store, experiment) is State.COMPLETED
@@ -493,12 +484,7 @@ def test_workers_of_torchrun_search_and_stop_together(store: TrackingStore, torc
             op.report_completed(0.5)
 """
     experiment = torchrun(body)
-
-    def pause() -> None:
-        wait_for(lambda: len(list(out.glob("waiting_*"))) == 2, seconds=60)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=pause, daemon=True).start()
+    interrupt_once(lambda: len(list(out.glob("waiting_*"))) == 2)
     assert run(store, experiment) is State.PAUSED
     assert run(store, experiment) is State.COMPLETED
     assert sorted(logs(store, experiment)) == [

@@ -17,8 +17,9 @@ from det_core.core.context_dir import context_files
 from det_core.errors import DetError
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner import ExperimentRunner, _context_archive, submit_experiment
-from det_core.runner._context_archive import pack_context_dir, unpack_context_dir
+from det_core.launch import context_archive
+from det_core.launch.context_archive import pack_context_dir, unpack_context_dir
+from det_core.runner import ExperimentRunner, submit_experiment
 
 CONFIG = {
     "entrypoint": "test -f train.py",
@@ -213,7 +214,7 @@ def test_foreign_archives_write_nothing_outside_the_target(content: bytes, messa
 def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_context_archive, "_ARCHIVE_LIMIT", 1 << 20)
+    monkeypatch.setattr(context_archive, "_ARCHIVE_LIMIT", 1 << 20)
     many = [member("bomb", size=2 << 20)] if kind == "file" else [member(f"{number}") for number in range(3000)]
     bomb = archive(*many)
     assert len(bomb) < 1 << 16
@@ -225,7 +226,7 @@ def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused(
 def test_file_names_count_towards_the_limit(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(300):
         write(code / str(number), "")
-    monkeypatch.setattr(_context_archive, "_ARCHIVE_LIMIT", 100_000)
+    monkeypatch.setattr(context_archive, "_ARCHIVE_LIMIT", 100_000)
     with pytest.raises(DetError, match=r"the 301 files .* make an archive of .*\.detignore"):
         pack_context_dir(code)
 

@@ -15,6 +15,7 @@ from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
 from det_core.search.method_selection import open_search_method
+from det_core.testing.search_method._search_player import SCENARIOS, play_search
 
 PAGE = (Path(__file__).parents[2] / "docs" / "search.md").read_text().partition("## Publish a search method")[0]
 CONFIG, BLOCK = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -32,6 +33,16 @@ def test_the_search_methods_of_the_document_exist(name: str) -> None:
     from det_core.plugins import plugin_registry
 
     assert plugin_registry().find("search_method", name).name == name
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_custom_method_of_the_document_ends(scenario: str) -> None:
+    defined: dict[str, Any] = {}
+    exec(METHOD, defined)
+    options = yaml.safe_load(BLOCK)["searcher"]["options"]
+    player = play_search(defined["UntilGood"](options, {}, 0), SCENARIOS[scenario], most_events=100)
+    assert player.created.keys() == player.closed
+    assert len(player.created) <= options["most"]
 
 
 @pytest.mark.integration

@@ -21,13 +21,14 @@ from det_core.config import parse_config
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException, LaunchError
 from det_core.interfaces.records import TRAINING_STATE, CheckpointState, ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch.launchers import open_launcher
 from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.runner._launch_request import build_launch_request
 from det_core.runner._lease import Lease
 from det_core.testing import campaign_seeds
 from det_core.tracking import open_store
 
-from ..waiting import is_alive, wait_for
+from ..waiting import interrupt_once, is_alive, wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -272,8 +273,7 @@ def test_pause_between_two_reports_and_resume_change_nothing(store: TrackingStor
     calm = new_experiment()
     assert run(store, calm) is State.COMPLETED
     paused = new_experiment(SLOW)
-    timer = threading.Timer(1.6, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    interrupt_once(lambda: is_training(store, paused))
     assert run(store, paused) is State.PAUSED
     trial = the_trial(store, paused)
     assert trial.state is State.PAUSED
@@ -283,6 +283,11 @@ def test_pause_between_two_reports_and_resume_change_nothing(store: TrackingStor
     assert history(store, again.id) == history(store, the_trial(store, calm).id)
 
 
+def is_training(store: TrackingStore, experiment: ExperimentRecord) -> bool:
+    """Return whether the experiment's trial has trained its first batch."""
+    return any(trial.runner_state == TRAINING_STATE for trial in store.trials(experiment.id))
+
+
 @contextmanager
 def once_it_trains(
     store: TrackingStore, experiment: ExperimentRecord, act: Callable[[TrialRecord], object]
@@ -290,7 +295,7 @@ def once_it_trains(
     """Call a function in another thread when the experiment's trial has trained its first batch."""
 
     def watch() -> None:
-        wait_for(lambda: any(trial.runner_state == TRAINING_STATE for trial in store.trials(experiment.id)))
+        wait_for(lambda: is_training(store, experiment))
         act(the_trial(store, experiment))
 
     thread = threading.Thread(target=watch)
@@ -308,19 +313,27 @@ def test_a_request_in_the_store_cancels_the_experiment(store: TrackingStore, new
     assert store.checkpoints(trial_id=the_trial(store, experiment).id)
 
 
-def test_the_second_ctrl_c_kills(store: TrackingStore, new_experiment: Submit) -> None:
-    experiment = new_experiment("def on_batch(self, batch): time.sleep(60)")
-    for delay in (1.5, 1.9):
-        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+def stuck(started: Path) -> str:
+    """Return the code of a trial that creates a file and does not finish its first batch."""
+    return f"def on_batch(self, batch):\n    Path({str(started)!r}).touch()\n    time.sleep(60)"
+
+
+def test_the_second_ctrl_c_kills(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
+    experiment = new_experiment(stuck(tmp_path / "started"))
+    runner = ExperimentRunner(store, experiment.id)
+    interrupt_once((tmp_path / "started").exists)
+    interrupt_once(lambda: bool(runner.signals))
     began = time.monotonic()
-    assert run(store, experiment) is State.CANCELED
+    assert runner.run() is State.CANCELED
     assert time.monotonic() - began < 10
     assert store.lease_holder(experiment.id) is None
 
 
-def test_a_worker_that_ignores_the_request_is_killed_in_time(store: TrackingStore, new_experiment: Submit) -> None:
-    experiment = new_experiment("def on_batch(self, batch): time.sleep(60)", preemption_timeout=1)
-    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+def test_a_worker_that_ignores_the_request_is_killed_in_time(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path
+) -> None:
+    experiment = new_experiment(stuck(tmp_path / "started"), preemption_timeout=1)
+    interrupt_once((tmp_path / "started").exists, number=signal.SIGTERM)
     assert run(store, experiment) is State.PAUSED
 
 
@@ -366,11 +379,10 @@ def test_two_stores_share_no_lock(store: TrackingStore, new_experiment: Submit, 
         for each in (store, other):
             trial = each.create_trial(each.create_experiment(config={}).id, hparams={}, seed=0)
             run_of = each.start_run(trial.id, allocation_id="")
-            names.add(
-                build_launch_request(
-                    parse_config(experiment.config), trial, run_of, None, store=each, context_dir=tmp_path, log=print
-                ).name
-            )
+            config = parse_config(experiment.config)
+            launcher = open_launcher(config)
+            request = build_launch_request(config, trial, run_of, None, store=each, launcher=launcher, log=print)
+            names.add(request.key)
     assert len(names) == 2
 
 
@@ -497,9 +509,9 @@ def test_a_full_disk_leaves_no_visible_checkpoint(store: TrackingStore, new_expe
 def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
     store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_core.launch.local._LOCK_SECONDS", 0.2)
-    monkeypatch.setattr("det_core.runner._trial_runner._LAUNCH_TIMEOUT", 0.5)
-    lock = det_home / "locks" / f"trial-1-of-{store.cluster_id}.lock"
+    monkeypatch.setattr("det_core.launch._trial_lock._LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("det_core.runner._trial_runner._LAUNCH_TIMEOUT", 1.5)
+    lock = det_home / "locks" / f"{store.cluster_id}-trial-1.lock"
     lock.parent.mkdir()
     searcher = {"name": "random", "metric": "validation_loss", "max_trials": 2, "max_length": {"batches": 10}}
     experiment = new_experiment(searcher=searcher)
@@ -522,18 +534,13 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
 def test_a_trial_that_waits_for_orphans_can_be_stopped(
     store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_core.launch.local._LOCK_SECONDS", 0.2)
-    lock = det_home / "locks" / f"trial-1-of-{store.cluster_id}.lock"
+    monkeypatch.setattr("det_core.launch._trial_lock._LOCK_SECONDS", 0.2)
+    lock = det_home / "locks" / f"{store.cluster_id}-trial-1.lock"
     lock.parent.mkdir()
     experiment = new_experiment()
-
-    def pause() -> None:
-        wait_for(lambda: any(len(store.logs(trial.id)) == 2 for trial in store.trials(experiment.id)))
-        os.kill(os.getpid(), signal.SIGINT)
-
+    interrupt_once(lambda: any(len(store.logs(trial.id)) in (2, 3) for trial in store.trials(experiment.id)))
     with lock.open("w") as orphan:
         fcntl.flock(orphan, fcntl.LOCK_EX)
-        threading.Thread(target=pause, daemon=True).start()
         assert run(store, experiment) is State.PAUSED
     assert the_trial(store, experiment).state is State.PAUSED
     assert store.experiment(experiment.id).error is None

@@ -9,7 +9,6 @@ import json
 import os
 import pty
 import re
-import shutil
 import stat
 import subprocess
 import sys
@@ -30,12 +29,11 @@ from det_core.errors import ConfigError, SecretMissing, StorageError
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.secrets import SECRET_REFERENCE
 from det_core.interfaces.tracking import TrackingStore
-from det_core.plugins import plugin_registry
 from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.storage import read_checkpoint_metadata
 from det_core.tracking.secret_files import extract_secrets, find_missing_secrets, resolve_secrets
 
-from .conftest import Submit
+from .conftest import Submit, install_plugin
 
 DET = str(Path(sys.executable).parent / "det")
 VAULT = Path(__file__).parent.parent / "toy" / "det_vault.py"
@@ -48,13 +46,7 @@ NEEDLES = [needle.encode() for needle in (ACCESS, SECRET, json.dumps(SECRET)[1:-
 @pytest.fixture(autouse=True)
 def vault(toy_framework: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The config block of a vault, whose plugin is installed."""
-    info = toy_framework / "det_vault-1.0.dist-info"
-    info.mkdir()
-    shutil.copy(VAULT, toy_framework)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-vault\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[det]\nvault = det_vault\n")
-    monkeypatch.delitem(sys.modules, "det_vault", raising=False)
-    plugin_registry.cache_clear()
+    install_plugin(toy_framework, VAULT, monkeypatch)
     return {"type": "vault", "path": str(tmp_path / "vault"), **KEYS}
 
 

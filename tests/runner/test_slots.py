@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +18,8 @@ from det_core.plugins import plugin_registry
 from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.runner import ExperimentRunner, start_detached
 
-from ..waiting import is_alive, wait_for
+from ..waiting import interrupt_once, is_alive, wait_for
+from .conftest import install_plugin
 
 pytestmark = pytest.mark.integration
 
@@ -43,13 +42,7 @@ def only_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ring(toy_framework: Path, monkeypatch: pytest.MonkeyPatch, only_theirs: None) -> None:
-    info = toy_framework / "det_ring-1.0.dist-info"
-    info.mkdir()
-    shutil.copy(RING, toy_framework)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-ring\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[det]\nring = det_ring\n")
-    monkeypatch.delitem(sys.modules, "det_ring", raising=False)
-    plugin_registry.cache_clear()
+    install_plugin(toy_framework, RING, monkeypatch)
 
 
 @pytest.fixture
@@ -145,12 +138,7 @@ def test_all_workers_stop_together(
     slowly = f"    Path({str(tmp_path)!r}, f'at_{{workers.rank}}').touch()\n    time.sleep(0.05)"
     calm, paused = new_experiment(AVERAGED), on_two_slots(AVERAGED + slowly, max_restarts=0)
     assert run(store, calm) is State.COMPLETED
-
-    def pause() -> None:
-        wait_for(lambda: len(list(tmp_path.glob("at_*"))) == 2)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=pause, daemon=True).start()
+    interrupt_once(lambda: len(list(tmp_path.glob("at_*"))) == 2)
     assert run(store, paused) is State.PAUSED
     assert run(store, paused) is State.COMPLETED
     assert (the_trial(store, paused).run_id, the_trial(store, paused).restarts) == (2, 0)

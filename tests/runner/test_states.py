@@ -258,7 +258,7 @@ class States(RuleBasedStateMachine):
             self.store.acquire_lease(self.id, holder, seconds=600)
         except ExperimentBusy:
             assert self.valid
-            with pytest.raises(TrackingError, match="is being run by"):
+            with pytest.raises(ExperimentBusy, match="is being run by"):
                 self.store.delete_experiment(self.id)
             assert self.record() == self.before
             return

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.records import TRAINING_STATE, ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
 
-from ..waiting import wait_for
+from ..waiting import interrupt_once, wait_for
 from .conftest import start_runner
 
 pytestmark = pytest.mark.integration
@@ -231,7 +229,7 @@ def test_children_start_from_their_source(store: TrackingStore, new_experiment: 
 def test_a_paused_search_resumes(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
     slow = "def on_batch(self, batch):\n    time.sleep(0.05)"
     experiment = new_experiment(slow, **random_search(3, 40))
-    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    interrupt_once(lambda: any(trial.runner_state == TRAINING_STATE for trial in store.trials(experiment.id)))
     assert run(store, experiment) is State.PAUSED
     trials = store.trials(experiment.id)
     assert State.PAUSED in {trial.state for trial in trials}
@@ -285,3 +283,12 @@ def test_the_search_continues_after_a_trial_is_killed(store: TrackingStore, new_
         runner.wait()
     assert [trial.state for trial in store.trials(experiment.id)] == [State.CANCELED, *[State.COMPLETED] * 2]
     assert store.experiment(experiment.id).state is State.COMPLETED
+
+
+def test_a_length_without_a_unit_has_rungs(store: TrackingStore, new_experiment: Submit) -> None:
+    searcher = {"name": "async_halving", "metric": "validation_loss", "max_trials": 4, "num_rungs": 3, "divisor": 2}
+    experiment = new_experiment(searcher={**searcher, "max_length": 20}, hyperparameters=SPACE)
+    assert run(store, experiment) is State.COMPLETED
+    trained = [trial.steps_completed for trial in store.trials(experiment.id)]
+    assert min(trained) == 5
+    assert max(trained) == 20

@@ -115,7 +115,7 @@ def test_the_example_of_the_documentation_works(tmp_path: Path) -> None:
         "from det_core.interfaces.search_method import *\n"
     )
     (tmp_path / "mine.py").write_text(imports + textwrap.dedent(code))
-    options = {"name": "custom", "method": "mine:UntilGood", "options": {"length": 100}}
+    options = {"name": "custom", "method": "mine:UntilGood", "options": {"length": 100, "most": 4}}
     config = parse_config({"searcher": {"metric": "loss", **options}, "hyperparameters": SPACE})
     with open_search_method(config, tmp_path) as method:
         assert brief(method.start()) == "+0 0:100"

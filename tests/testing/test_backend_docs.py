@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from det_core.testing.backend import BackendCompliance
 from tests.testing.documents import first_column, snippets
+from tests.testing.installed_examples import Run, install_example
+from tests.testing.plugin_sites import plugin_environment
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "backend_plugin"
 DOCUMENT = ROOT / "docs" / "backends.md"
 (CONFIG,) = snippets(DOCUMENT, "yaml")
+SMALLEST, *_ = snippets(DOCUMENT, "python")
 EXPERIMENT = "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n" + CONFIG
 SCRIPT = """
 from det_core import core
@@ -26,30 +27,12 @@ with core.init(distributed=backends.connect_workers()) as context:
     print("one of", context.distributed.size)
 """
 
-Run = Callable[..., str]
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run a module next to the example's test and config, with the example installed by pip."""
-    directory = tmp_path_factory.mktemp("docs")
-    source, site, code = directory / "source", directory / "site", directory / "code"
-    for place, names in {source: ("det_ring.py", "pyproject.toml"), code: ("test_ring.py",)}.items():
-        place.mkdir()
-        for name in names:
-            (place / name).write_text((EXAMPLE / name).read_text())
-    (code / "const.yaml").write_text(EXPERIMENT)
-    (code / "train.py").write_text(SCRIPT)
-
-    def run(*arguments: str | Path) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(site), "DET_HOME": str(directory / "home")}
-        command = [sys.executable, "-m", *arguments]
-        ran = subprocess.run(command, cwd=code, env=environment, capture_output=True, text=True, timeout=240)
-        return f"{ran.stdout}{ran.stderr}\nexit code {ran.returncode}"
-
-    installed = run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", site, source)
-    assert installed.endswith("exit code 0"), installed
-    return run
+    files = {"const.yaml": EXPERIMENT, "train.py": SCRIPT}
+    return install_example(tmp_path_factory.mktemp("docs"), EXAMPLE, "test_ring.py", files, timeout=240)
 
 
 @pytest.mark.integration
@@ -75,10 +58,26 @@ def test_the_backend_starts_a_script_from_the_command_line(run: Run) -> None:
     assert re.findall(r"^\[rank=\d\] one of 2$", told, re.MULTILINE) != []
 
 
+@pytest.mark.integration
+@pytest.mark.slow
+def test_the_smallest_backend_starts_a_script(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    environment = plugin_environment(tmp_path / "site", "det_smallest")
+    (tmp_path / "site" / "det_smallest.py").write_text(SMALLEST)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "det_core.launch", "smallest", "--slots=2", "--", "train.py"]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(re.findall(r"^\[rank=\d\] one of 2$", ran.stdout, re.MULTILINE)) == [
+        "[rank=0] one of 2",
+        "[rank=1] one of 2",
+    ]
+
+
 @pytest.mark.parametrize("language", ["python", "toml"])
 def test_the_document_shows_the_example(language: str) -> None:
     example = "\n".join(path.read_text() for path in EXAMPLE.iterdir() if path.is_file())
-    assert [code for code in snippets(DOCUMENT, language) if code not in example] == []
+    assert [code for code in snippets(DOCUMENT, language) if code not in example + SMALLEST] == []
 
 
 def test_every_attribute_is_in_the_table() -> None:

@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from det_core.testing.command import CommandCompliance
 from tests.testing.broken_commands import CAUGHT_BY, Sound
+from tests.testing.failing_tests import find_failures, list_defects
 from tests.testing.plugin_sites import plugin_environment
 
-ROOT = Path(__file__).parents[2]
-BROKEN = "tests/testing/broken_commands.py"
+CAUGHT = list_defects(CAUGHT_BY)
 
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     """Run the tests that should fail, and return those that did as (command, test)."""
-    environment = plugin_environment(tmp_path_factory.mktemp("site"), "tests.testing.broken_commands")
-    chosen = [
-        f"{BROKEN}::Test{command.__name__}::test_{test}" for command, tests in CAUGHT_BY.items() for test in tests
-    ]
-    command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider"]
-    ran = subprocess.run(
-        [*command, *chosen, f"{BROKEN}::TestSound"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert ran.returncode == 1, ran.stdout + ran.stderr
-    return set(re.findall(r"^FAILED \S+::Test(\w+)::test_(\w+)", ran.stdout, re.MULTILINE))
+    env = plugin_environment(tmp_path_factory.mktemp("site"), "tests.testing.broken_commands")
+    return find_failures("broken_commands", CAUGHT, "Sound", env=env)
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(
-    ("command", "test"), [(command.__name__, test) for command, tests in CAUGHT_BY.items() for test in tests]
-)
+@pytest.mark.parametrize(("command", "test"), CAUGHT)
 def test_a_defect_is_caught(failed: set[tuple[str, str]], command: str, test: str) -> None:
     assert (command, test) in failed
 

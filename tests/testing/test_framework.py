@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,22 +10,16 @@ from det_core.testing import is_soak
 from det_core.testing.framework import FrameworkCompliance
 from det_core.trial import Trial
 from tests.testing.broken_frameworks import CAUGHT_BY
+from tests.testing.failing_tests import find_failures, list_defects
 
-ROOT = Path(__file__).parents[2]
-BROKEN = "tests/testing/broken_frameworks.py"
-
-CAUGHT = [(framework.__name__, test) for framework, tests in CAUGHT_BY.items() for test in tests]
+CAUGHT = list_defects(CAUGHT_BY)
 CHOSEN = CAUGHT if is_soak() else CAUGHT[::3]
 
 
 @pytest.fixture(scope="module")
 def failed() -> set[tuple[str, str]]:
     """Run the tests that should fail, and return those that did as (framework, test)."""
-    chosen = [f"{BROKEN}::Test{framework}::test_{test}" for framework, test in CHOSEN]
-    command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider", *chosen]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
-    assert ran.returncode == 1, ran.stdout + ran.stderr
-    return set(re.findall(r"^FAILED \S+::Test(\w+)::test_(.+?)(?: - .*)?$", ran.stdout, re.MULTILINE))
+    return find_failures("broken_frameworks", CHOSEN)
 
 
 @pytest.mark.integration
@@ -52,6 +43,6 @@ def test_a_missing_or_local_trial_class_and_missing_weights_are_errors() -> None
     with pytest.raises(AssertionError, match="TestMine must set trial_class"):
         mine._trial_class()
     with pytest.raises(NotImplementedError, match=r"TestMine must override weights\(path\)"):
-        mine().weights(ROOT)
+        mine().weights(Path())
     with pytest.raises(AssertionError, match="Local is defined inside a function.*move it to the top"):
         type("TestMine", (FrameworkCompliance,), {"trial_class": Local})._trial_class()

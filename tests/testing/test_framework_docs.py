@@ -2,46 +2,53 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from det_core.testing.framework import FrameworkCompliance
 from tests.testing.documents import first_column, snippets
+from tests.testing.installed_examples import Run, install_example
+from tests.testing.plugin_sites import plugin_environment
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "framework_plugin"
 DOCUMENT = ROOT / "docs" / "frameworks.md"
 (CONFIG,) = snippets(DOCUMENT, "yaml")
+SMALLEST, *_ = snippets(DOCUMENT, "python")
+COUNTS = """
+import os
+from pathlib import Path
+from det_smallest import NumberTrial
 
-Run = Callable[..., str]
+class Counts(NumberTrial):
+    def improve(self, number):
+        failed = Path(os.environ["DET_HOME"], "failed")
+        if number == 5 and not failed.exists():
+            failed.touch()
+            raise RuntimeError("once")
+        return number + 1
+
+    def loss(self, number):
+        return 100 - number
+"""
+COUNTS_CONFIG = """
+entrypoint: model_def:Counts
+searcher: {name: single, metric: loss, max_length: {batches: 8}}
+min_checkpoint_period: {batches: 2}
+scheduling_unit: 2
+max_restarts: 1
+"""
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run a module next to the example's test and config, with the example installed by pip."""
-    directory = tmp_path_factory.mktemp("docs")
-    source, site, code = directory / "source", directory / "site", directory / "code"
-    for place, names in {source: ("det_descent.py", "pyproject.toml"), code: ("test_descent.py",)}.items():
-        place.mkdir()
-        for name in names:
-            (place / name).write_text((EXAMPLE / name).read_text())
-    (code / "const.yaml").write_text(CONFIG)
-
-    def run(*arguments: str | Path) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(site), "DET_HOME": str(directory / "home")}
-        command = [sys.executable, "-m", *arguments]
-        ran = subprocess.run(command, cwd=code, env=environment, capture_output=True, text=True, timeout=180)
-        return f"{ran.stdout}{ran.stderr}\nexit code {ran.returncode}"
-
-    installed = run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", site, source)
-    assert installed.endswith("exit code 0"), installed
-    return run
+    files = {"const.yaml": CONFIG}
+    return install_example(tmp_path_factory.mktemp("docs"), EXAMPLE, "test_descent.py", files)
 
 
 @pytest.mark.integration
@@ -61,10 +68,25 @@ def test_the_config_trains_with_the_framework(run: Run) -> None:
     assert "trial 1: batch 20 " in told
 
 
+@pytest.mark.integration
+@pytest.mark.slow
+def test_the_smallest_framework_trains_and_resumes(tmp_path: Path) -> None:
+    environment = plugin_environment(tmp_path / "site", "det_smallest")
+    (tmp_path / "site" / "det_smallest.py").write_text(SMALLEST)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "model_def.py").write_text(COUNTS)
+    (tmp_path / "code" / "const.yaml").write_text(COUNTS_CONFIG)
+    command = [sys.executable, "-m", "det_core.cli", "run", "const.yaml"]
+    ran = subprocess.run(command, cwd=tmp_path / "code", env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert "after 4 batches" in ran.stdout + ran.stderr
+    assert "best loss=92 at batch 8" in ran.stdout, ran.stdout
+
+
 @pytest.mark.parametrize("language", ["python", "toml"])
 def test_the_document_shows_the_example(language: str) -> None:
     example = "\n".join(path.read_text() for path in EXAMPLE.iterdir() if path.is_file())
-    assert [code for code in snippets(DOCUMENT, language) if code not in example] == []
+    assert [code for code in snippets(DOCUMENT, language) if code not in example + SMALLEST] == []
 
 
 def test_every_attribute_is_in_the_table() -> None:

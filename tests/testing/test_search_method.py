@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from det_core.testing.search_method import SearchMethodCompliance
 from tests.testing.broken_search_methods import CAUGHT_BY
+from tests.testing.failing_tests import find_failures, list_defects
 from tests.testing.plugin_sites import plugin_environment
 
-ROOT = Path(__file__).parents[2]
-BROKEN = "tests/testing/broken_search_methods.py"
+CAUGHT = list_defects(CAUGHT_BY)
 
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     """Run the tests that should fail, and return those that did as (method, test)."""
-    environment = plugin_environment(tmp_path_factory.mktemp("site"), "tests.testing.broken_search_methods")
-    chosen = [f"{BROKEN}::Test{method.__name__}::test_{test}" for method, tests in CAUGHT_BY.items() for test in tests]
-    command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider"]
-    ran = subprocess.run(
-        [*command, *chosen, f"{BROKEN}::TestSound"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert ran.returncode == 1, ran.stdout + ran.stderr
-    return set(re.findall(r"^FAILED \S+::Test(\w+)::test_(\w+)", ran.stdout, re.MULTILINE))
+    env = plugin_environment(tmp_path_factory.mktemp("site"), "tests.testing.broken_search_methods")
+    return find_failures("broken_search_methods", CAUGHT, "Sound", env=env)
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(
-    ("method", "test"), [(method.__name__, test) for method, tests in CAUGHT_BY.items() for test in tests]
-)
+@pytest.mark.parametrize(("method", "test"), CAUGHT)
 def test_a_defect_is_caught(failed: set[tuple[str, str]], method: str, test: str) -> None:
     assert (method, test) in failed
 

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from det_core.testing.storage import StorageCompliance
 from tests.testing.broken_stores import CAUGHT_BY
+from tests.testing.failing_tests import find_failures, list_defects
 
-ROOT = Path(__file__).parents[2]
-BROKEN = "tests/testing/broken_stores.py"
+CAUGHT = list_defects(CAUGHT_BY)
 
 
 @pytest.fixture(scope="module")
 def failed() -> set[tuple[str, str]]:
     """Run the tests that should fail, and return those that did as (store, test)."""
-    chosen = [f"{BROKEN}::Test{store.__name__}::test_{test}" for store, tests in CAUGHT_BY.items() for test in tests]
-    command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider", *chosen]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
-    assert ran.returncode == 1, ran.stdout + ran.stderr
-    return set(re.findall(r"^FAILED \S+::Test(\w+)::test_(\w+)", ran.stdout, re.MULTILINE))
+    return find_failures("broken_stores", CAUGHT)
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(
-    ("store", "test"), [(store.__name__, test) for store, tests in CAUGHT_BY.items() for test in tests]
-)
+@pytest.mark.parametrize(("store", "test"), CAUGHT)
 def test_a_defect_is_caught(failed: set[tuple[str, str]], store: str, test: str) -> None:
     assert (store, test) in failed
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +12,7 @@ from det_core import storage as det_storage
 from det_core.testing.storage import StorageCompliance
 from tests.storage.memory import MemoryBucket
 from tests.testing.documents import first_column, snippets
+from tests.testing.installed_examples import Run, install_example
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "storage_plugin"
@@ -24,29 +21,15 @@ STORE, BUCKET, SUITE = snippets(DOCUMENT, "python")
 (PYPROJECT,) = snippets(DOCUMENT, "toml")
 (CONFIG,) = snippets(DOCUMENT, "yaml")
 
-Run = Callable[..., str]
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run a module with the store of the document installed by pip."""
-    directory = tmp_path_factory.mktemp("docs")
-    source, site = directory / "source", directory / "site"
-    source.mkdir()
-    (source / "det_rows.py").write_text(STORE)
-    (source / "pyproject.toml").write_text(PYPROJECT)
-    (directory / "test_rows.py").write_text(SUITE)
-
-    def run(*arguments: str | Path) -> str:
-        path = os.pathsep.join([str(site), str(EXAMPLE)])
-        environment = {**os.environ, "PYTHONPATH": path, "DET_HOME": str(directory / "home")}
-        command = [sys.executable, "-m", *arguments]
-        ran = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=120)
-        return f"{ran.stdout}{ran.stderr}\nexit code {ran.returncode}"
-
-    installed = run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", site, source)
-    assert installed.endswith("exit code 0"), installed
-    return run
+    document = tmp_path_factory.mktemp("document")
+    for name, content in {"det_rows.py": STORE, "pyproject.toml": PYPROJECT, "test_rows.py": SUITE}.items():
+        (document / name).write_text(content)
+    second = {path.name: path.read_text() for path in EXAMPLE.glob("*.py")}
+    return install_example(tmp_path_factory.mktemp("docs"), document, "test_rows.py", second)
 
 
 @pytest.mark.integration
@@ -57,7 +40,7 @@ def test_the_store_passes_the_suite(run: Run) -> None:
 
 @pytest.mark.integration
 def test_the_second_example_passes_the_suite(run: Run) -> None:
-    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", EXAMPLE / "test_gzip.py")
+    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_gzip.py")
     assert re.search(r"^\d+ passed, 1 skipped in ", told, re.MULTILINE), told  # `local_path`
 
 

@@ -1,13 +1,15 @@
 """Fixtures of the tracking store.
 
-Every test that takes `store` or `url` runs on SQLite and on a private PostgreSQL server.
+Every test that takes `store` or `url` runs on SQLite and on a private PostgreSQL server. Those that take `store` also
+run with a remote store, whose calls are encoded, executed on SQLite, and answered, except for those in `NOT_REMOTE`.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from det_core.interfaces.records import MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
+from det_core.tracking.remote import answer_call, open_remote_store
 
 from ..postgresql import PostgreSQL, running_postgresql
 
@@ -26,19 +29,43 @@ def server() -> Iterator[PostgreSQL]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+NOT_REMOTE: Mapping[str, str] = {
+    "test_a_clock_that_steps_under_a_lease_leaves_one_writer": "sets the clock of the database",
+    "test_a_read_transaction_sees_one_snapshot": "opens a transaction of the database",
+    "test_an_older_database_is_upgraded_once": "opens a transaction of the database",
+    "test_the_error_names_the_newer_release_to_install": "opens a transaction of the database",
+    "test_trials_without_new_lines_are_not_queried": "counts the statements of the database",
+}
+"""Tests that cannot run with a remote store, with the reasons."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend" in metafunc.fixturenames:
+        names: list[Any] = ["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)]
+        if "store" in metafunc.fixturenames and metafunc.function.__name__ not in NOT_REMOTE:
+            names.append(pytest.param("remote", marks=pytest.mark.slow))
+        metafunc.parametrize("backend", names, indirect=True)
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest) -> str:
+    """Return ``sqlite``, ``postgresql`` or ``remote``."""
+    return str(request.param)
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> str:
     """Return the URL of an empty database."""
-    if request.param == "sqlite":
+    if backend != "postgresql":
         return f"sqlite:///{tmp_path}/det.db"
     server: PostgreSQL = request.getfixturevalue("server")
     return server.create_database()
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[TrackingStore]:
+def store(backend: str, url: str) -> Iterator[TrackingStore]:
     with open_store(url) as opened:
-        yield opened
+        yield open_remote_store(partial(answer_call, opened), url=url) if backend == "remote" else opened
 
 
 @pytest.fixture

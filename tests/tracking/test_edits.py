@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from det_core.errors import RecordNotFound, TrackingError
+from det_core.errors import ExperimentBusy, RecordNotFound
 from det_core.interfaces.records import CheckpointState, LogLine, MetricsReport, Run, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _experiment_deletion
@@ -113,7 +113,7 @@ def test_a_deleted_experiment_leaves_no_rows(
     fill(store, run)
     fill(store, store.start_run(kept.id, allocation_id="b"))
     store.acquire_lease(trial.experiment_id, "me", seconds=60)
-    with pytest.raises(TrackingError, match="is being run by me"):
+    with pytest.raises(ExperimentBusy, match="is being run by me"):
         store.delete_experiment(trial.experiment_id)
     store.release_lease(trial.experiment_id, "me")
     store.delete_experiment(trial.experiment_id)

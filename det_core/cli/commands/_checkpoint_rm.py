@@ -33,16 +33,19 @@ def run_rm(args: argparse.Namespace) -> int:
         if not (args.yes or confirm_removal(question, _notes(store, checkpoints), as_json=args.json)):
             return 1
         latest = [checkpoint for checkpoint in checkpoints if _is_latest(store, checkpoint)]
+        left = {}
         with (
             ClientEvents(store) as client,
-            ExitStack() as leases,
+            ExitStack() as held,
         ):  # so that no runner starts a trial from a checkpoint that is being removed
-            for experiment_id in {store.trial(checkpoint.trial_id).experiment_id for checkpoint in latest}:
-                leases.enter_context(Lease(store, experiment_id))
-            left = {
-                checkpoint.uuid: remove_checkpoint(store, checkpoint, args.glob, on_deleted=client.checkpoint_deleted)
-                for checkpoint in checkpoints
-            }
+            experiments = {store.trial(checkpoint.trial_id).experiment_id for checkpoint in latest}
+            leases = [held.enter_context(Lease(store, experiment_id)) for experiment_id in experiments]
+            for checkpoint in checkpoints:
+                for lease in leases:
+                    lease.check()
+                left[checkpoint.uuid] = remove_checkpoint(
+                    store, checkpoint, args.glob, on_deleted=client.checkpoint_deleted
+                )
     if args.json:
         print_json([{"uuid": uuid, "resources": resources} for uuid, resources in left.items()])
     else:

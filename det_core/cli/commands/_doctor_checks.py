@@ -21,6 +21,7 @@ from det_core.home import default_storage
 from det_core.launch import backends
 from det_core.launch._failure_notes import FAILURE_PREFIX
 from det_core.launch._output_lines import LineDecoder
+from det_core.launch._slot_directory import SlotDirectory
 from det_core.launch._worker_environment.free_ports import reserve_free_ports
 from det_core.launch.gpu_slots import count_gpus
 from det_core.launch.local import LocalConfig
@@ -106,6 +107,7 @@ def _slots(config: ExperimentConfig | None) -> str:
         raise LaunchError(
             f"the trial needs {wanted} slots, but this machine has {slots}; lower resources.slots_per_trial{more}"
         )
+    SlotDirectory().close()
     return f"{slots}, of which a trial uses {max(wanted, 1)}; {found} GPUs"
 
 

@@ -98,15 +98,15 @@ def _config(args: argparse.Namespace) -> int:
     if args.original:
         print(experiment.original_config.rstrip("\n"))
     else:
-        import yaml
+        from det_core.config._yaml import dump_yaml
 
-        print(yaml.safe_dump(dict(experiment.config), sort_keys=False, allow_unicode=True), end="")
+        print(dump_yaml(dict(experiment.config)), end="")
     return 0
 
 
 def _download_model_def(args: argparse.Namespace) -> int:
     from det_core.experimental._downloads import atomic_directory
-    from det_core.runner._context_archive import unpack_context_dir
+    from det_core.launch.context_archive import unpack_context_dir
 
     target: Path = args.directory or Path(f"experiment_{args.experiment_id}_model_def")
     with open_store() as store:

@@ -1,12 +1,15 @@
-"""Command ``det plugins``, which lists and checks the installed plugins."""
+"""Command ``det plugins``, which lists and checks the installed plugins, and starts new ones."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import shlex
+from pathlib import Path
 from typing import Any
 
 from det_core.cli._command_table import JSON, Command, add_commands, make_argument
+from det_core.cli.commands._plugin_templates import TEMPLATES, PluginNames, render_files, write_files
 from det_core.cli.render.formats import (
     format_count,
     format_facts,
@@ -70,6 +73,26 @@ def _check(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
+def _new(args: argparse.Namespace) -> int:
+    names = PluginNames.parse(args.kind.replace("-", "_"), args.name)
+    names.refuse_clash()
+    directory, contents = args.directory or Path(names.distribution), render_files(names)
+    write_files(directory, contents)
+    commands = [
+        f"cd {shlex.quote(str(directory))}",
+        "pip install -e '.[test]'",
+        "pytest",
+        f"det plugins check {names.distribution}",
+    ]
+    if args.json:
+        described = {"kind": names.kind, "name": names.plugin, "distribution": names.distribution}
+        print_json({**described, "directory": directory.absolute(), "files": list(contents), "next": commands})
+    else:
+        print(f"{directory} contains {names.distribution}, {format_count(len(contents), 'file')}. Next, type:")
+        print(*(f"  {command}" for command in commands), sep="\n")
+    return 0
+
+
 def _document(report: PluginReport, imports: bool = False) -> dict[str, Any]:
     def one(kind: str, spec: Spec) -> dict[str, Any]:
         received = {"receives": _received(spec)} if imports and kind == "observer" else {}
@@ -110,6 +133,9 @@ def _find(name: str) -> PluginReport:
     raise PluginNotFound(f"no installed distribution {name!r} offers plugins; {hint}")
 
 
+_KINDS = {kind.replace("_", "-"): template.summary for kind, template in TEMPLATES.items()}
+"""Kinds of plugins that `_new` writes, as they are typed, mapped to their descriptions."""
+
 _COMMANDS = (
     Command("list", _list, "list the installed distributions and the plugins that they offer", (JSON,), ("ls",)),
     Command("show", _show, "show one distribution and its plugins", (make_argument("name", metavar="NAME"), JSON)),
@@ -118,5 +144,19 @@ _COMMANDS = (
         _check,
         "import all plugins, or those of one distribution, and report problems; the exit code is 1 if there are any",
         (make_argument("name", metavar="NAME", nargs="?"), JSON),
+    ),
+    Command(
+        "new",
+        _new,
+        "write a distribution with a small working plugin, its tests and its README",
+        (
+            make_argument("kind", choices=tuple(_KINDS), metavar="KIND", help="kind of the plugin"),
+            make_argument("name", metavar="NAME", help="name of the plugin, such as my-plugin"),
+            make_argument(
+                "directory", type=Path, nargs="?", metavar="DIR", help="new or empty directory; default: ./det-NAME"
+            ),
+            JSON,
+        ),
+        epilog="\n".join(("kinds:", *(f"  {kind:<13}  {summary}" for kind, summary in _KINDS.items()))),
     ),
 )

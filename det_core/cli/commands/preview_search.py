@@ -124,7 +124,7 @@ def _random_training(config: ExperimentConfig) -> SimulateTraining:
 def _text(preview: SearchPreview) -> str:
     unit = preview.unit or ""
     rows = [
-        (row["trials"], "until they end" if row["length"] is None else f"{row['length']} {unit}")
+        (row["trials"], "until they end" if row["length"] is None else f"{row['length']} {unit}".rstrip())
         for row in preview.lengths
     ]
     full = preview.full_trainings

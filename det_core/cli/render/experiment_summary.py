@@ -58,6 +58,8 @@ class ExperimentSummary:
     steps_completed: int
     """Number of batches trained, over all trials."""
     restarts: int
+    interruptions: int
+    """Number of runs that the engine ended, over all trials."""
     seconds: float
     best: BestValidation | None
     top: Sequence[TrialResult]
@@ -82,6 +84,7 @@ def summarize_experiment(store: TrackingStore, experiment_id: int) -> Experiment
         trials=len(trials),
         steps_completed=sum(trial.steps_completed for trial in trials),
         restarts=sum(trial.restarts for trial in trials),
+        interruptions=sum(trial.interruptions for trial in trials),
         seconds=elapsed_time(experiment.start_time, experiment.end_time).total_seconds(),
         best=best_validation(store, experiment),
         top=store.trial_results(experiment_id, order=TrialOrder.BEST, limit=_TOP) if len(trials) > 1 else (),
@@ -138,6 +141,8 @@ def summary_lines(result: ExperimentSummary) -> Iterator[str]:
     counts = [format_count(result.trials, "trial"), format_count(result.steps_completed, "batch", "batches")]
     if result.restarts:
         counts.append(format_count(result.restarts, "failed run"))
+    if result.interruptions:
+        counts.append(format_count(result.interruptions, "interruption"))
     counts.append(f"{result.seconds:.1f} s")
     yield f"Experiment {result.id} {_ENDINGS.get(result.state, 'has not ended')}: {', '.join(counts)}"
     if result.best:

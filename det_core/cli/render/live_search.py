@@ -13,9 +13,10 @@ from rich.text import Text
 
 from det_core.cli.render.formats import STATE_COLORS, format_value
 from det_core.cli.render.live_trial import LiveArea
-from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
+from det_core.cli.render.records import current_placement, format_hyperparameters, varying_hyperparameters
 from det_core.cli.render.search_watcher import SearchWatcher
 from det_core.cli.render.trial_watcher import Pace
+from det_core.interfaces.launcher import Phase
 from det_core.interfaces.records import State, TrialResult
 from det_core.tracking.printable import printable_text
 
@@ -79,6 +80,11 @@ class LiveSearch(LiveArea):
             yield "trials", Text(f"experiment {watcher.experiment.id} starts")
             return
         yield "trials", self._counts()
+        waiting = [result.trial for result in watcher.results if _waits(result)]
+        if waiting:
+            more = f"  and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+            placement = printable_text(current_placement(waiting[0]))
+            yield "waits", self._fitting(Text(f"trial {waiting[0].id}: {placement}{more}", "yellow"))
         best = watcher.best
         if best and best.best:
             names = varying_hyperparameters(result.trial for result in watcher.results)
@@ -92,7 +98,8 @@ class LiveSearch(LiveArea):
         if len(rungs) > 1:
             shown = [*rungs.items()][-_RUNGS:]
             words = "  ".join(f"{length}: {reached}/{asked}" for length, (reached, asked) in shown)
-            yield "rungs", self._fitting(Text(f"{words}  ({watcher.unit}: trials that reached / will reach it)"))
+            unit = f"{watcher.unit}: " if watcher.unit else ""
+            yield "rungs", self._fitting(Text(f"{words}  ({unit}trials that reached / will reach it)"))
 
     def _progress(self) -> RenderableType:
         progress = self._watcher.experiment.progress
@@ -127,23 +134,32 @@ class LiveSearch(LiveArea):
         sign = 1 if watcher.smaller_is_better else -1
         running.sort(key=lambda one: sign * one.latest.value if one.latest else float("inf"))
         drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for header in ("trial", "batches", "trained", watcher.metric, "hyperparameters"):
+        placed = any(current_placement(result.trial) for result in running)
+        for header in ("trial", "batches", "trained", watcher.metric, *["placement"] * placed, "hyperparameters"):
             drawn.add_column(Text(printable_text(header)), no_wrap=True, overflow="ellipsis")
         shown = running if len(running) <= room else running[: room - 1]
         for result in shown:
-            drawn.add_row(*map(Text, self._cells(result, names)))
+            drawn.add_row(*map(Text, self._cells(result, names, placed=placed)))
         yield drawn
         if len(shown) < len(running):
             yield Text(f"and {len(running) - len(shown)} more", "dim")
 
-    def _cells(self, result: TrialResult, names: Sequence[str]) -> Iterator[str]:
+    def _cells(self, result: TrialResult, names: Sequence[str], *, placed: bool) -> Iterator[str]:
         trial = result.trial
         yield str(trial.id)
         yield str(trial.steps_completed)
         yield f"{trial.progress:.0%} of {trial.searcher_length}" if trial.searcher_length else ""
         yield format_value(result.latest.value) if result.latest else "-"
+        if placed:
+            yield printable_text(current_placement(trial))
         yield format_hyperparameters(trial, names)
 
     def _fitting(self, line: Text) -> Text:
         line.truncate(self._live.console.width - _LABEL - 2 - _MARGIN, overflow="ellipsis")
         return line
+
+
+def _waits(result: TrialResult) -> bool:
+    """Return whether a trial waits for slots, for its nodes, or for its next start."""
+    placement = current_placement(result.trial)
+    return bool(placement) and not placement.startswith(Phase.RUNNING.value)

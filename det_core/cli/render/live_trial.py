@@ -14,7 +14,9 @@ from rich.text import Text
 
 from det_core.cli.render.experiment_summary import BestValidation, best_validation
 from det_core.cli.render.formats import format_log_line, format_scalars, format_value
+from det_core.cli.render.records import current_placement
 from det_core.cli.render.trial_watcher import Pace, TrialWatcher
+from det_core.interfaces.launcher import Phase
 from det_core.interfaces.records import LogLine, MetricsReport
 from det_core.tracking.printable import printable_text
 
@@ -95,6 +97,10 @@ class LiveTrial(LiveArea):
         status = self._status()
         if status:
             yield Text(status, "bold yellow")
+        placement = "; ".join(filter(None, map(current_placement, self._watcher.trials)))
+        is_running = placement.startswith(Phase.RUNNING.value)
+        if placement and not is_running:
+            yield Text(printable_text(placement), "yellow")
         if not steps:
             yield Text(f"experiment {self._watcher.experiment.id} starts")
             return
@@ -108,6 +114,8 @@ class LiveTrial(LiveArea):
             yield Text(f"best {printable_text(self._best.metric)}={format_value(self._best.value)}", "green")
         for report in self._latest.values():
             yield Text(format_scalars(_labelled(report), _METRICS))
+        if is_running:
+            yield Text(printable_text(placement), "dim")
 
 
 def _labelled(report: MetricsReport) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from det_core.interfaces.records import (
     CheckpointState,
     ExperimentRecord,
     ScoredCheckpoint,
+    State,
     SystemMetrics,
     TrialRecord,
     TrialResult,
@@ -34,6 +35,8 @@ from det_core.tracking.control import lacks_runner
 CHECKPOINT_STATES = tuple(state for state in CheckpointState if state is not CheckpointState.DELETED)
 """States of the checkpoints that are shown, which are all except DELETED."""
 _LONG = ("config", "original_config")
+_PLACED = (State.QUEUED, State.ACTIVE, State.STOPPING_CANCELED, State.STOPPING_KILLED)
+"""States of trials that a launcher has not finished with."""
 
 
 def experiment_row(experiment: ExperimentRecord) -> dict[str, Any]:
@@ -79,21 +82,30 @@ def trial_table(results: Sequence[TrialResult], metric: str) -> str:
         metric: name of the searcher metric.
     """
     names = varying_hyperparameters(result.trial for result in results)
-    return format_table(
-        ("trial", "state", "batches", f"best {metric}".rstrip(), "at batch", "latest", "hyperparameters"),
-        (
-            (
-                result.trial.id,
-                result.trial.state,
-                result.trial.steps_completed,
-                result.best.value if result.best else None,
-                result.best.steps_completed if result.best else None,
-                result.latest.value if result.latest else None,
-                format_hyperparameters(result.trial, names),
-            )
-            for result in results
-        ),
-    )
+    placements = [current_placement(result.trial) for result in results]
+    headers = ["trial", "state", "batches", f"best {metric}".rstrip(), "at batch", "latest", "hyperparameters"]
+    rows: list[list[object]] = [
+        [
+            result.trial.id,
+            result.trial.state,
+            result.trial.steps_completed,
+            result.best.value if result.best else None,
+            result.best.steps_completed if result.best else None,
+            result.latest.value if result.latest else None,
+            format_hyperparameters(result.trial, names),
+        ]
+        for result in results
+    ]
+    if any(placements):  # not for trials that run on this machine
+        headers.insert(-1, "placement")
+        for row, placement in zip(rows, placements, strict=True):
+            row.insert(-1, placement)
+    return format_table(headers, rows)
+
+
+def current_placement(trial: TrialRecord) -> str:
+    """Return where the trial is, or "" if it has ended, is paused, or runs on this machine."""
+    return trial.placement if trial.state in _PLACED else ""
 
 
 def varying_hyperparameters(trials: Iterable[TrialRecord]) -> list[str]:
@@ -175,10 +187,12 @@ def trial_facts(trial: TrialRecord) -> str:
             "trial": trial.id,
             "experiment": trial.experiment_id,
             "state": trial.state,
+            "placement": current_placement(trial),
             "status": trial.runner_state,
             "batches": trial.steps_completed,
             "runs": trial.run_id,
             "failed runs": trial.restarts,
+            "interruptions": trial.interruptions or None,
             "seed": trial.seed,
             **_nested("hyperparameters", trial.hparams),
             **_nested("metadata", trial.metadata),

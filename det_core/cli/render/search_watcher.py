@@ -81,6 +81,10 @@ class SearchWatcher:
             yield self._tell(now, f"batch {now.latest.steps_completed} validation {value}", routine=True)
         if not trial.state.final and trial.restarts > (old.restarts if old else 0):
             yield self._tell(now, f"a run failed ({trial.restarts} so far); to see why: det trial logs {trial.id}")
+        if not trial.state.final and trial.interruptions > (old.interruptions if old else 0):
+            yield self._tell(
+                now, f"a run was interrupted ({trial.interruptions} so far); to see why: det trial logs {trial.id}"
+            )
         if trial.state.final and not (old and old.state.final):
             best = f", best {printable_text(self.metric)}={format_value(now.best.value)}" if now.best else ""
             why = f"; to see why: det trial logs {trial.id}" if trial.state is State.ERROR else ""
@@ -100,5 +104,6 @@ def _unit(config: Mapping[str, Any]) -> str:
     """Return the unit of the lengths of a search, or "" if its config names none."""
     from det_core.config import Unit
 
-    lengths = [value for value in (config.get("searcher") or {}).values() if isinstance(value, Mapping)]
-    return next((unit.value for unit in Unit for length in lengths if unit.value in length), "")
+    searcher = config.get("searcher") or {}
+    lengths = [value for key, value in searcher.items() if isinstance(value, Mapping) and key != "options"]
+    return searcher.get("unit") or next((unit.value for unit in Unit for length in lengths if unit.value in length), "")

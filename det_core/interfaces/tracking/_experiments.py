@@ -100,7 +100,8 @@ class ExperimentStore(ABC):
         The caller removes the files of its checkpoints first.
 
         Raises:
-            TrackingError: another runner holds its lease, or something in it is still needed. The message names it.
+            ExperimentBusy: another holder has its lease. The message names the holder.
+            RecordInUse: one of its checkpoints is a version of a model. The message names the versions.
         """
 
     @abstractmethod

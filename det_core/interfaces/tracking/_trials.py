@@ -93,6 +93,10 @@ class TrialStore(ABC):
         """Add one to the trial's restarts and return the new number."""
 
     @abstractmethod
+    def count_interruption(self, trial_id: int, *, lease: str = "") -> int:
+        """Add one to the trial's interruptions and return the new number."""
+
+    @abstractmethod
     def start_run(self, trial_id: int, *, allocation_id: str, lease: str = "") -> Run:
         """Begin a new run. From now on all writes of earlier runs are refused.
 
@@ -129,6 +133,10 @@ class TrialStore(ABC):
     @abstractmethod
     def set_runner_state(self, trial_id: int, run_id: int, status: str) -> None:
         """Record a short status that the trial's code reports."""
+
+    @abstractmethod
+    def set_trial_placement(self, trial_id: int, run_id: int, placement: str) -> None:
+        """Record the phase and place of the run's launch. The next run and the end of the trial clear it."""
 
     @abstractmethod
     def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:

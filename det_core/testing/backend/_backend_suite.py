@@ -10,23 +10,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-import importlib_metadata
 import pytest
 
 from det_core.plugins import Registry
 from det_core.plugins import plugin_registry as installed
 from det_core.specs import BackendSpec
+from det_core.testing._plugin_metadata import write_plugin_metadata
+from det_core.testing._plugin_suite import PluginSuite
 from det_core.testing.backend._launched_script import SECRET, LaunchedScript
-from det_core.testing.suite import ComplianceSuite
 
 StartScript = Callable[..., LaunchedScript]
 
 
-class BackendSuite(ComplianceSuite):
+class BackendSuite(PluginSuite):
     """Attributes that describe the backend, set by subclasses."""
 
-    plugin: ClassVar[str] = ""
-    """Module that the backend's entry point in the group ``det`` names."""
     name: ClassVar[str | None] = None
     """Name of the backend, or None if the plugin offers only one."""
     options: ClassVar[Mapping[str, Any]] = {}
@@ -39,15 +37,6 @@ class BackendSuite(ComplianceSuite):
     """Lines of a script with which a worker joins the backend's own communication, to test where it listens."""
     limit: ClassVar[float] = 60.0
     """Time limit of a launch in seconds, including its start."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def registry(cls) -> Registry:
-        """Return a registry with only this plugin."""
-        assert cls.plugin, f"{cls.__name__} must set plugin = 'my_package.plugin'"
-        found = Registry([importlib_metadata.EntryPoint(cls.plugin, cls.plugin, "det")])
-        assert [report.problem for report in found.reports] == [""]
-        return found
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -83,11 +72,8 @@ class BackendSuite(ComplianceSuite):
         """Return directories from which other processes can import the plugin's metadata, if it is not installed."""
         if any(report.module == self.plugin for report in installed().reports):
             return []
-        info = directory / "site" / "det_compliance-1.0.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-compliance\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[det]\ncompliance = {self.plugin}\n")
-        return [str(info.parent)]
+        write_plugin_metadata(directory / "site", "det-compliance", self.plugin)
+        return [str(directory / "site")]
 
 
 def reported_values(launch: LaunchedScript) -> list[Any]:

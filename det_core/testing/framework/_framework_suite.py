@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import importlib_metadata
 import pytest
 
 from det_core.interfaces.records import CheckpointRecord
 from det_core.plugins import Registry
 from det_core.specs import FrameworkSpec, Spec
+from det_core.testing._plugin_suite import PluginSuite
 from det_core.testing.framework.trial_harness import BATCHES, REPORT_PERIOD, TrainedTrial, TrialHarness
-from det_core.testing.suite import ComplianceSuite
 from det_core.trial import Trial
 
 _EPOCHS = range(3, BATCHES // 2 + 1)
@@ -34,11 +33,9 @@ class UndisturbedTraining:
     """Number of batches per epoch of the trial's data, or None if unknown."""
 
 
-class FrameworkSuite(ComplianceSuite):
+class FrameworkSuite(PluginSuite):
     """Attributes that describe the framework, set by subclasses."""
 
-    plugin: ClassVar[str] = ""
-    """Module that the framework's entry point in the group ``det`` names."""
     trial_class: ClassVar[type[Trial] | None] = None
     """Trial class that trains a tiny model, defined at the top level of its module.
 
@@ -62,15 +59,6 @@ class FrameworkSuite(ComplianceSuite):
             f"{type(self).__name__} must override weights(path); expected the weights in the checkpoint's directory, "
             "for example: return json.loads((path / 'weights.json').read_text())"
         )
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def registry(cls) -> Registry:
-        """Return a registry with only this plugin."""
-        assert cls.plugin, f"{cls.__name__} must set plugin = 'my_package.plugin'"
-        found = Registry([importlib_metadata.EntryPoint(cls.plugin, cls.plugin, "det")])
-        assert [report.problem for report in found.reports] == [""]
-        return found
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from det_core.plugins import Registry, measure_import
+from det_core.plugins import Registry
 from det_core.specs import FrameworkSpec
+from det_core.testing._plugin_suite import PluginRegistrationTests
 from det_core.testing.framework._framework_suite import FrameworkSuite, list_base_classes
 from det_core.trial import Trial
 
 
-class FrameworkRegistrationTests(FrameworkSuite):
+class FrameworkRegistrationTests(FrameworkSuite, PluginRegistrationTests):
     """Tests that the plugin module imports quickly and claims only its own trials."""
-
-    def test_the_plugin_is_light(self, spec: FrameworkSpec) -> None:
-        """The plugin module is imported whenever det starts, even if the framework is not used or not installed."""
-        imported = measure_import(self.plugin).modules
-        welcome = {*sys.stdlib_module_names, "det_core", self.plugin.partition(".")[0]}
-        heavy = {module.partition(".")[0] for module in imported} - welcome
-        assert not heavy, (
-            f"{self.plugin} imports {heavy}; move the code that needs it to another module, and name that as target"
-        )
-        target = spec.target.partition(":")[0]
-        assert target == self.plugin or target not in imported
 
     def test_the_plugin_claims_only_its_own_trials(self, registry: Registry) -> None:
         """If two plugins claim one trial, the users of the other plugin get an error."""

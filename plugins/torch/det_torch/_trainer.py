@@ -283,7 +283,8 @@ def _length(max_length: TrainUnit | None, run: core.Context) -> Length:
     if isinstance(given, tuple) or (given and not given.value):
         raise ValueError(f"max_length is {max_length!r}; expected one number >= 1, such as Batch(1000)")
     configured = run.config.searcher.max_length
-    length = run.searcher.ordered() or given if run.info else given or configured
+    ordered = run.searcher.ordered() if run.info else configured
+    length = given if given and not (run.info and ordered and ordered.unit) else ordered
     if length is None:
         where = (
             "the config's searcher has no max_length" if run.info else "a script that runs by itself has no searcher"

@@ -1,0 +1,97 @@
+"""Messages between a runner and its node agents, as lines of ASCII text.
+
+A message is a JSON object. It is cut into lines of at most 900 bytes, because some engines tear longer lines apart
+(``srun --label`` those above 1 KiB). Each line begins with ``det:`` and a mark, ``+`` if the message continues in the
+next line and ``.`` if it ends. Other lines are output of programs on the way, such as the banner of ssh.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import IO, Any
+
+from det_core.errors import LaunchError
+
+PROTOCOL = 1
+"""Version of the messages."""
+BEAT_SECONDS = 10.0
+"""Seconds between two messages of a living side."""
+SILENCE_SECONDS = 60.0
+"""Seconds without a message after which the other side is lost."""
+MAX_MESSAGE = 256 << 20
+"""Maximum size of a message in bytes. Requests with the largest context directory have half of it."""
+_CONTINUES, _ENDS = b"det:+", b"det:."
+_MOST = 900 - len(_ENDS) - 1
+"""Maximum number of bytes of a message in one line."""
+
+
+class MessageWriter:
+    """Writer of messages to a stream, which several threads may use."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Write a message. Do nothing if the reader is gone."""
+        with self._lock, suppress(OSError, ValueError):  # ValueError: the stream is closed
+            self._stream.writelines(_lines_of({"kind": kind, **fields}))
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Close the stream."""
+        with self._lock, suppress(OSError):
+            self._stream.close()
+
+
+def read_messages(lines: Iterable[bytes]) -> Iterator[dict[str, Any] | str]:
+    """Yield the messages of a stream, and each other line as text.
+
+    Raises:
+        LaunchError: a message is larger than `MAX_MESSAGE` or malformed.
+    """
+    parts: list[bytes] = []
+    size = 0
+    for line in lines:
+        mark, part = line[: len(_ENDS)], line[len(_ENDS) :].rstrip(b"\r\n")
+        if mark not in (_CONTINUES, _ENDS):
+            yield line.decode("utf-8", "replace").rstrip("\r\n")
+            continue
+        parts.append(part)
+        size += len(part)
+        if size > MAX_MESSAGE:
+            raise LaunchError(f"a node agent's message has more than {MAX_MESSAGE >> 20} MiB")
+        if mark == _ENDS:
+            yield _parse(b"".join(parts))
+            parts, size = [], 0
+
+
+def pack_bytes(content: bytes) -> str:
+    """Return bytes as text for a message."""
+    return base64.b64encode(content).decode("ascii")
+
+
+def unpack_bytes(text: str) -> bytes:
+    """Return the bytes that `pack_bytes` made text of."""
+    return base64.b64decode(text, validate=True)
+
+
+def _lines_of(message: dict[str, Any]) -> Iterator[bytes]:
+    content = json.dumps(message).encode("ascii")
+    for start in range(0, len(content), _MOST):
+        end = start + _MOST
+        yield (_CONTINUES if end < len(content) else _ENDS) + content[start:end] + b"\n"
+
+
+def _parse(content: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(content)
+    except ValueError as error:
+        raise LaunchError(f"a message between runner and node agent is damaged: {error}") from error
+    if not (isinstance(message, dict) and isinstance(message.get("kind"), str)):
+        raise LaunchError(f"a message between runner and node agent is no object with a kind: {message!r:.100}")
+    return message

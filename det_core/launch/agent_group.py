@@ -1,0 +1,323 @@
+"""Runner's side of node agents that run as programs behind pipes."""
+
+from __future__ import annotations
+
+import queue
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from det_core.errors import LaunchError
+from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase, Status
+from det_core.launch import _agent_messages as messages
+from det_core.launch.node_agent import explain_start_errors
+from det_core.version import __version__
+
+AGENT_COMMAND = ("python3", "-m", "det_core.launch.agent_program")
+"""Command that starts a node agent, for the end of a command such as ``ssh HOST``."""
+_START_SECONDS = 120.0
+"""Seconds until the agents must have started."""
+_FAILURE_GRACE = 10.0
+"""Seconds from the failure of the first node until the others are killed. Their workers usually end by themselves."""
+_KILL_SECONDS = 10.0
+"""Seconds from the order to kill until the commands themselves are killed."""
+_TICK = 1.0
+"""Maximum number of seconds between two looks at what depends on time alone."""
+_CALLS_AT_ONCE = 4
+_WITHDRAWN = "it was withdrawn before its start"
+
+
+class AgentGroup(Allocation):
+    """Launch on one or more nodes, each with a command that runs `det_core.launch.agent_program`.
+
+    Args:
+        request: the launch request.
+        commands: command of each node, such as ``["ssh", "n1", *AGENT_COMMAND, "--node", "0"]``. It connects its stdin
+            and stdout with those of the agent. If there are several nodes, each agent gets its index as ``--node I``.
+        hosts: name or address of each node, at which the other nodes reach it. By default the names that the nodes
+            have for themselves.
+        slot_ids: slots of each node that the launch may use. By default the first ones, the same number on all nodes.
+        start_seconds: number of seconds until the agents must have started.
+
+    Raises:
+        LaunchError: a command cannot be started, or the slots cannot be divided among the nodes.
+    """
+
+    def __init__(
+        self,
+        request: LaunchRequest,
+        commands: Sequence[Sequence[str]],
+        *,
+        hosts: Sequence[str] | None = None,
+        slot_ids: Sequence[Sequence[int]] | None = None,
+        start_seconds: float = _START_SECONDS,
+    ) -> None:
+        if slot_ids is None and request.slots % len(commands):
+            raise LaunchError(
+                f"the trial needs {request.slots} slots, which {len(commands)} nodes cannot share equally; "
+                "change resources.slots_per_trial"
+            )
+        self._request: LaunchRequest | None = request
+        self._log = request.log
+        self._call = request.call
+        self._hosts = hosts
+        self._slot_ids = slot_ids or [range(request.slots // len(commands))] * len(commands)
+        self._give_up_at = time.monotonic() + start_seconds
+        self._start_seconds = start_seconds
+        self._kill_at: float | None = None
+        """Time at which the nodes that are left are killed."""
+        self._killed = False
+        self._changed = threading.Event()
+        self._beat_at = 0.0
+        self._callers = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="det-store-call")
+        self._nodes: list[_Node] = []
+        try:
+            for index, command in enumerate(commands):
+                self._nodes.append(_Node(index, command, self))
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self, timeout: float) -> Exit | None:
+        end = time.monotonic() + timeout
+        while True:
+            self._advance()
+            if all(node.end for node in self._nodes):
+                return self._first_end()
+            if (left := end - time.monotonic()) <= 0:
+                return None
+            self._await_change(left)
+
+    def status(self) -> Status:
+        names = [node.name for node in self._nodes]
+        running = all(node.started for node in self._nodes)
+        return Status(phase=Phase.RUNNING if running else Phase.STARTING, nodes=[name for name in names if name])
+
+    def preempt(self) -> None:
+        if self._request is None:
+            self._tell("preempt")
+        else:
+            self._withdraw(_WITHDRAWN)
+
+    def kill(self) -> None:
+        if self._request is not None:
+            self._withdraw(_WITHDRAWN)
+        self._kill_at = time.monotonic()
+        deadline = time.monotonic() + 2 * _KILL_SECONDS
+        while not all(node.end for node in self._nodes) and time.monotonic() < deadline:
+            self._advance()
+            self._await_change(_TICK)
+
+    def close(self) -> None:
+        for node in self._nodes:
+            node.close()
+        self._callers.shutdown(wait=True, cancel_futures=True)
+
+    def _receive(self, node: _Node, message: Mapping[str, Any]) -> None:
+        """Take a message of a node. Called from the node's thread."""
+        kind = message["kind"]
+        if kind == "log":
+            self._log(message["rank"], message["stream"], message["text"])
+        elif kind == "call":
+            self._callers.submit(self._answer, node, message)
+
+    def _report(self, text: str) -> None:
+        """Log a line that a command has printed."""
+        self._log(None, "det", text)
+
+    def _answer(self, node: _Node, message: Mapping[str, Any]) -> None:
+        try:
+            answer = {
+                "body": messages.pack_bytes(self._call(message["method"], messages.unpack_bytes(message["body"])))
+            }
+        except Exception as error:  # noqa: BLE001  (the worker raises it)
+            answer = {"error": f"{message['method']} failed: {type(error).__name__}: {error}"}
+        node.tell("answer", node=node.index, id=message["id"], **answer)
+
+    def _await_change(self, timeout: float) -> None:
+        self._changed.wait(min(timeout, _TICK))
+        self._changed.clear()
+
+    def _advance(self) -> None:
+        """Start the workers once all agents are there, and end the nodes whose time is over."""
+        now = time.monotonic()
+        if now >= self._beat_at:
+            self._beat_at = now + messages.BEAT_SECONDS
+            self._tell("alive")
+        for node in self._nodes:
+            node.check_life()
+        if self._request is not None and all(node.hello for node in self._nodes):
+            self._start(self._request)
+            self._request = None  # the code may be large
+        if not all(node.started for node in self._nodes) and now > self._give_up_at:
+            self._withdraw(f"the nodes were not ready after {self._start_seconds:.0f} s")
+        failed = [node for node in self._nodes if node.end and (node.end.code or node.end.cause is not Cause.WORKERS)]
+        if failed and self._kill_at is None:
+            self._kill_at = now + (_FAILURE_GRACE if self._request is None else 0.0)
+        if self._kill_at and now > self._kill_at and not self._killed:
+            self._killed = True
+            self._tell("kill")
+        if self._kill_at and now > self._kill_at + _KILL_SECONDS:
+            for node in self._nodes:
+                node.terminate()
+
+    def _start(self, request: LaunchRequest) -> None:
+        greetings = [node.hello or {} for node in self._nodes]
+        hosts = self._hosts or [greeting["host"] for greeting in greetings]
+        for node, host in zip(self._nodes, hosts, strict=True):
+            node.name = host
+        self._tell(
+            "start",
+            key=request.key,
+            argv=list(request.argv),
+            code=messages.pack_bytes(request.code),
+            info=request.info,
+            env=dict(request.env),
+            secrets=dict(request.secrets),
+            slot_ids=[list(slots) for slots in self._slot_ids],
+            hosts=list(hosts),
+            port=greetings[0]["port"] if len(hosts) > 1 else None,
+        )
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        for node in self._nodes:
+            if node.end is None:
+                node.tell(kind, **fields)
+
+    def _withdraw(self, message: str) -> None:
+        for node in self._nodes:
+            node.tell("kill")
+            node.finish(Exit(code=1, cause=Cause.NOT_STARTED, message=message))
+
+    def _first_end(self) -> Exit:
+        """Return the end of the first node that failed, or success."""
+        ends = sorted((node.ended_at, node.index, node.end) for node in self._nodes if node.end)
+        failures = [end for _, _, end in ends if end.code or end.cause is not Cause.WORKERS]
+        return failures[0] if failures else ends[0][2]
+
+
+class _Node:
+    """Connection to the agent of one node."""
+
+    def __init__(self, index: int, command: Sequence[str], group: AgentGroup) -> None:
+        self.index = index
+        self.name = ""
+        self.hello: Mapping[str, Any] | None = None
+        self.started = False
+        self.end: Exit | None = None
+        self.ended_at = 0.0
+        self._command = shlex.join(command)
+        self._group = group
+        self._heard_at = time.monotonic()
+        self._last_words = ""
+        self._lock = threading.Lock()
+        self._orders: queue.SimpleQueue[tuple[str, Mapping[str, Any]] | None] = queue.SimpleQueue()
+        with explain_start_errors(self._command):
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # a Ctrl-C in the terminal does not reach it
+            )
+        self._threads = [
+            threading.Thread(target=target, name=f"det-node-{index}", daemon=True)
+            for target in (self._read_errors, self._read_messages, self._write_orders)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Send a message in the background."""
+        self._orders.put((kind, fields))
+
+    def finish(self, end: Exit) -> None:
+        """Record the end of the node, unless it has ended before."""
+        with self._lock:
+            if self.end is None:
+                self.ended_at = time.monotonic()
+                self.end = end
+        self._group._changed.set()
+
+    def check_life(self) -> None:
+        """End the node if it is silent for too long."""
+        silence = time.monotonic() - self._heard_at
+        if self.hello and silence > messages.SILENCE_SECONDS:
+            self._lose(f"{self.name or self._command} has been silent for {silence:.0f} s")
+
+    def terminate(self) -> None:
+        """End the command, which ends the agent, too."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Wait for the command, end it if necessary, and release its pipes."""
+        self._orders.put(None)
+        try:
+            self._process.wait(_KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.terminate()
+            self._process.wait(_KILL_SECONDS)
+        for thread in self._threads:
+            thread.join(_KILL_SECONDS)
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream:
+                with suppress(OSError):  # the rest of a message that nobody reads
+                    stream.close()
+
+    def _read_messages(self) -> None:
+        assert self._process.stdout
+        try:
+            for message in messages.read_messages(self._process.stdout):
+                self._heard_at = time.monotonic()
+                if isinstance(message, str):
+                    self._group._report(message)
+                else:
+                    self._take(message)
+        except LaunchError as error:
+            self._lose(str(error))
+            self.terminate()
+        code = self._process.wait()
+        self._threads[0].join(_KILL_SECONDS)  # which gets the reason
+        details = f": {self._last_words}" if self._last_words else ""
+        self._lose(f"the command {self._command!r} ended with code {code}{details}")
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        kind = message["kind"]
+        if kind == "hello":
+            if message["protocol"] != messages.PROTOCOL:
+                ours = f"protocol {messages.PROTOCOL} (det-core {__version__})"
+                theirs = f"protocol {message['protocol']} (det-core {message['version']})"
+                problem = f"{message['host']} speaks {theirs}, expected {ours}; install the same release on all nodes"
+                self.finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
+            else:
+                self.hello = message
+                self._group._changed.set()
+        elif kind == "started":
+            self.started = True
+            self._group._changed.set()
+        elif kind == "exit":
+            self.finish(Exit(code=message["code"], cause=Cause(message["cause"]), message=message["message"]))
+        else:
+            self._group._receive(self, message)
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr
+        for line in self._process.stderr:
+            text = line.decode("utf-8", "replace").rstrip()
+            self._last_words = text or self._last_words
+            self._group._report(text)
+
+    def _write_orders(self) -> None:
+        assert self._process.stdin
+        writer = messages.MessageWriter(self._process.stdin)
+        while order := self._orders.get():
+            writer.send(order[0], **order[1])
+        writer.close()
+
+    def _lose(self, message: str) -> None:
+        self.finish(Exit(code=1, cause=Cause.NODE_LOST if self.started else Cause.NOT_STARTED, message=message))

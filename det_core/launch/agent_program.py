@@ -1,0 +1,242 @@
+"""Node agent as a program, ``python -m det_core.launch.agent_program``, which any engine can start on its nodes.
+
+The runner sends a launch request and later orders to stdin. The agent sends the output of the workers, their calls of
+the tracking store and their end to stdout (`det_core.launch._agent_messages`). It needs neither a shared file system
+nor an open port. `det_core.launch.agent_group` is the runner's side.
+
+SIGTERM asks the workers to save a checkpoint and stop, as a request of the runner does. If stdin ends or the runner is
+silent for a minute, the workers end within 10 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+from det_core.errors import LaunchError, TrackingError
+from det_core.interfaces.launcher import Cause, Exit, LaunchRequest
+from det_core.launch import _agent_messages as messages
+from det_core.launch._trial_lock import TrialLock
+from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports
+from det_core.launch._worker_environment.thread_limits import thread_limit_variables
+from det_core.launch.gpu_slots import count_gpus, gpu_variables
+from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
+from det_core.tracking import AGENT_URL
+from det_core.version import __version__
+
+_GRACE = 8.5
+"""Seconds that workers have to end by themselves once the runner is gone."""
+_CALL_SECONDS = 120.0
+"""Seconds to wait for the answer to a call of the tracking store. The runner waits up to 60 s for its database."""
+_TICK = 0.2
+
+
+class AgentProgram:
+    """Node agent behind two pipes.
+
+    Args:
+        writer: writer of messages to the runner.
+        node: index of this node.
+    """
+
+    def __init__(self, writer: messages.MessageWriter, node: int) -> None:
+        self._writer = writer
+        self._node = node
+        self._agent: NodeAgent | None = None
+        self._heard_at = time.monotonic()
+        self._lost = threading.Event()
+        self._signaled = False
+        self._preempting = False
+        self._calls = itertools.count()
+        self._answers: dict[int, queue.SimpleQueue[Mapping[str, Any] | None]] = {}
+
+    def greet(self) -> None:
+        """Introduce this node to the runner."""
+        self._writer.send(
+            "hello",
+            protocol=messages.PROTOCOL,
+            version=__version__,
+            host=socket.gethostname(),
+            port=find_adjacent_free_ports(),
+        )
+        threading.Thread(target=self._beat, name="det-beat", daemon=True).start()
+
+    def stop_on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Ask the workers to stop, because the engine has sent a signal."""
+        self._signaled = True
+
+    def obey(self, message: Mapping[str, Any]) -> None:
+        """Carry out a message of the runner."""
+        self._heard_at = time.monotonic()
+        if message.get("node", self._node) == self._node:
+            _ORDERS[message["kind"]](self, message)
+
+    def lose_runner(self) -> None:
+        """Let the workers save a checkpoint and end, because the runner is gone."""
+        self._lost.set()
+        for waiting in list(self._answers.values()):
+            waiting.put(None)
+        if self._agent is None:
+            os._exit(1)  # nothing was started
+
+    def _start(self, message: Mapping[str, Any]) -> None:
+        request = LaunchRequest(
+            key=message["key"],
+            argv=message["argv"],
+            code=messages.unpack_bytes(message["code"]),
+            info={**message["info"], "cluster.json": {**message["info"]["cluster.json"], "master_url": AGENT_URL}},
+            slots=sum(map(len, message["slot_ids"])),
+            env=message["env"],
+            secrets=message["secrets"],
+            log=self._send_line,
+            call=self._relay_call,
+        )
+        node = AllocatedNode(
+            name=message["hosts"][self._node],
+            hosts=message["hosts"],
+            node=self._node,
+            slot_counts=[len(slots) for slots in message["slot_ids"]],
+            slot_ids=message["slot_ids"][self._node],
+            port=message["port"],
+        )
+        threading.Thread(target=self._run, args=(request, node), name="det-run").start()
+
+    def _run(self, request: LaunchRequest, node: AllocatedNode) -> None:
+        """Run the workers, report their end, and end this process."""
+        slots, gpus = node.slot_ids, count_gpus()
+        if 0 < gpus <= max(slots):
+            problem = f"{node.name} has {gpus} GPUs, but the launch needs the slots {list(slots)} there"
+            self._finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
+        environment = {**gpu_variables(slots), **(thread_limit_variables(len(slots)) if len(slots) > 1 else {})}
+        try:
+            lock = self._lock_trial(f"{request.key}-node-{self._node}")
+            self._agent = agent = NodeAgent(request, node, env=environment, inherit=[lock.descriptor])
+            lock.close()  # the processes have inherited it
+        except LaunchError as error:
+            self._finish(Exit(code=1, cause=Cause.NOT_STARTED, message=str(error)))
+        self._writer.send("started")
+        self._watch(agent)
+
+    def _lock_trial(self, key: str) -> TrialLock:
+        """Wait until the processes of an earlier launch of the trial on this node are gone."""
+        with explain_start_errors("the trial"):
+            lock = TrialLock(key)
+        while not lock.try_to_lock():
+            time.sleep(_TICK)
+        return lock
+
+    def _preempt(self, message: Mapping[str, Any]) -> None:
+        self._preempting = True
+
+    def _kill(self, message: Mapping[str, Any]) -> None:
+        if self._agent:
+            self._agent.kill()
+        else:
+            os._exit(1)
+
+    def _answer(self, message: Mapping[str, Any]) -> None:
+        if waiting := self._answers.get(message["id"]):
+            waiting.put(message)
+
+    def _ignore(self, message: Mapping[str, Any]) -> None:
+        """Do nothing, because any message shows that the runner lives."""
+
+    def _send_line(self, rank: int | None, stream: str, text: str) -> None:
+        self._writer.send("log", rank=rank, stream=stream, text=text)
+
+    def _relay_call(self, method: str, body: bytes) -> bytes:
+        number = next(self._calls)
+        answers: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        self._answers[number] = answers
+        try:
+            if not self._lost.is_set():
+                self._writer.send("call", id=number, method=method, body=messages.pack_bytes(body))
+                if answer := answers.get(timeout=_CALL_SECONDS):
+                    if "error" in answer:
+                        raise TrackingError(answer["error"])
+                    return messages.unpack_bytes(answer["body"])
+        except queue.Empty:
+            raise TrackingError(f"the runner has not answered {method} for {_CALL_SECONDS:.0f} s") from None
+        finally:
+            del self._answers[number]
+        raise TrackingError(f"the runner is gone, so {method} cannot be recorded")
+
+    def _beat(self) -> None:
+        while not self._lost.wait(messages.BEAT_SECONDS):
+            self._writer.send("alive")
+            if time.monotonic() - self._heard_at > messages.SILENCE_SECONDS:
+                self.lose_runner()
+
+    def _watch(self, agent: NodeAgent) -> None:
+        """Wait for the end of the workers, report it, and end this process."""
+        kill_at: float | None = None
+        preempted = False
+        while (end := agent.wait(_TICK)) is None:
+            if (self._signaled or self._preempting) and not preempted:
+                preempted = True
+                agent.preempt()
+            if self._lost.is_set() and kill_at is None:
+                kill_at = time.monotonic() + _GRACE
+                agent.disconnect()
+            if kill_at and time.monotonic() > kill_at:
+                agent.kill()
+        agent.close()
+        if self._signaled and end.cause is Cause.WORKERS:
+            end = replace(end, cause=Cause.PREEMPTED, message="the node's agent received SIGTERM")
+        self._finish(end)
+
+    def _finish(self, end: Exit) -> None:
+        self._writer.send("exit", code=end.code, cause=end.cause.value, message=end.message)
+        self._writer.close()
+        os._exit(0)  # the main thread waits for stdin
+
+
+_ORDERS = {
+    "start": AgentProgram._start,
+    "preempt": AgentProgram._preempt,
+    "kill": AgentProgram._kill,
+    "answer": AgentProgram._answer,
+    "alive": AgentProgram._ignore,
+}
+"""Method for each kind of message of the runner."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the agent of one node until its workers end or the runner is gone. Return the exit code."""
+    parser = argparse.ArgumentParser(
+        "python -m det_core.launch.agent_program", description="Agent of one node. Launchers start it, not users."
+    )
+    parser.add_argument("--node", type=int, default=0, metavar="I", help="index of this node, from 0 (default: 0)")
+    args = parser.parse_args(argv)
+    # Other output, such as that of a library, must not mix with the messages.
+    writer = messages.MessageWriter(os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    program = AgentProgram(writer, args.node)
+    signal.signal(signal.SIGTERM, program.stop_on_signal)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    program.greet()
+    try:
+        with suppress(OSError):
+            for message in messages.read_messages(sys.stdin.buffer):
+                if isinstance(message, dict):
+                    program.obey(message)
+    finally:
+        program.lose_runner()
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,227 @@
+"""Agent of one node, which starts the command, forwards its output, and requests its preemption.
+
+Launchers use it for the processes of this machine. Engines start it on their nodes as a program
+(`det_core.launch.agent_program`).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from det_core.core import agent_channel
+from det_core.core._cluster_info import INFO_DIR
+from det_core.errors import DetError, LaunchDelayed, LaunchError
+from det_core.interfaces.launcher import PYTHON, Cause, Exit, LaunchRequest
+from det_core.launch._failure_notes import DIED, FAILURE_PREFIX
+from det_core.launch._output_lines import RANK_TEMPLATE, LineDecoder
+from det_core.launch._reaped_command import ReapedCommand
+from det_core.launch._worker_connections import WorkerConnections
+from det_core.launch._worker_environment.info_variables import find_oversized_variables, make_info_variables
+from det_core.launch.context_archive import unpack_context_dir
+from det_core.launch.network import LOOPBACK
+from det_core.launch.processes import count_memory_kills
+from det_core.scratch import scratch_directory
+from det_core.tracking.secret_files import SECRETS_DIRECTORY_VARIABLE
+
+_CLOSE_SECONDS = 10.0
+"""Seconds to wait for the end of each thread."""
+_CHUNK = 1 << 16
+_SOCKET_NAME = "agent.sock"
+_TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of temporarily exhausted resources."""
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""Exit codes of a command that was killed, by itself or below a shell."""
+_OUT_OF_MEMORY = (
+    "out of memory: the kernel killed a process; lower the batch size or the number of data workers, or give the trial "
+    "more memory"
+)
+_LONGEST_PARENT = 60
+"""Maximum length of the parent directory in bytes, so that the path of the agent's socket is short enough."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllocatedNode:
+    """A node of a launch, with the slots that the launch has there.
+
+    Args:
+        name: name of the node, which workers see as ``agent_id``.
+        slot_ids: slots of this node that the launch may use.
+        hosts: addresses of all nodes, starting with that of the chief.
+        node: index of this node.
+        slot_counts: numbers of slots of all nodes.
+        port: port that is free on the chief's node, as is the next one. Needed if there are several nodes.
+    """
+
+    name: str
+    slot_ids: Sequence[int]
+    hosts: Sequence[str] = (LOOPBACK,)
+    node: int = 0
+    slot_counts: Sequence[int] = ()
+    port: int | None = None
+
+
+class NodeAgent:
+    """Processes of one launch on this node. A reaper makes sure that none of them is left behind.
+
+    Args:
+        request: the launch request. Its ``code`` is unpacked, and its ``secrets`` are written to files, which are gone
+            when the agent is closed.
+        node: this node.
+        env: variables to add to the environment of the processes. Those of the request replace them.
+        inherit: file descriptors that all processes keep open, such as that of a lock.
+        parent: directory in which the code is unpacked. By default the one for temporary files.
+
+    Raises:
+        LaunchDelayed: the processes could not be started, because a resource such as memory is exhausted.
+        LaunchError: the processes could not be started.
+    """
+
+    def __init__(
+        self,
+        request: LaunchRequest,
+        node: AllocatedNode,
+        *,
+        env: Mapping[str, str] | None = None,
+        inherit: Sequence[int] = (),
+        parent: Path | None = None,
+    ) -> None:
+        self._log = request.log
+        self._killed = False
+        self._died = False
+        self._memory_kills = count_memory_kills()
+        with explain_start_errors(repr(request.argv[0])), ExitStack() as undo:
+            code = undo.enter_context(scratch_directory("context", parent))
+            unpack_context_dir(request.code, code)
+            self._directory = undo.enter_context(scratch_directory("agent", _short_parent()))
+            info = _described(request, node)
+            _write_files({name: json.dumps(content) for name, content in info.items()}, self._directory)
+            secrets = self._directory / "secrets"
+            secrets.mkdir(0o700)
+            _write_files(request.secrets, secrets)
+            environment = self._environment(info, {**(env or {}), **request.env})
+            self._workers = WorkerConnections(self._directory / _SOCKET_NAME, request.call)
+            undo.callback(self._workers.close)
+            self._processes = ReapedCommand(
+                [sys.executable if word == PYTHON else word for word in request.argv],
+                environment,
+                cwd=code,
+                inherit=inherit,
+                output=subprocess.PIPE,
+            )
+            self._scratch = undo.pop_all()
+        self._readers = [self._follow(name, stream) for name, stream in self._processes.streams]
+
+    def wait(self, timeout: float) -> Exit | None:
+        """Wait up to ``timeout`` seconds for the command, and return its end, or None if it is still running."""
+        code = self._processes.wait(timeout)
+        if code is None:
+            return None
+        killed = count_memory_kills() - self._memory_kills
+        if killed > 0 and (self._died or code in _KILLED) and not self._killed:
+            return Exit(code=code, cause=Cause.OUT_OF_MEMORY, message=_OUT_OF_MEMORY)
+        return Exit(code=code)
+
+    def preempt(self) -> None:
+        """Ask the workers to finish the batch, save a checkpoint and stop."""
+        self._workers.preempt()
+
+    def kill(self) -> None:
+        """End all processes at once and wait for them."""
+        self._killed = True
+        self._processes.kill()
+
+    def disconnect(self) -> None:
+        """Tell the workers that the runner is gone. They save a checkpoint and end within 8 s."""
+        self._workers.close()
+
+    def close(self) -> None:
+        """End the remaining processes, deliver the last log lines, and remove files and sockets."""
+        with self._scratch:
+            self._processes.close()
+            for reader in self._readers:
+                reader.join(_CLOSE_SECONDS)
+
+    def _environment(self, info: Mapping[str, Mapping[str, Any]], env: Mapping[str, str]) -> dict[str, str]:
+        described = make_info_variables(info)
+        for name in find_oversized_variables(described):
+            del described[name]
+            self._log(None, "det", f"{name} is too long for an environment variable; use det.get_cluster_info()")
+        programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        return {
+            **os.environ,
+            "PATH": os.pathsep.join(programs),  # so that `python3` is the one whose packages det found
+            "PYTHONUNBUFFERED": "1",
+            "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": RANK_TEMPLATE,
+            **env,
+            **described,
+            "DET_CHIEF_IP": info["rendezvous.json"]["container_addrs"][0],
+            INFO_DIR: str(self._directory),
+            SECRETS_DIRECTORY_VARIABLE: str(self._directory / "secrets"),
+            agent_channel.SOCKET: str(self._directory / _SOCKET_NAME),
+        }
+
+    def _follow(self, name: str, stream: IO[bytes]) -> threading.Thread:
+        def read() -> None:
+            lines, data = LineDecoder(), b"?"
+            with stream:
+                while data:
+                    data = os.read(stream.fileno(), _CHUNK)
+                    for rank, text in lines.feed(data):
+                        self._died |= text.startswith(FAILURE_PREFIX) and DIED in text
+                        self._log(rank, name, text)
+
+        thread = threading.Thread(target=read, name=f"det-{name}", daemon=True)
+        thread.start()
+        return thread
+
+
+@contextmanager
+def explain_start_errors(what: str) -> Iterator[None]:
+    """Raise a `LaunchDelayed` or `LaunchError` for an error of the block, which starts ``what``."""
+    try:
+        yield
+    except LaunchError:
+        raise
+    except DetError as error:
+        raise LaunchError(f"cannot start {what}: {error}") from error
+    except OSError as error:
+        kind = LaunchDelayed if error.errno in _TEMPORARY else LaunchError
+        raise kind(f"cannot start {what}: {error}") from error
+
+
+def _described(request: LaunchRequest, node: AllocatedNode) -> dict[str, Mapping[str, Any]]:
+    """Return the info files with what only the launcher knows."""
+    rendezvous = {
+        "container_addrs": list(node.hosts),
+        "container_rank": node.node,
+        "container_slot_counts": list(node.slot_counts or [len(node.slot_ids)]),
+        "port": node.port,
+    }
+    cluster = {**request.info["cluster.json"], "agent_id": node.name, "slot_ids": list(node.slot_ids)}
+    return {**request.info, "cluster.json": cluster, "rendezvous.json": rendezvous}
+
+
+def _write_files(contents: Mapping[str, str], directory: Path) -> None:
+    """Write files that only this user can read."""
+    for name, content in contents.items():
+        path = directory / name
+        path.touch(0o600)
+        path.write_text(content)
+
+
+def _short_parent() -> Path:
+    """Return a directory whose path leaves room for a socket's name (unix(7): 108 bytes in all, macOS 104)."""
+    parent = tempfile.gettempdir()
+    return Path(parent if len(os.fsencode(parent)) <= _LONGEST_PARENT else "/tmp")  # noqa: S108

@@ -1,0 +1,39 @@
+"""Use of a tracking store from another process or host, through any channel that carries bytes.
+
+The protocol is generated from the annotations of `det_core.interfaces.tracking.TrackingStore`, so a method that is
+added there needs no line here. One call of the store is one call of the channel, with the name of the method and the
+arguments as JSON.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from det_core.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from det_core.tracking.remote._access import RunAccess as RunAccess
+    from det_core.tracking.remote._agent_socket import StoreCall as StoreCall
+    from det_core.tracking.remote._agent_socket import open_agent_store as open_agent_store
+    from det_core.tracking.remote._agent_socket import requests_store_calls as requests_store_calls
+    from det_core.tracking.remote._agent_socket import serve_store_calls as serve_store_calls
+    from det_core.tracking.remote._codecs import MAX_BODY_BYTES as MAX_BODY_BYTES
+    from det_core.tracking.remote._remote_store import answer_call as answer_call
+    from det_core.tracking.remote._remote_store import open_remote_store as open_remote_store
+
+_MODULES = {
+    "_access": ("RunAccess",),
+    "_agent_socket": (
+        "StoreCall",
+        "open_agent_store",
+        "requests_store_calls",
+        "serve_store_calls",
+    ),
+    "_codecs": ("MAX_BODY_BYTES",),
+    "_remote_store": ("answer_call", "open_remote_store"),
+}
+_EXPORTS = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+
+__all__ = [*_EXPORTS]
+
+__getattr__, __dir__ = lazy_exports(globals(), _EXPORTS)

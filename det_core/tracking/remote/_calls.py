@@ -1,0 +1,180 @@
+"""Calls of the tracking store and their answers as bytes.
+
+A call is the name of a method and a JSON object with its arguments. An answer is a JSON object with the result
+(``{"returned": ...}``) or with the class and the message of an error (``{"raised": [..., ...]}``). Both are compressed
+with gzip if they are long.
+"""
+
+from __future__ import annotations
+
+import gzip
+import inspect
+import json
+import logging
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, get_type_hints
+
+from det_core import errors
+from det_core.errors import TrackingError
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking.remote._codecs import MAX_BODY_BYTES, CodecMismatch, codec_of, dump_text
+
+_log = logging.getLogger("det.tracking")
+
+_COMPRESS_ABOVE = 4 << 10
+"""Size in bytes above which gzip saves more time on a network than it takes."""
+_GZIP = b"\x1f\x8b"
+"""First bytes of a compressed body. JSON text never starts with them."""
+
+_ERRORS: Mapping[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in (
+        *(kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TrackingError)),
+        TypeError,
+        ValueError,
+        KeyError,
+    )
+}
+"""Errors that are raised again as they are. An error of a subclass becomes one of its base class."""
+
+METHODS = TrackingStore.__abstractmethods__ - {"close"}
+"""Names of the methods and properties that can be called."""
+
+
+class StoreMethod:
+    """Encoding of the calls of one method.
+
+    Args:
+        name: name of the method or property in `TrackingStore`.
+    """
+
+    def __init__(self, name: str) -> None:
+        member: Any = getattr(TrackingStore, name)
+        self.name = name
+        self.is_property = isinstance(member, property)
+        function = member.fget if self.is_property else member
+        hints = get_type_hints(function)
+        self._result = codec_of(hints.pop("return"))
+        self._arguments = {parameter: codec_of(hint) for parameter, hint in hints.items()}
+        _, *parameters = inspect.signature(function).parameters.values()  # without self
+        self._signature = inspect.Signature(parameters)
+
+    def dump_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+        """Return the body of a call.
+
+        Raises:
+            TypeError: the arguments do not match the signature, or JSON cannot hold a value.
+            TrackingError: the body is larger than `MAX_BODY_BYTES`.
+        """
+        try:
+            bound = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{self.name}(): {error}") from None
+        texts = []
+        for name, value in bound.items():
+            try:
+                texts.append(f'"{name}":{self._arguments[name].dump(value)}')
+            except CodecMismatch as error:
+                raise TypeError(f"{self.name}(): {name}: {error}") from None
+        return _pack("{" + ",".join(texts) + "}", f"the call of {self.name}")
+
+    def load_arguments(self, body: bytes) -> dict[str, Any]:
+        """Return the arguments of a call by name.
+
+        Raises:
+            TrackingError: the body is not a call of this method.
+        """
+        try:
+            given = _unpack(body)
+            unknown = given.keys() - self._arguments.keys()
+            if unknown:
+                raise CodecMismatch(f"there is no argument {min(unknown)!r}")
+            arguments = {name: self._arguments[name].load(value) for name, value in given.items()}
+            self._signature.bind(**arguments)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TrackingError(f"the call of {self.name} is malformed: {error}. {_SAME_RELEASE}") from None
+        return arguments
+
+    def dump_result(self, value: Any) -> bytes:
+        """Return the answer with a result.
+
+        Raises:
+            TrackingError: the answer is larger than `MAX_BODY_BYTES`.
+        """
+        return _pack(f'{{"returned":{self._result.dump(value)}}}', f"the answer of {self.name}")
+
+    def load_answer(self, body: bytes) -> Any:
+        """Return the result in an answer.
+
+        Raises:
+            Exception: the answer is an error, of the class that it had on the other side.
+            TrackingError: the answer is malformed, or the error had an unknown class.
+        """
+        try:
+            answer = _unpack(body)
+            if "raised" not in answer:
+                return self._result.load(answer["returned"])
+            kind, message = map(str, answer["raised"])
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise TrackingError(f"the answer of {self.name} is malformed: {error}. {_SAME_RELEASE}") from None
+        raise _ERRORS.get(kind, TrackingError)(message)
+
+
+_SAME_RELEASE = "Install the same release of det-core on all hosts"
+
+
+@cache
+def find_method(name: str) -> StoreMethod:
+    """Return a method of the tracking store.
+
+    Raises:
+        TrackingError: there is no such method.
+    """
+    if name not in METHODS:
+        raise TrackingError(f"the tracking store has no method {name!r:.100}. {_SAME_RELEASE}")
+    return StoreMethod(name)
+
+
+def dump_error(error: Exception) -> bytes:
+    """Return the answer with an error. An error that the store does not document becomes a TrackingError."""
+    known = next((kind for kind in type(error).__mro__ if _ERRORS.get(kind.__name__) is kind), None)
+    # str() of a KeyError quotes its argument, and would do so again on the other side.
+    message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    if known is None:
+        _log.error("a call of the tracking store failed", exc_info=error)
+        known, message = TrackingError, f"{type(error).__qualname__}: {message}"
+    return _pack(f'{{"raised":[{dump_text(known.__name__)},{dump_text(message)}]}}', "the error")
+
+
+def _pack(text: str, what: str) -> bytes:
+    body = text.encode(errors="surrogatepass")
+    if len(body) > MAX_BODY_BYTES:
+        raise TrackingError(
+            f"{what} has more than {MAX_BODY_BYTES >> 20} MiB, which cannot be sent at once; "
+            "send less in one call, or ask for less, for example with limit, after or group"
+        )
+    return gzip.compress(body, 1, mtime=0) if len(body) > _COMPRESS_ABOVE else body
+
+
+def _unpack(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body.
+
+    Raises:
+        TypeError, ValueError, RecursionError: the body is malformed or too large.
+    """
+    if body.startswith(_GZIP):
+        stream = zlib.decompressobj(wbits=31)
+        try:
+            body = stream.decompress(body, MAX_BODY_BYTES + 1)
+        except zlib.error as error:
+            raise ValueError(str(error)) from None
+        if len(body) <= MAX_BODY_BYTES and not stream.eof:
+            raise ValueError("the compressed data are truncated")
+    if len(body) > MAX_BODY_BYTES:
+        raise ValueError(f"it has more than {MAX_BODY_BYTES >> 20} MiB")
+    found = json.loads(body.decode(errors="surrogatepass"))
+    if not isinstance(found, dict):
+        raise TypeError("expected a JSON object")
+    return found

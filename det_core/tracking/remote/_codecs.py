@@ -1,0 +1,259 @@
+"""Conversion of arguments and results to JSON and back, derived from their annotations."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from functools import cache
+from operator import index
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from det_core.json_values import dump_json_value
+
+
+class CodecMismatch(TypeError):
+    """A value does not match its annotation."""
+
+
+class Codec(NamedTuple):
+    """Conversion of the values of one annotation."""
+
+    dump: Callable[[Any], str]
+    """Return JSON text. Raises CodecMismatch, or TypeError as the store itself for a value that JSON cannot hold."""
+    load: Callable[[Any], Any]
+    """Return the value of decoded JSON. Raises CodecMismatch."""
+
+
+MAX_BODY_BYTES = 288 << 20
+"""Maximum size of a call or an answer before compression, and as sent.
+
+The largest single value is the code of an experiment. Its archive has at most 192 MiB, which are 256 MiB in base64.
+"""
+
+dump_text = json.JSONEncoder(ensure_ascii=False).encode
+"""Encoder of strings. It keeps halves of surrogate pairs apart, which escapes would join."""
+
+
+@cache
+def codec_of(hint: Any) -> Codec:
+    """Return the codec of an annotation.
+
+    Raises:
+        TypeError: the annotation is not supported.
+    """
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return Codec(lambda value: dump_text(hint(value).value), lambda value: _converted(hint, value, hint.__name__))
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _record_codec(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if _is_json(hint):
+        return _JSON_OBJECT if origin in _MAPPINGS else _JSON_ARRAY
+    if origin in _MAKERS:
+        return _MAKERS[origin](*arguments)
+    raise TypeError(f"the annotation {hint} is not supported by the tracking store's protocol; add it to {__name__}")
+
+
+def _is_json(hint: Any) -> bool:
+    """Return whether a value of the annotation is encoded in one piece, so that errors name its place in the whole."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in _MAPPINGS:
+        return arguments[0] is str and _is_json(arguments[1])
+    return hint is Any or (origin in _LISTS and _is_json(arguments[0]))
+
+
+def _mismatch(value: object, expected: str) -> CodecMismatch:
+    return CodecMismatch(f"{value!r:.100} is a {type(value).__name__}, expected {expected}")
+
+
+def _converted(convert: Callable[[Any], Any], value: Any, expected: str) -> Any:
+    try:
+        return convert(value)
+    except (TypeError, ValueError):
+        raise _mismatch(value, expected) from None
+
+
+def _loader(expected: str, *kinds: type) -> Callable[[Any], Any]:
+    """Return a function that returns values of exactly these types. A bool is therefore not an int."""
+
+    def load(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise _mismatch(value, expected)
+        return value
+
+    return load
+
+
+_load_text = _loader("a str", str)
+_load_list = _loader("a list", list)
+_load_dict = _loader("a dict", dict)
+
+
+def _dump_int(value: Any) -> str:
+    return int.__repr__(_converted(index, value, "an int"))
+
+
+def _dump_float(value: Any) -> str:
+    if not isinstance(value, (int, float)):
+        raise _mismatch(value, "a float")
+    return dump_json_value(value)
+
+
+def _dump_str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _mismatch(value, "a str")
+    return dump_text(value)
+
+
+def _dump_time(value: Any) -> str:
+    if not isinstance(value, datetime):
+        raise _mismatch(value, "a datetime")
+    # A time without a zone is local, and the other side may be in another zone.
+    return dump_text((value if value.tzinfo else value.astimezone()).isoformat())
+
+
+def _dump_bytes(value: Any) -> str:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise _mismatch(value, "bytes")
+    return f'"{base64.b64encode(value).decode()}"'
+
+
+def _load_bytes(value: Any) -> bytes:
+    try:
+        return base64.b64decode(_load_text(value), validate=True)
+    except binascii.Error:
+        raise _mismatch(value, "base64") from None
+
+
+def _dump_object(value: Any) -> str:
+    if isinstance(value, Mapping) and not all(isinstance(key, str) for key in value):
+        # JSON has only text as keys, and would convert the others.
+        return "[" + ",".join(dump_json_value(pair) for pair in value.items()) + "]"
+    return dump_json_value(value)
+
+
+def _load_object(value: Any) -> Any:
+    return _converted(dict, value, "a dict or a list of pairs") if isinstance(value, list) else _load_dict(value)
+
+
+_SCALARS: Mapping[Any, Codec] = {
+    Any: Codec(dump_json_value, lambda value: value),
+    NoneType: Codec(lambda value: "null", _loader("None", NoneType)),
+    bool: Codec(lambda value: "true" if value else "false", _loader("a bool", bool)),
+    int: Codec(_dump_int, _loader("an int", int)),
+    float: Codec(_dump_float, _loader("a float", float, int)),
+    str: Codec(_dump_str, _load_text),
+    bytes: Codec(_dump_bytes, _load_bytes),
+    datetime: Codec(_dump_time, lambda value: _converted(datetime.fromisoformat, value, "a time in ISO 8601")),
+}
+_JSON_OBJECT = Codec(_dump_object, _load_object)
+_JSON_ARRAY = Codec(dump_json_value, _load_list)
+
+
+def _record_codec(record: type[Any]) -> Codec:
+    hints = get_type_hints(record)
+    codecs = {field.name: codec_of(hints[field.name]) for field in fields(record)}
+    dumps = [(name, f'"{name}":', codec.dump) for name, codec in codecs.items()]
+    loads = {name: codec.load for name, codec in codecs.items()}
+
+    def dump(value: Any) -> str:
+        if not isinstance(value, record):
+            raise _mismatch(value, f"a {record.__name__}")
+        return "{" + ",".join(key + dump(getattr(value, name)) for name, key, dump in dumps) + "}"
+
+    def load(value: Any) -> Any:
+        try:
+            return record(**{name: loads[name](item) for name, item in _load_dict(value).items()})
+        except KeyError as error:
+            raise CodecMismatch(f"a {record.__name__} has no field {error}") from None
+        except CodecMismatch:
+            raise
+        except TypeError as error:  # a field is missing
+            raise CodecMismatch(f"{record.__name__}: {error}") from None
+
+    return Codec(dump, load)
+
+
+def _sequence_maker(collect: Callable[[Iterable[Any]], Any]) -> Callable[[Any], Codec]:
+    def make(item: Any) -> Codec:
+        codec = codec_of(item)
+        return Codec(
+            lambda value: "[" + ",".join(_dump_items(codec, _converted(iter, value, "a list"))) + "]",
+            lambda value: collect(map(codec.load, _load_list(value))),
+        )
+
+    return make
+
+
+def _dump_items(codec: Codec, items: Iterator[Any]) -> Iterator[str]:
+    """Yield JSON text until it is too long to be sent, so that an iterator of any length needs a bounded memory."""
+    length = 0
+    for item in items:
+        text = codec.dump(item)
+        yield text
+        length += len(text)
+        if length > MAX_BODY_BYTES:
+            return
+
+
+def _mapping_codec(key: Any, item: Any) -> Codec:
+    keys, items = codec_of(key), codec_of(item)
+    pair = _tuple_codec(key, item)
+
+    def dump(value: Any) -> str:
+        if key is str:
+            return "{" + ",".join(f"{keys.dump(name)}:{items.dump(item)}" for name, item in value.items()) + "}"
+        return "[" + ",".join(map(pair.dump, value.items())) + "]"
+
+    def load(value: Any) -> Any:
+        if key is str:
+            return {name: items.load(item) for name, item in _load_dict(value).items()}
+        return dict(map(pair.load, _load_list(value)))
+
+    return Codec(dump, load)
+
+
+def _tuple_codec(*items: Any) -> Codec:
+    codecs = [codec_of(item) for item in items]
+
+    def load(value: Any) -> Any:
+        if len(_load_list(value)) != len(codecs):
+            raise _mismatch(value, f"{len(codecs)} items")
+        return tuple(codec.load(item) for codec, item in zip(codecs, value, strict=True))
+
+    return Codec(
+        lambda value: "[" + ",".join(codec.dump(item) for codec, item in zip(codecs, value, strict=True)) + "]", load
+    )
+
+
+def _union_codec(*members: Any) -> Codec:
+    """Return the codec of ``X | None``, or of several types of scalars."""
+    others = [member for member in members if member is not NoneType]
+    if len(others) > 1:
+        if not set(others) <= {int, str, bool}:
+            raise TypeError(f"a union of {members} is not supported by the tracking store's protocol")
+        return Codec(dump_json_value, _loader(" or ".join(other.__name__ for other in others), *members))
+    codec = codec_of(others[0])
+    return Codec(
+        lambda value: "null" if value is None else codec.dump(value),
+        lambda value: None if value is None else codec.load(value),
+    )
+
+
+_MAPPINGS = (dict, Mapping)
+_LISTS = (list, Sequence, Collection)
+_MAKERS: Mapping[Any, Callable[..., Codec]] = {
+    **dict.fromkeys(_LISTS, _sequence_maker(list)),
+    **dict.fromkeys(_MAPPINGS, _mapping_codec),
+    **dict.fromkeys((Union, UnionType), _union_codec),
+    Iterator: _sequence_maker(lambda items: iter(list(items))),
+    set: _sequence_maker(set),
+    tuple: _tuple_codec,
+}

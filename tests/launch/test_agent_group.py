@@ -1,0 +1,302 @@
+"""Node agents that run as programs behind pipes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from det_core.errors import LaunchError
+from det_core.interfaces.launcher import PYTHON, Cause, Exit, LaunchRequest, Phase
+from det_core.launch import _agent_messages as messages
+from det_core.launch.agent_group import AgentGroup
+from det_core.launch.context_archive import pack_context_dir
+from det_core.launch.processes import process_has_ended
+
+pytestmark = pytest.mark.integration
+
+AGENT = [sys.executable, "-m", "det_core.launch.agent_program"]
+
+
+CLUSTER = {
+    "master_url": "sqlite:///unused",
+    "cluster_id": "c",
+    "task_id": "t",
+    "allocation_id": "a",
+    "session_token": "",
+}
+
+
+def refuse_calls(method: str, body: bytes) -> bytes:
+    raise AssertionError(method)
+
+
+@pytest.fixture
+def request_for(tmp_path: Path) -> Callable[..., tuple[LaunchRequest, list[str]]]:
+    """Return a function that makes a request for Python code, with a list of the lines that it logs."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "helper.py").write_text("NAME = 'helper'\n")
+
+    def make(script: str, *, slots: int = 1, **changes: Any) -> tuple[LaunchRequest, list[str]]:
+        lines: list[str] = []
+        values = {
+            "key": "cluster-trial-1",
+            "argv": [PYTHON, "-c", script],
+            "code": pack_context_dir(code),
+            "info": {"cluster.json": CLUSTER},
+            "slots": slots,
+            "log": lambda rank, stream, text: lines.append(f"{stream} {text}"),
+            "call": refuse_calls,
+            **changes,
+        }
+        return LaunchRequest(**values), lines
+
+    return make
+
+
+def wait_for_line(lines: Sequence[str], group: AgentGroup, text: str) -> None:
+    end = time.monotonic() + 60
+    while not any(text in line for line in lines):
+        assert group.wait(0.1) is None, lines
+        assert time.monotonic() < end, lines
+
+
+def test_a_node_runs_the_code_and_returns_output_and_exit_code(request_for: Any) -> None:
+    script = "import helper, os, sys; print(helper.NAME, os.environ['GIVEN'], 'x' * 3000); sys.exit(78)"
+    request, lines = request_for(script, env={"GIVEN": "a\nb"})
+    with closing(AgentGroup(request, [AGENT])) as group:
+        assert group.wait(60) == Exit(code=78)
+        assert group.status().phase is Phase.RUNNING
+    assert lines == ["stdout helper a", f"stdout b {'x' * 3000}"]
+
+
+def test_secrets_are_files_of_the_worker(request_for: Any) -> None:
+    reference = "0" * 32
+    script = (
+        f"from det_core.tracking.secret_files import resolve_secrets; print(resolve_secrets('det-secret:{reference}'))"
+    )
+    request, lines = request_for(script, secrets={reference: "hunter2"})
+    assert "hunter2" not in repr(request)
+    with closing(AgentGroup(request, [AGENT])) as group:
+        assert group.wait(60) == Exit(code=0)
+    assert lines == ["stdout hunter2"]
+
+
+def test_workers_call_the_tracking_store_of_the_runner(request_for: Any) -> None:
+    called = []
+
+    def call(method: str, body: bytes) -> bytes:
+        called.append(method)
+        return b'{"returned": "the id"}'
+
+    script = "from det_core.tracking import open_store; print(open_store('agent:').cluster_id)"
+    request, lines = request_for(script, call=call)
+    with closing(AgentGroup(request, [AGENT])) as group:
+        assert group.wait(60) == Exit(code=0), lines
+    assert (called, lines) == (["cluster_id"], ["stdout the id"])
+
+
+def test_a_call_that_the_runner_cannot_execute_is_an_error_of_the_worker(request_for: Any) -> None:
+    script = """if True:
+        from det_core.errors import TrackingError
+        from det_core.tracking import open_store
+        try:
+            open_store('agent:').cluster_id
+        except TrackingError as error:
+            print(error)
+    """
+    request, lines = request_for(script)
+    with closing(AgentGroup(request, [AGENT])) as group:
+        assert group.wait(60) == Exit(code=0), lines
+    assert lines == ["stdout cluster_id failed: AssertionError: cluster_id"]
+
+
+WAITS = """
+import threading, sys
+from det_core.core.agent_channel import AgentChannel, SOCKET
+import os
+stop = threading.Event()
+channel = AgentChannel(os.environ[SOCKET], lambda why: (print(why, flush=True), stop.set()))
+print("ready", flush=True)
+stop.wait(60)
+"""
+
+
+def test_workers_are_preempted(request_for: Any) -> None:
+    request, lines = request_for(WAITS)
+    with closing(AgentGroup(request, [AGENT])) as group:
+        wait_for_line(lines, group, "ready")
+        group.preempt()
+        assert group.wait(60) == Exit(code=0)
+    assert lines == ["stdout ready", "stdout runner"]
+
+
+def test_sigterm_of_the_engine_preempts_the_workers(request_for: Any) -> None:
+    request, lines = request_for(WAITS)
+    with closing(AgentGroup(request, [AGENT])) as group:
+        wait_for_line(lines, group, "ready")
+        group._nodes[0]._process.terminate()
+        end = group.wait(60)
+        assert end and (end.code, end.cause) == (0, Cause.PREEMPTED)
+
+
+def test_a_killed_agent_is_a_lost_node(request_for: Any) -> None:
+    request, lines = request_for("import os, time; print(os.getpid(), flush=True); time.sleep(1000)")
+    with closing(AgentGroup(request, [AGENT])) as group:
+        wait_for_line(lines, group, "stdout ")
+        worker = psutil.Process(int(lines[0].split()[1]))
+        group._nodes[0]._process.kill()
+        end = group.wait(60)
+        assert end and end.cause is Cause.NODE_LOST
+        assert "ended with code -9" in end.message
+    worker.wait(10)
+
+
+def test_kill_ends_everything(request_for: Any) -> None:
+    request, lines = request_for("import os, time; print(os.getpid(), flush=True); time.sleep(1000)")
+    with closing(AgentGroup(request, [AGENT])) as group:
+        wait_for_line(lines, group, "stdout ")
+        worker = int(lines[0].split()[1])
+        group.kill()
+        assert group.wait(0) == Exit(code=-9)
+        assert not psutil.pid_exists(worker)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["sh", "-c", "echo no route to host >&2; exit 255"], "ended with code 255: no route to host"),
+        ([sys.executable, "-m", "no_such_module"], "No module named no_such_module"),
+    ],
+)
+def test_a_command_that_starts_no_agent_says_why(request_for: Any, command: list[str], message: str) -> None:
+    request, _ = request_for("pass")
+    with closing(AgentGroup(request, [command])) as group:
+        end = group.wait(60)
+    assert end and end.cause is Cause.NOT_STARTED
+    assert message in end.message
+
+
+def test_an_agent_that_does_not_come_is_given_up(request_for: Any) -> None:
+    request, _ = request_for("pass")
+    with closing(AgentGroup(request, [["sleep", "1000"]], start_seconds=0.5)) as group:
+        end = group.wait(60)
+        assert end and (end.cause, end.message) == (Cause.NOT_STARTED, "the nodes were not ready after 0 s")
+        group._nodes[0].terminate()
+
+
+def test_a_launch_that_starts_can_be_withdrawn(request_for: Any) -> None:
+    request, _ = request_for("pass")
+    with closing(AgentGroup(request, [["sleep", "1000"]])) as group:
+        assert group.status().phase is Phase.STARTING
+        group.preempt()
+        end = group.wait(1)
+        assert end and end.cause is Cause.NOT_STARTED
+        group._nodes[0].terminate()
+
+
+def test_banners_are_logged_and_do_no_harm(request_for: Any) -> None:
+    request, lines = request_for("print('worker')")
+    banner = ["sh", "-c", 'echo Welcome; echo "det: no message"; exec "$@"', "sh", *AGENT]
+    with closing(AgentGroup(request, [banner])) as group:
+        assert group.wait(60) == Exit(code=0)
+    assert lines == ["det Welcome", "det det: no message", "stdout worker"]
+
+
+def test_nodes_know_each_other(request_for: Any) -> None:
+    script = (
+        "import det_core as det; info = det.get_cluster_info(); r = info.rendezvous\n"
+        "print(r.container_rank, r.container_addrs, r.container_slot_counts, info.slot_ids, info.agent_id, r.port > 0)"
+    )
+    request, lines = request_for(script, slots=4)
+    nodes = [[*AGENT, "--node", str(index)] for index in range(2)]
+    with closing(AgentGroup(request, nodes, hosts=["127.0.0.1", "localhost"])) as group:
+        assert group.wait(60) == Exit(code=0)
+        assert group.status().nodes == ["127.0.0.1", "localhost"]
+    assert sorted(lines) == [
+        "stdout 0 ['127.0.0.1', 'localhost'] [2, 2] [0, 1] 127.0.0.1 True",
+        "stdout 1 ['127.0.0.1', 'localhost'] [2, 2] [0, 1] localhost True",
+    ]
+
+
+def test_a_failing_node_ends_the_others(request_for: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("det_core.launch.agent_group._FAILURE_GRACE", 0.5)
+    script = (
+        "import det_core as det, time, sys\nif det.get_cluster_info().container_rank: sys.exit(3)\ntime.sleep(1000)"
+    )
+    request, _ = request_for(script, slots=2)
+    nodes = [[*AGENT, "--node", str(index)] for index in range(2)]
+    with closing(AgentGroup(request, nodes)) as group:
+        assert group.wait(60) == Exit(code=3)
+
+
+def test_slots_that_nodes_cannot_share_are_refused(request_for: Any) -> None:
+    request, _ = request_for("pass", slots=3)
+    with pytest.raises(LaunchError, match="3 slots, which 2 nodes cannot share equally; change resources.slots"):
+        AgentGroup(request, [AGENT, AGENT])
+
+
+def test_workers_end_soon_after_their_runner(tmp_path: Path) -> None:
+    """The runner is killed without any chance to say so."""
+    (tmp_path / "code").mkdir()
+    runner = f"""if True:
+        import sys
+        from pathlib import Path
+        from det_core.interfaces.launcher import PYTHON, LaunchRequest
+        from det_core.launch.agent_group import AgentGroup
+        from det_core.launch.context_archive import pack_context_dir
+        request = LaunchRequest(
+            key="k",
+            argv=[PYTHON, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(1000)"],
+            code=pack_context_dir(Path({str(tmp_path / "code")!r})),
+            info={{"cluster.json": {{}}}},
+            slots=1,
+            log=lambda rank, stream, text: print(text, flush=True),
+            call=lambda method, body: b"",
+        )
+        group = AgentGroup(request, [{AGENT!r}])
+        group.wait(100)
+    """
+    with subprocess.Popen([sys.executable, "-c", runner], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        process.stdout.readline()
+        started = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+    end = time.monotonic() + 10
+    while not all(process_has_ended(child.pid) for child in started):
+        assert time.monotonic() < end, started
+        time.sleep(0.05)
+
+
+def test_messages_are_short_lines() -> None:
+    read, write = os.pipe()
+    with os.fdopen(write, "wb") as stream:
+        messages.MessageWriter(stream).send("log", text="ä\n" * 5000)
+    with os.fdopen(read, "rb") as stream:
+        lines = stream.readlines()
+    assert max(map(len, lines)) <= 900
+    assert [message["text"] for message in messages.read_messages(lines) if isinstance(message, dict)] == ["ä\n" * 5000]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [(b"det:.{}\n", "no object with a kind"), (b"det:.[1\n", "is damaged"), (b"det:.[]\n", "no object with a kind")],
+)
+def test_damaged_messages_are_refused(line: bytes, message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        list(messages.read_messages([line]))
+
+
+def test_endless_messages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "MAX_MESSAGE", 1 << 20)
+    with pytest.raises(LaunchError, match="more than 1 MiB"):
+        list(messages.read_messages(b"det:+" + b"x" * 890 + b"\n" for _ in range(10_000)))

@@ -1,0 +1,249 @@
+"""Ends of launches that are not the trial's fault, launches that fail, and where trials are shown to be."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
+from det_core.plugins import plugin_registry
+from det_core.runner import ExperimentRunner, _trial_runner
+
+from ..waiting import wait_for
+
+pytestmark = pytest.mark.integration
+
+Submit = Callable[..., ExperimentRecord]
+SCRIPTED = Path(__file__).parent / "det_scripted.py"
+FAILS_TWICE = 'test "$DET_TRIAL_RUN_ID" -gt 2 || exit 9'
+"""Command that fails in its first two runs. The rules on ends of launches are the same for commands and trials."""
+SEARCH = {"name": "random", "metric": "validation_loss", "max_trials": 3}
+
+
+@pytest.fixture(autouse=True)
+def scripted(toy_framework: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = toy_framework / "det_scripted-1.0.dist-info"
+    info.mkdir()
+    shutil.copy(SCRIPTED, toy_framework)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-scripted\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[det]\nscripted = det_scripted\n")
+    monkeypatch.delitem(sys.modules, "det_scripted", raising=False)
+    plugin_registry.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def quick_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_trial_runner, "_FIRST_DELAY", 0.01)
+    monkeypatch.setattr(_trial_runner, "_LAUNCH_TIMEOUT", 0.1)
+
+
+@pytest.fixture
+def on_engine(new_experiment: Submit) -> Submit:
+    """Submit a command that runs on the scripted launcher, whose options are given as keywords."""
+
+    def submit(
+        command: str = "true", *, script: Any = (), gates: str = "", limit: int | None = None, **keys: Any
+    ) -> ExperimentRecord:
+        launcher = {"type": "scripted", "script": list(script), "gates": gates, "max_interruptions": limit}
+        searcher = {"name": "single", "metric": "validation_loss"}
+        return new_experiment(**{"launcher": launcher, "searcher": searcher, "entrypoint": command, **keys})
+
+    return submit
+
+
+def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
+    try:
+        return ExperimentRunner(store, experiment.id).run()
+    finally:
+        for trial in store.trials(experiment.id):
+            print(*(f"{trial.id}: {line.log}" for line in store.logs(trial.id)), sep="\n")  # shown if the test fails
+
+
+def the_trial(store: TrackingStore, experiment: ExperimentRecord) -> TrialRecord:
+    (trial,) = store.trials(experiment.id)
+    return trial
+
+
+def log_of(store: TrackingStore, experiment: ExperimentRecord) -> list[str]:
+    return [line.log for line in store.logs(the_trial(store, experiment).id)]
+
+
+def error_of(store: TrackingStore, experiment: ExperimentRecord) -> str:
+    return str(store.experiment(experiment.id).error)
+
+
+@pytest.mark.parametrize("cause", ["PREEMPTED", "TIME_LIMIT", "NODE_LOST"])
+def test_interruptions_use_up_no_restart(store: TrackingStore, on_engine: Submit, cause: str) -> None:
+    experiment = on_engine(FAILS_TWICE, script=[cause, cause], max_restarts=0)
+    assert run(store, experiment) is State.COMPLETED
+    trial = the_trial(store, experiment)
+    assert (trial.run_id, trial.restarts, trial.interruptions) == (3, 0, 2)
+    log = log_of(store, experiment)
+    words = cause.lower().replace("_", " ")
+    assert f"run 1 of trial {trial.id} exited with code 9 ({words}; {words}, says the engine)" in log
+    assert [line for line in log if "starts again in" in line] == [f"trial {trial.id}: it starts again in 0 s"] * 2
+    assert (trial.placement, store.experiment(experiment.id).error) == ("", None)
+
+
+def test_interruptions_have_a_limit_of_their_own(store: TrackingStore, on_engine: Submit) -> None:
+    experiment = on_engine(FAILS_TWICE, script=["PREEMPTED"] * 2, limit=1, max_restarts=5)
+    assert run(store, experiment) is State.ERROR
+    trial = the_trial(store, experiment)
+    assert (trial.run_id, trial.restarts, trial.interruptions) == (2, 0, 2)
+    assert error_of(store, experiment) == "preempted, says the engine; launcher.max_interruptions is 1"
+
+
+def test_interruptions_and_failures_count_separately(store: TrackingStore, on_engine: Submit) -> None:
+    experiment = on_engine(FAILS_TWICE, script=["NODE_LOST", ""], limit=1, max_restarts=1)
+    assert run(store, experiment) is State.COMPLETED
+    trial = the_trial(store, experiment)
+    assert (trial.run_id, trial.restarts, trial.interruptions) == (3, 1, 1)
+
+
+def test_delays_grow_after_interruptions_in_a_row(
+    store: TrackingStore, on_engine: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delays: list[float] = []
+    monkeypatch.setattr(_trial_runner, "_FIRST_DELAY", 100.0)
+    monkeypatch.setattr(_trial_runner, "_MAX_DELAY", 300.0)
+    monkeypatch.setattr(
+        _trial_runner.TrialRunner, "_delay", lambda self, run, text, seconds, requested: delays.append(seconds)
+    )
+    experiment = on_engine('test "$DET_TRIAL_RUN_ID" -gt 4 || exit 9', script=["NODE_LOST"] * 4)
+    assert run(store, experiment) is State.COMPLETED
+    assert delays == [100, 200, 300, 300]
+
+
+def test_out_of_memory_counts_and_is_named(store: TrackingStore, on_engine: Submit) -> None:
+    experiment = on_engine(FAILS_TWICE, script=["OUT_OF_MEMORY"] * 2, max_restarts=1)
+    assert run(store, experiment) is State.ERROR
+    trial = the_trial(store, experiment)
+    assert (trial.run_id, trial.restarts, trial.interruptions) == (2, 2, 0)
+    assert error_of(store, experiment) == "out of memory, says the engine"
+
+
+def test_a_canceled_launch_pauses_its_trial_only(store: TrackingStore, on_engine: Submit) -> None:
+    experiment = on_engine(
+        'test "$DET_TRIAL_ID $DET_TRIAL_RUN_ID" != "2 1" || exit 9', script=["CANCELED"], searcher=SEARCH
+    )
+    assert run(store, experiment) is State.PAUSED
+    trials = store.trials(experiment.id)
+    assert [trial.state for trial in trials].count(State.PAUSED) == 1
+    assert (trials[1].state, trials[1].restarts, trials[1].interruptions) == (State.PAUSED, 0, 0)
+    assert error_of(store, experiment) == "canceled, says the engine"
+    assert run(store, experiment) is State.COMPLETED
+    assert [trial.state for trial in store.trials(experiment.id)] == [State.COMPLETED] * 3
+    assert store.experiment(experiment.id).error is None
+
+
+@pytest.mark.parametrize("step", ["LaunchError", "LaunchDelayed", "NOT_STARTED"])
+def test_failed_launches_lose_no_trial(store: TrackingStore, on_engine: Submit, step: str) -> None:
+    """Two trials try, the third one does not, and resume trains all."""
+    searcher = {**SEARCH, "max_concurrent_trials": 2}
+    experiment = on_engine(script=[step] * 4, searcher=searcher, resources={"max_slots": 1})
+    assert run(store, experiment) is State.PAUSED
+    trials = store.trials(experiment.id)
+    assert [trial.run_id for trial in trials] == [1, 1, *[0] * (len(trials) - 2)]
+    assert {trial.state for trial in trials if trial.run_id} == {State.PAUSED}
+    assert ("not started, says the engine" if step == "NOT_STARTED" else step) in error_of(store, experiment)
+    monkeypatched = sys.modules["det_scripted"]
+    monkeypatched.launches.update(dict.fromkeys(list(monkeypatched.launches), 9))
+    monkeypatched.launches.update({f"{store.cluster_id}-trial-{number}": 9 for number in (1, 2, 3)})
+    assert run(store, experiment) is State.COMPLETED
+    trials = store.trials(experiment.id)
+    assert [(one.state, one.restarts, one.interruptions) for one in trials] == [(State.COMPLETED, 0, 0)] * 3
+
+
+@pytest.mark.parametrize("step", ["LaunchDelayed", "NOT_STARTED"])
+def test_a_launch_that_fails_once_is_repeated_in_the_same_run(
+    store: TrackingStore, on_engine: Submit, step: str
+) -> None:
+    experiment = on_engine(script=[step])
+    assert run(store, experiment) is State.COMPLETED
+    trial = the_trial(store, experiment)
+    assert (trial.run_id, trial.restarts, trial.interruptions) == (1, 0, 0)
+    log = log_of(store, experiment)
+    assert [line.split()[0] for line in log if "Job 7" not in line] == ["run", "not", "run"], log
+    assert log[-1] == f"run 1 of trial {trial.id} exited with code 0"
+
+
+@pytest.fixture
+def watched(store: TrackingStore) -> Iterator[Callable[[ExperimentRecord], threading.Thread]]:
+    """Run an experiment in a thread."""
+    threads: list[threading.Thread] = []
+
+    def start(experiment: ExperimentRecord) -> threading.Thread:
+        threads.append(threading.Thread(target=run, args=[store, experiment], daemon=True))
+        threads[-1].start()
+        return threads[-1]
+
+    yield start
+    for thread in threads:
+        thread.join(30)
+
+
+def test_trials_show_where_they_are(
+    store: TrackingStore, on_engine: Submit, tmp_path: Path, watched: Callable[[ExperimentRecord], threading.Thread]
+) -> None:
+    gates = tmp_path / "gates"
+    gates.mkdir()
+    experiment = on_engine(f"until test -e {gates}/done; do sleep 0.01; done", gates=str(gates))
+    thread = watched(experiment)
+
+    def shows(state: State, placement: str) -> None:
+        wait_for(lambda: [(one.state, one.placement) for one in store.trials(experiment.id)] == [(state, placement)])
+
+    shows(State.QUEUED, "queued (Job 7; Priority)")
+    (gates / "started").touch()
+    shows(State.ACTIVE, "starting on n1, n2 (Job 7)")
+    (gates / "running").touch()
+    shows(State.ACTIVE, "running on n1, n2 (Job 7)")
+    (gates / "done").touch()
+    thread.join(30)
+    trial = the_trial(store, experiment)
+    assert (trial.state, trial.placement) == (State.COMPLETED, "")
+    shown = [line for line in log_of(store, experiment) if "Job 7" in line]
+    assert [line.split()[0] for line in shown] == ["queued", "starting", "running"]
+
+
+def test_a_queued_trial_can_be_paused(
+    store: TrackingStore, on_engine: Submit, tmp_path: Path, watched: Callable[[ExperimentRecord], threading.Thread]
+) -> None:
+    gates = tmp_path / "gates"
+    gates.mkdir()
+    experiment = on_engine(gates=str(gates))
+    thread = watched(experiment)
+    wait_for(lambda: [trial.state for trial in store.trials(experiment.id)] == [State.QUEUED])
+    wait_for(lambda: the_trial(store, experiment).placement)
+    store.set_experiment_state(experiment.id, State.PAUSED)
+    thread.join(30)
+    trial = the_trial(store, experiment)
+    assert (trial.state, trial.restarts, store.experiment(experiment.id).error) == (State.PAUSED, 0, None)
+    assert trial.placement == ""
+    for name in ("started", "running"):
+        (gates / name).touch()
+    assert run(store, experiment) is State.COMPLETED
+
+
+def test_an_interrupted_trial_can_be_paused_while_it_waits(
+    store: TrackingStore,
+    on_engine: Submit,
+    monkeypatch: pytest.MonkeyPatch,
+    watched: Callable[[ExperimentRecord], threading.Thread],
+) -> None:
+    monkeypatch.setattr(_trial_runner, "_FIRST_DELAY", 200.0)
+    experiment = on_engine(FAILS_TWICE, script=["TIME_LIMIT"])
+    thread = watched(experiment)
+    shown = "interrupted (time limit), starts again in 200 s"
+    wait_for(lambda: [one.placement for one in store.trials(experiment.id)] == [shown])
+    store.set_experiment_state(experiment.id, State.PAUSED)
+    thread.join(30)
+    trial = the_trial(store, experiment)
+    assert (trial.state, trial.run_id, trial.interruptions, trial.placement) == (State.PAUSED, 1, 1, "")
