@@ -84,6 +84,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/worker_start.py
+	$(BIN)/python benchmarks/launch.py
 	$(BIN)/python benchmarks/tracking.py
 	$(BIN)/python benchmarks/reports.py
 	$(BIN)/python benchmarks/remote_store.py
