@@ -28,6 +28,10 @@ class MLflowError(DetError):
     """The MLflow server cannot be used at present."""
 
 
+class ServerUnreachableError(MLflowError):
+    """The server does not answer, so that other requests would fail, too."""
+
+
 class RequestRefused(MLflowError):
     """The server understood the request, and refuses its contents.
 
@@ -123,7 +127,7 @@ class MLflowClient:
             raise self._translate(error) from None
         except (URLError, OSError, HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
-            raise MLflowError(
+            raise ServerUnreachableError(
                 f"cannot reach MLflow at {self.address}: {reason or repr(reason)}; check "
                 "observers.mlflow.tracking_uri, and that the server runs"
             ) from None

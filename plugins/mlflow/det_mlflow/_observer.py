@@ -12,7 +12,7 @@ from typing import Any
 from det_core import events
 from det_core.interfaces.observer import Observer, ObserverContext
 from det_core.interfaces.records import State
-from det_mlflow._client import MLflowClient, MLflowError
+from det_mlflow._client import MLflowClient, MLflowError, ServerUnreachableError
 from det_mlflow._config import MLflowConfig
 from det_mlflow._run_directory import STATE_TAG, RunDeletedError, RunDirectory
 from det_mlflow._run_recorder import RunRecorder
@@ -150,8 +150,7 @@ class MLflowObserver(Observer):
     def _send_all(self) -> None:
         try:
             self._link_to_parent()
-            for recorder in self._recorders.values():
-                recorder.send()
+            self._send_each()
         except MLflowError:
             self._failed_at = time.monotonic()
             self._away_since = self._away_since or self._failed_at
@@ -160,6 +159,19 @@ class MLflowObserver(Observer):
         if self._pause:
             _log.info("MLflow at %s can be reached again", self._client.address)
         self._pause, self._away_since = 0.0, None
+
+    def _send_each(self) -> None:
+        """Send the data of each run. One that the server cannot handle does not hold up the others."""
+        failures = []
+        for recorder in self._recorders.values():
+            try:
+                recorder.send()
+            except ServerUnreachableError:
+                raise
+            except MLflowError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _link_to_parent(self) -> None:
         """Name the parent in the runs of its trials, as soon as the runner has created it."""

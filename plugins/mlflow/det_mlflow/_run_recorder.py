@@ -87,16 +87,7 @@ class RunRecorder:
     @property
     def waiting(self) -> int:
         """Number of items that are not sent yet."""
-        parts = (
-            self._metrics,
-            self._parameters,
-            self._tags,
-            self._removed_tags,
-            self._files,
-            self._copies,
-            self._update,
-        )
-        return sum(map(len, parts))
+        return sum(map(len, self._parts))
 
     def add_metrics(self, prefix: str, values: Mapping[str, Any], step: int, time: float) -> None:
         """Collect the numeric ones of reported metrics.
@@ -228,7 +219,6 @@ class RunRecorder:
             except RequestRefused:  # there is no such tag
                 self._check_active(run)
             del self._removed_tags[name]
-        self._send_files(run)
         if self._update:
             try:
                 self._client.post("runs/update", {"run_id": run.run_id, **self._update})
@@ -236,6 +226,7 @@ class RunRecorder:
                 self._check_active(run)
                 raise
             self._update.clear()
+        self._send_files(run)
 
     def _send_entries(self, run: RunReference, kind: str, entries: dict[str, str]) -> None:
         while entries:

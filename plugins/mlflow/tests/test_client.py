@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from det_mlflow._client import MLflowClient, MLflowError, RecordMissing, RequestRefused
+from det_mlflow._client import MLflowClient, MLflowError, RecordMissing, RequestRefused, ServerUnreachableError
 from det_mlflow._config import MLflowConfig
 
 SECRET = "hunter2"
@@ -132,7 +132,7 @@ def test_redirects_are_not_followed(answers: Answers) -> None:
 def test_a_silent_server_costs_the_time_limit() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = MLflowClient(MLflowConfig(tracking_uri=f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.1))
-        with pytest.raises(MLflowError, match="cannot reach MLflow at .*timed out.*tracking_uri"):
+        with pytest.raises(ServerUnreachableError, match="cannot reach MLflow at .*timed out.*tracking_uri"):
             client.post("runs/create", {})
 
 

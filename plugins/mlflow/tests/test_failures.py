@@ -221,6 +221,20 @@ def test_files_are_not_copied_to_artifacts_that_the_server_does_not_store(
     assert worker.run.metrics == {"training/loss": 0.5}
 
 
+def test_a_server_that_cannot_store_files_receives_everything_else(observe: Observe, proxy: FaultyProxy) -> None:
+    runner = observe("runner", address=address(proxy))
+    proxy.plan = lambda request: Fault.ERROR if "mlflow-artifacts" in request.target else None
+    runner.send(events.ExperimentStarted, resumed=False)
+    runner.end(State.COMPLETED)
+    runner.send(events.ExperimentFinished, state=State.COMPLETED)
+    with pytest.raises(MLflowError, match="status 500"):
+        runner.flush()
+    assert [run.status for run in runner.runs] == ["FINISHED", "FINISHED"]
+    proxy.plan = lambda request: None
+    runner.flush()
+    assert [run.files() for run in runner.runs] == [["det/config.json"], []]
+
+
 def test_a_checkpoint_that_cannot_be_read_is_not_copied(
     observe: Observe, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
