@@ -129,13 +129,17 @@ class EventStream:
         )
 
     def close(self) -> None:
-        """End the observers, and log how many events were lost. Wait up to `END_TIMEOUT` seconds."""
-        deadline = time.monotonic() + END_TIMEOUT
+        """End the observers, and log how many events were lost.
+
+        Wait for all of them together up to `END_TIMEOUT` seconds, or as long as one of them asks for.
+        """
+        began = time.monotonic()
         observers, self._observers = self._observers, []
         for observer in observers:
             observer.end()
         for observer in observers:
-            observer.join(max(deadline - time.monotonic(), 0))
+            timeout = max(END_TIMEOUT, observer.end_timeout)
+            observer.join(max(began + timeout - time.monotonic(), 0))
         if self._held is None:
             plugins.report_failed_hooks()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -100,6 +101,14 @@ def test_events_are_flushed_while_the_process_goes_on(open_stream: Open) -> None
     wait_for(lambda: names()[-2:] == ["metrics_reported", "flush"])
 
 
+def test_an_observer_is_flushed_again_although_nothing_happens(
+    open_stream: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_observer_thread, "IDLE", 0.01)
+    report(open_stream(probe={"raises": ["flush"]}))
+    wait_for(lambda: names()[-3:] == ["flush", "flush", "flush"])
+
+
 def test_an_observer_receives_only_events_that_it_handles(open_stream: Open) -> None:
     stream = open_stream(ends={})
     report(stream)
@@ -128,7 +137,9 @@ def test_only_the_observer_sees_secrets(open_stream: Open) -> None:
     stream.close()
     assert ("made", "hush-hush") in [call[:2] for call in calls]
     context, event = (next(each for name, each, _ in calls if name == kind) for kind in ("open", "worker_started"))
-    assert context.config["observers"] == {"probe": {"raises": [], "hangs": [], "token": "********"}}
+    assert context.config["observers"] == {
+        "probe": {"raises": [], "hangs": [], "end_timeout": 0.0, "is_det_error": False, "token": "********"}
+    }
     assert event.config is context.config  # no copy per event
     assert "det-secret" not in repr(event.config)
 
@@ -149,6 +160,15 @@ def test_an_error_is_logged_once_and_counted(open_stream: Open, caplog: pytest.L
     counted = names().count(call)
     summary = [record.getMessage() for record in caplog.records if "calls failed" in record.getMessage()]
     assert [f"{counted} calls failed, and 0 events were dropped" in text for text in summary] == [True] * (counted > 1)
+
+
+def test_errors_that_say_what_to_do_have_no_traceback(open_stream: Open, caplog: pytest.LogCaptureFixture) -> None:
+    stream = open_stream(probe={"raises": ["flush"], "is_det_error": True})
+    report(stream)
+    stream.close()
+    (first, *_) = caplog.records
+    assert "failed in flush: no flush today; further errors are counted" in first.getMessage()
+    assert not first.exc_info
 
 
 @pytest.mark.parametrize("call", ["made", "open"])
@@ -184,6 +204,20 @@ def test_an_observer_that_hangs_is_abandoned(
     shown = "open" if call == "made" else call
     assert f"did not end in time and is abandoned in {shown}" in caplog.text
     assert "ends" in names()
+
+
+def test_an_observer_may_ask_for_more_time_at_the_end(
+    open_stream: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "END_TIMEOUT", 0.05)
+    stream = open_stream(probe={"hangs": ["flush"], "end_timeout": 60})
+    report(stream)
+    assert reached.wait(60)
+    timer = threading.Timer(0.5, released.set)
+    timer.start()
+    stream.close()
+    timer.join()
+    assert (names()[-1], caplog.text) == ("close", "")
 
 
 def test_a_full_queue_drops_and_counts_events_but_no_ends(
