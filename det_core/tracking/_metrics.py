@@ -81,7 +81,12 @@ class MetricsMixin(StoreMixin):
                 value = self._database.number(metrics, metric)
                 query = (
                     select(value.label("value"), _c.trial_id, _c.steps_completed)
-                    .where(_c.trial_id.in_(select(trials.c.id).where(wanted)), live, _c.group == VALIDATION, value.is_not(None))
+                    .where(
+                        _c.trial_id.in_(select(trials.c.id).where(wanted)),
+                        live,
+                        _c.group == VALIDATION,
+                        value.is_not(None),
+                    )
                     .order_by(value.asc() if smaller_is_better else value.desc(), _c.id)
                 )
             best = connection.execute(query.limit(1)).one_or_none()
