@@ -55,6 +55,7 @@ class ObserverThread:
         self._failed_to_open = False
         self._current = ""
         self._failures = 0
+        self._last_failure = ""
         self._dropped = 0
         # The lock is reentrant, because a signal handler of the user may emit an event while its thread emits another.
         self._changed = threading.Condition(threading.RLock())
@@ -113,8 +114,10 @@ class ObserverThread:
                 self._current,
                 len(self._queue),
             )
-        if self._failures > 1 or self._dropped:
-            _log.warning("%s: %d calls failed, and %d events were dropped", self._label, self._failures, self._dropped)
+        if self._failures > 1:
+            _log.warning("%s: %d calls failed, most recently %s", self._label, self._failures, self._last_failure)
+        if self._dropped:
+            _log.warning("%s: %d events were dropped from det's queue", self._label, self._dropped)
 
     @property
     def end_timeout(self) -> float:
@@ -177,6 +180,7 @@ class ObserverThread:
                 call(*arguments)
         except Exception as error:  # noqa: BLE001  (as above)
             self._failures += 1
+            self._last_failure = f"{method}: {type(error).__name__}: {' '.join(str(error).split())}"
             if self._failures == 1:
                 reason = f": {error}" if isinstance(error, DetError) else ""
                 _log.error(

@@ -88,6 +88,9 @@ class Observer:
         Called after every batch of events, about once per second while there are events, and before ``close``. After
         the first events, it is called every 10 seconds even if nothing happens, so that what an earlier call could not
         send is not kept until the next event.
+
+        If a request fails, keep what was not sent for the next call, up to a limit, and raise the error, which is
+        logged or counted. No call follows the one before ``close``.
         """
 
     def close(self) -> None:

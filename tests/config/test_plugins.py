@@ -132,7 +132,10 @@ WRONG = [
         {"searcher": {**GOOD["searcher"], "max_length": 0}},
         "searcher.max_length: got 0; expected a length > 0; write 1 or more",
     ),
-    ({"distributed": {"backend": "plain", "x": 1}}, "distributed.x: unknown key; expected one of: timeout"),
+    (
+        {"distributed": {"backend": "plain", "x": 1}},
+        "distributed.x: unknown key; expected one of: timeout (already set: backend)",
+    ),
     (
         {"distributed": {"backend": "ring"}, "entrypoint": ["python", "x.py"]},
         "distributed.backend: expected no backend beside an entrypoint that is a command, because a command "
@@ -147,6 +150,10 @@ WRONG = [
         "remove one of them",
     ),
     ({"observers": {"tracker": {"evry": 1}}}, "observers.tracker.evry: unknown key; did you mean 'every'?"),
+    (
+        {"observers": {"tracker": {"every": 1, "zoom": 1}}},
+        "observers.tracker.zoom: unknown key; expected one of: observer, pin (already set: every)",
+    ),
     ({"observers": {"plain": {"every": 1}}}, "observers.plain.every: unknown key; remove it"),
     (
         {"observers": {"tracker": {"every": []}}},

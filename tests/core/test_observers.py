@@ -159,7 +159,16 @@ def test_an_error_is_logged_once_and_counted(open_stream: Open, caplog: pytest.L
     assert f"observer 'probe' of plugin det-observed  ({observed_plugin.__name__}) failed in {call}" in message
     counted = names().count(call)
     summary = [record.getMessage() for record in caplog.records if "calls failed" in record.getMessage()]
-    assert [f"{counted} calls failed, and 0 events were dropped" in text for text in summary] == [True] * (counted > 1)
+    expected = f"{counted} calls failed, most recently {call}: RuntimeError: no {call} today"
+    assert [expected in text for text in summary] == [True] * (counted > 1)
+    assert "dropped" not in caplog.text
+
+
+def test_the_end_shows_the_last_error(open_stream: Open, caplog: pytest.LogCaptureFixture) -> None:
+    stream = open_stream(probe={"raises": ["metrics_reported", "close"], "is_det_error": True})
+    report(stream)
+    stream.close()
+    assert caplog.messages[-1].endswith("2 calls failed, most recently close: DetError: no close today")
 
 
 def test_errors_that_say_what_to_do_have_no_traceback(open_stream: Open, caplog: pytest.LogCaptureFixture) -> None:
@@ -180,7 +189,7 @@ def test_an_observer_that_cannot_be_opened_receives_nothing(
     stream.close()
     assert names()[-1] == call
     assert f"no {call} today" in caplog.text and "cannot be opened" in caplog.text
-    assert "0 calls failed, and 1 events were dropped" in caplog.text
+    assert "calls failed" not in caplog.text and ": 1 events were dropped from det's queue" in caplog.text
 
 
 def test_an_observer_that_exits_is_an_error(open_stream: Open, caplog: pytest.LogCaptureFixture) -> None:
@@ -235,7 +244,7 @@ def test_a_full_queue_drops_and_counts_events_but_no_ends(
     stream.close()
     assert names().count("metrics_reported") == 10
     assert names("flush", "close")[-1] == "worker_finished"
-    assert "0 calls failed, and 15 events were dropped" in caplog.text
+    assert ": 15 events were dropped from det's queue" in caplog.text
 
 
 def test_lines_of_the_log_fill_the_queue(open_stream: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,9 +322,10 @@ def test_starts_are_held_back_until_something_is_reported() -> None:
 def test_a_script_sends_the_events_of_runner_and_worker(
     tmp_path: Path, error: Exception | None, state: State, described: str | None
 ) -> None:
-    config = {"observers": {"probe": {}}}
+    config = {"observers": {"probe": {}}, "searcher": {"name": "single", "metric": "loss", "max_length": 10}}
     with suppress(ValueError), core.init(config=config, checkpoint_storage=tmp_path / "stored") as context:
         context.train.report_validation_metrics(7, {"loss": 0.5})
+        context.train.report_validation_metrics(9, {"loss": 0.75})
         with context.checkpoint.store_path({"steps_completed": 7}) as (directory, storage_id):
             (directory / "weights").write_text("1")
         (context.train.get_tensorboard_path() / "plot.png").write_text("png")
@@ -326,11 +336,16 @@ def test_a_script_sends_the_events_of_runner_and_worker(
     begin = ["experiment_started", "trial_started", "worker_started"]
     end = ["worker_finished", "trial_finished", "experiment_finished"]
     assert [event.name for event in sent if event.name != "artifacts_stored"] == [
-        *begin, "metrics_reported", "checkpoint_saved", "checkpoint_deleted", *end
+        *begin, "metrics_reported", "metrics_reported", "checkpoint_saved", "checkpoint_deleted", *end
     ]  # fmt: skip
     found = {event.name: event for event in sent}
     assert (found["trial_finished"].state, found["experiment_finished"].state) == (state, state)
     assert {found[name].error for name in end} == {described}
+    assert (found["trial_finished"].steps_completed, found["trial_finished"].best) == (9, 0.5)
+    assert (found["experiment_finished"].best_trial_id, found["experiment_finished"].best) == (
+        context.trial.trial_id,
+        0.5,
+    )
     assert found["checkpoint_saved"].location == (tmp_path / "stored" / storage_id).as_uri()
     assert found["checkpoint_deleted"].experiment_id == context.trial.experiment_id
     stored = [event for event in sent if isinstance(event, events.ArtifactsStored)]
