@@ -6,9 +6,10 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
-from det_core.interfaces.launcher import Allocation, Exit, Launcher, LaunchRequest, Status
+from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Status
 
 T = TypeVar("T")
 
@@ -79,8 +80,14 @@ class WatchedLaunch:
         self._thread.join(self._limit)
         if self._problem:
             raise self._problem
-        assert self._end and self.closed, f"the launch did not end within {self._limit:g} s; {self._describe()}"
+        assert self._end and self.closed, f"the launch did not end within {self._limit:g} s; {self.describe()}"
         return self._end
+
+    def require_code(self, code: int = 0) -> None:
+        """Wait for the end of the launch, and fail with its description unless the command exited with this code."""
+        end = self.ended()
+        is_expected = (end.code, end.cause) == (code, Cause.WORKERS)
+        assert is_expected, f"expected that the command exits with code {code}; {self.describe()}"
 
     def wait_until(self, condition: Callable[[], T], what: str) -> T:
         """Wait until a condition is true, and return its value. Fail if the launch ends before.
@@ -94,8 +101,8 @@ class WatchedLaunch:
             is_over = not self._thread.is_alive()
             if is_over and (value := condition()):
                 break
-            assert not is_over, f"the launch ended without {what}; {self._describe()}"
-            assert time.monotonic() < end, f"there was no {what} within {self._limit:g} s; {self._describe()}"
+            assert not is_over, f"the launch ended without {what}; {self.describe()}"
+            assert time.monotonic() < end, f"there was no {what} within {self._limit:g} s; {self.describe()}"
             time.sleep(0.01)
         return value
 
@@ -123,11 +130,13 @@ class WatchedLaunch:
 
     def _watch(self) -> None:
         try:
-            while self._end is None:
+            with closing(self.allocation):
+                while self._end is None:
+                    self._look()
+                    self._end = self._timed(TICK, lambda: self.allocation.wait(TICK))
+                    if not isinstance(self._end, Exit | None):
+                        raise TypeError(f"wait() returned {self._end!r}, expected an Exit or None")
                 self._look()
-                self._end = self._timed(TICK, lambda: self.allocation.wait(TICK))
-            self._look()
-            self.allocation.close()
             self.closed = True
         except Exception as problem:  # noqa: BLE001  (raised by `ended`)
             self._problem = problem
@@ -144,7 +153,8 @@ class WatchedLaunch:
         finally:
             self.slowest = max(self.slowest, time.monotonic() - began - allowed)
 
-    def _describe(self) -> str:
+    def describe(self) -> str:
+        """Return the present state of the launch, for errors."""
         return f"problem {self._problem!r}, states {self.statuses}, end {self._end}, last lines {self.lines[-20:]}"
 
 
