@@ -276,7 +276,12 @@ class TrialRunner:
             display = PlacementDisplay(self.store, run, logs, lease=self.lease)
             while True:
                 display.show(allocation.status())
-                if (end := allocation.wait(_TICK)) is not None:
+                try:
+                    end = allocation.wait(_TICK)
+                except LaunchError:
+                    display.clear()
+                    raise
+                if end is not None:
                     display.clear()
                     return end
                 logs.check()

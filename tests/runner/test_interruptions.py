@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from det_core.errors import LaunchError
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
@@ -270,3 +272,17 @@ def test_a_pause_during_a_preemption_pauses(store: TrackingStore, on_engine: Sub
         paused.result()
     trial = the_trial(store, experiment)
     assert (trial.state, trial.run_id, trial.interruptions) == (State.PAUSED, 1, 0)
+
+
+def test_a_launch_that_fails_after_the_queue_is_postponed(
+    store: TrackingStore, on_engine: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Any, timeout: float) -> None:
+        raise LaunchError("no such node")
+
+    experiment = on_engine()
+    monkeypatch.setattr(importlib.import_module("det_scripted").ScriptedAllocation, "wait", refuse)
+    assert run(store, experiment) is State.PAUSED
+    assert "no such node" in error_of(store, experiment)
+    trial = the_trial(store, experiment)
+    assert (trial.state, trial.placement) == (State.PAUSED, "")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Status
@@ -33,6 +34,45 @@ class Line(NamedTuple):
     """``stdout``, ``stderr``, or ``det`` for lines of the launcher."""
     text: str
     """Line without its end."""
+
+
+class OneThreadAllocation(Allocation):
+    """Allocation whose callers wait for each other in order, because one thread at a time may use an allocation."""
+
+    def __init__(self, inner: Allocation) -> None:
+        self._inner = inner
+        self._next = threading.Lock()
+        self._in_use = threading.Lock()
+
+    @contextmanager
+    def turn(self) -> Iterator[Allocation]:
+        """Wait until no other thread uses the allocation, and return it."""
+        with self._next:
+            self._in_use.acquire()
+        try:
+            yield self._inner
+        finally:
+            self._in_use.release()
+
+    def wait(self, timeout: float) -> Exit | None:
+        with self.turn() as inner:
+            return inner.wait(timeout)
+
+    def status(self) -> Status:
+        with self.turn() as inner:
+            return inner.status()
+
+    def preempt(self) -> None:
+        with self.turn() as inner:
+            inner.preempt()
+
+    def kill(self) -> None:
+        with self.turn() as inner:
+            inner.kill()
+
+    def close(self) -> None:
+        with self.turn() as inner:
+            inner.close()
 
 
 class WatchedLaunch:
@@ -70,7 +110,7 @@ class WatchedLaunch:
         self._end: Exit | None = None
         self._problem: Exception | None = None
         self.request = LaunchRequest(log=self._log, call=call or _refuse, **request)
-        self.allocation: Allocation = launcher.start(self.request)
+        self.allocation = OneThreadAllocation(launcher.start(self.request))
         self._thread = threading.Thread(target=self._watch, name="watch-launch", daemon=True)
         if watched:
             self._thread.start()
@@ -133,7 +173,8 @@ class WatchedLaunch:
             with closing(self.allocation):
                 while self._end is None:
                     self._look()
-                    self._end = self._timed(TICK, lambda: self.allocation.wait(TICK))
+                    with self.allocation.turn() as one:
+                        self._end = self._timed(TICK, partial(one.wait, TICK))
                     if not isinstance(self._end, Exit | None):
                         raise TypeError(f"wait() returned {self._end!r}, expected an Exit or None")
                 self._look()
@@ -142,7 +183,8 @@ class WatchedLaunch:
             self._problem = problem
 
     def _look(self) -> None:
-        status = self._timed(0.0, self.allocation.status)
+        with self.allocation.turn() as one:
+            status = self._timed(0.0, one.status)
         if status not in self.statuses[-1:]:
             self.statuses.append(status)
 
