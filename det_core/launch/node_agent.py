@@ -45,8 +45,7 @@ _TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOS
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a command that was killed, by itself or below a shell."""
 _OUT_OF_MEMORY = (
-    "out of memory: the kernel killed a process; lower the batch size or the number of data workers, or give the trial "
-    "more memory"
+    "the kernel killed a process; lower the batch size or the number of data workers, or give the trial more memory"
 )
 _LONGEST_PARENT = 60
 """Maximum length of the parent directory in bytes, so that the path of the agent's socket is short enough."""

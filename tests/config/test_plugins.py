@@ -206,6 +206,12 @@ def test_a_model_may_allow_any_key() -> None:
     assert parse_config(config.dump()) == config
 
 
+def test_options_are_stored_by_their_keys() -> None:
+    config = parse_config({**GOOD, "checkpoint_storage": {"type": "gzip", "base": "/tmp"}})
+    assert config.dump()["checkpoint_storage"]["base"] == "/tmp"
+    assert parse_config(config.dump()) == config
+
+
 def test_optimizations_may_be_set_in_either_place() -> None:
     one = {"distributed": {"backend": "ring", "tensor_fusion_threshold": 32}, "entrypoint": "model:Trial"}
     config = parse_config({**GOOD, **one})
