@@ -3,18 +3,19 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+MLFLOW := .cache/mlflow
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start thousands of processes, and each would compile det's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 # TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
-PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed storage_s3 storage_gcs compat
+PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed storage_s3 storage_gcs mlflow compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools
 # One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
-	horovod core torch_distributed torch deepspeed keras estimator storage_s3 compat tensorflow storage_gcs)
+	horovod core torch_distributed torch deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
 # The tests of packaging, which wait for pip, are a suite of their own in test-more.
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter packaging,$(1)),tests/packaging,plugins/$(1)/tests))
 
@@ -43,6 +44,7 @@ set-up:
 
 # Builds in its recipe, so that the other suites do not wait for it; the first suite that starts.
 test-horovod more-horovod: build = +$(MAKE) --no-print-directory $(VENV)/.horovod
+test-mlflow more-mlflow: build = +$(MAKE) --no-print-directory $(MLFLOW)/.installed
 
 test-%:
 	$(build)
@@ -66,7 +68,7 @@ gpu: $(VENV)/.dev
 	$(BIN)/python benchmarks/gpu_loop.py
 
 # The same campaigns as in the tests, with their full count of seeds.
-soak: debian $(VENV)/.horovod
+soak: debian $(VENV)/.horovod $(MLFLOW)/.installed
 	export DET_SOAK=1; set -e; for tests in $(foreach suite,$(SUITES),$(call tests_of,$(suite))); do \
 		$(BIN)/pytest -m campaign $$tests; done
 
@@ -131,6 +133,12 @@ $(VENV)/.dev: $(VENV)/.demo
 $(VENV)/.horovod: $(VENV)/.dev
 	$(BIN)/python -m det_horovod.build --wheels .cache/wheels && touch $@ || \
 		{ [ -z "$$CI" ] && echo "Horovod cannot be built here: its tests will skip"; }
+
+# The server that det-mlflow is tested with. Its requirements contradict those of TensorFlow 2.15. Without network those tests
+# skip and say so; never in CI.
+$(MLFLOW)/.installed: plugins/mlflow/tests/server.txt
+	$(PYTHON) -m venv $(MLFLOW) && $(MLFLOW)/bin/pip install -q -r $< && touch $@ || \
+		{ [ -z "$$CI" ] && echo "the MLflow server cannot be installed here: its tests will skip"; }
 
 clean:
 	rm -rf $(VENV) .cache

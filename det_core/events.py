@@ -64,6 +64,10 @@ class ExperimentFinished(ExperimentEvent):
     """COMPLETED, CANCELED or ERROR, or PAUSED for an experiment that is to be resumed."""
     error: str | None = None
     """Reason for the state ERROR or PAUSED, in one line, if there is one."""
+    best_trial_id: int | None = None
+    """Trial with the best value of the searcher's metric, or None if no validation has a finite one."""
+    best: float | None = None
+    """The best value of the searcher's metric, or None as above."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +86,10 @@ class TrialFinished(TrialEvent):
     """COMPLETED, CANCELED or ERROR."""
     error: str | None = None
     """Reason for the state ERROR, in one line."""
+    steps_completed: int = 0
+    """Number of batches trained."""
+    best: float | None = None
+    """The trial's best value of the searcher's metric, or None if no validation has a finite one."""
 
 
 @dataclass(frozen=True, kw_only=True)

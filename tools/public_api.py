@@ -49,6 +49,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "launch.agent_group",
         "launch.backends",
         "launch.context_archive",
+        "launch.gpu_slots",
+        "launch.machine_slots",
         "launch.network",
         "launch.node_agent",
         "launch.standalone",

@@ -24,6 +24,13 @@ class UsageError(DetError):
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises `UsageError` instead of exiting, so that ``--json`` covers these errors, too."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments, and refuse unknown ones with the usage of the command instead of that of ``det``."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
+
     def error(self, message: str) -> NoReturn:
         raise_usage_error(self, message)
 

@@ -144,7 +144,9 @@ class ExperimentConfig(Block):
 
         Secrets are included as text that ``repr`` masks. JSON and YAML dumps show the real values.
         """
-        whole: dict[str, Any] = mark_secrets(self.model_dump(mode="json"), self.model_dump())
+        whole: dict[str, Any] = mark_secrets(
+            self.model_dump(mode="json", by_alias=True), self.model_dump(by_alias=True)
+        )
         return whole
 
     def __eq__(self, other: object) -> bool:

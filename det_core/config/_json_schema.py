@@ -49,7 +49,10 @@ def config_schema() -> dict[str, Any]:
         f"observer.{name}": {"additionalProperties": False, **own, "type": "object"} for name, own in observers.items()
     }
     schema["properties"]["observers"] |= {
-        "properties": {name: {"$ref": f"#/$defs/observer.{name}"} for name in observers},
+        "properties": {
+            name: {"$ref": f"#/$defs/observer.{name}", "description": f"Options of the observer {name}."}
+            for name in observers
+        },
         "additionalProperties": False,
     }
     del definitions["BaseModel"]  # type of the options while no plugin is chosen

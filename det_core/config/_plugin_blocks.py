@@ -176,7 +176,7 @@ class LauncherConfig(PluginBlock):
     tag = "type"
 
     type: str = Field(default="local", validate_default=True)
-    """Name of the launcher. ``local`` runs all workers on this machine."""
+    """Name of the launcher, such as ``local``, which starts all workers on this machine, or that of a plugin."""
     max_interruptions: Count | None = None
     """Maximum number of times that a trial starts again because the engine ended its run, by preemption, a time limit
     or the loss of a node. By default there is no limit. Such runs do not count against ``max_restarts``."""

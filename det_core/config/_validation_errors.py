@@ -122,11 +122,14 @@ def _explain(
 
 
 def _suggest(key: str, value: Any, given: Collection[str]) -> str:
-    known = [name for name in value.known if name not in given] if isinstance(value, UnknownKey) else []
+    expected = value.known if isinstance(value, UnknownKey) else ()
+    known, present = ([name for name in expected if (name in given) is is_given] for is_given in (False, True))
     close = difflib.get_close_matches(key, known, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    return f"expected one of: {', '.join(known)}" if known else "remove it"
+    if not known:
+        return "remove it"
+    return f"expected one of: {', '.join(known)}" + (f" (already set: {', '.join(present)})" if present else "")
 
 
 def _seen(value: Any, location: Location) -> str:

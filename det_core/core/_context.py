@@ -100,8 +100,8 @@ class Context:
                     self._store, self.trial, failure or error, left_early=self.preempt._acknowledged
                 )
                 if state.final:
-                    self._stream.emit(events.TrialFinished, state=state, error=reason)
-                self._stream.emit(events.ExperimentFinished, state=state, error=reason)
+                    self._stream.trial_finished(self._store, self._store.trial(self.trial.trial_id), reason)
+                self._stream.experiment_finished(self._store, state, reason)
 
         with ExitStack() as parts:  # closed in reverse order, each even if others raise
             parts.callback(self.preempt._signals.restore)  # a second signal must not interrupt these steps

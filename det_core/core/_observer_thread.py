@@ -23,6 +23,8 @@ _log = logging.getLogger("det.observers")
 
 LINGER = 1.0
 """Seconds that an event may wait for further events before all of them are delivered and flushed."""
+IDLE = 10.0
+"""Seconds without events after which an observer is flushed again, as an earlier flush may have kept something."""
 CAPACITY = 10_000
 """Maximum weight of the events in the queue. An event weighs 1, and a line of the log or a batch's metrics 1 more."""
 _CHARACTERS = 1_000
@@ -43,6 +45,8 @@ class ObserverThread:
         self._block = block
         self._context = context
         self._label = f"observer {name!r}"
+        self._observer: Observer | None = None
+        self._has_received = False
         self._process = os.getpid()
         self._queue: deque[tuple[events.Event, int]] = deque()
         self._weight = 0
@@ -51,6 +55,7 @@ class ObserverThread:
         self._failed_to_open = False
         self._current = ""
         self._failures = 0
+        self._last_failure = ""
         self._dropped = 0
         # The lock is reentrant, because a signal handler of the user may emit an event while its thread emits another.
         self._changed = threading.Condition(threading.RLock())
@@ -109,11 +114,18 @@ class ObserverThread:
                 self._current,
                 len(self._queue),
             )
-        if self._failures > 1 or self._dropped:
-            _log.warning("%s: %d calls failed, and %d events were dropped", self._label, self._failures, self._dropped)
+        if self._failures > 1:
+            _log.warning("%s: %d calls failed, most recently %s", self._label, self._failures, self._last_failure)
+        if self._dropped:
+            _log.warning("%s: %d events were dropped from det's queue", self._label, self._dropped)
+
+    @property
+    def end_timeout(self) -> float:
+        """Seconds that the observer asks for at the end of the process."""
+        return self._observer.end_timeout if self._observer else 0.0
 
     def _run(self) -> None:
-        observer = self._open()
+        observer = self._observer = self._open()
         if observer is None:
             with self._changed:
                 self._failed_to_open = True
@@ -128,6 +140,7 @@ class ObserverThread:
                     event, weight = self._queue.popleft()
                     self._weight -= weight
                 if self.wants(type(event)):
+                    self._has_received = True
                     self._call(event.name, observer.notify, event)
             self._call("flush", observer.flush)
         self._call("close", observer.close)
@@ -154,9 +167,9 @@ class ObserverThread:
     def _wait(self) -> bool:
         """Wait until there are events, then briefly for more. Return whether the observer is to be closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closing)
+            self._changed.wait_for(lambda: self._queue or self._closing, IDLE if self._has_received else None)
             until = time.monotonic() + LINGER
-            while not self._closing and self._weight < CAPACITY // 2 and (left := until - time.monotonic()) > 0:
+            while not self._closing and 0 < self._weight < CAPACITY // 2 and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
             return self._closing
 
@@ -165,10 +178,14 @@ class ObserverThread:
         try:
             with no_exit():
                 call(*arguments)
-        except Exception:  # noqa: BLE001  (as above)
+        except Exception as error:  # noqa: BLE001  (as above)
             self._failures += 1
+            self._last_failure = f"{method}: {type(error).__name__}: {' '.join(str(error).split())}"
             if self._failures == 1:
-                _log.exception("%s failed in %s; further errors are counted", self._label, method)
+                reason = f": {error}" if isinstance(error, DetError) else ""
+                _log.error(
+                    "%s failed in %s%s; further errors are counted", self._label, method, reason, exc_info=not reason
+                )
 
 
 def _resolve_options(name: str, recorded: Mapping[str, Any]) -> BaseModel:

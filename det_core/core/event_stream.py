@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from det_core import events, plugins, storage
 from det_core.core._storage_block import open_storage_block
 from det_core.errors import CheckpointNotFound, DetError, StorageError
+from det_core.interfaces.records import searcher_metric
 from det_core.interfaces.secrets import hide_secrets
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from det_core.core._observer_thread import ObserverThread
     from det_core.interfaces.model_records import ModelVersionRecord
     from det_core.interfaces.observer import FetchFiles, Place
-    from det_core.interfaces.records import CheckpointRecord, TrialRecord
+    from det_core.interfaces.records import CheckpointRecord, State, TrialRecord
     from det_core.interfaces.storage import StorageManager
     from det_core.interfaces.tracking import TrackingStore
 
@@ -128,16 +129,63 @@ class EventStream:
             trial_id=checkpoint.trial_id,
         )
 
+    def trial_finished(self, store: TrackingStore, trial: TrialRecord, error: str | None) -> None:
+        """Send the event that a trial has reached a final state.
+
+        Args:
+            store: the tracking store, which knows the trial's best validation.
+            trial: the trial.
+            error: reason for the state ERROR.
+        """
+        best = self._best_validation(events.TrialFinished, store, trial.id)
+        self.emit(
+            events.TrialFinished,
+            trial_id=trial.id,
+            run_id=trial.run_id,
+            hparams=trial.hparams,
+            state=trial.state,
+            error=error,
+            steps_completed=trial.steps_completed,
+            best=best and best[0],
+        )
+
+    def experiment_finished(self, store: TrackingStore, state: State, error: str | None) -> None:
+        """Send the event that the experiment has ended or was paused.
+
+        Args:
+            store: the tracking store, which knows the best validation.
+            state: state of the experiment.
+            error: reason for the state.
+        """
+        best = self._best_validation(events.ExperimentFinished, store)
+        value, trial_id = best[:2] if best else (None, None)
+        self.emit(events.ExperimentFinished, state=state, error=error, best_trial_id=trial_id, best=value)
+
     def close(self) -> None:
-        """End the observers, and log how many events were lost. Wait up to `END_TIMEOUT` seconds."""
-        deadline = time.monotonic() + END_TIMEOUT
+        """End the observers, and log how many events were lost.
+
+        Wait for all of them together up to `END_TIMEOUT` seconds, or as long as one of them asks for.
+        """
+        began = time.monotonic()
         observers, self._observers = self._observers, []
         for observer in observers:
             observer.end()
         for observer in observers:
-            observer.join(max(deadline - time.monotonic(), 0))
+            timeout = max(END_TIMEOUT, observer.end_timeout)
+            observer.join(max(began + timeout - time.monotonic(), 0))
         if self._held is None:
             plugins.report_failed_hooks()
+
+    def _best_validation(
+        self, kind: type[events.Event], store: TrackingStore, trial_id: int | None = None
+    ) -> tuple[float, int, int] | None:
+        """Return the best validation for an event of this kind, or None if nothing receives the event."""
+        metric, smaller_is_better = searcher_metric(self._config)
+        if self._held is not None or not (metric and self.has_receivers(kind)):
+            return None
+        return store.best_validation(
+            self._experiment_id, metric, smaller_is_better=smaller_is_better, trial_id=trial_id
+        )
 
     def _send(self, kind: type[events.Event], **fields: Any) -> None:
         observers = [observer for observer in self._observers if observer.wants(kind)]

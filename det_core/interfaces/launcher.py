@@ -54,7 +54,14 @@ class Exit:
     cause: Cause = Cause.WORKERS
     """Cause of the end."""
     message: str = ""
-    """Explanation in one line, with the names that the engine uses, such as its job id. Empty if there is none."""
+    """Explanation in one line, with the names that the engine uses, such as its job id. Empty if there is none. The
+    runner shows the cause before it, so it does not repeat the cause."""
+
+    def __post_init__(self) -> None:
+        for name, kind in (("code", int), ("cause", Cause), ("message", str)):
+            if not isinstance(value := getattr(self, name), kind):
+                unknown = "; if the exit code is unknown, use 1" if value is None and name == "code" else ""
+                raise TypeError(f"expected {kind.__name__} as Exit.{name}, got {value!r}{unknown}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +101,7 @@ class LaunchRequest:
         secrets: names of the secrets that the config refers to, mapped to their values. Launchers neither log them nor
             write them to files that others can read.
         priority: priority among the launches that wait for slots, 1 to 99. Smaller numbers go first.
-        submitted: time of submission. Among launches of the same priority, the earliest goes first.
+        submitted: time of submission, with its time zone. Among launches of the same priority, the earliest goes first.
     """
 
     key: str
@@ -119,10 +126,17 @@ class Allocation(ABC):
 
     @abstractmethod
     def wait(self, timeout: float) -> Exit | None:
-        """Wait up to ``timeout`` seconds for the end of the launch.
+        """Wait up to ``timeout`` seconds for the end of the launch, which never changes.
+
+        A launch that waits for slots may take its next step here, such as to start its processes, within the time
+        limit.
 
         Returns:
             The end, or None if the launch has not ended.
+
+        Raises:
+            det_core.errors.LaunchError: nothing was started, and no later attempt will succeed.
+            det_core.errors.LaunchDelayed: nothing was started, and the runner will try again with another launch.
         """
 
     @abstractmethod
@@ -138,7 +152,7 @@ class Allocation(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """End all processes at once and wait for them. Withdraw a launch that waits."""
+        """End all processes at once and wait for them, for at most 20 s. Withdraw a launch that waits, as `preempt`."""
 
     @abstractmethod
     def close(self) -> None:

@@ -57,11 +57,15 @@ class Observer:
     thread of its own, in this order: ``open``, then events and ``flush``, and finally ``close``. That includes the
     import of the module and the constructor. Training never waits for these calls. The end of the process waits for
     them for a limited time. If a call raises an error, the error is logged once and counted, and later calls are made
-    all the same. If the import, the constructor or ``open`` fails, the object receives nothing.
+    all the same. The log shows the message of a `DetError`, and the traceback of any other. If the import, the
+    constructor or ``open`` fails, the object receives nothing.
 
     Subclasses override the methods of the events that they need. Events that a class neither overrides nor receives
     through an overridden ``notify`` cost nothing.
     """
+
+    end_timeout: float = 0.0
+    """Seconds that the end of the process waits for this observer if it needs more than 20, such as for large files."""
 
     def open(self, context: ObserverContext) -> None:
         """Prepare to receive events.
@@ -81,7 +85,12 @@ class Observer:
     def flush(self) -> None:
         """Send what previous calls have collected.
 
-        Called after every batch of events, about once per second while there are events, and before ``close``.
+        Called after every batch of events, about once per second while there are events, and before ``close``. After
+        the first events, it is called every 10 seconds even if nothing happens, so that what an earlier call could not
+        send is not kept until the next event.
+
+        If a request fails, keep what was not sent for the next call, up to a limit, and raise the error, which is
+        logged or counted. No call follows the one before ``close``.
         """
 
     def close(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import queue
 import shlex
 import subprocess
@@ -10,11 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch import _agent_messages as messages
+from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.launch.node_agent import explain_start_errors
 from det_core.version import __version__
 
@@ -26,10 +30,24 @@ _FAILURE_GRACE = 10.0
 """Seconds from the failure of the first node until the others are killed. Their workers usually end by themselves."""
 _KILL_SECONDS = 10.0
 """Seconds from the order to kill until the commands themselves are killed."""
+_MISSING = ("python3", "det_core")
+"""Names in the errors of commands that found no agent."""
 _TICK = 1.0
 """Maximum number of seconds between two looks at what depends on time alone."""
 _CALLS_AT_ONCE = 4
 _WITHDRAWN = "it was withdrawn before its start"
+_SAVE_SECONDS = 600.0
+"""Seconds that workers have to save a checkpoint, as those that the user stops have by default."""
+
+
+@dataclass(frozen=True)
+class _Notice:
+    """Preemption by the launcher."""
+
+    cause: Cause
+    message: str
+    given_at: float
+    kill_at: float
 
 
 class AgentGroup(Allocation):
@@ -39,13 +57,15 @@ class AgentGroup(Allocation):
         request: the launch request.
         commands: command of each node, such as ``["ssh", "n1", *AGENT_COMMAND, "--node", "0"]``. It connects its stdin
             and stdout with those of the agent. If there are several nodes, each agent gets its index as ``--node I``.
+            On this machine, ``python3`` is found next to the interpreter of this process.
         hosts: name or address of each node, at which the other nodes reach it. By default the names that the nodes
             have for themselves.
         slot_ids: slots of each node that the launch may use. By default the first ones, the same number on all nodes.
         start_seconds: number of seconds until the agents must have started.
+        inherit: file descriptors that the commands keep open, such as those of a `SlotReservation`.
 
     Raises:
-        LaunchError: a command cannot be started, or the slots cannot be divided among the nodes.
+        LaunchError: a command cannot be started, or the slots cannot be divided among the nodes. `close` was called.
     """
 
     def __init__(
@@ -56,12 +76,8 @@ class AgentGroup(Allocation):
         hosts: Sequence[str] | None = None,
         slot_ids: Sequence[Sequence[int]] | None = None,
         start_seconds: float = _START_SECONDS,
+        inherit: Sequence[int] = (),
     ) -> None:
-        if slot_ids is None and request.slots % len(commands):
-            raise LaunchError(
-                f"the trial needs {request.slots} slots, which {len(commands)} nodes cannot share equally; "
-                "change resources.slots_per_trial"
-            )
         self._request: LaunchRequest | None = request
         self._log = request.log
         self._call = request.call
@@ -69,16 +85,23 @@ class AgentGroup(Allocation):
         self._slot_ids = slot_ids or [range(request.slots // len(commands))] * len(commands)
         self._give_up_at = time.monotonic() + start_seconds
         self._start_seconds = start_seconds
-        self._kill_at: float | None = None
+        self._kill_at = math.inf
         """Time at which the nodes that are left are killed."""
         self._killed = False
+        self._notice: _Notice | None = None
+        self._preempted = False
         self._changed = threading.Event()
         self._beat_at = 0.0
         self._callers = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="det-store-call")
         self._nodes: list[_Node] = []
         try:
+            if slot_ids is None and request.slots % len(commands):
+                raise LaunchError(
+                    f"the trial needs {request.slots} slots, which {len(commands)} nodes cannot share equally; "
+                    "change resources.slots_per_trial"
+                )
             for index, command in enumerate(commands):
-                self._nodes.append(_Node(index, command, self))
+                self._nodes.append(_Node(index, command, self, inherit))
         except BaseException:
             self.close()
             raise
@@ -99,14 +122,33 @@ class AgentGroup(Allocation):
         return Status(phase=Phase.RUNNING if running else Phase.STARTING, nodes=[name for name in names if name])
 
     def preempt(self) -> None:
-        if self._request is None:
-            self._tell("preempt")
-        else:
-            self._withdraw(_WITHDRAWN)
+        self._stop(Cause.NOT_STARTED, _WITHDRAWN)
+
+    def preempt_for(self, cause: Cause, message: str, *, kill_after: float = _SAVE_SECONDS) -> None:
+        """Preempt the launch for a reason of the launcher, such as a more urgent trial or the end of a time window.
+
+        Workers are asked to save a checkpoint and stop, as by `preempt`. The end then has this cause and message
+        instead of `Cause.WORKERS`, with the exit code of the command, so that the runner starts the trial again. If the
+        workers had finished by themselves with code 0, the runner completes the trial nevertheless. If the user stops
+        the trial at the same time, the runner does not start it again. A launch whose workers have not been started
+        ends at once. An end from before the call, and an earlier call, have precedence.
+
+        It may be called from any thread, and takes effect while `wait` is called.
+
+        Args:
+            cause: cause of the end, such as `Cause.PREEMPTED` or `Cause.TIME_LIMIT`.
+            message: explanation in one line, which does not repeat the cause.
+            kill_after: number of seconds until processes that are left are killed. The ``preemption_timeout`` of the
+                config counts from requests of the user only.
+        """
+        if self._notice is None:
+            now = time.monotonic()
+            self._notice = _Notice(cause, message, now, now + kill_after)
+            self._changed.set()
 
     def kill(self) -> None:
         if self._request is not None:
-            self._withdraw(_WITHDRAWN)
+            self._withdraw(Cause.NOT_STARTED, _WITHDRAWN)
         self._kill_at = time.monotonic()
         deadline = time.monotonic() + 2 * _KILL_SECONDS
         while not all(node.end for node in self._nodes) and time.monotonic() < deadline:
@@ -151,18 +193,22 @@ class AgentGroup(Allocation):
             self._tell("alive")
         for node in self._nodes:
             node.check_life()
+        if self._notice and not self._preempted:
+            self._preempted = True
+            self._kill_at = min(self._kill_at, self._notice.kill_at)
+            self._stop(self._notice.cause, self._notice.message)
         if self._request is not None and all(node.hello for node in self._nodes):
             self._start(self._request)
             self._request = None  # the code may be large
         if not all(node.started for node in self._nodes) and now > self._give_up_at:
-            self._withdraw(f"the nodes were not ready after {self._start_seconds:.0f} s")
+            self._withdraw(Cause.NOT_STARTED, f"the nodes were not ready after {self._start_seconds:.0f} s")
         failed = [node for node in self._nodes if node.end and (node.end.code or node.end.cause is not Cause.WORKERS)]
-        if failed and self._kill_at is None:
-            self._kill_at = now + (_FAILURE_GRACE if self._request is None else 0.0)
-        if self._kill_at and now > self._kill_at and not self._killed:
+        if failed:
+            self._kill_at = min(self._kill_at, now + (_FAILURE_GRACE if self._request is None else 0.0))
+        if now > self._kill_at and not self._killed:
             self._killed = True
             self._tell("kill")
-        if self._kill_at and now > self._kill_at + _KILL_SECONDS:
+        if now > self._kill_at + _KILL_SECONDS:
             for node in self._nodes:
                 node.terminate()
 
@@ -189,22 +235,33 @@ class AgentGroup(Allocation):
             if node.end is None:
                 node.tell(kind, **fields)
 
-    def _withdraw(self, message: str) -> None:
+    def _stop(self, cause: Cause, message: str) -> None:
+        """Ask the workers to stop, or end the launch with this cause if they have not been started."""
+        if self._request is None:
+            self._tell("preempt")
+        else:
+            self._withdraw(cause, message)
+
+    def _withdraw(self, cause: Cause, message: str) -> None:
         for node in self._nodes:
             node.tell("kill")
-            node.finish(Exit(code=1, cause=Cause.NOT_STARTED, message=message))
+            node.finish(Exit(code=1, cause=cause, message=message))
 
     def _first_end(self) -> Exit:
-        """Return the end of the first node that failed, or success."""
+        """Return the end of the first node that failed, or success, with the cause of a preemption before it."""
         ends = sorted((node.ended_at, node.index, node.end) for node in self._nodes if node.end)
-        failures = [end for _, _, end in ends if end.code or end.cause is not Cause.WORKERS]
-        return failures[0] if failures else ends[0][2]
+        failures = [one for one in ends if one[2].code or one[2].cause is not Cause.WORKERS]
+        ended_at, _, end = next(iter(failures), ends[-1])
+        notice = self._notice
+        if notice and notice.given_at <= ended_at and end.cause is Cause.WORKERS:
+            return replace(end, cause=notice.cause, message=notice.message)
+        return end
 
 
 class _Node:
     """Connection to the agent of one node."""
 
-    def __init__(self, index: int, command: Sequence[str], group: AgentGroup) -> None:
+    def __init__(self, index: int, command: Sequence[str], group: AgentGroup, inherit: Sequence[int]) -> None:
         self.index = index
         self.name = ""
         self.hello: Mapping[str, Any] | None = None
@@ -220,9 +277,11 @@ class _Node:
         with explain_start_errors(self._command):
             self._process = subprocess.Popen(
                 command,
+                env={**os.environ, "PATH": make_search_path()},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                pass_fds=inherit,
                 start_new_session=True,  # a Ctrl-C in the terminal does not reach it
             )
         self._threads = [
@@ -284,6 +343,8 @@ class _Node:
         code = self._process.wait()
         self._threads[0].join(_KILL_SECONDS)  # which gets the reason
         details = f": {self._last_words}" if self._last_words else ""
+        if not self.hello and any(word in self._last_words for word in _MISSING):
+            details += f"; install det-core {__version__} for the python3 that is first on the PATH of the node"
         self._lose(f"the command {self._command!r} ended with code {code}{details}")
 
     def _take(self, message: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, Laun
 from det_core.launch._trial_lock import TrialLock
 from det_core.launch._worker_environment.thread_limits import thread_limit_variables
 from det_core.launch.gpu_slots import count_gpus, gpu_variables, local_slot_names
-from det_core.launch.machine_slots import SlotReservation, SlotUser, reserve_slots
+from det_core.launch.machine_slots import reserve_launch_slots
 from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
 
 _WITHDRAWN = "it was withdrawn before its start"
@@ -60,7 +60,8 @@ class LocalAllocation(Allocation):
         self._status = Status(phase=Phase.QUEUED)
         self._agent: NodeAgent | None = None
         self._withdrawn: Exit | None = None
-        self._reservation = _reserve(request, names)
+        hint = "" if count_gpus() else ", or set launcher: {type: local, slots: N}"
+        self._reservation = reserve_launch_slots(request, names, hint=hint)
         with explain_start_errors("the trial"):
             self._lock = TrialLock(request.key)
         try:
@@ -130,20 +131,3 @@ class LocalAllocation(Allocation):
         )
         self._lock.close()  # the processes have inherited it
         self._status = Status(phase=Phase.RUNNING)
-
-
-def _reserve(request: LaunchRequest, names: Sequence[str]) -> SlotReservation:
-    trial = request.info.get("trial.json", {})
-    user = SlotUser(
-        cluster_id=request.info["cluster.json"].get("cluster_id", ""),
-        experiment_id=trial.get("experiment_id", 0),
-        trial_id=trial.get("trial_id", 0),
-    )
-    return reserve_slots(
-        names,
-        request.slots,
-        priority=request.priority,
-        submitted=request.submitted,
-        user=user,
-        hint="" if count_gpus() else ", or set launcher: {type: local, slots: N}",
-    )

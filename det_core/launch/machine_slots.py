@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from det_core.errors import LaunchError
+from det_core.interfaces.launcher import LaunchRequest
 from det_core.launch._slot_directory import TICKET_PREFIX, SlotDirectory
 from det_core.launch._slot_tickets import (
     LockedTicket,
@@ -27,6 +28,8 @@ from det_core.launch._slot_tickets import (
     subtract_claims,
 )
 from det_core.launch.processes import process_start_time
+
+__all__ = ["SlotReservation", "reserve_launch_slots"]
 
 _SLOT_PREFIX = "slot-"
 
@@ -62,7 +65,7 @@ class SlotState:
 
 
 class SlotReservation:
-    """Place in the queue for slots, and later the slots themselves. To create one, call `reserve_slots`.
+    """Place in the queue for slots, and later the slots themselves. To create one, call `reserve_launch_slots`.
 
     It may be used by one thread at a time.
     """
@@ -165,6 +168,28 @@ class SlotReservation:
             return f"slot {locked[0]} is held by {holders.get(locked[0], 'a process without a ticket')}"
         ahead = select_ahead(tickets, self._name, self._ticket)
         return f"{ahead[0]} goes first" if ahead else "it is next"
+
+
+def reserve_launch_slots(request: LaunchRequest, names: Sequence[str], *, hint: str = "") -> SlotReservation:
+    """Request slots of this machine for a launch. The request waits in the queue from its first poll.
+
+    Args:
+        request: the launch request, whose priority and time of submission determine the place in the queue.
+        names: names of the slots that the launch may use, as `local_slot_names` returns them.
+        hint: what else users may do if there are too few slots, for the error.
+
+    Raises:
+        LaunchError: the machine has fewer slots.
+    """
+    trial = request.info.get("trial.json", {})
+    user = SlotUser(
+        cluster_id=request.info["cluster.json"].get("cluster_id", ""),
+        experiment_id=trial.get("experiment_id", 0),
+        trial_id=trial.get("trial_id", 0),
+    )
+    return reserve_slots(
+        names, request.slots, priority=request.priority, submitted=request.submitted, user=user, hint=hint
+    )
 
 
 def reserve_slots(

@@ -29,6 +29,7 @@ from det_core.launch._output_lines import RANK_TEMPLATE, LineDecoder
 from det_core.launch._reaped_command import ReapedCommand
 from det_core.launch._worker_connections import WorkerConnections
 from det_core.launch._worker_environment.info_variables import find_oversized_variables, make_info_variables
+from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.network import LOOPBACK
 from det_core.launch.processes import count_memory_kills
@@ -44,8 +45,7 @@ _TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOS
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a command that was killed, by itself or below a shell."""
 _OUT_OF_MEMORY = (
-    "out of memory: the kernel killed a process; lower the batch size or the number of data workers, or give the trial "
-    "more memory"
+    "the kernel killed a process; lower the batch size or the number of data workers, or give the trial more memory"
 )
 _LONGEST_PARENT = 60
 """Maximum length of the parent directory in bytes, so that the path of the agent's socket is short enough."""
@@ -158,10 +158,9 @@ class NodeAgent:
         for name in find_oversized_variables(described):
             del described[name]
             self._log(None, "det", f"{name} is too long for an environment variable; use det.get_cluster_info()")
-        programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
         return {
             **os.environ,
-            "PATH": os.pathsep.join(programs),  # so that `python3` is the one whose packages det found
+            "PATH": make_search_path(),
             "PYTHONUNBUFFERED": "1",
             "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": RANK_TEMPLATE,
             **env,

@@ -139,7 +139,7 @@ class ExperimentRunner:
         state = self._store.experiment(identity).state  # a late request may be stronger than this state
         if state is State.COMPLETED:
             self._store.set_experiment_progress(identity, 1.0, lease=lease.holder)
-        self._events.emit(events.ExperimentFinished, state=state, error=self._error)
+        self._events.experiment_finished(self._store, state, self._error)
         return state
 
     def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
@@ -205,14 +205,8 @@ class ExperimentRunner:
         return outcome
 
     def _trial_ended(self, trial: TrialRecord) -> None:
-        self._events.emit(
-            events.TrialFinished,
-            trial_id=trial.id,
-            run_id=trial.run_id,
-            hparams=trial.hparams,
-            state=trial.state,
-            error=self._trial_errors.get(trial.id) if trial.state is State.ERROR else None,
-        )
+        error = self._trial_errors.get(trial.id) if trial.state is State.ERROR else None
+        self._events.trial_finished(self._store, trial, error)
 
     def _room(self, launcher: Launcher) -> int | None:
         """Return how many trials may train at once, or None if the launcher queues the others."""

@@ -241,14 +241,10 @@ class TrialRunner:
                 logs.add(None, "det", f"{name} could not be started: {error}")
                 raise
             how = f"was terminated by signal {-end.code}" if end.code < 0 else f"exited with code {end.code}"
-            cause = (
-                "" if end.cause is Cause.WORKERS else f" ({'; '.join(filter(None, (end.cause.value, end.message)))})"
-            )
-            logs.add(None, "det", f"{name} {how}{cause}")
+            cause = "" if end.cause is Cause.WORKERS else ": ".join(filter(None, (end.cause.value, end.message)))
+            logs.add(None, "det", f"{name} {how} ({cause})" if cause else f"{name} {how}")
             reported = [*reasons, logs.error] if end.code > 0 else []
-            if end.cause is not Cause.WORKERS:
-                reported.insert(0, end.message or end.cause.value)
-            return end, next(filter(None, reported), f"the worker {how}")
+            return end, next(filter(None, [cause, *reported]), f"the worker {how}")
 
     def _launch(self, request: LaunchRequest, run: Run, logs: LogWriter, requested: Callable[[], State | None]) -> Exit:
         """Launch the processes and wait for their end. Retry for a minute if they do not start.
@@ -280,7 +276,12 @@ class TrialRunner:
             display = PlacementDisplay(self.store, run, logs, lease=self.lease)
             while True:
                 display.show(allocation.status())
-                if (end := allocation.wait(_TICK)) is not None:
+                try:
+                    end = allocation.wait(_TICK)
+                except LaunchError:
+                    display.clear()
+                    raise
+                if end is not None:
                     display.clear()
                     return end
                 logs.check()

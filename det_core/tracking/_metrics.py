@@ -70,18 +70,23 @@ class MetricsMixin(StoreMixin):
         return self._pages(wanted, after)
 
     def best_validation(
-        self, experiment_id: int, metric: str, *, smaller_is_better: bool
+        self, experiment_id: int, metric: str, *, smaller_is_better: bool, trial_id: int | None = None
     ) -> tuple[float, int, int] | None:
+        wanted = and_(trials.c.experiment_id == experiment_id, true() if trial_id is None else trials.c.id == trial_id)
         # Every stored number is finite, because NaN and infinities are stored as strings.
         with self._database.read() as connection:
             if metric == searcher_metric(get_experiment(connection, experiment_id).config)[0]:
-                query = best_of_trials(experiment_id, smaller_is_better=smaller_is_better)
+                query = best_of_trials(wanted, smaller_is_better=smaller_is_better)
             else:
                 value = self._database.number(metrics, metric)
-                of_experiment = select(trials.c.id).where(trials.c.experiment_id == experiment_id)
                 query = (
                     select(value.label("value"), _c.trial_id, _c.steps_completed)
-                    .where(_c.trial_id.in_(of_experiment), live, _c.group == VALIDATION, value.is_not(None))
+                    .where(
+                        _c.trial_id.in_(select(trials.c.id).where(wanted)),
+                        live,
+                        _c.group == VALIDATION,
+                        value.is_not(None),
+                    )
                     .order_by(value.asc() if smaller_is_better else value.desc(), _c.id)
                 )
             best = connection.execute(query.limit(1)).one_or_none()

@@ -91,12 +91,12 @@ class ScoresMixin(StoreMixin):
             return [_scored(dict(row)) for row in connection.execute(query.limit(limit)).mappings()]
 
 
-def best_of_trials(experiment_id: int, *, smaller_is_better: bool) -> Select[Any]:
-    """Return a query for the best (value, trial_id, steps_completed) of each trial, with the best trial first."""
+def best_of_trials(wanted: ColumnElement[bool], *, smaller_is_better: bool) -> Select[Any]:
+    """Return a query for the best (value, trial_id, steps_completed) of each wanted trial, best trial first."""
     return (
         select(_best.c.searcher_metric.label("value"), _best.c.trial_id, _best.c.steps_completed)
         .join_from(trials, _best, _best.c.id == _row_of_trial(_by_value(smaller_is_better)))
-        .where(trials.c.experiment_id == experiment_id)
+        .where(wanted)
         .order_by(_by_value(smaller_is_better, _best), _best.c.id)
     )
 

@@ -55,11 +55,7 @@ class PrefixLauncher(Launcher):
             if request.slots > len(self.free):
                 raise LaunchDelayed(f"the trial needs {request.slots} slots, but {len(self.free)} are free")
             slots = [self.free.pop() for _ in range(request.slots)]
-        try:
-            return PrefixAllocation(request, slots, self)
-        except BaseException:
-            self.free.update(slots)
-            raise
+        return PrefixAllocation(request, slots, self)
 
 
 class PrefixAllocation(AgentGroup):
@@ -70,5 +66,6 @@ class PrefixAllocation(AgentGroup):
         super().__init__(request, [[*launcher.config.command, *AGENT_COMMAND]], slot_ids=[slots])
 
     def close(self) -> None:
+        """Release the slots, also those of a launch that could not be started."""
         super().close()
         self.launcher.free.update(self.slots)

@@ -19,6 +19,7 @@ from det_core.cli.commands._plugin_templates import (
     render_files,
 )
 from det_core.plugins import KINDS
+from det_core.version import __version__
 
 from .conftest import Det
 
@@ -171,6 +172,12 @@ def test_what_is_missing_or_wrong_is_named_with_a_list_of_kinds(det: Det, argume
 )
 def test_the_range_of_versions_follows_the_contract(version: str, expected: str) -> None:
     assert compatible_versions(version) == expected
+
+
+def test_examples_depend_on_the_same_range() -> None:
+    examples = list(Path(__file__).parents[2].glob("examples/*_plugin/pyproject.toml"))
+    line = f'\ndependencies = ["det-core{compatible_versions(__version__)}"]\n'
+    assert len(examples) == len(TEMPLATES) and [path for path in examples if line not in path.read_text()] == []
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)

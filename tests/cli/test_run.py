@@ -166,7 +166,7 @@ def test_the_summary_of_a_trial_that_could_not_start_says_what_to_do() -> None:
     )
     assert [*summary_lines(result)][1:] == [
         "  error: processes of an earlier run are still alive",
-        "  to continue from the latest checkpoint: det experiment resume 1",
+        "  to continue: det experiment resume 1",
     ]
 
 

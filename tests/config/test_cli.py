@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
+from det_core.cli._command_table import Parser, UsageError
 from det_core.cli.commands.config import configure
 from det_core.config import config_schema
 
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 def det_config(*argv: str) -> int:
-    parser = argparse.ArgumentParser()
+    parser = Parser("det config")
     configure(parser)
     args = parser.parse_args(argv)
     code: int = args.run(args)
@@ -35,6 +35,20 @@ def test_check_accepts_a_valid_config(capsys: pytest.CaptureFixture[str]) -> Non
     first, *notices = capsys.readouterr().out.splitlines()
     assert first == f"{path}: ok"
     assert len(notices) == 2
+
+
+def test_check_applies_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(HERE / "examples" / "release_0_12.yaml")
+    assert det_config("check", path, "--config", "max_restarts=x") == 2
+    assert "max_restarts" in capsys.readouterr().err
+
+
+def test_usage_errors_show_the_usage_of_the_command() -> None:
+    with pytest.raises(UsageError) as caught:
+        det_config("check", "const.yaml", "--no-such-option")
+    first, usage, *_ = str(caught.value).splitlines()
+    assert first == "unrecognized arguments: --no-such-option"
+    assert usage.startswith("usage: det config check ")
 
 
 def test_check_lists_all_problems(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,7 +132,10 @@ WRONG = [
         {"searcher": {**GOOD["searcher"], "max_length": 0}},
         "searcher.max_length: got 0; expected a length > 0; write 1 or more",
     ),
-    ({"distributed": {"backend": "plain", "x": 1}}, "distributed.x: unknown key; expected one of: timeout"),
+    (
+        {"distributed": {"backend": "plain", "x": 1}},
+        "distributed.x: unknown key; expected one of: timeout (already set: backend)",
+    ),
     (
         {"distributed": {"backend": "ring"}, "entrypoint": ["python", "x.py"]},
         "distributed.backend: expected no backend beside an entrypoint that is a command, because a command "
@@ -147,6 +150,10 @@ WRONG = [
         "remove one of them",
     ),
     ({"observers": {"tracker": {"evry": 1}}}, "observers.tracker.evry: unknown key; did you mean 'every'?"),
+    (
+        {"observers": {"tracker": {"every": 1, "zoom": 1}}},
+        "observers.tracker.zoom: unknown key; expected one of: observer, pin (already set: every)",
+    ),
     ({"observers": {"plain": {"every": 1}}}, "observers.plain.every: unknown key; remove it"),
     (
         {"observers": {"tracker": {"every": []}}},
@@ -196,6 +203,12 @@ def test_a_clash_lists_the_providers() -> None:
 def test_a_model_may_allow_any_key() -> None:
     config = parse_config({**GOOD, "checkpoint_storage": {"type": "open", "anything": 1}})
     assert config.dump()["checkpoint_storage"]["anything"] == 1
+    assert parse_config(config.dump()) == config
+
+
+def test_options_are_stored_by_their_keys() -> None:
+    config = parse_config({**GOOD, "checkpoint_storage": {"type": "gzip", "base": "/tmp"}})
+    assert config.dump()["checkpoint_storage"]["base"] == "/tmp"
     assert parse_config(config.dump()) == config
 
 

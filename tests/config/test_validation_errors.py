@@ -81,7 +81,7 @@ WRONG = [
         "checkpoint_storage:\n  type: directory\n  container_pth: /x\n  container_path: /y",
         4,
         "checkpoint_storage.container_pth",
-        "unknown key; expected one of: save_experiment_best, save_trial_best, save_trial_latest",
+        "expected one of: save_experiment_best, save_trial_best, save_trial_latest (already set: container_path, type)",
     ),
     (
         "checkpoint_storage: {type: directory, container_path: /x, save_trial_bst: 1}",

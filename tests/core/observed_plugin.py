@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 
 import det_core
+from det_core.errors import DetError
 from det_core.events import Event, TrialFinished
 from det_core.interfaces.observer import Observer, ObserverContext
 from det_core.specs import ObserverSpec
@@ -19,6 +20,9 @@ class ProbeConfig(BaseModel):
     """Names of the calls that raise."""
     hangs: list[str] = []
     """Names of the calls that wait for `released`."""
+    end_timeout: float = 0
+    is_det_error: bool = False
+    """Whether the errors are those that det shows without a traceback."""
     token: SecretStr = SecretStr("")
 
 
@@ -33,12 +37,13 @@ released = threading.Event()
 class Probe(Observer):
     def __init__(self, config: ProbeConfig) -> None:
         self.config = config
+        self.end_timeout = config.end_timeout
         self.called("made", config.token.get_secret_value())
 
     def called(self, name: str, argument: Any = None) -> None:
         calls.append((name, argument, threading.current_thread().name))
         if name in self.config.raises:
-            raise RuntimeError(f"no {name} today")
+            raise (DetError if self.config.is_det_error else RuntimeError)(f"no {name} today")
         if name in self.config.hangs:
             reached.set()
             assert released.wait(60)

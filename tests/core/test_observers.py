@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -100,6 +101,14 @@ def test_events_are_flushed_while_the_process_goes_on(open_stream: Open) -> None
     wait_for(lambda: names()[-2:] == ["metrics_reported", "flush"])
 
 
+def test_an_observer_is_flushed_again_although_nothing_happens(
+    open_stream: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_observer_thread, "IDLE", 0.01)
+    report(open_stream(probe={"raises": ["flush"]}))
+    wait_for(lambda: names()[-3:] == ["flush", "flush", "flush"])
+
+
 def test_an_observer_receives_only_events_that_it_handles(open_stream: Open) -> None:
     stream = open_stream(ends={})
     report(stream)
@@ -128,7 +137,9 @@ def test_only_the_observer_sees_secrets(open_stream: Open) -> None:
     stream.close()
     assert ("made", "hush-hush") in [call[:2] for call in calls]
     context, event = (next(each for name, each, _ in calls if name == kind) for kind in ("open", "worker_started"))
-    assert context.config["observers"] == {"probe": {"raises": [], "hangs": [], "token": "********"}}
+    assert context.config["observers"] == {
+        "probe": {"raises": [], "hangs": [], "end_timeout": 0.0, "is_det_error": False, "token": "********"}
+    }
     assert event.config is context.config  # no copy per event
     assert "det-secret" not in repr(event.config)
 
@@ -148,7 +159,25 @@ def test_an_error_is_logged_once_and_counted(open_stream: Open, caplog: pytest.L
     assert f"observer 'probe' of plugin det-observed  ({observed_plugin.__name__}) failed in {call}" in message
     counted = names().count(call)
     summary = [record.getMessage() for record in caplog.records if "calls failed" in record.getMessage()]
-    assert [f"{counted} calls failed, and 0 events were dropped" in text for text in summary] == [True] * (counted > 1)
+    expected = f"{counted} calls failed, most recently {call}: RuntimeError: no {call} today"
+    assert [expected in text for text in summary] == [True] * (counted > 1)
+    assert "dropped" not in caplog.text
+
+
+def test_the_end_shows_the_last_error(open_stream: Open, caplog: pytest.LogCaptureFixture) -> None:
+    stream = open_stream(probe={"raises": ["metrics_reported", "close"], "is_det_error": True})
+    report(stream)
+    stream.close()
+    assert caplog.messages[-1].endswith("2 calls failed, most recently close: DetError: no close today")
+
+
+def test_errors_that_say_what_to_do_have_no_traceback(open_stream: Open, caplog: pytest.LogCaptureFixture) -> None:
+    stream = open_stream(probe={"raises": ["flush"], "is_det_error": True})
+    report(stream)
+    stream.close()
+    (first, *_) = caplog.records
+    assert "failed in flush: no flush today; further errors are counted" in first.getMessage()
+    assert not first.exc_info
 
 
 @pytest.mark.parametrize("call", ["made", "open"])
@@ -160,7 +189,7 @@ def test_an_observer_that_cannot_be_opened_receives_nothing(
     stream.close()
     assert names()[-1] == call
     assert f"no {call} today" in caplog.text and "cannot be opened" in caplog.text
-    assert "0 calls failed, and 1 events were dropped" in caplog.text
+    assert "calls failed" not in caplog.text and ": 1 events were dropped from det's queue" in caplog.text
 
 
 def test_an_observer_that_exits_is_an_error(open_stream: Open, caplog: pytest.LogCaptureFixture) -> None:
@@ -186,6 +215,20 @@ def test_an_observer_that_hangs_is_abandoned(
     assert "ends" in names()
 
 
+def test_an_observer_may_ask_for_more_time_at_the_end(
+    open_stream: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "END_TIMEOUT", 0.05)
+    stream = open_stream(probe={"hangs": ["flush"], "end_timeout": 60})
+    report(stream)
+    assert reached.wait(60)
+    timer = threading.Timer(0.5, released.set)
+    timer.start()
+    stream.close()
+    timer.join()
+    assert (names()[-1], caplog.text) == ("close", "")
+
+
 def test_a_full_queue_drops_and_counts_events_but_no_ends(
     open_stream: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +244,7 @@ def test_a_full_queue_drops_and_counts_events_but_no_ends(
     stream.close()
     assert names().count("metrics_reported") == 10
     assert names("flush", "close")[-1] == "worker_finished"
-    assert "0 calls failed, and 15 events were dropped" in caplog.text
+    assert ": 15 events were dropped from det's queue" in caplog.text
 
 
 def test_lines_of_the_log_fill_the_queue(open_stream: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,9 +322,10 @@ def test_starts_are_held_back_until_something_is_reported() -> None:
 def test_a_script_sends_the_events_of_runner_and_worker(
     tmp_path: Path, error: Exception | None, state: State, described: str | None
 ) -> None:
-    config = {"observers": {"probe": {}}}
+    config = {"observers": {"probe": {}}, "searcher": {"name": "single", "metric": "loss", "max_length": 10}}
     with suppress(ValueError), core.init(config=config, checkpoint_storage=tmp_path / "stored") as context:
         context.train.report_validation_metrics(7, {"loss": 0.5})
+        context.train.report_validation_metrics(9, {"loss": 0.75})
         with context.checkpoint.store_path({"steps_completed": 7}) as (directory, storage_id):
             (directory / "weights").write_text("1")
         (context.train.get_tensorboard_path() / "plot.png").write_text("png")
@@ -292,11 +336,16 @@ def test_a_script_sends_the_events_of_runner_and_worker(
     begin = ["experiment_started", "trial_started", "worker_started"]
     end = ["worker_finished", "trial_finished", "experiment_finished"]
     assert [event.name for event in sent if event.name != "artifacts_stored"] == [
-        *begin, "metrics_reported", "checkpoint_saved", "checkpoint_deleted", *end
+        *begin, "metrics_reported", "metrics_reported", "checkpoint_saved", "checkpoint_deleted", *end
     ]  # fmt: skip
     found = {event.name: event for event in sent}
     assert (found["trial_finished"].state, found["experiment_finished"].state) == (state, state)
     assert {found[name].error for name in end} == {described}
+    assert (found["trial_finished"].steps_completed, found["trial_finished"].best) == (9, 0.5)
+    assert (found["experiment_finished"].best_trial_id, found["experiment_finished"].best) == (
+        context.trial.trial_id,
+        0.5,
+    )
     assert found["checkpoint_saved"].location == (tmp_path / "stored" / storage_id).as_uri()
     assert found["checkpoint_deleted"].experiment_id == context.trial.experiment_id
     stored = [event for event in sent if isinstance(event, events.ArtifactsStored)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -149,6 +151,53 @@ def test_sigterm_of_the_engine_preempts_the_workers(request_for: Any) -> None:
         assert end and (end.code, end.cause) == (0, Cause.PREEMPTED)
 
 
+def test_a_preemption_by_the_launcher_names_its_cause(request_for: Any) -> None:
+    request, lines = request_for(WAITS)
+    with closing(AgentGroup(request, [AGENT])) as group:
+        wait_for_line(lines, group, "ready")
+        other = threading.Thread(target=group.preempt_for, args=[Cause.PREEMPTED, "by trial 9"])
+        other.start()
+        end = group.wait(60)
+        other.join()
+        group.preempt_for(Cause.TIME_LIMIT, "too late")
+        assert group.wait(0) == end == Exit(code=0, cause=Cause.PREEMPTED, message="by trial 9")
+    assert lines == ["stdout ready", "stdout runner"]
+
+
+def test_workers_that_ignore_a_preemption_are_killed(request_for: Any) -> None:
+    request, lines = request_for("import time; print('ready', flush=True); time.sleep(1000)")
+    with closing(AgentGroup(request, [AGENT])) as group:
+        wait_for_line(lines, group, "ready")
+        group.preempt_for(Cause.TIME_LIMIT, "the window has closed", kill_after=0.1)
+        assert group.wait(60) == Exit(code=-9, cause=Cause.TIME_LIMIT, message="the window has closed")
+
+
+def test_a_preemption_before_the_start_ends_the_launch(request_for: Any) -> None:
+    request, _ = request_for("pass")
+    with closing(AgentGroup(request, [["sleep", "1000"]])) as group:
+        group.preempt_for(Cause.PREEMPTED, "by trial 9")
+        assert group.wait(1) == Exit(code=1, cause=Cause.PREEMPTED, message="by trial 9")
+        group._nodes[0].terminate()
+
+
+def test_a_preemption_after_the_end_changes_nothing(request_for: Any) -> None:
+    request, _ = request_for("import sys; sys.exit(3)")
+    with closing(AgentGroup(request, [AGENT])) as group:
+        assert group.wait(60) == Exit(code=3)
+        group.preempt_for(Cause.PREEMPTED, "by trial 9")
+        assert group.wait(0) == Exit(code=3)
+
+
+def test_commands_keep_descriptors_open(request_for: Any) -> None:
+    ours, theirs = os.pipe()
+    request, _ = request_for("pass")
+    with closing(AgentGroup(request, [["sleep", "1000"]], inherit=[theirs])) as group, os.fdopen(ours, "rb") as end:
+        os.close(theirs)
+        assert select.select([end], [], [], 0.2)[0] == []
+        group._nodes[0].terminate()
+        assert end.read() == b""
+
+
 def test_a_killed_agent_is_a_lost_node(request_for: Any) -> None:
     request, lines = request_for("import os, time; print(os.getpid(), flush=True); time.sleep(1000)")
     with closing(AgentGroup(request, [AGENT])) as group:
@@ -176,6 +225,8 @@ def test_kill_ends_everything(request_for: Any) -> None:
     [
         (["sh", "-c", "echo no route to host >&2; exit 255"], "ended with code 255: no route to host"),
         ([sys.executable, "-m", "no_such_module"], "No module named no_such_module"),
+        ([sys.executable, "-I", "-S", "-m", "det_core.launch.agent_program"], "; install det-core 0"),
+        (["sh", "-c", "exec nice no-python3"], "; install det-core 0"),
     ],
 )
 def test_a_command_that_starts_no_agent_says_why(request_for: Any, command: list[str], message: str) -> None:
@@ -239,10 +290,27 @@ def test_a_failing_node_ends_the_others(request_for: Any, monkeypatch: pytest.Mo
         assert group.wait(60) == Exit(code=3)
 
 
-def test_slots_that_nodes_cannot_share_are_refused(request_for: Any) -> None:
+@pytest.mark.parametrize(
+    ("commands", "problem"),
+    [
+        ([AGENT, AGENT], "3 slots, which 2 nodes cannot share equally; change resources.slots"),
+        ([AGENT, ["no-such-program"], AGENT], "no-such-program"),
+    ],
+    ids=["slots that nodes cannot share", "a program that does not exist"],
+)
+def test_a_group_that_cannot_start_is_closed(request_for: Any, commands: Any, problem: str) -> None:
+    """Subclasses release slots when they are closed."""
+    closed = []
+
+    class Group(AgentGroup):
+        def close(self) -> None:
+            super().close()
+            closed.append(self)
+
     request, _ = request_for("pass", slots=3)
-    with pytest.raises(LaunchError, match="3 slots, which 2 nodes cannot share equally; change resources.slots"):
-        AgentGroup(request, [AGENT, AGENT])
+    with pytest.raises(LaunchError, match=problem):
+        Group(request, commands)
+    assert len(closed) == 1
 
 
 def test_workers_end_soon_after_their_runner(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ class ScriptedAllocation(Allocation):
         if not self._end and not self._agent and self._phase() is Phase.RUNNING:
             self._agent = NodeAgent(self._request, AllocatedNode(name="n1", slot_ids=[0]))
         if not self._end and self._agent and (end := self._agent.wait(timeout)):
-            self._end = self._exit_with(end.code) if end.code else end
+            self._end = self._exit_with(end.code)
         if not self._end and not self._agent:
             time.sleep(0.01)
         return self._end
@@ -93,7 +93,7 @@ class ScriptedAllocation(Allocation):
             self._agent.close()
 
     def _exit_with(self, code: int) -> Exit:
-        return Exit(code=code, cause=self._cause, message=f"{self._cause.value}, says the engine")
+        return Exit(code=code, cause=self._cause, message="says the engine")
 
     def _phase(self) -> Phase:
         if self._cause is Cause.NOT_STARTED:

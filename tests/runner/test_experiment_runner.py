@@ -436,7 +436,7 @@ OBSERVER = """
 import json, os
 def note(event):
     with open(os.environ["SEEN"], "a") as file:
-        print(type(event).__name__, getattr(event, "state", ""), file=file)
+        print(type(event).__name__, *(str(getattr(event, name, "")) for name in ("state", "best")), file=file)
 @det_core.hookimpl
 def det_experiment_started(event): note(event)
 @det_core.hookimpl
@@ -473,12 +473,13 @@ def test_observers_receive_all_events_in_order(
     else:
         with pytest.raises(DetError):
             run(store, experiment)
-    trained = ["TrialStarted", "MetricsReported", "MetricsReported", "CheckpointSaved", "TrialFinished COMPLETED"]
-    state = "COMPLETED" if storage == "good" else "ERROR"
+    trained = ["TrialStarted", "MetricsReported", "MetricsReported", "CheckpointSaved"]
+    best = store.best_validation(experiment.id, "validation_loss", smaller_is_better=True)
+    ending = f"COMPLETED {best[0]}" if best else "ERROR None"
     assert [line.strip() for line in seen.read_text().splitlines()] == [
         "ExperimentStarted",
-        *(trained if storage == "good" else []),
-        f"ExperimentFinished {state}",
+        *([*trained, f"TrialFinished {ending}"] if storage == "good" else []),
+        f"ExperimentFinished {ending}",
     ]
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from det_core.errors import LaunchError
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
@@ -87,7 +90,7 @@ def test_interruptions_use_up_no_restart(store: TrackingStore, on_engine: Submit
     assert (trial.run_id, trial.restarts, trial.interruptions) == (3, 0, 2)
     log = log_of(store, experiment)
     words = cause.lower().replace("_", " ")
-    assert f"run 1 of trial {trial.id} exited with code 9 ({words}; {words}, says the engine)" in log
+    assert f"run 1 of trial {trial.id} exited with code 9 ({words}: says the engine)" in log
     assert [line for line in log if "starts again in" in line] == [f"trial {trial.id}: it starts again in 0 s"] * 2
     assert (trial.placement, store.experiment(experiment.id).error) == ("", None)
 
@@ -97,7 +100,7 @@ def test_interruptions_have_a_limit_of_their_own(store: TrackingStore, on_engine
     assert run(store, experiment) is State.ERROR
     trial = the_trial(store, experiment)
     assert (trial.run_id, trial.restarts, trial.interruptions) == (2, 0, 2)
-    assert error_of(store, experiment) == "preempted, says the engine; launcher.max_interruptions is 1"
+    assert error_of(store, experiment) == "preempted: says the engine; launcher.max_interruptions is 1"
 
 
 def test_interruptions_and_failures_count_separately(store: TrackingStore, on_engine: Submit) -> None:
@@ -126,7 +129,7 @@ def test_out_of_memory_counts_and_is_named(store: TrackingStore, on_engine: Subm
     assert run(store, experiment) is State.ERROR
     trial = the_trial(store, experiment)
     assert (trial.run_id, trial.restarts, trial.interruptions) == (2, 2, 0)
-    assert error_of(store, experiment) == "out of memory, says the engine"
+    assert error_of(store, experiment) == "out of memory: says the engine"
 
 
 def test_a_canceled_launch_pauses_its_trial_only(store: TrackingStore, on_engine: Submit) -> None:
@@ -137,7 +140,7 @@ def test_a_canceled_launch_pauses_its_trial_only(store: TrackingStore, on_engine
     trials = store.trials(experiment.id)
     assert [trial.state for trial in trials].count(State.PAUSED) == 1
     assert (trials[1].state, trials[1].restarts, trials[1].interruptions) == (State.PAUSED, 0, 0)
-    assert error_of(store, experiment) == "canceled, says the engine"
+    assert error_of(store, experiment) == "canceled: says the engine"
     assert run(store, experiment) is State.COMPLETED
     assert [trial.state for trial in store.trials(experiment.id)] == [State.COMPLETED] * 3
     assert store.experiment(experiment.id).error is None
@@ -152,7 +155,7 @@ def test_failed_launches_lose_no_trial(store: TrackingStore, on_engine: Submit, 
     trials = store.trials(experiment.id)
     assert [trial.run_id for trial in trials] == [1, 1, *[0] * (len(trials) - 2)]
     assert {trial.state for trial in trials if trial.run_id} == {State.PAUSED}
-    assert ("not started, says the engine" if step == "NOT_STARTED" else step) in error_of(store, experiment)
+    assert ("says the engine" if step == "NOT_STARTED" else step) in error_of(store, experiment)
     monkeypatched = sys.modules["det_scripted"]
     monkeypatched.launches.update(dict.fromkeys(list(monkeypatched.launches), 9))
     monkeypatched.launches.update({f"{store.cluster_id}-trial-{number}": 9 for number in (1, 2, 3)})
@@ -247,3 +250,39 @@ def test_an_interrupted_trial_can_be_paused_while_it_waits(
     thread.join(30)
     trial = the_trial(store, experiment)
     assert (trial.state, trial.run_id, trial.interruptions, trial.placement) == (State.PAUSED, 1, 1, "")
+
+
+def test_a_preempted_command_that_has_finished_is_done(store: TrackingStore, on_engine: Submit) -> None:
+    experiment = on_engine("true", script=["PREEMPTED"])
+    assert run(store, experiment) is State.COMPLETED
+    trial = the_trial(store, experiment)
+    assert (trial.run_id, trial.interruptions) == (1, 0)
+
+
+def test_a_pause_during_a_preemption_pauses(store: TrackingStore, on_engine: Submit) -> None:
+    experiment = on_engine("echo ready; sleep 1000", script=["PREEMPTED"], preemption_timeout=0)
+
+    def pause() -> None:
+        wait_for(lambda: any(store.trials(experiment.id)) and "ready" in log_of(store, experiment))
+        store.set_experiment_state(experiment.id, State.PAUSED)
+
+    with ThreadPoolExecutor() as pool:
+        paused = pool.submit(pause)
+        assert run(store, experiment) is State.PAUSED
+        paused.result()
+    trial = the_trial(store, experiment)
+    assert (trial.state, trial.run_id, trial.interruptions) == (State.PAUSED, 1, 0)
+
+
+def test_a_launch_that_fails_after_the_queue_is_postponed(
+    store: TrackingStore, on_engine: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Any, timeout: float) -> None:
+        raise LaunchError("no such node")
+
+    experiment = on_engine()
+    monkeypatch.setattr(importlib.import_module("det_scripted").ScriptedAllocation, "wait", refuse)
+    assert run(store, experiment) is State.PAUSED
+    assert "no such node" in error_of(store, experiment)
+    trial = the_trial(store, experiment)
+    assert (trial.state, trial.placement) == (State.PAUSED, "")

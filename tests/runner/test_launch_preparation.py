@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,12 +31,13 @@ def prepare(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Prepare:
         registry = SimpleNamespace(implementations=lambda hook: calls)
         monkeypatch.setattr(_launch_preparation, "plugin_registry", lambda: registry)
         request = LaunchRequest(
-            name="trial-1",
+            key="trial-1",
             argv=["python", "train.py"],
-            cwd=Path("/code"),
+            code=b"",
             info={"trial.json": {"config": {"key": "hush"}}},
             slots=2,
             log=lambda rank, stdtype, text: log.append(text),
+            call=lambda method, body: b"",
             env={"API_KEY": "hush"},
         )
         trial: Any = SimpleNamespace(id=1, experiment_id=2)

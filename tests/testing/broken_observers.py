@@ -5,6 +5,7 @@ test_observer.py registers them as a plugin and runs them.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -40,6 +41,7 @@ class Sound(Observer):
 
     config_model: ClassVar[type[BaseModel]] = Config
     module_budget: ClassVar[int] = 10_000
+    arriving: ClassVar[tuple[str, ...]] = ("metrics_reported", "model_version_registered")
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -113,11 +115,31 @@ class SendsTwice(Sound):
         super().metrics_reported(event)
 
 
+class SendsModelsTwice(Sound):
+    arriving = ("model_version_registered",)
+
+    def model_version_registered(self, event: events.ModelVersionRegistered) -> None:
+        super().model_version_registered(event)
+        super().model_version_registered(event)
+
+
 class SendsAgain(Sound):
     def flush(self) -> None:
         lines = [*self.lines]
         self.write()
         self.lines = lines
+
+
+class SendsModelsAgain(SendsAgain):
+    arriving = ("model_version_registered",)
+
+
+class SendsEverythingTwice(Sound):
+    arriving = ("checkpoint_saved", "trial_finished", "experiment_finished", "logs_recorded", "artifacts_stored")
+
+    def notify(self, event: events.Event) -> None:
+        values = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
+        self.lines += 2 * [json.dumps(values, default=str)]
 
 
 class WaitsForTheEnd(Sound):
@@ -183,6 +205,9 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     FailsForModels: ["every_event_is_accepted"],
     RefusesNaN: ["unusual_values_are_accepted"],
     SendsTwice: ["each_event_arrives_once"],
+    SendsModelsTwice: ["each_event_arrives_once"],
+    SendsModelsAgain: ["each_event_arrives_once"],
+    SendsEverythingTwice: ["each_event_arrives_once"],
     SendsAgain: ["a_flush_sends_everything_once"],
     WaitsForTheEnd: ["a_flush_sends_everything_once"],
     LocksTheDestination: ["a_restarted_trial_continues"],
@@ -203,7 +228,6 @@ def det_observers() -> Iterator[ObserverSpec]:
 
 
 class _Suite(ObserverCompliance):
-    arriving = ("metrics_reported", "model_version_registered")
     secrets = ("pin",)
 
     @pytest.fixture
@@ -221,6 +245,7 @@ class _Suite(ObserverCompliance):
 
 for _observer in (Sound, *CAUGHT_BY):
     globals()[f"_{_observer.__name__}Config"] = _observer.config_model
+    _attributes = {name: getattr(_observer, name) for name in ("module_budget", "arriving")}
     globals()[f"Test{_observer.__name__}"] = type(
-        f"Test{_observer.__name__}", (_Suite,), {"name": _observer.__name__, "module_budget": _observer.module_budget}
+        f"Test{_observer.__name__}", (_Suite,), {"name": _observer.__name__, **_attributes}
     )

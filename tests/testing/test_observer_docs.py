@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.events import EVENTS
+from det_core.events import EVENTS, ExperimentEvent, TrialEvent
 from det_core.testing.observer import ObserverCompliance
 from tests.testing.documents import first_column, snippets
 from tests.testing.installed_examples import Run, install_example
@@ -58,4 +58,19 @@ def test_every_attribute_and_event_is_in_a_table() -> None:
     suite = [base for base in ObserverCompliance.__mro__ if base.__module__.startswith("det_core.testing")]
     declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
     fixtures = {"options", "arrived", "unreachable"}
-    assert first_column(DOCUMENT) == declared | fixtures | {event.name for event in EVENTS}
+    tests = {name for name in dir(ObserverCompliance) if name.startswith("test_")}
+    assert first_column(DOCUMENT) == declared | fixtures | tests | {event.name for event in EVENTS}
+
+
+def test_every_field_is_in_the_table() -> None:
+    rows = re.findall(r"^\| `(\w+)\.(\w+)` \| `([^`]+)` \|", DOCUMENT.read_text(), re.MULTILINE)
+    kinds = {kind.name: kind for kind in EVENTS} | {kind.__name__: kind for kind in (ExperimentEvent, TrialEvent)}
+    fields = {(name, *own) for name, kind in kinds.items() for own in kind.__annotations__.items()}
+    assert {(kind, field, annotation.replace("\\|", "|")) for kind, field, annotation in rows} == fields
+
+
+def test_events_have_the_common_fields_that_the_document_describes() -> None:
+    assert [kind.name for kind in EVENTS if not issubclass(kind, ExperimentEvent)] == ["checkpoint_deleted"]
+    assert [kind.name for kind in EVENTS if issubclass(kind, ExperimentEvent) and not issubclass(kind, TrialEvent)] == [
+        "experiment_started", "experiment_finished"
+    ]  # fmt: skip

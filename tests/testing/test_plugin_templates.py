@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -93,6 +94,13 @@ def check_as_documented(written: Written) -> None:
     use_config(written, EXPERIMENT + only(written, "yaml"), "config", "check")
 
 
+def run_as_documented(written: Written) -> None:
+    (written.code / "train.py").write_text(only(written, "python"))
+    use_config(written, only(written, "yaml"), "run")
+    expected = min(os.nice(0) + 5, 19)  # 19 is the maximum
+    assert f"niceness {expected}\n" in written.run("det_core.cli", "trial", "logs", "1")
+
+
 def search_as_documented(written: Written) -> None:
     assert "my_own: 16 trials" in use_config(written, SEARCH + only(written, "yaml"), "preview-search")
 
@@ -105,6 +113,7 @@ USES: dict[str, Callable[[Written], None]] = {
     "framework": train_as_documented,
     "backend": start_as_documented,
     "storage": check_as_documented,
+    "launcher": run_as_documented,
     "search_method": search_as_documented,
     "observer": check_as_documented,
     "command": list_as_documented,

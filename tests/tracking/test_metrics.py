@@ -188,11 +188,16 @@ def test_the_best_validation_is_a_finite_number_of_any_trial(
 
     unusable = ("1e9", NAN, INF, -INF, None, True, [1e9], {"x": 1e9})
     store.report_metrics([at(step, value) for step, value in enumerate(unusable)])
-    best = lambda smaller: store.best_validation(trial.experiment_id, name, smaller_is_better=smaller)  # noqa: E731
+
+    def best(smaller: bool, trial_id: int | None = None) -> Any:
+        return store.best_validation(trial.experiment_id, name, smaller_is_better=smaller, trial_id=trial_id)
+
     assert best(True) is best(False) is None
     store.report_metrics([at(10, 3.5), at(20, 2), at(30, 2.0), at(15, 4, other.id), at(15, -1, group="training")])
     store.report_metrics([at(5, 1000, elsewhere.id)])
     assert best(True) == (2.0, trial.id, 20)
     assert best(False) == (4.0, other.id, 15)
+    assert best(False, trial.id) == (3.5, trial.id, 10)
+    assert best(False, elsewhere.id) is None
     store.start_run(other.id, allocation_id="b")  # without a checkpoint: its metrics are archived
     assert best(False) == (3.5, trial.id, 10)

@@ -79,6 +79,8 @@ def test_best_and_latest_are_correct_after_any_sequence_of_reports(
             found = results[one].best
             assert (found and found.value) == (best and best.value)
             assert results[one].latest == latest
+            of_one = store.best_validation(experiment, "loss", smaller_is_better=smaller_is_better, trial_id=one)
+            assert of_one == (found and (found.value, one, found.steps_completed))
         archived += sum(1 for _ in store.metrics(trial, archived=True))
         values = [result.best.value for result in results.values() if result.best]
         overall = store.best_validation(experiment, "loss", smaller_is_better=smaller_is_better)

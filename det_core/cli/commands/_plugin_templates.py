@@ -47,6 +47,11 @@ TEMPLATES: Mapping[str, PluginTemplate] = {
     "storage": PluginTemplate(
         "a store of checkpoints: files in a directory", "Checkpoint storage {name} for det.", "docs/storage.md"
     ),
+    "launcher": PluginTemplate(
+        "a launcher of the processes of trials: behind a command such as nice, or ssh HOST",
+        "Launcher {name} for det.",
+        "docs/launchers.md",
+    ),
     "search_method": PluginTemplate(
         "a method that decides which trials train, and for how long: a random search",
         "Search method {name} for det.",

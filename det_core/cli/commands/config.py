@@ -8,26 +8,26 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from det_core.cli._command_table import CHANGES, JSON, Command, add_commands, make_argument
 from det_core.config import config_schema, load_config
 from det_core.errors import ConfigError, Problem
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the commands to the parser."""
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    check = commands.add_parser("check", help="check a config and report its problems with their lines")
-    check.add_argument("file", metavar="FILE", help="the experiment config, in YAML")
-    check.add_argument("--json", action="store_true", help="print JSON")
-    check.set_defaults(run=_check)
-    schema = commands.add_parser("schema", help="print the JSON schema, including the options of installed plugins")
-    schema.set_defaults(run=_schema)
+    file = make_argument("file", metavar="FILE", help="the experiment config, in YAML")
+    commands = [
+        Command("check", _check, "check a config and report its problems with their lines", [file, CHANGES, JSON]),
+        Command("schema", _schema, "print the JSON schema, including the options of installed plugins"),
+    ]
+    add_commands(parser, commands)
 
 
 def _check(args: argparse.Namespace) -> int:
     problems: Sequence[Problem] = ()
     notices: Sequence[str] = ()
     try:
-        notices = load_config(args.file, import_targets=True).notices
+        notices = load_config(args.file, args.changes, import_targets=True).notices
     except ConfigError as error:
         problems = error.problems
     if args.json:

@@ -159,7 +159,8 @@ def summary_lines(result: ExperimentSummary) -> Iterator[str]:
     if result.state is State.PAUSED or (
         result.state is not State.COMPLETED and (result.checkpoint or not result.error)
     ):
-        yield f"  to continue from the latest checkpoint: det experiment resume {result.id}"
+        where = " from the latest checkpoint" if result.checkpoint else ""
+        yield f"  to continue{where}: det experiment resume {result.id}"
 
 
 _ENDINGS = {

@@ -40,9 +40,15 @@ class MetricsStore(ABC):
 
     @abstractmethod
     def best_validation(
-        self, experiment_id: int, metric: str, *, smaller_is_better: bool
+        self, experiment_id: int, metric: str, *, smaller_is_better: bool, trial_id: int | None = None
     ) -> tuple[float, int, int] | None:
         """Return the best finite value of a validation metric over the experiment, or None if there is none.
+
+        Args:
+            experiment_id: the experiment.
+            metric: name of the metric.
+            smaller_is_better: whether smaller values are better.
+            trial_id: include only this trial of the experiment.
 
         Returns:
             The value, the trial id and the step.

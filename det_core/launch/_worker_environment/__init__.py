@@ -1,1 +1,1 @@
-"""Environment of workers: variables of the cluster, thread limits, and free ports."""
+"""Environment of workers: variables of the cluster, search path, thread limits, and free ports."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from det_core.errors import LaunchDelayed, LaunchError
-from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Cause, Exit, Launcher
+from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Cause, Launcher
 from det_core.testing.launcher._launcher_suite import IsRunning, Launch, LauncherSuite
 
 _MEMORY = Path("/sys/fs/cgroup/memory")
@@ -37,8 +37,7 @@ class LaunchEndTests(LauncherSuite):
     )
     def test_the_exit_code_is_that_of_the_command(self, launch: Launch, script: str, code: int) -> None:
         """A command that ends by itself is never the engine's fault, which would not count as a restart."""
-        end = launch(f"print('last words')\n{script}").ended()
-        assert (end.code, end.cause) == (code, Cause.WORKERS)
+        launch(f"print('last words')\n{script}").require_code(code)
 
     def test_an_end_does_not_change(self, launch: Launch) -> None:
         """The runner may ask to stop a launch in the moment in which it ends."""
@@ -47,20 +46,19 @@ class LaunchEndTests(LauncherSuite):
             end = allocation.wait(self.limit)
             allocation.preempt()
             allocation.kill()
-            assert allocation.wait(0) == allocation.wait(0) == end == Exit(code=3)
+            assert allocation.wait(0) == allocation.wait(0) == end, "expected that wait() always returns the same end"
+            assert end and (end.code, end.cause) == (3, Cause.WORKERS), end
 
     def test_a_program_that_does_not_exist_is_named(self, launch: Launch) -> None:
         """It is a typing error of the user, who reads the log. No later attempt can succeed."""
         one = launch(argv=["no-such-program", "argument"])
-        end = one.ended()
-        assert (end.code, end.cause) == (127, Cause.WORKERS), "expected the exit code 127, as from a shell"
+        one.require_code(127)  # as from a shell
         assert any("no-such-program" in line.text for line in one.lines)
 
     def test_a_program_that_cannot_be_executed_is_named(self, launch: Launch) -> None:
         """Shells exit with 126 for a file without the permission to run."""
         one = launch(argv=["./main.py"])
-        end = one.ended()
-        assert (end.code, end.cause) == (126, Cause.WORKERS), "expected the exit code 126, as from a shell"
+        one.require_code(126)
         assert any("main.py" in line.text for line in one.lines)
 
     def test_damaged_code_is_refused_and_holds_no_slots(self, launch: Launch) -> None:
@@ -73,8 +71,8 @@ class LaunchEndTests(LauncherSuite):
         if refused:
             assert type(refused) is LaunchError, "expected a LaunchError, because no attempt will succeed"
         else:
-            assert (end.cause, bool(end.message)) == (Cause.NOT_STARTED, True)
-        assert launch(slots=self.slots).ended() == Exit(code=0)
+            assert (end.cause, bool(end.message)) == (Cause.NOT_STARTED, True), end
+        launch(slots=self.slots).require_code()
 
     def test_more_slots_than_exist_are_refused(self, launch: Launch, launcher: Launcher) -> None:
         """The trial would wait for ever."""
@@ -99,4 +97,4 @@ class LaunchEndTests(LauncherSuite):
         finally:
             group.rmdir()
         assert one.report() == "moved"
-        assert end.cause is Cause.OUT_OF_MEMORY and "memory" in end.message
+        assert end.cause is Cause.OUT_OF_MEMORY and "memory" in end.message, one.describe()

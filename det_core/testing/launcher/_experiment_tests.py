@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from det_core.config import parse_config
-from det_core.interfaces.launcher import Exit
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, submit_experiment
@@ -78,15 +77,18 @@ class LaunchedExperimentTests(LauncherSuite):
         first = ExperimentRunner(store, experiment.id).run()
         thread.join()
         (trial,) = store.trials(experiment.id)
-        log = [line.log for line in store.logs(trial.id)]
-        assert first is State.PAUSED, log
-        assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
+        told = _describe(store, experiment.id)
+        assert first is State.PAUSED, f"expected that the experiment is paused by the test; {told}"
+        assert (trial.run_id, trial.steps_completed) == (2, 4), f"expected that run 2 stops at batch 4; {told}"
+        second = ExperimentRunner(store, experiment.id).run()
         (trial,) = store.trials(experiment.id)
-        assert (trial.state, trial.run_id, trial.restarts) == (State.COMPLETED, 3, 1)
+        told = _describe(store, experiment.id)
+        assert second is trial.state is State.COMPLETED, f"expected that the resumed experiment completes; {told}"
+        assert (trial.run_id, trial.restarts) == (3, 1), f"expected three runs and one restart; {told}"
         steps = [report.steps_completed for report in store.metrics(trial.id, group="training")]
-        assert steps == [1, 2, 3, 4, 5, 6]
+        assert steps == [1, 2, 3, 4, 5, 6], told
         starts = [line.log for line in store.logs(trial.id) if line.log.startswith("run ") and "starts at" in line.log]
-        assert starts == ["run 1 starts at 0", "run 2 starts at 2", "run 3 starts at 4"]
+        assert starts == ["run 1 starts at 0", "run 2 starts at 2", "run 3 starts at 4"], told
 
     def test_calls_reach_the_tracking_store_of_the_runner(self, launch: Launch, store: TrackingStore) -> None:
         """Workers on other hosts have no access to the file or the password of the store."""
@@ -95,5 +97,15 @@ class LaunchedExperimentTests(LauncherSuite):
         experiment = store.create_experiment(config=self.experiment_config())
         trial = store.create_trial(experiment.id, hparams={}, seed=4711)
         one = launch(_READ_TRIAL.format(trial_id=trial.id), call=lambda method, body: answer_call(store, method, body))
-        assert one.ended() == Exit(code=0)
+        one.require_code()
         assert one.report() == 4711
+
+
+def _describe(store: TrackingStore, experiment_id: int) -> str:
+    """Return what is known about an experiment with one trial, for errors."""
+    experiment, (trial,) = store.experiment(experiment_id), store.trials(experiment_id)
+    lines = "\n".join(line.log for line in store.logs(trial.id))
+    return (
+        f"experiment {experiment.state.value} with error {experiment.error!r}, trial {trial.state.value} in run "
+        f"{trial.run_id} at batch {trial.steps_completed} after {trial.restarts} restarts; log of the trial:\n{lines}"
+    )

@@ -62,7 +62,7 @@ class LauncherSuite(ComplianceSuite):
     slots: ClassVar[int] = 2
     """Number of slots that these options give, at least 2."""
     queues: ClassVar[bool] = True
-    """Whether launches wait for slots. False if there are slots without end."""
+    """Whether launches wait for slots. False if there are slots without end, or if `LaunchDelayed` is raised."""
     orders: ClassVar[bool] = True
     """Whether launches that wait go by priority and submission. False if an engine has an order of its own."""
     numbers_slots: ClassVar[bool] = True

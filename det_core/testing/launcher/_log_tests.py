@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from det_core.interfaces.launcher import Exit
 from det_core.testing.launcher._launcher_suite import Launch, LauncherSuite
 from det_core.testing.launcher._watched_launch import Line
 
-ENDED = Exit(code=0)
 _LINES = 20_000
 
 _STREAMS = """
@@ -40,14 +38,14 @@ class LaunchLogTests(LauncherSuite):
     def test_lines_have_their_stream_and_order(self, launch: Launch) -> None:
         """The lines of each stream keep their order. Empty lines and spaces belong to the output."""
         one = launch(_STREAMS)
-        assert one.ended() == ENDED
+        one.require_code()
         assert one.output("stdout") == [*(f"out {number}" for number in range(100)), "", "tab\tand spaces  "]
         assert one.output("stderr") == [f"err {number}" for number in range(100)]
 
     def test_lines_have_their_rank(self, launch: Launch) -> None:
         """Launchers of several workers prefix lines with the rank, which becomes a column of the log."""
         one = launch(_RANKS)
-        assert one.ended() == ENDED
+        one.require_code()
         assert sorted(one.lines, key=lambda line: line.text) == [
             Line(None, "stdout", "[note] without a rank"),
             Line(1, "stdout", "of our launchers"),
@@ -65,7 +63,7 @@ class LaunchLogTests(LauncherSuite):
     def test_long_lines_arrive_complete(self, launch: Launch) -> None:
         """A line longer than 64 Ki characters may be split, but nothing of it may be lost."""
         one = launch("print('0123456789' * 30_000); print('after')")
-        assert one.ended() == ENDED
+        one.require_code()
         *pieces, after = one.output()
         assert "".join(pieces) == "0123456789" * 30_000
         assert after == "after"
@@ -73,20 +71,20 @@ class LaunchLogTests(LauncherSuite):
     def test_any_bytes_are_delivered(self, launch: Launch) -> None:
         """Programs print bytes that are no UTF-8, in pieces that end anywhere."""
         one = launch(_BINARY)
-        assert one.ended() == ENDED
+        one.require_code()
         assert one.output() == ["before \ufffd\ufffd after", "Grün 😀", "nul \x00 byte", "a", "no newline"]
 
     def test_overwritten_text_counts_once(self, launch: Launch) -> None:
         """A progress bar is one line, not a hundred."""
         one = launch(_BARS)
-        assert one.ended() == ENDED
+        one.require_code()
         assert one.output() == ["100 %", "after"]
 
     def test_the_last_lines_arrive_before_the_end(self, launch: Launch) -> None:
         """The last lines say why the processes ended. After `close`, nobody listens any more."""
         one = launch(f"print(*range({_LINES}), sep='\\n', flush=True)\nos._exit(3)")
-        assert one.ended() == Exit(code=3)
+        one.require_code(3)
         delivered = list(one.lines)
         assert [line.text for line in delivered] == list(map(str, range(_LINES)))
-        assert one.allocation.wait(0.5) == Exit(code=3)
+        assert one.allocation.wait(0.5) == one.ended()
         assert one.lines == delivered

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from det_core.interfaces.launcher import Exit
 from det_core.testing.launcher._launcher_suite import Launch, LauncherSuite
 from det_core.testing.launcher._stop_tests import LISTEN
 
@@ -26,7 +25,7 @@ class LaunchResourceTests(LauncherSuite):
 
         before: dict[str, Any] = {}
         for _ in range(2):
-            assert launch(f"{LISTEN}channel()", slots=self.slots).ended() == Exit(code=0)
+            launch(f"{LISTEN}channel()", slots=self.slots).require_code()
             one = launch("time.sleep(100)", slots=self.slots)
             one.wait_until(lambda one=one: one.statuses, "state")  # type: ignore[misc]
             one.allocation.kill()
@@ -42,11 +41,11 @@ class LaunchResourceTests(LauncherSuite):
 
         def start(number: int) -> None:
             one = launch(f"report({number}); sys.exit({number})", key=f"suite-{number}")
-            ends[number] = (one.ended(), one.reports())
+            ends[number] = (one.ended().code, one.reports())
 
         threads = [threading.Thread(target=start, args=[number], daemon=True) for number in numbers]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(self.limit)
-        assert ends == {number: (Exit(code=number), [number]) for number in numbers}
+        assert ends == {number: (number, [number]) for number in numbers}

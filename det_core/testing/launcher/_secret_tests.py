@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.launcher import Exit
 from det_core.testing.launcher import _leaks
 from det_core.testing.launcher._launcher_suite import Launch, LauncherSuite
 
@@ -37,7 +36,7 @@ class LaunchSecretTests(LauncherSuite):
         if not self.sends_secrets:
             pytest.skip("the processes read the secrets of this user")
         one = launch(_READ, secrets={_NAME: _SECRET})
-        assert one.ended() == Exit(code=0)
+        one.require_code()
         assert one.reports() == [_SECRET[::-1], [_NAME]]
 
     def test_secrets_are_not_visible_to_others(self, launch: Launch, scratch: Path, home: Path) -> None:
@@ -50,7 +49,7 @@ class LaunchSecretTests(LauncherSuite):
         )
         assert one.report(0) == _SECRET[::-1]
         here = _leaks.find_leaks(_SECRET, [tempfile.gettempdir(), str(home)])
-        assert one.ended() == Exit(code=0)
+        one.require_code()
         assert (here, one.report(1)) == ([], []), "expected that no command line and no file shows the secret"
         assert not [line for line in one.lines if _SECRET in line.text]
         assert _SECRET not in repr(one.request)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from det_core.interfaces.launcher import Exit
 from det_core.launch._slot_directory import DIRECTORY_VARIABLE
 from det_core.testing.launcher._launcher_suite import IsRunning, Launch, LauncherSuite
 from det_core.testing.launcher._watched_launch import PRELUDE, REPORT, run_within
@@ -55,7 +54,7 @@ class LaunchStopTests(LauncherSuite):
         one.report()
         one.allocation.preempt()
         one.allocation.preempt()
-        assert one.ended() == Exit(code=0)
+        one.require_code()
         assert set(one.reports()) == {"ready", "preempt\n"}
 
     def test_preemption_reaches_workers_that_connect_later(self, launch: Launch) -> None:
@@ -64,7 +63,7 @@ class LaunchStopTests(LauncherSuite):
         one = launch(f"{LISTEN}{script}")
         one.report()
         one.allocation.preempt()
-        assert one.ended() == Exit(code=0)
+        one.require_code()
         assert one.report(1) == "preempt\n"
 
     def test_a_kill_ends_all_processes(self, launch: Launch, is_running: IsRunning) -> None:
@@ -79,7 +78,7 @@ class LaunchStopTests(LauncherSuite):
     def test_no_process_outlives_the_command(self, launch: Launch, is_running: IsRunning) -> None:
         """Data workers and servers of a failed run would hold the memory of the GPU."""
         one = launch(f"{STRAYS}sys.exit(3)")
-        assert one.ended() == Exit(code=3)
+        one.require_code(3)
         assert [pid for pid in one.report() if is_running(pid)] == []
 
     def test_no_call_waits_for_processes_that_hang(self, launch: Launch, is_running: IsRunning) -> None:
@@ -105,7 +104,7 @@ class LaunchStopTests(LauncherSuite):
             run_within(_KILL_SECONDS, first.allocation.kill)
         second.report()
         assert [pid for pid in pids if is_running(pid)] == []
-        assert second.ended() == Exit(code=0)
+        second.require_code()
         first.ended()
 
     @pytest.fixture(scope="class")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from det_core.interfaces.launcher import Allocation, Exit, Launcher, LaunchRequest, Status
+from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Status
 
 T = TypeVar("T")
 
@@ -32,6 +34,45 @@ class Line(NamedTuple):
     """``stdout``, ``stderr``, or ``det`` for lines of the launcher."""
     text: str
     """Line without its end."""
+
+
+class OneThreadAllocation(Allocation):
+    """Allocation whose callers wait for each other in order, because one thread at a time may use an allocation."""
+
+    def __init__(self, inner: Allocation) -> None:
+        self._inner = inner
+        self._next = threading.Lock()
+        self._in_use = threading.Lock()
+
+    @contextmanager
+    def turn(self) -> Iterator[Allocation]:
+        """Wait until no other thread uses the allocation, and return it."""
+        with self._next:
+            self._in_use.acquire()
+        try:
+            yield self._inner
+        finally:
+            self._in_use.release()
+
+    def wait(self, timeout: float) -> Exit | None:
+        with self.turn() as inner:
+            return inner.wait(timeout)
+
+    def status(self) -> Status:
+        with self.turn() as inner:
+            return inner.status()
+
+    def preempt(self) -> None:
+        with self.turn() as inner:
+            inner.preempt()
+
+    def kill(self) -> None:
+        with self.turn() as inner:
+            inner.kill()
+
+    def close(self) -> None:
+        with self.turn() as inner:
+            inner.close()
 
 
 class WatchedLaunch:
@@ -69,7 +110,7 @@ class WatchedLaunch:
         self._end: Exit | None = None
         self._problem: Exception | None = None
         self.request = LaunchRequest(log=self._log, call=call or _refuse, **request)
-        self.allocation: Allocation = launcher.start(self.request)
+        self.allocation = OneThreadAllocation(launcher.start(self.request))
         self._thread = threading.Thread(target=self._watch, name="watch-launch", daemon=True)
         if watched:
             self._thread.start()
@@ -79,8 +120,14 @@ class WatchedLaunch:
         self._thread.join(self._limit)
         if self._problem:
             raise self._problem
-        assert self._end and self.closed, f"the launch did not end within {self._limit:g} s; {self._describe()}"
+        assert self._end and self.closed, f"the launch did not end within {self._limit:g} s; {self.describe()}"
         return self._end
+
+    def require_code(self, code: int = 0) -> None:
+        """Wait for the end of the launch, and fail with its description unless the command exited with this code."""
+        end = self.ended()
+        is_expected = (end.code, end.cause) == (code, Cause.WORKERS)
+        assert is_expected, f"expected that the command exits with code {code}; {self.describe()}"
 
     def wait_until(self, condition: Callable[[], T], what: str) -> T:
         """Wait until a condition is true, and return its value. Fail if the launch ends before.
@@ -94,8 +141,8 @@ class WatchedLaunch:
             is_over = not self._thread.is_alive()
             if is_over and (value := condition()):
                 break
-            assert not is_over, f"the launch ended without {what}; {self._describe()}"
-            assert time.monotonic() < end, f"there was no {what} within {self._limit:g} s; {self._describe()}"
+            assert not is_over, f"the launch ended without {what}; {self.describe()}"
+            assert time.monotonic() < end, f"there was no {what} within {self._limit:g} s; {self.describe()}"
             time.sleep(0.01)
         return value
 
@@ -123,17 +170,21 @@ class WatchedLaunch:
 
     def _watch(self) -> None:
         try:
-            while self._end is None:
+            with closing(self.allocation):
+                while self._end is None:
+                    self._look()
+                    with self.allocation.turn() as one:
+                        self._end = self._timed(TICK, partial(one.wait, TICK))
+                    if not isinstance(self._end, Exit | None):
+                        raise TypeError(f"wait() returned {self._end!r}, expected an Exit or None")
                 self._look()
-                self._end = self._timed(TICK, lambda: self.allocation.wait(TICK))
-            self._look()
-            self.allocation.close()
             self.closed = True
         except Exception as problem:  # noqa: BLE001  (raised by `ended`)
             self._problem = problem
 
     def _look(self) -> None:
-        status = self._timed(0.0, self.allocation.status)
+        with self.allocation.turn() as one:
+            status = self._timed(0.0, one.status)
         if status not in self.statuses[-1:]:
             self.statuses.append(status)
 
@@ -144,7 +195,8 @@ class WatchedLaunch:
         finally:
             self.slowest = max(self.slowest, time.monotonic() - began - allowed)
 
-    def _describe(self) -> str:
+    def describe(self) -> str:
+        """Return the present state of the launch, for errors."""
         return f"problem {self._problem!r}, states {self.statuses}, end {self._end}, last lines {self.lines[-20:]}"
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import zlib
 
-from det_core.interfaces.launcher import Exit, Phase
+from det_core.interfaces.launcher import Phase
 from det_core.testing.launcher._launcher_suite import INFO, Launch, LauncherSuite
-
-ENDED = Exit(code=0)
 
 _FILES = """
 from pathlib import Path
@@ -55,7 +53,7 @@ class LaunchedWorkerTests(LauncherSuite):
         files = {"run.sh": b"#!/bin/sh\n", "package/data.bin": bytes(range(256)), "Grün und 'Blau'.txt": b""}
         for _ in range(2):
             one = launch(_FILES, files=files)
-            assert one.ended() == ENDED
+            one.require_code()
             found, is_executable, is_first = one.report()
             assert {name: found.get(name) for name in files} == {name: len(data) for name, data in files.items()}
             assert is_executable, "run.sh has lost its permission to run"
@@ -65,7 +63,7 @@ class LaunchedWorkerTests(LauncherSuite):
     def test_python_is_the_interpreter_of_the_node(self, launch: Launch) -> None:
         """`PYTHON` in ``argv`` and a ``python3`` on PATH must import the same det-core."""
         one = launch(_INTERPRETER)
-        assert one.ended() == ENDED
+        one.require_code()
         assert set(one.report(0)) == {one.report(1)}
 
     def test_a_command_need_not_be_python(self, launch: Launch) -> None:
@@ -73,13 +71,13 @@ class LaunchedWorkerTests(LauncherSuite):
         files = {"run.sh": b'#!/bin/sh\necho "$1"\n'}
         for argv in (["./run.sh", "a b\nc"], ["/bin/sh", "-c", "echo 'a b\nc'"], ["echo", "a b\nc"]):
             one = launch(files=files, argv=argv)
-            assert one.ended() == ENDED
+            one.require_code()
             assert one.output() == ["a b", "c"]
 
     def test_the_cluster_info_is_complete(self, launch: Launch) -> None:
         """Trials read their hyperparameters from it, and backends the nodes and slots of the launch."""
         one = launch(_CLUSTER_INFO, slots=self.slots)
-        assert one.ended() == ENDED
+        one.require_code()
         nodes = {node["rank"]: node for node in one.reports() if isinstance(node, dict)}
         cluster, trial = INFO["cluster.json"], INFO["trial.json"]
         assert one.report() == [
@@ -98,7 +96,7 @@ class LaunchedWorkerTests(LauncherSuite):
     def test_variables_arrive_unchanged(self, launch: Launch) -> None:
         """Keys, JSON and whole scripts are passed in variables. No shell may read them on the way."""
         one = launch(_ENVIRONMENT, env=_VALUES)
-        assert one.ended() == ENDED
+        one.require_code()
         found = one.report()
         assert {name: found[name] for name in _VALUES} == _VALUES
         assert found["DET_TRIAL_ID"] == "7" and found["DET_HPARAMS"] and found["DET_CHIEF_IP"]
@@ -108,19 +106,19 @@ class LaunchedWorkerTests(LauncherSuite):
         """Users override with the config what a launcher sets, and what it inherits from this process."""
         mine = {"OMP_NUM_THREADS": "13", "LANG": "tlh", "CUDA_VISIBLE_DEVICES": ""}
         one = launch(f"report({{name: os.environ.get(name) for name in {sorted(mine)}}})", env=mine)
-        assert one.ended() == ENDED
+        one.require_code()
         assert one.report() == mine
 
     def test_standard_input_is_empty(self, launch: Launch) -> None:
         """A process that asks a question must not wait for ever, and must not read what belongs to the launcher."""
         one = launch("report(sys.stdin.read())")
-        assert one.ended() == ENDED
+        one.require_code()
         assert one.report() == ""
 
     def test_signals_have_their_default_actions(self, launch: Launch) -> None:
         """Launchers ignore signals of their terminal, and processes inherit that. ``kill`` would then do nothing."""
         one = launch(_SIGNALS)
-        assert one.ended() == ENDED
+        one.require_code()
         blocked, ignored = one.report()
         of_python = 1 << 12 | 1 << 24  # SIGPIPE and SIGXFSZ
         own = (1 << 31) - 1  # the others are those of the C library, and of real time
@@ -132,7 +130,7 @@ class LaunchedWorkerTests(LauncherSuite):
         one = launch(
             "import zlib; report(zlib.crc32(open('data', 'rb').read()))", files={"data": content}, slots=self.slots
         )
-        assert one.ended() == ENDED
+        one.require_code()
         assert one.report() == zlib.crc32(content)
 
     def test_phases_follow_each_other(self, launch: Launch) -> None:
@@ -140,7 +138,7 @@ class LaunchedWorkerTests(LauncherSuite):
         one = launch("report(1); time.sleep(1)", slots=self.slots)
         one.report()
         one.wait_until(lambda: [status for status in one.statuses if status.phase is Phase.RUNNING], "RUNNING")
-        assert one.ended() == ENDED
+        one.require_code()
         seen = [status.phase for status in one.statuses]
         assert sorted(seen, key=list(Phase).index) == seen and seen[-1] is Phase.RUNNING, seen
         for status in one.statuses:

@@ -14,6 +14,7 @@ from det_core.core._observer_thread import LINGER, ObserverThread
 from det_core.interfaces.observer import Observer, received_events
 from det_core.testing.observer._events import (
     CONTENTS,
+    COUNTED,
     PLACES,
     report_metrics,
     send_client_events,
@@ -26,6 +27,8 @@ from det_core.testing.observer._observer_suite import Arrived, ObserverSuite, Op
 
 _FLUSH_TIMEOUT = LINGER + 10.0
 _REPORTS = 2_000
+_SHOWN = 1_000
+"""Number of characters of what arrived that a message shows."""
 
 
 class ObserverDeliveryTests(ObserverSuite):
@@ -51,21 +54,27 @@ class ObserverDeliveryTests(ObserverSuite):
     def test_each_event_arrives_once(
         self, open_stream: OpenStream, arrived: Arrived | None, target: type[Observer]
     ) -> None:
-        """Runner, worker and commands have objects of their own, which share the destination at the same time."""
-        read, expected = self._readable(arrived), {*self.arriving} & {*received_events(target)}
-        assert expected == {*self.arriving}, "`arriving` names events that the observer does not receive"
+        """Runner, worker and commands have objects of their own, which share the destination at the same time.
+
+        Everything arrives with a flush, so that a killed process does not lose it, and later flushes do not repeat it.
+        """
+        read = self._readable(arrived)
+        known = {*received_events(target)} & {*CONTENTS}
+        assert {*self.arriving} <= known, f"`arriving` names other events than {sorted(known)}"
         runner, worker, client = (open_stream(place) for place in ("runner", "worker", "client"))
         send_runner_start(runner)
         send_worker_events(worker)
-        worker.close()
         send_client_events(client)
+        ends = {"trial_finished", "experiment_finished"}
+        self._wait_for(read, {name: CONTENTS[name] for name in self.arriving if name not in ends})
+        worker.close()
         client.close()
         send_runner_end(runner)
+        self._wait_for(read, {name: CONTENTS[name] for name in self.arriving})
         runner.close()
         text = read()
-        assert [name for name in sorted(expected) if CONTENTS[name] not in text] == [], "these events did not arrive"
-        twice = {"metrics_reported", "logs_recorded"} & expected
-        assert [name for name in twice if text.count(CONTENTS[name]) != 1] == [], "these events arrived several times"
+        repeated = {name: COUNTED[name] for name in self.arriving if text.count(COUNTED[name]) > 1}
+        assert repeated == {}, f"these texts arrived several times; what arrived begins {text[:_SHOWN]!r}"
 
     def test_a_flush_sends_everything_once(self, open_stream: OpenStream, arrived: Arrived | None) -> None:
         """If the process is killed, only what came after the last flush is lost. The next flush has only new events."""
@@ -74,10 +83,7 @@ class ObserverDeliveryTests(ObserverSuite):
         for number in range(5):
             report_metrics(stream, 8200000.5 + number, number)
         expected = [f"820000{number}.5" for number in range(5)]
-        deadline = time.monotonic() + _FLUSH_TIMEOUT
-        while (missing := [value for value in expected if value not in read()]) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert missing == [], f"these reports did not arrive within {_FLUSH_TIMEOUT:g} s"
+        self._wait_for(read, {f"report {number}": value for number, value in enumerate(expected)})
         stream.close()
         assert [value for value in expected if read().count(value) != 1] == [], "these reports arrived several times"
 
@@ -91,9 +97,7 @@ class ObserverDeliveryTests(ObserverSuite):
             send_runner_start(runner, run_id)
             worker = open_stream(run_id=run_id)
             report_metrics(worker, 8300000.5 + run_id, run_id)
-            deadline = time.monotonic() + _FLUSH_TIMEOUT
-            while f"830000{run_id}.5" not in read() and time.monotonic() < deadline:
-                time.sleep(0.05)
+            self._wait_for(read, {f"report of run {run_id}": f"830000{run_id}.5"})
         send_runner_end(runner, 2)
         runner.close()
         assert [read().count(f"830000{run_id}.5") for run_id in (1, 2)] == [1, 1]
@@ -110,8 +114,8 @@ class ObserverDeliveryTests(ObserverSuite):
         stream.close()
         assert self.complaints(caplog) == []
         text = read()
-        missing = [number for number in range(_REPORTS) if f"{8400000 + number}.5" not in text]
-        assert missing == [], f"{len(missing)} reports did not arrive"
+        missing = [value for number in range(_REPORTS) if (value := f"{8400000 + number}.5") not in text]
+        assert missing == [], f"{len(missing)} reports did not arrive; what arrived begins {text[:_SHOWN]!r}"
 
     def test_no_secret_arrives(
         self,
@@ -157,6 +161,15 @@ class ObserverDeliveryTests(ObserverSuite):
         send_worker_events(stream)
         stream.close()
         assert [text for text in self.complaints(caplog) if "abandoned" in text] == []
+
+    @staticmethod
+    def _wait_for(read: Arrived, texts: Mapping[str, str]) -> None:
+        """Wait until flushes have sent these texts, which are given by what contains them."""
+        deadline = time.monotonic() + _FLUSH_TIMEOUT
+        while missing := {name: text for name, text in texts.items() if text not in (found := read())}:
+            if time.monotonic() > deadline:
+                pytest.fail(f"not found within {_FLUSH_TIMEOUT:g} s: {missing}; what arrived begins {found[:_SHOWN]!r}")
+            time.sleep(0.05)
 
     def _readable(self, arrived: Arrived | None, event: str = "") -> Arrived:
         if arrived is None:

@@ -11,6 +11,8 @@ from det_core.core.event_stream import EventStream
 from det_core.interfaces.records import LogLine, State
 
 CHECKPOINT = "0b8e1c9a-6d4f-4a3e-9a51-3f0d2c7e5b64"
+UNLOCATED_CHECKPOINT = "6f1d3c52-94ab-4c07-8e2f-b1a05d7c9e38"
+"""Checkpoint without a location, so that its id is in one event and only once."""
 HPARAMS: Mapping[str, Any] = {"lr": 0.1, "optimizer": {"name": "sgd", "nesterov": True}, "layers": [32, 64]}
 _TRIAL = {"trial_id": 1, "hparams": HPARAMS}
 
@@ -22,9 +24,12 @@ CONTENTS: Mapping[str, str] = {
     "metrics_reported": "8100001.5",
     "checkpoint_saved": CHECKPOINT,
     "artifacts_stored": "plots/loss.png",
-    "model_version_registered": "digits",
+    "model_version_registered": "the-digits-model",
 }
 """Text that an event contains, by the name of the event."""
+
+COUNTED: Mapping[str, str] = {**CONTENTS, "checkpoint_saved": UNLOCATED_CHECKPOINT}
+"""Text that the events contain only once, by the name of the event."""
 
 
 def report_metrics(stream: EventStream, value: float, step: int = 1, **more: Any) -> None:
@@ -64,8 +69,11 @@ def send_runner_start(stream: EventStream, run_id: int = 1) -> None:
 def send_runner_end(stream: EventStream, run_id: int = 1) -> None:
     """Send what a runner sends after the last run of its trial, which has failed."""
     error = CONTENTS["trial_finished"]
-    stream.emit(events.TrialFinished, **_TRIAL, run_id=run_id, state=State.ERROR, error=error)
-    stream.emit(events.ExperimentFinished, state=State.ERROR, error=CONTENTS["experiment_finished"])
+    stream.emit(
+        events.TrialFinished, **_TRIAL, run_id=run_id, state=State.ERROR, error=error, steps_completed=7, best=0.25
+    )
+    error = CONTENTS["experiment_finished"]
+    stream.emit(events.ExperimentFinished, state=State.ERROR, error=error, best_trial_id=1, best=0.25)
     stream.emit(events.CheckpointDeleted, storage_id="another", experiment_id=1, trial_id=1)
 
 
@@ -84,14 +92,15 @@ def send_worker_events(stream: EventStream, value: float = float(CONTENTS["metri
     """
     stream.emit(events.WorkerStarted, steps_completed=0)
     report_metrics(stream, value)
-    stream.emit(
-        events.CheckpointSaved,
-        storage_id=CHECKPOINT,
-        steps_completed=7,
-        resources={"weights": 3, "metadata.json": 20},
-        metadata={"steps_completed": 7},
-        location=f"s3://bucket/{CHECKPOINT}",
-    )
+    for storage_id, location in ((CHECKPOINT, f"s3://bucket/{CHECKPOINT}"), (UNLOCATED_CHECKPOINT, "")):
+        stream.emit(
+            events.CheckpointSaved,
+            storage_id=storage_id,
+            steps_completed=7,
+            resources={"weights": 3, "metadata.json": 20},
+            metadata={"steps_completed": 7},
+            location=location,
+        )
     stream.emit(
         events.ArtifactsStored,
         storage_id="artifacts",

@@ -17,7 +17,7 @@ from det_core.plugins import plugin_registry
 from det_core.specs import ObserverSpec
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
-from det_core.testing.observer._events import CHECKPOINT, HPARAMS
+from det_core.testing.observer._events import CHECKPOINT, HPARAMS, UNLOCATED_CHECKPOINT
 from det_core.testing.suite import ComplianceSuite
 from det_core.tracking.secret_files import extract_secrets
 
@@ -59,6 +59,7 @@ class ObserverSuite(ComplianceSuite):
     def arrived(self, options: Mapping[str, Any]) -> Arrived | None:
         """Return a function that returns what has reached the destination as text, in any format.
 
+        Each event is contained once, so the text must not repeat what the destination shows in several places.
         Without it, the tests of what arrives are skipped.
         """
         return None
@@ -87,12 +88,13 @@ class ObserverSuite(ComplianceSuite):
 
     @pytest.fixture
     def stored(self, tmp_path: Path) -> DirectoryStorage:
-        """Return checkpoint storage that contains the checkpoint and the artifacts of the events."""
+        """Return checkpoint storage that contains the checkpoints and the artifacts of the events."""
         manager = DirectoryStorage(DirectoryConfig(container_path=tmp_path / "det-storage"))
         weights = tmp_path / "weights"
         weights.write_text("0.5")
         files = {"weights": weights}
-        storage.save_checkpoint(manager, CHECKPOINT, files, {"steps_completed": 7})
+        for storage_id in (CHECKPOINT, UNLOCATED_CHECKPOINT):
+            storage.save_checkpoint(manager, storage_id, files, {"steps_completed": 7})
         manager.put("artifacts", "plots/loss.png", weights)
         return manager
 

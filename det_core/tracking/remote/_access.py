@@ -87,6 +87,7 @@ _READING = (
     "checkpoint",
     "checkpoint_validations",
     "checkpoints",
+    "cluster_id",
     "experiment",
     "experiments",
     "latest_logs",

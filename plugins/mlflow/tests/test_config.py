@@ -1,0 +1,68 @@
+"""Validation of the config block, and the cost of the plugin's import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from det_mlflow._config import MLflowConfig
+from pydantic import ValidationError
+
+from det_core.config import parse_config
+from det_core.errors import ConfigError
+from det_core.plugins import plugin_registry
+
+URI = "http://127.0.0.1:5000"
+
+
+@pytest.mark.integration
+def test_importing_the_plugin_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, det_mlflow.plugin\n"
+        "print([name for name in sys.modules if name.startswith(('pydantic', 'urllib', 'http', 'ssl'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_name_mlflow_selects_the_observer() -> None:
+    plugins = plugin_registry()
+    assert plugins.config_model(plugins.find("observer", "mlflow")) is MLflowConfig
+    config = {"entrypoint": "true", "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}}}
+    assert parse_config({**config, "observers": {"mlflow": {"tracking_uri": URI}}}).dump()["observers"]["mlflow"]
+    with pytest.raises(ConfigError, match="MLFLOW_TRACKING_URI"):
+        parse_config({**config, "observers": {"mlflow": {}}})
+
+
+def test_the_address_is_recorded_when_the_experiment_is_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{URI}/")
+    assert MLflowConfig().model_dump()["tracking_uri"] == URI
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ({}, "MLFLOW_TRACKING_URI"),
+        ({"tracking_uri": "sqlite:///mlflow.db"}, "mlflow server .* --backend-store-uri sqlite:///mlflow.db"),
+        ({"tracking_uri": "./mlruns"}, "begins with http"),
+        ({"tracking_uri": "databricks"}, "begins with http"),
+        ({"tracking_uri": "http://"}, "begins with http"),
+        ({"tracking_uri": URI, "checkpoints": "all"}, "'reference' or 'copy'"),
+        ({"tracking_uri": URI, "timeout": 0}, "timeout"),
+        ({"tracking_uri": URI, "tags": {"a\nb": "c"}}, "tags"),
+        ({"tracking_uri": URI, "password": "x"}, "username"),
+        ({"tracking_uri": URI, "username": "x", "token": "y"}, "exclude each other"),
+        ({"tracking_uri": URI, "experiment": "x"}, "experiment"),
+    ],
+)
+def test_invalid_blocks_are_rejected(block: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        MLflowConfig.model_validate(block)
+
+
+def test_a_password_in_the_address_is_refused_and_not_shown() -> None:
+    with pytest.raises(ValidationError, match="MLFLOW_TRACKING_USERNAME") as caught:
+        MLflowConfig(tracking_uri="https://me:hunter2@mlflow.example.com")
+    assert "hunter2" not in caught.value.errors()[0]["msg"]
