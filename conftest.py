@@ -9,7 +9,7 @@ import pytest
 
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
-    "tests": 620,
+    "tests": 720,
     "plugins/torch/tests": 115,
     "plugins/torch_distributed/tests": 165,
     "plugins/horovod/tests": 85,

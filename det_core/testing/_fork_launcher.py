@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from det_core.scratch import scratch_directory
 from det_core.testing import _fork_client
 
-_PATIENCE = 10.0
+_END_SECONDS = 60.0
 """Seconds that the server has to end."""
 
 
@@ -43,6 +43,6 @@ def run_fork_server(modules: Sequence[str]) -> Iterator[list[str]]:
             assert server.stdin
             server.stdin.close()
             try:
-                server.wait(_PATIENCE)
+                server.wait(_END_SECONDS)
             finally:
                 server.kill()

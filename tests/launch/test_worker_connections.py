@@ -58,7 +58,8 @@ def listen(path: Path) -> Iterator[Listen]:
     yield start
     for one in opened:
         one.close()
-    assert {thread for thread in threading.enumerate() if thread.name.startswith("det-agent")} <= before
+    names = ("det-agent", "det-agent-client")
+    assert {thread for thread in threading.enumerate() if thread.name in names} <= before
 
 
 def test_calls_are_executed_and_errors_come_back(listen: Listen, record: TrackingStore) -> None:

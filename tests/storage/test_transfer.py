@@ -103,7 +103,7 @@ def test_the_exception_of_a_signal_is_raised_after_all_threads_have_ended(stop: 
         if threading.current_thread() is main:
             return
         signal.pthread_kill(main.ident or 0, signal.SIGUSR1)
-        assert told.acquire(timeout=10)
+        assert told.acquire(timeout=60)
         done.append(item)
 
     before = signal.signal(signal.SIGUSR1, handle)

@@ -93,6 +93,7 @@ def test_the_best_values_of_an_upgraded_database_are_read_from_their_index(old: 
     if not old.startswith("sqlite"):
         pytest.skip("PostgreSQL equates the conditions, and reads a table of one row without an index")
     with open_store(old) as store, store._database.read() as connection:  # type: ignore[attr-defined]
-        query = best_of_trials(1, smaller_is_better=True).compile(connection, compile_kwargs={"literal_binds": True})
+        best = best_of_trials(_schema.trials.c.experiment_id == 1, smaller_is_better=True)
+        query = best.compile(connection, compile_kwargs={"literal_binds": True})
         plan = [row[-1] for row in connection.execute(sa.text(f"EXPLAIN QUERY PLAN {query}"))]
         assert any("INDEX metrics_scored_by_value" in step for step in plan), plan
