@@ -20,6 +20,8 @@ from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_e
 _WITHDRAWN = "it was withdrawn before its start"
 _POLL_EVERY = 0.2
 """Seconds between two attempts to start a launch that waits."""
+_EXPLAIN_EVERY = 2.0
+"""Minimum number of seconds between two explanations of a wait, each of which reads the tickets of all trials."""
 
 
 class LocalConfig(Block):
@@ -58,6 +60,7 @@ class LocalAllocation(Allocation):
         self._request = request
         self._variables = thread_limit_variables(len(names)) if len(names) > 1 else {}
         self._status = Status(phase=Phase.QUEUED)
+        self._explain_at = 0.0
         self._agent: NodeAgent | None = None
         self._withdrawn: Exit | None = None
         hint = "" if count_gpus() else ", or set launcher: {type: local, slots: N}"
@@ -120,7 +123,9 @@ class LocalAllocation(Allocation):
             return
         slots = self._reservation.poll()
         if slots is None:
-            self._status = Status(phase=Phase.QUEUED, message=self._reservation.explain_wait())
+            if time.monotonic() >= self._explain_at:
+                self._explain_at = time.monotonic() + _EXPLAIN_EVERY
+                self._status = Status(phase=Phase.QUEUED, message=self._reservation.explain_wait())
             return
         self._agent = NodeAgent(
             self._request,
