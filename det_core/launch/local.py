@@ -12,12 +12,12 @@ from det_core.errors import LaunchError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Phase, Status
 from det_core.launch._trial_lock import TrialLock
+from det_core.launch._withdrawal import WITHDRAWN
 from det_core.launch._worker_environment.thread_limits import thread_limit_variables
 from det_core.launch.gpu_slots import count_gpus, gpu_variables, local_slot_names
 from det_core.launch.machine_slots import reserve_launch_slots
 from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
 
-_WITHDRAWN = "it was withdrawn before its start"
 _POLL_EVERY = 0.2
 """Seconds between two attempts to start a launch that waits."""
 _EXPLAIN_EVERY = 2.0
@@ -80,7 +80,7 @@ class LocalAllocation(Allocation):
                 try:
                     self._advance()
                 except LaunchError as error:
-                    self._withdraw(str(error))
+                    self._withdraw(Exit(code=1, cause=Cause.NOT_STARTED, message=str(error)))
             if self._withdrawn or (left := end - time.monotonic()) <= 0:
                 return self._withdrawn
             if self._agent is None:
@@ -94,13 +94,13 @@ class LocalAllocation(Allocation):
         if self._agent:
             self._agent.preempt()
         else:
-            self._withdraw(_WITHDRAWN)
+            self._withdraw(WITHDRAWN)
 
     def kill(self) -> None:
         if self._agent:
             self._agent.kill()
         else:
-            self._withdraw(_WITHDRAWN)
+            self._withdraw(WITHDRAWN)
 
     def close(self) -> None:
         try:
@@ -113,8 +113,8 @@ class LocalAllocation(Allocation):
         self._lock.close()
         self._reservation.close()
 
-    def _withdraw(self, message: str) -> None:
-        self._withdrawn = self._withdrawn or Exit(code=1, cause=Cause.NOT_STARTED, message=message)
+    def _withdraw(self, end: Exit) -> None:
+        self._withdrawn = self._withdrawn or end
 
     def _advance(self) -> None:
         """Take the next steps to the start, as far as they are possible now."""
