@@ -15,12 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from det_core.errors import LaunchError
+from det_core.errors import LaunchError, TrackingError
 from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch import _agent_messages as messages
 from det_core.launch._withdrawal import WITHDRAWN
 from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.launch.node_agent import explain_start_errors
+from det_core.tracking import remote
 from det_core.version import __version__
 
 AGENT_COMMAND = ("python3", "-m", "det_core.launch.agent_program")
@@ -173,13 +174,12 @@ class AgentGroup(Allocation):
         self._log(None, "det", text)
 
     def _answer(self, node: _Node, message: Mapping[str, Any]) -> None:
+        method = message["method"]
         try:
-            answer = {
-                "body": messages.pack_bytes(self._call(message["method"], messages.unpack_bytes(message["body"])))
-            }
+            body = self._call(method, messages.unpack_bytes(message["body"]))
         except Exception as error:  # noqa: BLE001  (the worker raises it)
-            answer = {"error": f"{message['method']} failed: {type(error).__name__}: {error}"}
-        node.tell("answer", node=node.index, id=message["id"], **answer)
+            body = remote.dump_error(TrackingError(f"{method} failed: {type(error).__name__}: {error}"))
+        node.tell("answer", node=node.index, id=message["id"], body=messages.pack_bytes(body))
 
     def _await_change(self, timeout: float) -> None:
         self._changed.wait(min(timeout, _TICK))

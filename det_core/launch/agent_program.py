@@ -163,8 +163,6 @@ class AgentProgram:
             if not self._lost.is_set():
                 self._writer.send("call", id=number, method=method, body=messages.pack_bytes(body))
                 if answer := answers.get(timeout=_CALL_SECONDS):
-                    if "error" in answer:
-                        raise TrackingError(answer["error"])
                     return messages.unpack_bytes(answer["body"])
         except queue.Empty:
             raise TrackingError(f"the runner has not answered {method} for {_CALL_SECONDS:.0f} s") from None
