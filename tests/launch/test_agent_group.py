@@ -23,6 +23,7 @@ from det_core.launch import _agent_messages as messages
 from det_core.launch.agent_group import AgentGroup
 from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.processes import process_has_ended
+from det_core.testing.launcher._watched_launch import refuse_calls
 from det_core.tracking import remote
 
 pytestmark = pytest.mark.integration
@@ -37,10 +38,6 @@ CLUSTER = {
     "allocation_id": "a",
     "session_token": "",
 }
-
-
-def refuse_calls(method: str, body: bytes) -> bytes:
-    raise AssertionError(method)
 
 
 @pytest.fixture
@@ -118,7 +115,11 @@ def test_a_call_that_the_runner_cannot_execute_is_an_error_of_the_worker(request
         except TrackingError as error:
             print(error)
     """
-    request, lines = request_for(script)
+
+    def fail(method: str, body: bytes) -> bytes:
+        raise AssertionError(method)
+
+    request, lines = request_for(script, call=fail)
     with closing(AgentGroup(request, [AGENT])) as group:
         assert group.wait(60) == Exit(code=0), lines
     assert lines == ["stdout cluster_id failed: AssertionError: cluster_id"]

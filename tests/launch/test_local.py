@@ -21,6 +21,7 @@ from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.local import LocalConfig, LocalLauncher
 from det_core.launch.machine_slots import SlotReservation, list_slots, reserve_slots
 from det_core.testing import is_soak
+from det_core.testing.launcher._watched_launch import refuse_calls
 
 ENDED = Exit(code=0)
 
@@ -31,10 +32,6 @@ def pack_nothing() -> bytes:
 
 
 NO_CODE = pack_nothing()
-
-
-def refuse_calls(method: str, body: bytes) -> bytes:
-    raise AssertionError(method)
 
 
 @pytest.fixture
