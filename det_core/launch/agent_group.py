@@ -176,6 +176,11 @@ class AgentGroup(Allocation):
         elif kind == "call":
             self._callers.submit(self._answer, node, message)
 
+    @property
+    def process_ids(self) -> Sequence[int]:
+        """Process ids of the commands."""
+        return [command.process_id for command in self._commands]
+
     def receive_line(self, text: str) -> None:
         """Log a line that a command has printed. Subclasses may read what an engine prints. Called from any thread."""
         self._log(None, "det", text)
@@ -371,6 +376,11 @@ class _Command:
         ]
         for thread in self._threads:
             thread.start()
+
+    @property
+    def process_id(self) -> int:
+        """Process id of the command."""
+        return self._process.pid
 
     def has_ended(self) -> bool:
         """Return whether all nodes of the command have ended."""
