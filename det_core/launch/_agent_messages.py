@@ -49,26 +49,44 @@ class MessageWriter:
             self._stream.close()
 
 
+class MessageReader:
+    """Reader of the lines of one stream, which joins the parts of messages."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def take_line(self, line: bytes) -> dict[str, Any] | str | None:
+        """Return the message that the line ends, or the line as text if it belongs to none. None in a message.
+
+        Raises:
+            LaunchError: the message is larger than `MAX_MESSAGE` or malformed.
+        """
+        mark, part = line[: len(_ENDS)], line[len(_ENDS) :].rstrip(b"\r\n")
+        if mark not in (_CONTINUES, _ENDS):
+            return line.decode("utf-8", "replace").rstrip("\r\n")
+        self._parts.append(part)
+        self._size += len(part)
+        if self._size > MAX_MESSAGE:
+            raise LaunchError(f"a node agent's message has more than {MAX_MESSAGE >> 20} MiB")
+        if mark == _CONTINUES:
+            return None
+        content = b"".join(self._parts)
+        self._parts, self._size = [], 0
+        return _parse(content)
+
+
 def read_messages(lines: Iterable[bytes]) -> Iterator[dict[str, Any] | str]:
     """Yield the messages of a stream, and each other line as text.
 
     Raises:
-        LaunchError: a message is larger than `MAX_MESSAGE` or malformed.
+        LaunchError: as `MessageReader.take_line`.
     """
-    parts: list[bytes] = []
-    size = 0
+    reader = MessageReader()
     for line in lines:
-        mark, part = line[: len(_ENDS)], line[len(_ENDS) :].rstrip(b"\r\n")
-        if mark not in (_CONTINUES, _ENDS):
-            yield line.decode("utf-8", "replace").rstrip("\r\n")
-            continue
-        parts.append(part)
-        size += len(part)
-        if size > MAX_MESSAGE:
-            raise LaunchError(f"a node agent's message has more than {MAX_MESSAGE >> 20} MiB")
-        if mark == _ENDS:
-            yield _parse(b"".join(parts))
-            parts, size = [], 0
+        message = reader.take_line(line)
+        if message is not None:
+            yield message
 
 
 def pack_bytes(content: bytes) -> str:

@@ -32,6 +32,8 @@ _FAILURE_GRACE = 10.0
 """Seconds from the failure of the first node until the others are killed. Their workers usually end by themselves."""
 _KILL_SECONDS = 10.0
 """Seconds from the order to kill until the commands themselves are killed."""
+_TERMINATE_SECONDS = 2.0
+"""Seconds from SIGTERM until a command is killed."""
 _MISSING = ("python3", "det_core")
 """Names in the errors of commands that found no agent."""
 _TICK = 1.0
@@ -59,6 +61,8 @@ class AgentGroup(Allocation):
         commands: command of each node, such as ``["ssh", "n1", *AGENT_COMMAND, "--node", "0"]``. It connects its stdin
             and stdout with those of the agent. If there are several nodes, each agent gets its index as ``--node I``.
             On this machine, ``python3`` is found next to the interpreter of this process.
+        nodes: number of nodes, if a single command starts the agents of all of them. Its stdin reaches all agents, and
+            each line of its stdout starts with the index of a node and ``": "``, as with ``srun --label``.
         hosts: name or address of each node, at which the other nodes reach it. By default the names that the nodes
             have for themselves.
         slot_ids: slots of each node that the launch may use. By default the first ones, the same number on all nodes.
@@ -74,6 +78,7 @@ class AgentGroup(Allocation):
         request: LaunchRequest,
         commands: Sequence[Sequence[str]],
         *,
+        nodes: int | None = None,
         hosts: Sequence[str] | None = None,
         slot_ids: Sequence[Sequence[int]] | None = None,
         start_seconds: float = _START_SECONDS,
@@ -83,7 +88,8 @@ class AgentGroup(Allocation):
         self._log = request.log
         self._call = request.call
         self._hosts = hosts
-        self._slot_ids = slot_ids or [range(request.slots // len(commands))] * len(commands)
+        node_count = nodes or len(commands)
+        self._slot_ids = slot_ids or [range(request.slots // node_count)] * node_count
         self._give_up_at = time.monotonic() + start_seconds
         self._start_seconds = start_seconds
         self._kill_at = math.inf
@@ -94,15 +100,17 @@ class AgentGroup(Allocation):
         self._changed = threading.Event()
         self._beat_at = 0.0
         self._callers = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="det-store-call")
-        self._nodes: list[_Node] = []
+        self._nodes = [_Node(index, self) for index in range(node_count)]
+        self._commands: list[_Command] = []
         try:
-            if slot_ids is None and request.slots % len(commands):
+            if slot_ids is None and request.slots % node_count:
                 raise LaunchError(
-                    f"the trial needs {request.slots} slots, which {len(commands)} nodes cannot share equally; "
+                    f"the trial needs {request.slots} slots, which {node_count} nodes cannot share equally; "
                     "change resources.slots_per_trial"
                 )
             for index, command in enumerate(commands):
-                self._nodes.append(_Node(index, command, self, inherit))
+                started = self._nodes if nodes else [self._nodes[index]]
+                self._commands.append(_Command(index, command, started, self, inherit, labeled=nodes is not None))
         except BaseException:
             self.close()
             raise
@@ -157,8 +165,8 @@ class AgentGroup(Allocation):
             self._await_change(_TICK)
 
     def close(self) -> None:
-        for node in self._nodes:
-            node.close()
+        for command in self._commands:
+            command.close()
         self._callers.shutdown(wait=True, cancel_futures=True)
 
     def _receive(self, node: _Node, message: Mapping[str, Any]) -> None:
@@ -169,9 +177,19 @@ class AgentGroup(Allocation):
         elif kind == "call":
             self._callers.submit(self._answer, node, message)
 
-    def _report(self, text: str) -> None:
-        """Log a line that a command has printed."""
+    @property
+    def process_ids(self) -> Sequence[int]:
+        """Process ids of the commands."""
+        return [command.process_id for command in self._commands]
+
+    def receive_line(self, text: str) -> None:
+        """Log a line that a command has printed. Subclasses may read what an engine prints. Called from any thread."""
         self._log(None, "det", text)
+
+    def terminate(self) -> None:
+        """Ask the commands to end at once, by SIGTERM, on which engines withdraw what they have started."""
+        for command in self._commands:
+            command.terminate()
 
     def _answer(self, node: _Node, message: Mapping[str, Any]) -> None:
         method = message["method"]
@@ -179,7 +197,7 @@ class AgentGroup(Allocation):
             body = self._call(method, messages.unpack_bytes(message["body"]))
         except Exception as error:  # noqa: BLE001  (the worker raises it)
             body = remote.dump_error(TrackingError(f"{method} failed: {type(error).__name__}: {error}"))
-        node.tell("answer", node=node.index, id=message["id"], body=messages.pack_bytes(body))
+        node.command.tell("answer", node=node.index, id=message["id"], body=messages.pack_bytes(body))
 
     def _await_change(self, timeout: float) -> None:
         self._changed.wait(min(timeout, _TICK))
@@ -210,14 +228,14 @@ class AgentGroup(Allocation):
             self._killed = True
             self._tell("kill")
         if now > self._kill_at + _KILL_SECONDS:
-            for node in self._nodes:
-                node.terminate()
+            self.terminate()
 
     def _start(self, request: LaunchRequest) -> None:
         greetings = [node.hello or {} for node in self._nodes]
         hosts = self._hosts or [greeting["host"] for greeting in greetings]
-        for node, host in zip(self._nodes, hosts, strict=True):
-            node.name = host
+        names = self._hosts or [greeting["name"] for greeting in greetings]
+        for node, name in zip(self._nodes, names, strict=True):
+            node.name = name
         self._tell(
             "start",
             key=request.key,
@@ -228,13 +246,14 @@ class AgentGroup(Allocation):
             secrets=dict(request.secrets),
             slot_ids=[list(slots) for slots in self._slot_ids],
             hosts=list(hosts),
+            names=list(names),
             port=greetings[0]["port"] if len(hosts) > 1 else None,
         )
 
     def _tell(self, kind: str, **fields: Any) -> None:
-        for node in self._nodes:
-            if node.end is None:
-                node.tell(kind, **fields)
+        for command in self._commands:
+            if not command.has_ended():
+                command.tell(kind, **fields)
 
     def _stop(self, end: Exit) -> None:
         """Ask the workers to stop, or end the launch with this end if they have not been started."""
@@ -244,8 +263,11 @@ class AgentGroup(Allocation):
             self._withdraw(end)
 
     def _withdraw(self, end: Exit) -> None:
+        self._tell("kill")
+        for command in self._commands:
+            if not any(node.hello for node in command.nodes):
+                command.terminate()  # no agent reads the message
         for node in self._nodes:
-            node.tell("kill")
             node.finish(end)
 
     def _first_end(self) -> Exit:
@@ -260,95 +282,26 @@ class AgentGroup(Allocation):
 
 
 class _Node:
-    """Connection to the agent of one node."""
+    """State of one node, as its agent reports it."""
 
-    def __init__(self, index: int, command: Sequence[str], group: AgentGroup, inherit: Sequence[int]) -> None:
+    def __init__(self, index: int, group: AgentGroup) -> None:
         self.index = index
         self.name = ""
         self.hello: Mapping[str, Any] | None = None
         self.started = False
         self.end: Exit | None = None
         self.ended_at = 0.0
-        self._command = shlex.join(command)
+        self.command: _Command
         self._group = group
         self._heard_at = time.monotonic()
-        self._last_words = ""
         self._lock = threading.Lock()
-        self._orders: queue.SimpleQueue[tuple[str, Mapping[str, Any]] | None] = queue.SimpleQueue()
-        with explain_start_errors(self._command):
-            self._process = subprocess.Popen(
-                command,
-                env={**os.environ, "PATH": make_search_path()},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=inherit,
-                start_new_session=True,  # a Ctrl-C in the terminal does not reach it
-            )
-        self._threads = [
-            threading.Thread(target=target, name=f"det-node-{index}", daemon=True)
-            for target in (self._read_errors, self._read_messages, self._write_orders)
-        ]
-        for thread in self._threads:
-            thread.start()
 
-    def tell(self, kind: str, **fields: Any) -> None:
-        """Send a message in the background."""
-        self._orders.put((kind, fields))
-
-    def finish(self, end: Exit) -> None:
-        """Record the end of the node, unless it has ended before."""
-        with self._lock:
-            if self.end is None:
-                self.ended_at = time.monotonic()
-                self.end = end
-        self._group._changed.set()
-
-    def check_life(self) -> None:
-        """End the node if it is silent for too long."""
-        silence = time.monotonic() - self._heard_at
-        if self.hello and silence > messages.SILENCE_SECONDS:
-            self._lose(f"{self.name or self._command} has been silent for {silence:.0f} s")
-
-    def terminate(self) -> None:
-        """End the command, which ends the agent, too."""
-        self._process.kill()
-
-    def close(self) -> None:
-        """Wait for the command, end it if necessary, and release its pipes."""
-        self._orders.put(None)
-        try:
-            self._process.wait(_KILL_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.terminate()
-            self._process.wait(_KILL_SECONDS)
-        for thread in self._threads:
-            thread.join(_KILL_SECONDS)
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream:
-                with suppress(OSError):  # the rest of a message that nobody reads
-                    stream.close()
-
-    def _read_messages(self) -> None:
-        assert self._process.stdout
-        try:
-            for message in messages.read_messages(self._process.stdout):
-                self._heard_at = time.monotonic()
-                if isinstance(message, str):
-                    self._group._report(message)
-                else:
-                    self._take(message)
-        except LaunchError as error:
-            self._lose(str(error))
-            self.terminate()
-        code = self._process.wait()
-        self._threads[0].join(_KILL_SECONDS)  # which gets the reason
-        details = f": {self._last_words}" if self._last_words else ""
-        if not self.hello and any(word in self._last_words for word in _MISSING):
-            details += f"; install det-core {__version__} for the python3 that is first on the PATH of the node"
-        self._lose(f"the command {self._command!r} ended with code {code}{details}")
-
-    def _take(self, message: Mapping[str, Any]) -> None:
+    def take(self, message: Mapping[str, Any] | str) -> None:
+        """Take a message of the agent, or a line that something else has printed."""
+        self._heard_at = time.monotonic()
+        if isinstance(message, str):
+            self._group.receive_line(message)
+            return
         kind = message["kind"]
         if kind == "hello":
             if message["protocol"] != messages.PROTOCOL:
@@ -367,12 +320,134 @@ class _Node:
         else:
             self._group._receive(self, message)
 
+    def finish(self, end: Exit) -> None:
+        """Record the end of the node, unless it has ended before."""
+        with self._lock:
+            if self.end is None:
+                self.ended_at = time.monotonic()
+                self.end = end
+        self._group._changed.set()
+
+    def lose(self, message: str) -> None:
+        """Record that the connection to the agent is lost."""
+        self.finish(Exit(code=1, cause=Cause.NODE_LOST if self.started else Cause.NOT_STARTED, message=message))
+
+    def check_life(self) -> None:
+        """End the node if it is silent for too long."""
+        silence = time.monotonic() - self._heard_at
+        if self.hello and silence > messages.SILENCE_SECONDS:
+            self.lose(f"{self.name or self.command.text} has been silent for {silence:.0f} s")
+
+
+class _Command:
+    """Command that connects this process with the agents of one or more nodes."""
+
+    def __init__(
+        self,
+        index: int,
+        command: Sequence[str],
+        nodes: Sequence[_Node],
+        group: AgentGroup,
+        inherit: Sequence[int],
+        *,
+        labeled: bool,
+    ) -> None:
+        self.text = shlex.join(command)
+        self.nodes = nodes
+        self._group = group
+        self._labeled = labeled
+        self._last_words = ""
+        self._terminated_at: float | None = None
+        self._orders: queue.SimpleQueue[tuple[str, Mapping[str, Any]] | None] = queue.SimpleQueue()
+        for node in nodes:
+            node.command = self
+        with explain_start_errors(self.text):
+            self._process = subprocess.Popen(
+                command,
+                env={**os.environ, "PATH": make_search_path()},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=inherit,
+                start_new_session=True,  # a Ctrl-C in the terminal does not reach it
+            )
+        self._threads = [
+            threading.Thread(target=target, name=f"det-node-{index}", daemon=True)
+            for target in (self._read_errors, self._read_messages, self._write_orders)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def process_id(self) -> int:
+        """Process id of the command."""
+        return self._process.pid
+
+    def has_ended(self) -> bool:
+        """Return whether all nodes of the command have ended."""
+        return all(node.end for node in self.nodes)
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Send a message to all agents in the background."""
+        self._orders.put((kind, fields))
+
+    def terminate(self) -> None:
+        """End the command, which ends the agents, too. It is killed if it has not ended by a later call."""
+        now = time.monotonic()
+        if self._terminated_at is None:
+            self._terminated_at = now
+            self._process.terminate()
+        elif now > self._terminated_at + _TERMINATE_SECONDS:
+            self._process.kill()
+
+    def close(self) -> None:
+        """Wait for the command, end it if necessary, and release its pipes."""
+        self._orders.put(None)
+        for end, seconds in ((self._process.terminate, _KILL_SECONDS), (self._process.kill, _TERMINATE_SECONDS)):
+            try:
+                self._process.wait(seconds)
+                break
+            except subprocess.TimeoutExpired:
+                end()
+        self._process.wait(_KILL_SECONDS)
+        for thread in self._threads:
+            thread.join(_KILL_SECONDS)
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream:
+                with suppress(OSError):  # the rest of a message that nobody reads
+                    stream.close()
+
+    def _read_messages(self) -> None:
+        assert self._process.stdout
+        readers = [messages.MessageReader() for _ in self.nodes]
+        try:
+            for line in self._process.stdout:
+                index, content = self._split_label(line)
+                message = readers[index].take_line(content)
+                if message is not None:
+                    self.nodes[index].take(message)
+        except LaunchError as error:
+            self._lose(str(error))
+            self._process.kill()
+        code = self._process.wait()
+        self._threads[0].join(_KILL_SECONDS)  # which gets the reason
+        details = f": {self._last_words}" if self._last_words else ""
+        if not any(node.hello for node in self.nodes) and any(word in self._last_words for word in _MISSING):
+            details += f"; install det-core {__version__} for the python3 that is first on the PATH of the node"
+        self._lose(f"the command {self.text!r} ended with code {code}{details}")
+
+    def _split_label(self, line: bytes) -> tuple[int, bytes]:
+        """Return the index in `nodes` of the node that a line comes from, and the rest of the line."""
+        label, mark, content = line.partition(b": ")
+        is_label = self._labeled and mark and label.strip().isdigit() and int(label) < len(self.nodes)
+        return (int(label), content) if is_label else (0, line)
+
     def _read_errors(self) -> None:
         assert self._process.stderr
         for line in self._process.stderr:
             text = line.decode("utf-8", "replace").rstrip()
             self._last_words = text or self._last_words
-            self._group._report(text)
+            self._group.receive_line(text)
 
     def _write_orders(self) -> None:
         assert self._process.stdin
@@ -382,4 +457,5 @@ class _Node:
         writer.close()
 
     def _lose(self, message: str) -> None:
-        self.finish(Exit(code=1, cause=Cause.NODE_LOST if self.started else Cause.NOT_STARTED, message=message))
+        for node in self.nodes:
+            node.lose(message)

@@ -4,8 +4,8 @@ The runner sends a launch request and later orders to stdin. The agent sends the
 the tracking store and their end to stdout (`det_core.launch._agent_messages`). It needs neither a shared file system
 nor an open port. `det_core.launch.agent_group` is the runner's side.
 
-SIGTERM asks the workers to save a checkpoint and stop, as a request of the runner does. If stdin ends or the runner is
-silent for a minute, the workers end within 10 s.
+SIGTERM (preemption) and SIGURG (the time limit is near) ask the workers to save a checkpoint and stop, as a request of
+the runner does. If stdin ends or the runner is silent for a minute, the workers end within 10 s.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ from det_core.version import __version__
 _CALL_SECONDS = 120.0
 """Seconds to wait for the answer to a call of the tracking store. The runner waits up to 60 s for its database."""
 _TICK = 0.2
+_SIGNALS = {signal.SIGTERM: Cause.PREEMPTED, signal.SIGURG: Cause.TIME_LIMIT}
+"""Causes of ends that engines announce by signals. Engines send signals to all processes of a node, and those that do
+not handle SIGURG ignore it."""
 
 
 class AgentProgram:
@@ -48,33 +51,37 @@ class AgentProgram:
     Args:
         writer: writer of messages to the runner.
         node: index of this node.
+        name: name of this node in the engine, or None for its host name.
     """
 
-    def __init__(self, writer: messages.MessageWriter, node: int) -> None:
+    def __init__(self, writer: messages.MessageWriter, node: int, name: str | None = None) -> None:
         self._writer = writer
         self._node = node
+        self._name = name
         self._agent: NodeAgent | None = None
         self._heard_at = time.monotonic()
         self._lost = threading.Event()
-        self._signaled = False
+        self._signal: int | None = None
         self._preempting = False
         self._calls = itertools.count()
         self._answers: dict[int, queue.SimpleQueue[Mapping[str, Any] | None]] = {}
 
     def greet(self) -> None:
         """Introduce this node to the runner."""
+        host = socket.gethostname()
         self._writer.send(
             "hello",
             protocol=messages.PROTOCOL,
             version=__version__,
-            host=socket.gethostname(),
+            name=self._name or host,
+            host=host,
             port=find_adjacent_free_ports(),
         )
         threading.Thread(target=self._beat, name="det-beat", daemon=True).start()
 
     def stop_on_signal(self, number: int, frame: FrameType | None) -> None:
         """Ask the workers to stop, because the engine has sent a signal."""
-        self._signaled = True
+        self._signal = self._signal or number
 
     def obey(self, message: Mapping[str, Any]) -> None:
         """Carry out a message of the runner."""
@@ -103,7 +110,7 @@ class AgentProgram:
             call=self._relay_call,
         )
         node = AllocatedNode(
-            name=message["hosts"][self._node],
+            name=message["names"][self._node],
             hosts=message["hosts"],
             node=self._node,
             slot_counts=[len(slots) for slots in message["slot_ids"]],
@@ -181,7 +188,7 @@ class AgentProgram:
         kill_at: float | None = None
         preempted = False
         while (end := agent.wait(_TICK)) is None:
-            if (self._signaled or self._preempting) and not preempted:
+            if (self._signal or self._preempting) and not preempted:
                 preempted = True
                 agent.preempt()
             if self._lost.is_set() and kill_at is None:
@@ -190,8 +197,9 @@ class AgentProgram:
             if kill_at and time.monotonic() > kill_at:
                 agent.kill()
         agent.close()
-        if self._signaled and end.cause is Cause.WORKERS:
-            end = replace(end, cause=Cause.PREEMPTED, message="the node's agent received SIGTERM")
+        if self._signal and end.cause is Cause.WORKERS:
+            received = f"the node's agent received {signal.Signals(self._signal).name}"
+            end = replace(end, cause=_SIGNALS[self._signal], message=received)
         self._finish(end)
 
     def _finish(self, end: Exit) -> None:
@@ -216,12 +224,14 @@ def main(argv: Sequence[str]) -> int:
         "python -m det_core.launch.agent_program", description="Agent of one node. Launchers start it, not users."
     )
     parser.add_argument("--node", type=int, default=0, metavar="I", help="index of this node, from 0 (default: 0)")
+    parser.add_argument("--name", metavar="NAME", help="name of this node in the engine (default: its host name)")
     args = parser.parse_args(argv)
     # Other output, such as that of a library, must not mix with the messages.
     writer = messages.MessageWriter(os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    program = AgentProgram(writer, args.node)
-    signal.signal(signal.SIGTERM, program.stop_on_signal)
+    program = AgentProgram(writer, args.node, args.name)
+    for number in _SIGNALS:
+        signal.signal(number, program.stop_on_signal)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     program.greet()

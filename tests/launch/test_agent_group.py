@@ -149,7 +149,7 @@ def test_sigterm_of_the_engine_preempts_the_workers(request_for: Any) -> None:
     request, lines = request_for(WAITS)
     with closing(AgentGroup(request, [AGENT])) as group:
         wait_for_line(lines, group, "ready")
-        group._nodes[0]._process.terminate()
+        group._commands[0]._process.terminate()
         end = group.wait(60)
         assert end and (end.code, end.cause) == (0, Cause.PREEMPTED)
 
@@ -180,7 +180,7 @@ def test_a_preemption_before_the_start_ends_the_launch(request_for: Any) -> None
     with closing(AgentGroup(request, [["sleep", "1000"]])) as group:
         group.preempt_for(Cause.PREEMPTED, "by trial 9")
         assert group.wait(1) == Exit(code=1, cause=Cause.PREEMPTED, message="by trial 9")
-        group._nodes[0].terminate()
+        group.terminate()
 
 
 def test_a_preemption_after_the_end_changes_nothing(request_for: Any) -> None:
@@ -197,7 +197,7 @@ def test_commands_keep_descriptors_open(request_for: Any) -> None:
     with closing(AgentGroup(request, [["sleep", "1000"]], inherit=[theirs])) as group, os.fdopen(ours, "rb") as end:
         os.close(theirs)
         assert select.select([end], [], [], 0.2)[0] == []
-        group._nodes[0].terminate()
+        group.terminate()
         assert end.read() == b""
 
 
@@ -206,7 +206,7 @@ def test_a_killed_agent_is_a_lost_node(request_for: Any) -> None:
     with closing(AgentGroup(request, [AGENT])) as group:
         wait_for_line(lines, group, "stdout ")
         worker = psutil.Process(int(lines[0].split()[1]))
-        group._nodes[0]._process.kill()
+        group._commands[0]._process.kill()
         end = group.wait(60)
         assert end and end.cause is Cause.NODE_LOST
         assert "ended with code -9" in end.message
@@ -245,7 +245,7 @@ def test_an_agent_that_does_not_come_is_given_up(request_for: Any) -> None:
     with closing(AgentGroup(request, [["sleep", "1000"]], start_seconds=0.5)) as group:
         end = group.wait(60)
         assert end and (end.cause, end.message) == (Cause.NOT_STARTED, "the nodes were not ready after 0 s")
-        group._nodes[0].terminate()
+        group.terminate()
 
 
 def test_a_launch_that_starts_can_be_withdrawn(request_for: Any) -> None:
@@ -255,7 +255,7 @@ def test_a_launch_that_starts_can_be_withdrawn(request_for: Any) -> None:
         group.preempt()
         end = group.wait(1)
         assert end and end.cause is Cause.NOT_STARTED
-        group._nodes[0].terminate()
+        group.terminate()
 
 
 def test_banners_are_logged_and_do_no_harm(request_for: Any) -> None:

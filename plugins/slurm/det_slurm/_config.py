@@ -1,0 +1,100 @@
+"""Options of the launcher ``slurm`` in a config."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator
+
+from det_core.config import Block, Positive
+
+_TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE", re.IGNORECASE)
+_GPU_OPTIONS = ("--gpus", "-G", "--gres=gpu")
+_RESERVED = {
+    "-N": "--nodes",
+    "-n": "--ntasks",
+    "-J": "--job-name",
+    "-i": "--input",
+    "-o": "--output",
+    "-l": "--label",
+    "-d": "--dependency",
+    "-D": "--chdir",
+}
+"""Options that the launcher chooses itself, by their short forms."""
+
+
+def _check_time(value: object) -> object:
+    if not isinstance(value, str):  # YAML reads 4:00:00 as the number 14400
+        raise ValueError(f"expected text in quotes, such as '4:00:00', or '240' for minutes, got {value!r}")  # noqa: TRY004
+    if not _TIME.fullmatch(value):
+        raise ValueError(f"expected a time such as '240' (minutes), '4:00:00' or '2-12:00:00', got {value!r}")
+    return value
+
+
+def _check_gres(value: str) -> str:
+    name, _, count = value.rpartition(":")
+    if name.startswith("gpu") and count.isdigit() and count != "1":
+        raise ValueError(
+            f"{value!r} asks for {count} GPUs for each slot, but a slot is one GPU; write {name!r}, and set "
+            f"slots_per_node to the number of GPUs of a node"
+        )
+    return value
+
+
+def _check_option(value: str) -> str:
+    name = value.partition("=")[0]
+    name = _RESERVED.get(name[:2], name) if not name.startswith("--") else name
+    if name in _RESERVED.values():
+        raise ValueError(f"det chooses {name} itself; set slots_per_node and resources.slots_per_trial")
+    if not value.startswith("-"):
+        raise ValueError(f"expected an option of srun in one word, such as --exclude=n7, got {value!r}")
+    return value
+
+
+class SlurmConfig(Block):
+    """Options of the launcher."""
+
+    slots_per_node: Positive = 1
+    """Number of workers that a node runs, such as the number of its GPUs. Larger trials have several nodes."""
+    partition: str | None = None
+    """Partition of the jobs. Like other options that are unset, Slurm chooses it."""
+    account: str | None = None
+    """Account that the jobs are charged to."""
+    qos: str | None = None
+    """Quality of service of the jobs."""
+    time: Annotated[str, BeforeValidator(_check_time)] | None = None
+    """Time limit of a run, such as ``'4:00:00'``, in quotes. A trial saves a checkpoint before, and goes on in a new
+    job."""
+    gres: Annotated[str, AfterValidator(_check_gres)] | None = None
+    """Resource of each slot, such as ``gpu`` or ``gpu:a100``."""
+    constraint: str | None = None
+    """Features of the nodes."""
+    options: list[Annotated[str, AfterValidator(_check_option)]] = []
+    """Further options of ``srun``, one word each, such as ``--mem-per-cpu=4G``. They come last, and so override those
+    of the launcher."""
+
+    def device(self) -> Literal["cpu", "cuda"]:
+        """Return the device of the slots."""
+        has_gpus = (self.gres or "").startswith("gpu") or any(one.startswith(_GPU_OPTIONS) for one in self.options)
+        return "cuda" if has_gpus else "cpu"
+
+    def job_options(self) -> list[str]:
+        """Return the options that choose where a job runs, which steps of an allocation do not take."""
+        chosen = {name: getattr(self, name) for name in ("partition", "account", "qos", "constraint")}
+        return [f"--{name}={value}" for name, value in chosen.items() if value is not None]
+
+    def step_options(self, slots: int) -> list[str]:
+        """Return the options for the resources of a node.
+
+        Args:
+            slots: number of slots of a node.
+        """
+        options = [f"--time={self.time}"] if self.time else []
+        if self.gres:
+            name, _, count = self.gres.rpartition(":")
+            is_counted = bool(name) and count.isdigit()
+            options.append(f"--gres={name if is_counted else self.gres}:{slots * (int(count) if is_counted else 1)}")
+        if not any(one.startswith(("--cpus-per-", "-c")) for one in self.options):
+            options.append(f"--cpus-per-task={slots}")
+        return [*options, *self.options]

@@ -1,0 +1,65 @@
+"""Causes of ends by the states of jobs and the messages of ``srun``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from det_core.interfaces.launcher import Cause
+
+STATES = {
+    "BOOT_FAIL": Cause.NODE_LOST,
+    "CANCELLED": Cause.CANCELED,
+    "DEADLINE": Cause.TIME_LIMIT,
+    "NODE_FAIL": Cause.NODE_LOST,
+    "OUT_OF_MEMORY": Cause.OUT_OF_MEMORY,
+    "PREEMPTED": Cause.PREEMPTED,
+    "REVOKED": Cause.CANCELED,
+    "TIMEOUT": Cause.TIME_LIMIT,
+}
+"""Causes by the final state of a job, ``JobState`` of ``scontrol show job``. Other states leave the cause to the node
+agents."""
+_STEP_ENDS = {
+    "DUE TO TIME LIMIT": Cause.TIME_LIMIT,
+    "DUE TO PREEMPTION": Cause.PREEMPTED,
+    "DUE TO NODE FAILURE": Cause.NODE_LOST,
+    "DUE TO JOB REQUEUE": Cause.PREEMPTED,
+    "oom_kill event": Cause.OUT_OF_MEMORY,
+    "CANCELLED AT": Cause.CANCELED,
+}
+"""Causes by what ``slurmstepd`` says about a step, whose state nobody knows after its end. The first match counts."""
+_REFUSALS = {
+    r"partition (name )?specified": "choose another launcher.partition; `sinfo` lists all",
+    r"Invalid account": "choose another launcher.account",
+    r"Invalid qos": "choose another launcher.qos",
+    r"generic resource \(gres\)": "choose another launcher.gres; `sinfo --format='%P %G'` lists all",
+    r"Invalid feature": "choose another launcher.constraint; `sinfo --format='%P %f'` lists all",
+    r"time limit is invalid|--time specification": "lower launcher.time; `sinfo` shows the limits",
+    r"unrecognized option|invalid option|option .* is ambiguous|requires an argument": "correct launcher.options",
+    r"[Ii]nvalid .*specification|[Ii]nvalid .*argument": "correct launcher.options",
+    r"node configuration is not available|More processors requested|Node count specification": (
+        "lower resources.slots_per_trial, launcher.slots_per_node or launcher.options; `sinfo --Node --long` lists nodes"
+    ),
+    r"not permitted|permission denied": "choose another launcher.partition or launcher.account",
+}
+"""Advice by messages of ``srun`` about requests that Slurm will never accept."""
+
+
+def find_cause(state: str, said: Sequence[str]) -> Cause | None:
+    """Return the cause of the end of a job or a step, or None if Slurm did not end it.
+
+    Args:
+        state: state of the job, or "" if it is unknown.
+        said: lines of ``srun``.
+    """
+    lines = "\n".join(said)
+    return STATES.get(state) or next((cause for text, cause in _STEP_ENDS.items() if text in lines), None)
+
+
+def explain_refusal(said: Sequence[str]) -> str | None:
+    """Return why Slurm never accepts a request, with advice, or None if it may accept it later."""
+    lines = [line.removeprefix("srun: ").removeprefix("error: ") for line in said if not line.startswith("Try ")]
+    for pattern, advice in _REFUSALS.items():
+        if found := [line for line in lines if re.search(pattern, line)]:
+            return f"Slurm refuses the job: {found[-1]}; {advice}"
+    return None

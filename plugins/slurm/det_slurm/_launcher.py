@@ -1,0 +1,136 @@
+"""Launcher that starts trials with ``srun``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal
+
+from det_core.config import CheckpointStorageConfig
+from det_core.errors import LaunchError
+from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
+from det_slurm._config import SlurmConfig
+from det_slurm._queue_reasons import QueueReasons
+from det_slurm._slurm_programs import IN_ALLOCATION, explain_missing_program
+from det_slurm._srun_group import ARRIVED, MISSING, SrunGroup
+from det_slurm._withdrawal import WithdrawalGuard
+
+_AGENT = f"""
+echo "{ARRIVED} $SLURM_JOB_ID $SLURM_STEP_ID $SLURM_PROCID $SLURMD_NODENAME"
+for path do
+    [ -e "$path" ] || {{ echo "{MISSING} $SLURMD_NODENAME"; exit 1; }}
+done
+exec python3 -m det_core.launch.agent_program --node "$SLURM_PROCID" --name "$SLURMD_NODENAME"
+"""
+"""Script of each node. Its arguments are files that all nodes must see."""
+_WITHOUT_GPUS = "export CUDA_VISIBLE_DEVICES="
+"""Line of the script that hides GPUs that Slurm has not given to the trial."""
+_AFTER_EARLIER = """
+tries=0
+while squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format='%i %j' | grep -q " $0\\$"; do
+    tries=$((tries + 1))
+    [ $tries -lt 12 ] || squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format='%i %j' |
+        while read -r step name; do [ "$name" != "$0" ] || scancel "$step"; done
+    sleep 1
+done
+exec "$@"
+"""
+"""Script that starts a step when steps of the same name are gone. Jobs have ``--dependency=singleton`` for this."""
+_MOUNTED = ("directory", "shared_fs")
+"""Types of checkpoint storage that need a file system which all nodes mount."""
+_SAVE_SECONDS = 60
+"""Seconds before the time limit of a job at which its trial starts to save a checkpoint."""
+
+
+class SlurmLauncher(Launcher):
+    """Launcher whose trials are jobs of Slurm, or steps if this process is in an allocation."""
+
+    slots = None  # Slurm queues what has no room
+
+    def __init__(self, config: SlurmConfig) -> None:
+        self._config = config
+        self._in_allocation = IN_ALLOCATION in os.environ
+        self._guard = WithdrawalGuard()
+        self._reasons = QueueReasons()
+
+    def device(self) -> Literal["cpu", "cuda"]:
+        return self._config.device()
+
+    def start(self, request: LaunchRequest) -> Allocation:
+        if shutil.which("srun") is None:
+            raise LaunchError(explain_missing_program("srun"))
+        nodes = -(-request.slots // self._config.slots_per_node)
+        if request.slots % nodes:
+            raise LaunchError(
+                f"the trial needs {request.slots} slots, which {nodes} nodes with up to {self._config.slots_per_node} "
+                "slots cannot share equally; change resources.slots_per_trial or launcher.slots_per_node"
+            )
+        with ExitStack() as undo:
+            seen = [str(undo.enter_context(marker)) for marker in _markers(request)]
+            name = f"det-{request.key}"
+            script = _AGENT if self.device() == "cuda" else f"{_WITHOUT_GPUS}{_AGENT}"
+            command = [*self._srun(name, nodes, request.slots // nodes), "sh", "-c", script, "det", *seen]
+            if self._in_allocation:
+                command = ["sh", "-c", _AFTER_EARLIER, name, *command]
+            return SrunGroup(
+                request, command, nodes, name=name, guard=self._guard, reasons=self._reasons, undo=undo.pop_all()
+            )
+
+    def _srun(self, name: str, nodes: int, slots: int) -> Sequence[str]:
+        """Return the command without that of the nodes.
+
+        Args:
+            name: name of the job.
+            nodes: number of nodes.
+            slots: number of slots of each node.
+        """
+        place = ["--exact"] if self._in_allocation else ["--dependency=singleton", *self._config.job_options()]
+        return [
+            "srun",
+            f"--job-name={name}",
+            f"--nodes={nodes}",
+            f"--ntasks={nodes}",
+            "--ntasks-per-node=1",
+            "--input=all",  # requests and orders reach all agents
+            "--label",
+            "--kill-on-bad-exit=0",  # agents end their workers themselves
+            "--wait=0",
+            "--mpi=none",
+            "--chdir=/",  # the directory of this process need not exist there
+            f"--signal=URG@{_SAVE_SECONDS}",
+            *place,
+            *self._config.step_options(slots),
+        ]
+
+
+def _markers(request: LaunchRequest) -> list[_Marker]:
+    """Return a file in the directory of the checkpoints, if nodes must see this directory."""
+    block = request.info["trial.json"]["config"].get("checkpoint_storage") or {}
+    if block.get("type") not in _MOUNTED:
+        return []
+    options = CheckpointStorageConfig.model_validate(block).options
+    return [_Marker(options.base)]
+
+
+class _Marker:
+    """Temporary file with a unique name, which nodes see if they mount the directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __enter__(self) -> Path:
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            descriptor, path = tempfile.mkstemp(prefix=".det-launch-", dir=self._directory)
+        except OSError as error:
+            raise LaunchError(f"cannot write to the directory of checkpoint_storage: {error}") from error
+        os.close(descriptor)
+        self._path = Path(path)
+        return self._path
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._path.unlink(missing_ok=True)

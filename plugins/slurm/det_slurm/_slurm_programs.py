@@ -1,0 +1,73 @@
+"""Calls of Slurm's programs other than srun."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+
+from det_core.errors import LaunchError
+
+_SECONDS = 30.0
+"""Time limit of a call."""
+IN_ALLOCATION = "SLURM_JOB_ID"
+"""Environment variable of processes in an allocation."""
+
+
+def run_program(*command: str, given: str | None = None) -> str:
+    """Run a program of Slurm and return its output.
+
+    Args:
+        command: the program and its arguments.
+        given: text for its stdin.
+
+    Raises:
+        LaunchError: it is missing, failed, or did not end in time.
+    """
+    try:
+        ran = subprocess.run(
+            command, input=given or "", capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=True
+        )
+    except FileNotFoundError:
+        raise LaunchError(explain_missing_program(command[0])) from None
+    except subprocess.TimeoutExpired:
+        problem = f"{command[0]} did not answer within {_SECONDS:.0f} s"
+        raise LaunchError(f"{problem}; check Slurm with: scontrol ping") from None
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = " ".join((getattr(error, "stderr", None) or str(error)).split())
+        raise LaunchError(f"{command[0]} failed: {said}") from error
+    return ran.stdout
+
+
+def explain_missing_program(name: str) -> str:
+    """Return the error for a program of Slurm that is not on PATH."""
+    return f"{name} was not found; run det on a login node of the cluster, or load Slurm, as with: module load slurm"
+
+
+def read_job(job: str) -> dict[str, str]:
+    """Return what the controller knows about a job, such as ``JobState`` and ``Reason``.
+
+    Raises:
+        LaunchError: it does not answer, or has forgotten the job.
+    """
+    words = run_program("scontrol", "show", "job", "--oneliner", job).split()
+    return {key: value for key, _, value in (word.partition("=") for word in words)}
+
+
+def read_reasons(jobs: Iterable[str]) -> dict[str, str]:
+    """Return the reasons for which jobs wait.
+
+    Raises:
+        LaunchError: the controller does not answer.
+    """
+    lines = run_program("squeue", "--noheader", f"--jobs={','.join(jobs)}", "--format=%i %r").splitlines()
+    return dict(line.split(maxsplit=1) for line in lines if " " in line.strip())
+
+
+def cancel_jobs(name: str) -> None:
+    """Cancel all jobs of this user that have a name.
+
+    Raises:
+        LaunchError: the controller does not answer.
+    """
+    run_program("scancel", "--quiet", f"--user={os.getuid()}", f"--name={name}")

@@ -1,0 +1,191 @@
+"""Slurm cluster for tests and benchmarks: real daemons on loopback, with all nodes on this machine.
+
+with slurm_cluster() as cluster:
+    cluster.run("sinfo")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PACKAGES = "slurm-wlm munge"
+_PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "squeue", "scancel")
+_SECONDS = 60.0
+_CONF = """\
+ClusterName=det
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser={user}
+AuthType=auth/munge
+AuthInfo=socket={directory}/munge/socket
+CredType=cred/munge
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool/%n
+SlurmctldLogFile={directory}/slurmctld.log
+SlurmdLogFile={directory}/%n.log
+SlurmctldPidFile={directory}/slurmctld.pid
+SlurmdPidFile={directory}/%n.pid
+SlurmctldPort={ports[0]}
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+SlurmdParameters=config_overrides
+SlurmdTimeout=10
+KillWait=15
+ReturnToService=2
+MpiDefault=none
+GresTypes=gpu
+{more}
+NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] CPUs=2 RealMemory=4000 Gres=gpu:2
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=2 PreemptMode=OFF
+PartitionName=one Nodes=n1 MaxTime=INFINITE PriorityTier=2 PreemptMode=OFF
+PartitionName=low Nodes=ALL MaxTime=60 PriorityTier=1 PreemptMode=CANCEL GraceTime=5
+"""
+
+
+@dataclass
+class Cluster:
+    """Running cluster with the nodes n1 and n2, each of two cores and two pretended GPUs."""
+
+    directory: Path
+    daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Environment variables of Slurm's programs."""
+        return {"SLURM_CONF": str(self.directory / "slurm.conf")}
+
+    def run(self, *command: str) -> str:
+        """Run a program of Slurm and return its output."""
+        ran = subprocess.run(
+            command, env={**os.environ, **self.variables}, capture_output=True, text=True, timeout=_SECONDS
+        )
+        assert ran.returncode == 0, f"{command}: {ran.stdout}{ran.stderr}"
+        return ran.stdout
+
+    def start(self, name: str, *command: str) -> None:
+        """Start a daemon in the foreground, as a child of this process."""
+        with (self.directory / f"{name}.out").open("ab") as output:
+            self.daemons[name] = subprocess.Popen(
+                command, env={**os.environ, **self.variables}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+
+    def start_node(self, name: str) -> None:
+        """Start the daemon of a node, which sees an empty directory as ``private``."""
+        private = self.directory / "private"
+        command = f"mount -t tmpfs tmpfs {private} 2>/dev/null; exec slurmd -D -N {name}"
+        self.start(name, "unshare", "--mount", "sh", "-c", command)
+
+    def kill(self, name: str) -> None:
+        """Kill a daemon."""
+        self.daemons[name].kill()
+        self.daemons[name].wait()
+
+    def wait_idle(self) -> None:
+        """Wait until no job is left and all nodes can run jobs."""
+        self.wait_for(lambda: not self.run("squeue", "--noheader").strip(), "an empty queue")
+        self.wait_for(lambda: set(self.run("sinfo", "-N", "-h", "-p", "main", "-o", "%t").split()) == {"idle"}, "idle")
+
+    def wait_for(self, condition: object, what: str) -> None:
+        """Wait until a condition is true."""
+        assert callable(condition)
+        deadline = time.monotonic() + _SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"no {what}: {self.run('squeue')}{self.run('sinfo', '-N', '-l')}"
+            time.sleep(0.05)
+
+
+def missing() -> str | None:
+    """Return what is missing for a cluster on this machine, or None."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    if lacking := [name for name in _PROGRAMS if not shutil.which(name, path=path)]:
+        return f"no {', '.join(lacking)}; to test, run as root: apt-get install {PACKAGES}"
+    if os.getuid() != 0:
+        return "slurmd needs root"
+    return None
+
+
+@contextlib.contextmanager
+def slurm_cluster(*, more: str = "") -> Iterator[Cluster]:
+    """Run a cluster while the block runs.
+
+    Args:
+        more: further lines of the configuration.
+    """
+    with tempfile.TemporaryDirectory(prefix="slurm-") as name, contextlib.ExitStack() as ending:
+        directory = Path(name)
+        directory.chmod(0o755)
+        cluster = Cluster(directory)
+        ending.callback(_stop, cluster)
+        for part in ("spool", "state", "munge", "private"):
+            (directory / part).mkdir(mode=0o700 if part == "munge" else 0o755)
+        (directory / "private" / "of-the-login-node").touch()
+        user = "root"
+        conf = _CONF.format(host=_host(), user=user, directory=directory, ports=_ports(), more=more)
+        (directory / "slurm.conf").write_text(conf)
+        for index in range(2):
+            (directory / f"gpu{index}").touch()
+        (directory / "gres.conf").write_text(f"AutoDetect=off\nName=gpu File={directory}/gpu[0-1]\n")
+        munge = directory / "munge"
+        subprocess.run(["mungekey", "--create", f"--keyfile={munge}/key"], check=True, timeout=_SECONDS)
+        files = {"socket": "socket", "key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+        options = [f"--{option}={munge}/{file}" for option, file in files.items()]
+        cluster.start("munged", "munged", "--foreground", "--force", *options)
+        cluster.wait_for((munge / "socket").exists, "munged")
+        cluster.start("slurmctld", "slurmctld", "-D", "-c", "-i")
+        for node in ("n1", "n2"):
+            cluster.start_node(node)
+        cluster.wait_for(lambda: _answers(cluster), "slurmctld")
+        cluster.wait_idle()
+        yield cluster
+
+
+def _answers(cluster: Cluster) -> bool:
+    with contextlib.suppress(AssertionError):
+        return "UP" in cluster.run("scontrol", "ping")
+    return False
+
+
+def _stop(cluster: Cluster) -> None:
+    with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
+        cluster.run("scancel", "--user=root", "--signal=KILL")
+        cluster.run("scancel", "--user=root")
+        cluster.wait_for(lambda: not cluster.run("squeue", "--noheader").strip(), "an empty queue")
+    for name in ("n1", "n2", "slurmctld", "munged"):
+        if daemon := cluster.daemons.get(name):
+            daemon.send_signal(signal.SIGTERM)
+            try:
+                daemon.wait(20)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+
+
+def _host() -> str:
+    return socket.gethostname().partition(".")[0]
+
+
+def _ports() -> list[int]:
+    """Return three free ports, of which the last two are adjacent."""
+    while True:
+        with contextlib.ExitStack() as held:
+            first, second = (held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2))
+            port = second.getsockname()[1]
+            try:
+                held.enter_context(socket.create_server(("127.0.0.1", port + 1)))
+            except OSError:
+                continue
+            return [first.getsockname()[1], port, port + 1]
