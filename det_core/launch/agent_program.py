@@ -51,13 +51,17 @@ class AgentProgram:
     Args:
         writer: writer of messages to the runner.
         node: index of this node.
-        name: name of this node in the engine, or None for its host name.
+        name: name of this node in the engine, or None for that of its host.
+        host: address at which the other nodes reach this one, or None for its host name.
     """
 
-    def __init__(self, writer: messages.MessageWriter, node: int, name: str | None = None) -> None:
+    def __init__(
+        self, writer: messages.MessageWriter, node: int, name: str | None = None, host: str | None = None
+    ) -> None:
         self._writer = writer
         self._node = node
-        self._name = name
+        self._host = host or socket.gethostname()
+        self._name = name or self._host
         self._agent: NodeAgent | None = None
         self._heard_at = time.monotonic()
         self._lost = threading.Event()
@@ -68,13 +72,12 @@ class AgentProgram:
 
     def greet(self) -> None:
         """Introduce this node to the runner."""
-        host = socket.gethostname()
         self._writer.send(
             "hello",
             protocol=messages.PROTOCOL,
             version=__version__,
-            name=self._name or host,
-            host=host,
+            name=self._name,
+            host=self._host,
             port=find_adjacent_free_ports(),
         )
         threading.Thread(target=self._beat, name="det-beat", daemon=True).start()
@@ -224,12 +227,13 @@ def main(argv: Sequence[str]) -> int:
         "python -m det_core.launch.agent_program", description="Agent of one node. Launchers start it, not users."
     )
     parser.add_argument("--node", type=int, default=0, metavar="I", help="index of this node, from 0 (default: 0)")
-    parser.add_argument("--name", metavar="NAME", help="name of this node in the engine (default: its host name)")
+    parser.add_argument("--name", metavar="NAME", help="name of this node in the engine (default: its host)")
+    parser.add_argument("--host", help="address at which other nodes reach this one (default: its host name)")
     args = parser.parse_args(argv)
     # Other output, such as that of a library, must not mix with the messages.
     writer = messages.MessageWriter(os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    program = AgentProgram(writer, args.node, args.name)
+    program = AgentProgram(writer, args.node, args.name, args.host)
     for number in _SIGNALS:
         signal.signal(number, program.stop_on_signal)
     for number in (signal.SIGINT, signal.SIGHUP):

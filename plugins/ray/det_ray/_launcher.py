@@ -1,0 +1,67 @@
+"""Launcher that starts trials on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Literal
+
+from det_core.errors import LaunchDelayed, LaunchError
+from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
+from det_ray._config import RayConfig
+from det_ray._ray_group import RayGroup
+
+_LOOK_SECONDS = 60.0
+"""Time limit of a look at the cluster."""
+
+
+class RayLauncher(Launcher):
+    """Launcher with a placement group per trial and a node agent per node."""
+
+    slots = None  # placement groups wait for their resources
+
+    def __init__(self, config: RayConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+        self._found: Mapping[str, float] | None = config.resources
+
+    def device(self) -> Literal["cpu", "cuda"]:
+        return "cuda" if "GPU" in self._resources() else "cpu"
+
+    def start(self, request: LaunchRequest) -> Allocation:
+        nodes = -(-request.slots // (self._config.slots_per_node or request.slots))
+        if request.slots % nodes:
+            raise LaunchError(
+                f"the trial needs {request.slots} slots, which {nodes} nodes with up to {self._config.slots_per_node} "
+                "slots cannot share equally; change resources.slots_per_trial or launcher.slots_per_node"
+            )
+        share = request.slots // nodes
+        bundle = {name: amount * share for name, amount in self._resources().items()}
+        return RayGroup(request, address=self._config.address, nodes=nodes, bundle=bundle)
+
+    def _resources(self) -> Mapping[str, float]:
+        """Return the resources of a slot. The cluster is asked once if the config does not choose them."""
+        with self._lock:
+            if self._found is None:
+                self._found = {"GPU": 1.0} if _has_gpus(self._config.address) else {"CPU": 1.0}
+            return self._found
+
+
+def _has_gpus(address: str) -> bool:
+    """Return whether a node of the cluster has a GPU.
+
+    Raises:
+        LaunchDelayed: the cluster did not answer.
+    """
+    command = [sys.executable, "-m", "det_ray.driver", "describe", address]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_SECONDS, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise LaunchDelayed(f"the Ray cluster did not answer within {_LOOK_SECONDS:.0f} s") from None
+    answer = json.loads(ran.stdout.splitlines()[-1]) if ran.stdout else {"problem": ran.stderr.strip()}
+    if problem := answer.get("problem"):
+        raise LaunchDelayed(problem)
+    return bool(answer["resources"].get("GPU"))

@@ -1,0 +1,55 @@
+"""Ray actor that runs the node agent of one node."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+import ray
+
+STREAMS = ("stdout", "stderr")
+CALLS_AT_ONCE = len(STREAMS) + 2
+"""Number of threads of an actor: one for each stream, one for what is written, and one for other calls."""
+_CHUNK = 1 << 18
+
+
+class NodeActor:
+    """Owner of the pipes of a node agent. The agent ends its workers when the actor is gone, because its stdin ends."""
+
+    def start(self, node: int) -> str:
+        """Start the agent, and return the address of this node.
+
+        Args:
+            node: index of this node in the launch.
+        """
+        host = ray.util.get_node_ip_address()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "det_core.launch.agent_program", "--node", str(node), "--host", host],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # nobody signals it together with the actor
+        )
+        return host
+
+    def read(self, stream: str) -> Iterator[bytes]:
+        """Yield the content of a stream of `STREAMS` as it appears."""
+        pipe = getattr(self._process, stream)
+        while chunk := os.read(pipe.fileno(), _CHUNK):
+            yield chunk
+
+    def write(self, content: bytes) -> None:
+        """Write to stdin, or do nothing if the agent has ended."""
+        assert self._process.stdin
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(content)
+            self._process.stdin.flush()
+
+    def end_input(self) -> None:
+        """Close stdin."""
+        assert self._process.stdin
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()

@@ -1,0 +1,55 @@
+"""Launch of a trial in one placement group."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+
+from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Status
+from det_core.launch.agent_group import AgentGroup
+from det_ray._reports import Report, parse_report
+
+
+class RayGroup(AgentGroup):
+    """Launch whose nodes are the bundles of a placement group. A driver in a process of its own creates it.
+
+    Args:
+        request: the launch request.
+        address: address of the cluster.
+        nodes: number of nodes.
+        bundle: resources of each node.
+    """
+
+    def __init__(self, request: LaunchRequest, *, address: str, nodes: int, bundle: Mapping[str, float]) -> None:
+        self._report = Report(message="connecting to Ray")
+        self._end: Exit | None = None
+        resources = f"--resources={json.dumps(dict(bundle))}"
+        command = [sys.executable, "-m", "det_ray.driver", "run", address, request.key, f"--nodes={nodes}", resources]
+        super().__init__(request, [command], nodes=nodes, start_seconds=math.inf)
+
+    def receive_line(self, text: str) -> None:
+        if report := parse_report(text):
+            self._report = report
+        else:
+            super().receive_line(text)
+
+    def status(self) -> Status:
+        handle = f"Ray job {self._report.job}" if self._report.job else ""
+        if self._report.placed:
+            return replace(super().status(), handle=handle)
+        return Status(phase=Phase.QUEUED, handle=handle, message=self._report.message)
+
+    def wait(self, timeout: float) -> Exit | None:
+        if self._end is None and (end := super().wait(timeout)):
+            self._end = self._explain(end)
+        return self._end
+
+    def _explain(self, end: Exit) -> Exit:
+        """Return the end with the cause that the driver has reported, if it ended the launch."""
+        is_engine = end.cause in (Cause.NODE_LOST, Cause.NOT_STARTED)
+        if not (is_engine and self._report.cause):
+            return end
+        return replace(end, cause=Cause(self._report.cause), message=self._report.message)
