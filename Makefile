@@ -10,12 +10,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
-PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed storage_s3 storage_gcs mlflow compat
+PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed storage_s3 storage_gcs mlflow ray compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools
 # One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
-	horovod core torch_distributed torch deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
+	ray horovod core torch_distributed torch deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
 # The tests of packaging, which wait for pip, are a suite of their own in test-more.
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter packaging,$(1)),tests/packaging,plugins/$(1)/tests))
 

@@ -1,9 +1,56 @@
-"""Command ``det ray``."""
+"""Command ``det ray``, which runs experiments as jobs of a Ray cluster."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
+from pathlib import Path
+
+from det_core.config import load_config
+from det_core.errors import LaunchError
+
+_DASHBOARD = "http://127.0.0.1:8265"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to the parser."""
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    submit = commands.add_parser("submit", help="run an experiment as a job on the head node of a cluster")
+    submit.add_argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML, a file below DIR")
+    submit.add_argument(
+        "directory", type=Path, nargs="?", metavar="DIR", help="directory with your code; default: that of CONFIG"
+    )
+    submit.add_argument(
+        "--address",
+        default=_DASHBOARD,
+        metavar="URL",
+        help=f"dashboard of the cluster (default: %(default)s; RAY_API_SERVER_ADDRESS overrides it)",
+    )
+    submit.set_defaults(run=_submit)
+
+
+def _submit(args: argparse.Namespace) -> int:
+    directory = (args.directory or args.config.parent).resolve()
+    config = args.config.resolve()
+    if not config.is_relative_to(directory):
+        raise LaunchError(f"{args.config} is not below {directory}, whose files the job gets; move it there")
+    load_config(config)  # before the job is in the queue
+    job = submit_job(args.address, ["det", "run", str(config.relative_to(directory)), "."], directory)
+    print(f"Submitted Ray job {job}. Follow it with: ray job logs --address {args.address} --follow {job}")  # noqa: T201
+    return 0
+
+
+def submit_job(address: str, command: list[str], directory: Path) -> str:
+    """Submit a job that runs a command in a copy of a directory, and return its id.
+
+    Raises:
+        LaunchError: the cluster cannot be reached, or refuses the job.
+    """
+    try:
+        from ray.job_submission import JobSubmissionClient
+
+        client = JobSubmissionClient(address)
+        return str(client.submit_job(entrypoint=shlex.join(command), runtime_env={"working_dir": str(directory)}))
+    except (ImportError, RuntimeError, ConnectionError) as error:
+        problem = " ".join(str(error).split())
+        raise LaunchError(f"cannot submit a job to Ray at {address}: {problem}; pip install 'ray[default]' if it is missing, and check --address") from error

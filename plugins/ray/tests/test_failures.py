@@ -1,0 +1,171 @@
+"""Each failure ends as documented, the trial continues to the undisturbed result, and nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from cluster import RunningCluster, raylet_of, wait_for
+from training import Experiment
+
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import open_store
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
+
+PROMISED = 10.0
+"""Seconds within which all processes of a trial end when its runner is gone."""
+_REMOVE_GROUPS = """
+import ray, sys
+ray.init(address="auto", namespace="det", logging_level="ERROR")
+for group in ray.util.placement_group_table().values():
+    if group["state"] != "REMOVED":
+        ray.util.remove_placement_group(ray.util.get_placement_group(group["name"]))
+"""
+ROLES = {
+    "worker": ("main.py", (1, 0)),
+    "agent": ("agent_program", (0, 1)),
+    "actor": ("ray::NodeActor", (0, 1)),
+}
+"""Parts of the command lines of processes of the node, and how many restarts and interruptions their death counts."""
+
+
+@pytest.fixture
+def store() -> Iterator[TrackingStore]:
+    with open_store() as store:
+        yield store
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(cluster: RunningCluster) -> Iterator[None]:
+    yield
+    wait_for(lambda: not left_behind(), f"end of {left_behind()}")
+
+
+@pytest.fixture
+def experiment(store: TrackingStore, tmp_path: Path, cluster: RunningCluster) -> Experiment:
+    return Experiment(store, tmp_path, {"resources": {"CPU": 1}}, max_restarts=1)
+
+
+def command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def left_behind() -> list[str]:
+    """Return the processes of launches that run below this process, or have lost their parents."""
+    lines = [command_line(one) for one in psutil.process_iter() if is_ours(one)]
+    return [line for line in lines if "agent_program" in line or "main.py" in line or "det_ray.driver" in line]
+
+
+def is_ours(process: psutil.Process) -> bool:
+    """Return whether a process is in the network of these tests."""
+    try:
+        return os.readlink(f"/proc/{process.pid}/ns/net") == os.readlink("/proc/thread-self/ns/net")
+    except OSError:
+        return False
+
+
+def drivers() -> list[psutil.Process]:
+    return [one for one in psutil.Process().children(recursive=True) if "det_ray.driver" in command_line(one)]
+
+
+def part_of(worker: psutil.Process, role: str) -> psutil.Process:
+    text, _ = ROLES[role]
+    return next(one for one in (worker, *worker.parents()) if text in command_line(one) and "_reaper" not in command_line(one))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_process_of_the_node_is_killed(experiment: Experiment, role: str) -> None:
+    def kill() -> None:
+        worker = experiment.wait_for_worker()
+        part_of(worker, role).kill()
+        wait_for(lambda: not worker.is_running() or worker.status() == "zombie", "end of the worker")
+
+    experiment.run(kill)
+    experiment.require_undisturbed_result()
+    trial = experiment.trial
+    assert (trial.run_id, trial.restarts, trial.interruptions) == (2, *ROLES[role][1]), experiment.describe()
+
+
+def test_the_driver_is_killed(experiment: Experiment) -> None:
+    def kill() -> None:
+        worker = experiment.wait_for_worker()
+        (driver,) = drivers()
+        driver.kill()
+        wait_for(lambda: not worker.is_running() or worker.status() == "zombie", "end of the worker", PROMISED + 2)
+
+    experiment.run(kill)
+    experiment.require_undisturbed_result()
+    assert (experiment.trial.restarts, experiment.trial.interruptions) == (0, 1), experiment.describe()
+
+
+def test_the_runner_is_killed(experiment: Experiment) -> None:
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "det_core.cli", "experiment", "resume", str(experiment.id)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        worker = experiment.wait_for_worker()
+    finally:
+        runner.kill()
+        runner.wait()
+    wait_for(lambda: not left_behind(), "end of all processes", PROMISED + 2)
+    assert not worker.is_running()
+    experiment.run()
+    experiment.require_undisturbed_result()
+
+
+def test_a_removed_group_pauses_the_trial(experiment: Experiment) -> None:
+    def cancel() -> None:
+        experiment.wait_for_worker()
+        subprocess.run([sys.executable, "-c", _REMOVE_GROUPS], check=True, timeout=60)
+
+    assert experiment.run(cancel) is State.PAUSED, experiment.describe()
+    assert "canceled" in str(experiment.store.experiment(experiment.id).error), experiment.describe()
+    experiment.run()
+    experiment.require_undisturbed_result()
+
+
+def test_a_trial_of_a_lost_node_waits_for_another_one(
+    store: TrackingStore, tmp_path: Path, cluster: RunningCluster
+) -> None:
+    experiment = Experiment(store, tmp_path, {"resources": {"spot": 1}}, max_restarts=0)
+
+    def lose() -> None:
+        placement = experiment.wait_for_placement("no node has that")
+        assert "it needs 1 spot on one node" in placement
+        cluster.add_node({"CPU": 1, "spot": 1})
+        experiment.wait_for_worker()
+        cluster.kill_node(-1)
+        experiment.wait_for_placement("no node has that")
+        cluster.add_node({"CPU": 1, "spot": 1})
+
+    try:
+        experiment.run(lose)
+        experiment.require_undisturbed_result()
+        assert (experiment.trial.restarts, experiment.trial.interruptions) == (0, 1), experiment.describe()
+        assert any("(node lost: " in line for line in experiment.lines()), experiment.describe()
+    finally:
+        while len(cluster.nodes) > 2:
+            cluster.kill_node(-1)
+
+
+def test_a_cluster_that_is_not_there_is_named(
+    store: TrackingStore, tmp_path: Path, network: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_core.runner._trial_runner._LAUNCH_TIMEOUT", 0.0)
+    experiment = Experiment(store, tmp_path, {"address": "127.0.0.1:1", "resources": {"CPU": 1}})
+    assert experiment.run() is State.PAUSED, experiment.describe()
+    error = str(store.experiment(experiment.id).error)
+    assert "no Ray cluster at 127.0.0.1:1" in error and "launcher.address" in error
