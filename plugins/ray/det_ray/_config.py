@@ -8,11 +8,12 @@ from pydantic import AfterValidator, Field
 
 from det_core.config import Block, Positive
 
-_CLIENT = "ray://"
+CLIENT = "ray://"
+"""Beginning of addresses of the Ray client."""
 
 
 def _check_address(value: str) -> str:
-    if value.startswith(_CLIENT):
+    if value.startswith(CLIENT):
         raise ValueError(
             f"{value!r} leads through the Ray client, which ends the processes of a lost runner too late; run det on a "
             "node of the cluster, such as with `det ray submit`, and omit the address"

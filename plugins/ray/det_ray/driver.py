@@ -19,8 +19,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import ray
@@ -29,6 +29,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from det_core.interfaces.launcher import Cause
+from det_ray._config import CLIENT
 from det_ray._node_actor import CALLS_AT_ONCE, STREAMS, NodeActor
 from det_ray._reports import Report
 
@@ -63,7 +64,7 @@ class _Driver:
         self._job = ""
         self._output = threading.Lock()
         self._actors: list[Any] = []
-        self._chunks: queue.Queue[bytes] = queue.Queue(maxsize=4)
+        self._chunks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def run(self, address: str) -> None:
         """Run the launch to its end."""
@@ -170,17 +171,36 @@ class _Driver:
 
 def connect(address: str) -> str:
     """Connect to the cluster, and return the problem, or "" if there is none."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or address
+    if address.startswith(CLIENT):
+        return f"RAY_ADDRESS is {address}, which leads through the Ray client; use the port of the cluster (6379) instead"
     host, _, port = address.rpartition(":")
     try:
-        if host:
+        if host and port.isdecimal():
             socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
-        ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level="ERROR")
+        with _quiet():
+            ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level="ERROR")
     except OSError as error:
         return f"no Ray cluster at {address} ({error}); start one with: ray start --head, or change launcher.address"
     except Exception as error:  # noqa: BLE001  (Ray raises various types)
         return f"cannot connect to Ray at {address}: {' '.join(str(error).split())}"
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray's own handler waits for calls
     return ""
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide stderr, to which the libraries of Ray write warnings about each connection. Errors are raised."""
+    before = os.dup(2)
+    hidden = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(hidden, 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(hidden)
 
 
 def explain_wait(
