@@ -42,6 +42,8 @@ _EXPLAIN_EVERY = 5.0
 _END_SECONDS = 15.0
 """Seconds that the agents have to end after the end of stdin. They need up to 10."""
 _CHUNK = 1 << 20
+_CALL_BYTES = 8 << 20
+"""Size above which no more is added to what is written by one call of an actor."""
 _OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 """Names of options of actors by resources. Others are in the option ``resources``."""
 _CAUSES = {
@@ -124,9 +126,22 @@ class _Driver:
         time.sleep(_END_SECONDS)
         os._exit(1)
 
-    def _copy_input(self) -> None:
+    def _input(self) -> Iterator[bytes]:
+        """Yield what was read from stdin, in large pieces, because each is a call of all actors."""
         while chunk := self._chunks.get():
-            self._get([actor.write.remote(chunk) for actor in self._actors])
+            parts, size = [chunk], len(chunk)
+            while chunk and size < _CALL_BYTES and not self._chunks.empty():
+                chunk = self._chunks.get()
+                parts.append(chunk)
+                size += len(chunk)
+            yield b"".join(parts)
+            if not chunk:
+                return
+
+    def _copy_input(self) -> None:
+        for content in self._input():
+            shared = ray.put(content)
+            self._get([actor.write.remote(shared) for actor in self._actors])
         self._get([actor.end_input.remote() for actor in self._actors])
 
     def _copy_output(self, index: int, actor: Any, stream: str) -> None:

@@ -111,7 +111,7 @@ def ray_cluster(*resources: Mapping[str, float]) -> Iterator[RunningCluster]:
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         before = dict(os.environ)
-        os.environ.update(_FASTER, RAY_TMPDIR=name, DET_HOME=str(directory / "home"))
+        os.environ.update(_FASTER, RAY_TMPDIR=name, TMPDIR=name, DET_HOME=str(directory / "home"))
         os.environ.pop("RAY_ADDRESS", None)
         try:
             cluster = RunningCluster(resources)
