@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--address",
         default=_DASHBOARD,
         metavar="URL",
-        help=f"dashboard of the cluster (default: %(default)s; RAY_API_SERVER_ADDRESS overrides it)",
+        help="dashboard of the cluster (default: %(default)s; RAY_API_SERVER_ADDRESS overrides it)",
     )
     submit.set_defaults(run=_submit)
 
@@ -53,4 +53,5 @@ def submit_job(address: str, command: list[str], directory: Path) -> str:
         return str(client.submit_job(entrypoint=shlex.join(command), runtime_env={"working_dir": str(directory)}))
     except (ImportError, RuntimeError, ConnectionError) as error:
         problem = " ".join(str(error).split())
-        raise LaunchError(f"cannot submit a job to Ray at {address}: {problem}; pip install 'ray[default]' if it is missing, and check --address") from error
+        advice = "check --address, and that ray[default] is installed here and on the head node"
+        raise LaunchError(f"cannot submit a job to Ray at {address}: {problem}; {advice}") from error

@@ -19,7 +19,9 @@ def _check_address(value: str) -> str:
             "node of the cluster, such as with `det ray submit`, and omit the address"
         )
     if value != "auto" and not value.rpartition(":")[2].isdecimal():
-        raise ValueError(f"expected 'auto', or the host and port of the head node such as '10.0.0.1:6379', got {value!r}")
+        raise ValueError(
+            f"expected 'auto', or the host and port of the head node such as '10.0.0.1:6379', got {value!r}"
+        )
     return value
 
 
@@ -27,9 +29,12 @@ def _check_resources(value: dict[str, float]) -> dict[str, float]:
     gpus = value.get("GPU", 1.0)
     if gpus != 1.0:
         raise ValueError(
-            f"GPU is {gpus:g}, but a slot is one GPU; write GPU: 1, and set slots_per_node to the number of GPUs of a node"
+            f"GPU is {gpus:g}, but a slot is one GPU; write GPU: 1, and set slots_per_node to the GPUs of a node"
         )
     return value
+
+
+_Resources = Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1), AfterValidator(_check_resources)]
 
 
 class RayConfig(Block):
@@ -41,8 +46,6 @@ class RayConfig(Block):
     slots_per_node: Positive | None = None
     """Maximum number of workers of a trial on one node, such as the number of its GPUs. Larger trials have several
     nodes. By default, all workers of a trial are on one node."""
-    resources: (
-        Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1), AfterValidator(_check_resources)] | None
-    ) = None
+    resources: _Resources | None = None
     """Ray's resources of each slot, such as ``{GPU: 1, CPU: 8}``. By default, a GPU if the cluster has any, otherwise a
     CPU."""

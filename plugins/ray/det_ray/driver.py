@@ -56,6 +56,8 @@ _CAUSES = {
     "(OOM)": Cause.OUT_OF_MEMORY,
 }
 """Causes by what Ray says about the death of an actor. The first match counts."""
+_IDENTITY = ("class_name:", "actor_id:", "namespace:", "pid:", "name:")
+"""Beginnings of lines of such errors that do not help users."""
 
 
 class _Driver:
@@ -189,7 +191,9 @@ def connect(address: str) -> str:
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS") or address
     if address.startswith(CLIENT):
-        return f"RAY_ADDRESS is {address}, which leads through the Ray client; use the port of the cluster (6379) instead"
+        return (
+            f"RAY_ADDRESS is {address}, which leads through the Ray client; use the port of the cluster itself (6379)"
+        )
     host, _, port = address.rpartition(":")
     try:
         if host and port.isdecimal():
@@ -241,8 +245,8 @@ def explain_wait(
 def explain_death(error: RayActorError) -> tuple[Cause, str]:
     """Return the cause and the explanation of the death of an actor."""
     text = str(error)
-    lines = [line.strip() for line in text.splitlines()]
-    said = " ".join(line for line in lines[1:] if line and not line.startswith(("class_name:", "actor_id:", "namespace:")))
+    lines = [line.strip() for line in text.splitlines()[1:]]
+    said = " ".join(line for line in lines if line and not line.startswith(_IDENTITY))
     if getattr(error, "preempted", False):
         return Cause.PREEMPTED, said
     cause = next((cause for part, cause in _CAUSES.items() if part in text), Cause.NODE_LOST)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from det_ray._config import RayConfig
+from det_ray._launcher import RayLauncher
+from det_ray.driver import explain_death, explain_wait
 from pydantic import ValidationError
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Cause, LaunchRequest
-from det_ray._config import RayConfig
-from det_ray._launcher import RayLauncher
-from det_ray.driver import explain_death, explain_wait
 
 NODES: list[dict[str, Any]] = [
     {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 2.0}},
@@ -54,8 +54,16 @@ def test_nodes_share_the_slots_equally() -> None:
     ("bundle", "count", "text"),
     [
         ({"CPU": 4}, 1, "it needs 4 CPU on one node; free in the cluster: 3 CPU"),
-        ({"GPU": 1, "CPU": 1}, 2, "it needs 1 GPU and 1 CPU on each of 2 nodes, but only 1 of the 2 nodes of the cluster"),
-        ({"GPU": 8}, 1, "it needs 8 GPU on one node, but no node has that; it waits until an autoscaler or you add nodes"),
+        (
+            {"GPU": 1, "CPU": 1},
+            2,
+            "it needs 1 GPU and 1 CPU on each of 2 nodes, but only 1 of the 2 nodes of the cluster",
+        ),
+        (
+            {"GPU": 8},
+            1,
+            "it needs 8 GPU on one node, but no node has that; it waits until an autoscaler or you add nodes",
+        ),
     ],
 )
 def test_waits_are_explained(bundle: dict[str, float], count: int, text: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster import RunningCluster, raylet_of, wait_for
+from cluster import RunningCluster, wait_for
 from training import Experiment
 
 from det_core.interfaces.records import State
@@ -45,7 +45,7 @@ def store() -> Iterator[TrackingStore]:
 @pytest.fixture(autouse=True)
 def _nothing_is_left(cluster: RunningCluster) -> Iterator[None]:
     yield
-    wait_for(lambda: not left_behind(), f"end of {left_behind()}")
+    wait_for(lambda: not left_behind(), "end of all processes of the launch")
 
 
 @pytest.fixture
@@ -61,17 +61,18 @@ def command_line(process: psutil.Process) -> str:
 
 
 def left_behind() -> list[str]:
-    """Return the processes of launches that run below this process, or have lost their parents."""
-    lines = [command_line(one) for one in psutil.process_iter() if is_ours(one)]
-    return [line for line in lines if "agent_program" in line or "main.py" in line or "det_ray.driver" in line]
+    """Return the command lines of processes of launches that are left in the network of these tests."""
+    lines = [command_line(one) for one in psutil.process_iter() if network_of(one.pid) == network_of(os.getpid())]
+    parts = ("agent_program", "python3 main.py", "det_ray.driver")
+    return [line for line in lines if any(part in line for part in parts)]
 
 
-def is_ours(process: psutil.Process) -> bool:
-    """Return whether a process is in the network of these tests."""
+def network_of(pid: int) -> str:
+    """Return the network namespace of a process, or "" if it is gone."""
     try:
-        return os.readlink(f"/proc/{process.pid}/ns/net") == os.readlink("/proc/thread-self/ns/net")
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
     except OSError:
-        return False
+        return ""
 
 
 def drivers() -> list[psutil.Process]:
@@ -79,8 +80,8 @@ def drivers() -> list[psutil.Process]:
 
 
 def part_of(worker: psutil.Process, role: str) -> psutil.Process:
-    text, _ = ROLES[role]
-    return next(one for one in (worker, *worker.parents()) if text in command_line(one) and "_reaper" not in command_line(one))
+    processes = [one for one in (worker, *worker.parents()) if "_reaper" not in command_line(one)]
+    return next(one for one in processes if ROLES[role][0] in command_line(one))
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -88,7 +88,8 @@ def test_two_nodes_train_what_one_trains(store: TrackingStore, tmp_path: Path) -
         if slots > 1:
             config["distributed"] = {"backend": "torch_distributed"}
         (trial,) = store.trials(train(store, tmp_path / name, LINE, config))
-        return [report.metrics["loss"] for group in ("training", "validation") for report in store.metrics(trial.id, group=group)]
+        groups = [store.metrics(trial.id, group=group) for group in ("training", "validation")]
+        return [report.metrics["loss"] for reports in groups for report in reports]
 
     one = losses("one", 1, {"type": "local"})
     two = losses("two", 2, {"type": "ray", "slots_per_node": 1, "resources": {"CPU": 1}})
