@@ -14,8 +14,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 from ray.cluster_utils import Cluster
@@ -23,7 +23,7 @@ from ray.cluster_utils import Cluster
 _CLONE_NEWNET = 0x40000000
 _OBJECT_STORE = 80 << 20
 _SECONDS = 60.0
-_FASTER = {
+_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
@@ -35,21 +35,33 @@ _FASTER = {
 class RunningCluster:
     """Running cluster, whose first node is the head node."""
 
-    def __init__(self, resources: Sequence[Mapping[str, float]]) -> None:
-        head, *others = resources
-        self._common = {"object_store_memory": _OBJECT_STORE}
-        self._cluster = Cluster(
-            initialize_head=True,
-            head_node_args={**_node_args(head), **self._common, "include_dashboard": False},
-        )
-        self.address: str = self._cluster.address
-        self.nodes: list[Any] = [self._cluster.head_node]
-        for one in others:
+    def __init__(self, directory: str, resources: Sequence[Mapping[str, float]]) -> None:
+        self._variables = {
+            **_VARIABLES,
+            "RAY_TMPDIR": directory,
+            "TMPDIR": directory,
+            "DET_HOME": f"{directory}/home",
+            "RAY_ADDRESS": "",
+        }
+        self._cluster = Cluster()
+        self.nodes: list[Any] = []
+        for one in resources:
             self.add_node(one)
+        self.address: str = self._cluster.address
 
     def add_node(self, resources: Mapping[str, float]) -> None:
-        """Start another node, the last one of `nodes`."""
-        self.nodes.append(self._cluster.add_node(**_node_args(resources), **self._common))
+        """Start another node, the last one of `nodes`. It may be called from any thread."""
+        others = {name: amount for name, amount in resources.items() if name not in ("CPU", "GPU")}
+        # Ray would set a handler of SIGTERM, which only the main thread can do.
+        with patch.dict(os.environ, self._variables), patch("ray._private.utils.set_sigterm_handler"):
+            node = self._cluster.add_node(
+                num_cpus=resources.get("CPU", 0),
+                num_gpus=resources.get("GPU", 0),
+                resources=others,
+                object_store_memory=_OBJECT_STORE,
+                include_dashboard=False,
+            )
+        self.nodes.append(node)
 
     def kill_node(self, index: int) -> None:
         """Kill the daemon of a node, and remove the node."""
@@ -109,21 +121,8 @@ def ray_cluster(*resources: Mapping[str, float]) -> Iterator[RunningCluster]:
         resources: resources of each node, starting with the head node.
     """
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as name:
-        directory = Path(name)
-        before = dict(os.environ)
-        os.environ.update(_FASTER, RAY_TMPDIR=name, TMPDIR=name, DET_HOME=str(directory / "home"))
-        os.environ.pop("RAY_ADDRESS", None)
-        try:
-            cluster = RunningCluster(resources)
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        cluster = RunningCluster(name, resources)
         try:
             yield cluster
         finally:
             cluster.stop()
-
-
-def _node_args(resources: Mapping[str, float]) -> dict[str, Any]:
-    others = {name: amount for name, amount in resources.items() if name not in ("CPU", "GPU")}
-    return {"num_cpus": resources.get("CPU", 0), "num_gpus": resources.get("GPU", 0), "resources": others}

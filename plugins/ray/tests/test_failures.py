@@ -28,6 +28,12 @@ for group in ray.util.placement_group_table().values():
     if group["state"] != "REMOVED":
         ray.util.remove_placement_group(ray.util.get_placement_group(group["name"]))
 """
+_RUN = """
+from det_core.runner import ExperimentRunner
+from det_core.tracking import open_store
+with open_store() as store:
+    ExperimentRunner(store, {}).run()
+"""
 ROLES = {
     "worker": ("main.py", (1, 0)),
     "agent": ("agent_program", (0, 1)),
@@ -111,7 +117,7 @@ def test_the_driver_is_killed(experiment: Experiment) -> None:
 
 def test_the_runner_is_killed(experiment: Experiment) -> None:
     runner = subprocess.Popen(
-        [sys.executable, "-m", "det_core.cli", "experiment", "resume", str(experiment.id)],
+        [sys.executable, "-c", _RUN.format(experiment.id)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster import RunningCluster
 
 from det_core.config import parse_config
 from det_core.interfaces.records import State
@@ -50,6 +51,22 @@ with det.core.init() as core_context:
     for op in core_context.searcher.operations():
         core_context.train.report_validation_metrics(steps_completed=op.length, metrics={"loss": rate / op.length})
         op.report_completed(rate / op.length)
+"""
+
+GPUS = """
+import os, time
+from pathlib import Path
+import det_core as det
+
+trial = det.get_cluster_info().trial
+meeting = Path(trial.hparams["meeting"])
+(meeting / str(trial.trial_id)).touch()
+deadline = time.monotonic() + 60
+while len(list(meeting.iterdir())) < 2 and time.monotonic() < deadline:
+    time.sleep(0.05)
+print("uses", os.environ["CUDA_VISIBLE_DEVICES"], "of", os.environ["DEVICE"])
+with det.core.init() as core_context:
+    core_context.train.report_validation_metrics(steps_completed=1, metrics={"loss": 1.0})
 """
 
 
@@ -117,3 +134,23 @@ def test_a_search_uses_all_nodes_at_once(store: TrackingStore, tmp_path: Path) -
     assert len(trials) == 4 and all(trial.state is State.COMPLETED and not trial.restarts for trial in trials)
     longest = max(trial.steps_completed for trial in trials)
     assert longest == 16 and sum(trial.steps_completed == 16 for trial in trials) < 4
+
+
+@pytest.mark.slow
+def test_slots_are_gpus_if_there_are_any(store: TrackingStore, tmp_path: Path, cluster: RunningCluster) -> None:
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    config = {
+        "entrypoint": "python3 model_def.py",
+        "hyperparameters": {"meeting": str(meeting), "number": {"type": "categorical", "vals": [1, 2]}},
+        "searcher": {"name": "grid", "metric": "loss", "max_length": {"batches": 1}},
+        "environment": {"environment_variables": {"cpu": ["DEVICE=cpu"], "cuda": ["DEVICE=cuda"]}},
+        "launcher": {"type": "ray", "slots_per_node": 2},
+    }
+    cluster.add_node({"CPU": 1, "GPU": 2})
+    try:
+        experiment = train(store, tmp_path / "gpus", GPUS, config)
+    finally:
+        cluster.kill_node(-1)
+    lines = [line.log for trial in store.trials(experiment) for line in store.logs(trial.id)]
+    assert sorted(line for line in lines if line.startswith("uses")) == ["uses 0 of cuda", "uses 1 of cuda"]
