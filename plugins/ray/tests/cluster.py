@@ -35,7 +35,7 @@ _VARIABLES = {
 class RunningCluster:
     """Running cluster, whose first node is the head node."""
 
-    def __init__(self, directory: str, resources: Sequence[Mapping[str, float]]) -> None:
+    def __init__(self, directory: str, resources: Sequence[Mapping[str, float]], *, dashboard: bool) -> None:
         self._variables = {
             **_VARIABLES,
             "RAY_TMPDIR": directory,
@@ -44,6 +44,7 @@ class RunningCluster:
             "RAY_ADDRESS": "",
         }
         self._cluster = Cluster()
+        self._dashboard = dashboard
         self.nodes: list[Any] = []
         for one in resources:
             self.add_node(one)
@@ -59,9 +60,14 @@ class RunningCluster:
                 num_gpus=resources.get("GPU", 0),
                 resources=others,
                 object_store_memory=_OBJECT_STORE,
-                include_dashboard=False,
+                include_dashboard=self._dashboard,
             )
         self.nodes.append(node)
+
+    @property
+    def dashboard(self) -> str:
+        """URL of the dashboard."""
+        return f"http://{self._cluster.head_node.webui_url}"
 
     def kill_node(self, index: int) -> None:
         """Kill the daemon of a node, and remove the node."""
@@ -114,14 +120,15 @@ def loopback_only() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ray_cluster(*resources: Mapping[str, float]) -> Iterator[RunningCluster]:
+def ray_cluster(*resources: Mapping[str, float], dashboard: bool = False) -> Iterator[RunningCluster]:
     """Run a cluster while the block runs. Call it within `loopback_only`.
 
     Args:
         resources: resources of each node, starting with the head node.
+        dashboard: whether the head node has a dashboard, which takes jobs.
     """
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as name:
-        cluster = RunningCluster(name, resources)
+        cluster = RunningCluster(name, resources, dashboard=dashboard)
         try:
             yield cluster
         finally:
