@@ -51,7 +51,7 @@ class RunningCluster:
         self.address: str = self._cluster.address
 
     def add_node(self, resources: Mapping[str, float]) -> None:
-        """Start another node, the last one of `nodes`. It may be called from any thread."""
+        """Start another node, the last one of `nodes`. It ends with the thread that starts it."""
         others = {name: amount for name, amount in resources.items() if name not in ("CPU", "GPU")}
         # Ray would set a handler of SIGTERM, which only the main thread can do.
         with patch.dict(os.environ, self._variables), patch("ray._private.utils.set_sigterm_handler"):
@@ -72,7 +72,8 @@ class RunningCluster:
     def kill_node(self, index: int) -> None:
         """Kill the daemon of a node, and remove the node."""
         node = self.nodes.pop(index)
-        psutil.Process(raylet_of(node)).kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(raylet_of(node)).kill()
         self._cluster.remove_node(node, allow_graceful=False)
 
     def stop(self) -> None:

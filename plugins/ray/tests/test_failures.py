@@ -157,6 +157,7 @@ def test_a_trial_of_a_lost_node_waits_for_another_one(
         cluster.kill_node(-1)
         experiment.wait_for_placement("no node has that")
         cluster.add_node({"CPU": 1, "spot": 1})
+        experiment.wait_for(lambda: experiment.trial.state is State.COMPLETED, "end of the trial")
 
     try:
         experiment.run(lose)
