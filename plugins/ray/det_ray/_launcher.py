@@ -61,7 +61,6 @@ def _has_gpus(address: str) -> bool:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_SECONDS, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         raise LaunchDelayed(f"the Ray cluster did not answer within {_LOOK_SECONDS:.0f} s") from None
-    answer = json.loads(ran.stdout.splitlines()[-1]) if ran.stdout else {"problem": ran.stderr.strip()}
-    if problem := answer.get("problem"):
-        raise LaunchDelayed(problem)
-    return bool(answer["resources"].get("GPU"))
+    if ran.returncode:
+        raise LaunchDelayed(ran.stderr.strip())
+    return "GPU" in json.loads(ran.stdout)

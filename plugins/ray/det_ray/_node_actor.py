@@ -12,7 +12,7 @@ import ray
 
 STREAMS = ("stdout", "stderr")
 CALLS_AT_ONCE = len(STREAMS) + 2
-"""Number of threads of an actor: one for each stream, one for what is written, and one for other calls."""
+"""Number of threads of an actor, for each stream, for what is written, and for other calls."""
 _CHUNK = 1 << 18
 
 
@@ -25,7 +25,7 @@ class NodeActor:
         Args:
             node: index of this node in the launch.
         """
-        host = ray.util.get_node_ip_address()
+        host: str = ray.util.get_node_ip_address()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "det_core.launch.agent_program", "--node", str(node), "--host", host],
             stdin=subprocess.PIPE,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import queue
 import signal
@@ -93,7 +94,8 @@ class _Driver:
 
     def _wait_for_group(self) -> PlacementGroup:
         """Create the group as soon as that of an earlier launch is gone, and wait until it has its nodes."""
-        group, explain_at = None, 0.0
+        group: PlacementGroup | None = None
+        explain_at = 0.0
         strategy = "STRICT_SPREAD" if self._nodes > 1 else "STRICT_PACK"
         while group is None:
             try:
@@ -199,7 +201,7 @@ def connect(address: str) -> str:
         if host and port.isdecimal():
             socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
         with _quiet():
-            ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level="ERROR")
+            ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except OSError as error:
         return f"no Ray cluster at {address} ({error}); start one with: ray start --head, or change launcher.address"
     except Exception as error:  # noqa: BLE001  (Ray raises various types)
@@ -267,8 +269,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--resources", type=json.loads, default={})
     args = parser.parse_args(argv)
     if args.action == "describe":
-        problem = connect(args.address)
-        print(json.dumps({"problem": problem} if problem else {"resources": ray.cluster_resources()}))  # noqa: T201
+        if problem := connect(args.address):
+            sys.exit(problem)
+        print(json.dumps(ray.cluster_resources()))  # noqa: T201
         return 0
     _Driver(args.key, args.nodes, args.resources).run(args.address)
     return 0

@@ -6,13 +6,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 from cluster import RunningCluster, wait_for
+from det_ray._config import RayConfig
+from det_ray._launcher import RayLauncher
 from training import Experiment
 
+from det_core.interfaces.launcher import Cause, LaunchRequest
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
@@ -49,7 +53,7 @@ def store() -> Iterator[TrackingStore]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left(cluster: RunningCluster) -> Iterator[None]:
+def _nothing_is_left(network: None) -> Iterator[None]:
     yield
     wait_for(lambda: not left_behind(), "end of all processes of the launch")
 
@@ -169,11 +173,18 @@ def test_a_trial_of_a_lost_node_waits_for_another_one(
             cluster.kill_node(-1)
 
 
-def test_a_cluster_that_is_not_there_is_named(
-    store: TrackingStore, tmp_path: Path, network: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("det_core.runner._trial_runner._LAUNCH_TIMEOUT", 0.0)
-    experiment = Experiment(store, tmp_path, {"address": "127.0.0.1:1", "resources": {"CPU": 1}})
+def test_a_cluster_that_is_not_there_pauses_the_experiment(store: TrackingStore, tmp_path: Path, network: None) -> None:
+    experiment = Experiment(store, tmp_path, {"address": "127.0.0.1:1"})
     assert experiment.run() is State.PAUSED, experiment.describe()
     error = str(store.experiment(experiment.id).error)
-    assert "no Ray cluster at 127.0.0.1:1" in error and "launcher.address" in error
+    assert "no Ray cluster at 127.0.0.1:1" in error and "launcher.address" in error, experiment.describe()
+
+
+def test_a_launch_on_a_cluster_that_is_not_there_is_not_started(network: None) -> None:
+    request = LaunchRequest(
+        key="k", argv=["true"], code=b"", info={}, slots=1, log=lambda *_: None, call=lambda *_: b""
+    )
+    launcher = RayLauncher(RayConfig(address="127.0.0.1:1", resources={"CPU": 1}))
+    with closing(launcher.start(request)) as allocation:
+        end = allocation.wait(60)
+    assert end and end.cause is Cause.NOT_STARTED and "no Ray cluster at 127.0.0.1:1" in end.message, end

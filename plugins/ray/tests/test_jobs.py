@@ -38,4 +38,6 @@ def test_an_experiment_is_submitted_as_a_job(network: None, tmp_path: Path) -> N
         submitted = run(sys.executable, "-m", "det_core.cli", "ray", "submit", str(tmp_path / "const.yaml"), address)
         (job,) = [word for word in submitted.replace(".", " ").split() if word.startswith("raysubmit_")][:1]
         logs = run(sys.executable, "-m", "ray.scripts.scripts", "job", "logs", address, "--follow", job)
-        assert "Created experiment 1" in logs and "Experiment 1 completed" in logs and f"Job '{job}' succeeded" in logs, logs
+        assert (
+            "Created experiment 1" in logs and "Experiment 1 completed" in logs and f"Job '{job}' succeeded" in logs
+        ), logs

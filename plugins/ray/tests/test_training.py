@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from cluster import RunningCluster
+from training import run_experiment
 
-from det_core.config import parse_config
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 
+CODE = "model_def.py"
 LINE = """
 import torch
 from det_torch import DataLoader, PyTorchTrial
@@ -76,19 +76,6 @@ def store() -> Iterator[TrackingStore]:
         yield store
 
 
-def train(store: TrackingStore, directory: Path, code: str, config: dict[str, Any]) -> int:
-    """Run an experiment to its end, and return its id."""
-    directory.mkdir()
-    (directory / "model_def.py").write_text(code)
-    storage = {"type": "directory", "container_path": str(directory / "checkpoints")}
-    parsed = parse_config({"checkpoint_storage": storage, "max_restarts": 0, **config})
-    experiment = submit_experiment(store, parsed, directory)
-    state = ExperimentRunner(store, experiment.id).run()
-    logs = "\n".join(line.log for trial in store.trials(experiment.id) for line in store.logs(trial.id))
-    assert state is State.COMPLETED, f"{store.experiment(experiment.id).error}\n{logs}"
-    return experiment.id
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_two_nodes_train_what_one_trains(store: TrackingStore, tmp_path: Path) -> None:
@@ -104,7 +91,7 @@ def test_two_nodes_train_what_one_trains(store: TrackingStore, tmp_path: Path) -
         }
         if slots > 1:
             config["distributed"] = {"backend": "torch_distributed"}
-        (trial,) = store.trials(train(store, tmp_path / name, LINE, config))
+        (trial,) = run_experiment(store, tmp_path / name, CODE, LINE, config)
         groups = [store.metrics(trial.id, group=group) for group in ("training", "validation")]
         return [report.metrics["loss"] for reports in groups for report in reports]
 
@@ -129,8 +116,7 @@ def test_a_search_uses_all_nodes_at_once(store: TrackingStore, tmp_path: Path) -
         },
         "launcher": {"type": "ray", "resources": {"CPU": 1}},
     }
-    experiment = train(store, tmp_path / "search", SEARCHED, config)
-    trials = store.trials(experiment)
+    trials = run_experiment(store, tmp_path / "search", CODE, SEARCHED, config)
     assert len(trials) == 4 and all(trial.state is State.COMPLETED and not trial.restarts for trial in trials)
     longest = max(trial.steps_completed for trial in trials)
     assert longest == 16 and sum(trial.steps_completed == 16 for trial in trials) < 4
@@ -149,8 +135,8 @@ def test_slots_are_gpus_if_there_are_any(store: TrackingStore, tmp_path: Path, c
     }
     cluster.add_node({"CPU": 1, "GPU": 2})
     try:
-        experiment = train(store, tmp_path / "gpus", GPUS, config)
+        trials = run_experiment(store, tmp_path / "gpus", CODE, GPUS, config)
     finally:
         cluster.kill_node(-1)
-    lines = [line.log for trial in store.trials(experiment) for line in store.logs(trial.id)]
+    lines = [line.log for trial in trials for line in store.logs(trial.id)]
     assert sorted(line for line in lines if line.startswith("uses")) == ["uses 0 of cuda", "uses 1 of cuda"]

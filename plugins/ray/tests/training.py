@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,29 @@ def undisturbed_values() -> list[float]:
     for step in range(STEPS):
         values.append(values[-1] / 2 + step)
     return values[1:]
+
+
+def run_experiment(
+    store: TrackingStore, directory: Path, name: str, code: str, config: dict[str, Any]
+) -> Sequence[TrialRecord]:
+    """Run an experiment to its end, and return its trials.
+
+    Args:
+        store: the tracking store.
+        directory: directory for its files, which does not exist.
+        name: name of the only file of the code.
+        code: content of this file.
+        config: the config. Checkpoints are below the directory by default.
+    """
+    directory.mkdir()
+    (directory / name).write_text(code)
+    storage = {"type": "directory", "container_path": str(directory / "checkpoints")}
+    parsed = parse_config({"checkpoint_storage": storage, "max_restarts": 0, **config})
+    experiment = submit_experiment(store, parsed, directory)
+    state = ExperimentRunner(store, experiment.id).run()
+    logs = "\n".join(line.log for trial in store.trials(experiment.id) for line in store.logs(trial.id))
+    assert state is State.COMPLETED, f"{store.experiment(experiment.id).error}\n{logs}"
+    return store.trials(experiment.id)
 
 
 class Experiment:
