@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 
+from det_core.package_commands import package_command
+
 
 @dataclass(frozen=True)
 class Extra:
@@ -35,5 +37,5 @@ def has_extra(name: str) -> bool:
 
 def explain_missing_extra(name: str) -> str:
     """Return a sentence that says what needs the library of an extra, and how to install it."""
-    extra = EXTRAS[name]
-    return f"{extra.purpose} need {extra.library}, which is not installed; type: pip install 'det-core[{name}]'"
+    extra, command = EXTRAS[name], package_command("install", f"det-core[{name}]")
+    return f"{extra.purpose} need {extra.library}, which is not installed; type: {command}"

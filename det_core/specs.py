@@ -21,7 +21,8 @@ class Spec:
         name: name that selects it in a config, unique within its kind.
         target: ``"module:attribute"`` of the implementation.
         config_model: ``"module:Model"``, a pydantic model of the config block, or None if there are no options.
-        install: command to suggest if the target fails to import, such as ``pip install det-storage-gcs``.
+        install: command to suggest if the target fails to import, such as ``pip install det-storage-gcs``. Messages
+            replace ``pip install`` by the command that fits the environment.
         api: version of the contract that the plugin was written for.
     """
 

@@ -15,6 +15,7 @@ from det_core.experimental._recorded_code import recorded_code
 from det_core.experimental._shared_store import StoredObject
 from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
 from det_core.trial.trial_description import loading_as
@@ -271,7 +272,7 @@ def _framework_of(path: Path) -> FrameworkSpec:
         for spec in frameworks:
             if name in (spec.name, *spec.old_names):
                 return spec
-    installed = ", ".join(spec.name for spec in frameworks) or "none, try: pip install det-torch"
+    installed = ", ".join(spec.name for spec in frameworks) or f"none, try: {package_command('install', 'det-torch')}"
     raise InvalidTrial(
         f"no installed framework loads {path}, a checkpoint of {names[0] if names else None!r} (installed: {installed})"
     )

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from det_core.errors import StoreCorrupt
 from det_core.interfaces.records import CheckpointState, State
+from det_core.package_commands import package_command
 from det_core.tracking._column_types import Json, MetricsJson, PlainText, UtcTime
 from det_core.tracking._migrations import MIGRATIONS
 from det_core.version import __version__
@@ -283,7 +284,7 @@ def _version(connection: sa.Connection) -> int:
     if version > 1 + len(MIGRATIONS):
         raise StoreCorrupt(
             f"{connection.engine.url!r} was written by det-core {release}, which is newer than this {__version__}: "
-            f"pip install 'det-core>={release}'"
+            f"{package_command('install', f'det-core>={release}')}"
         )
     return int(version)
 

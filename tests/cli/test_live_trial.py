@@ -17,6 +17,7 @@ from det_core.cli.render.formats import format_table
 from det_core.cli.render.live_trial import LiveTrial
 from det_core.cli.render.trial_watcher import Pace, TrialWatcher
 from det_core.interfaces.records import State
+from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 
 from .conftest import CONFIG, Record
@@ -50,7 +51,7 @@ def test_lines_replace_the_live_line_without_rich(
     assert out == "[trial 1] [rank=0] hello\n"
     assert err.splitlines() == [
         "det: live progress and colours in a terminal need rich, which is not installed; "
-        "type: pip install 'det-core[cli]'"
+        f"type: {package_command('install', 'det-core[cli]')}"
     ]
     assert format_table(["state"], [["ERROR"]]) == "STATE\nERROR"
 

@@ -17,6 +17,7 @@ from det_core.cli.render.formats import format_count
 from det_core.errors import DetError, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
+from det_core.package_commands import package_command
 from det_core.scratch import scratch_directory
 from det_core.storage import is_inside
 from det_core.tracking import open_store
@@ -68,7 +69,7 @@ def _run(args: argparse.Namespace) -> int:
             "missing EXPERIMENT_ID; expected det tensorboard EXPERIMENT_ID or det tensorboard --trial TRIAL_ID"
         )
     if importlib.util.find_spec("tensorboard") is None:
-        raise DetError("TensorBoard is not installed; to install it: pip install tensorboard")
+        raise DetError(f"TensorBoard is not installed; to install it: {package_command('install', 'tensorboard')}")
     with scratch_directory("tensorboard") as directory:
         with open_store() as store:
             folders = list(_folders(store, args, directory))
