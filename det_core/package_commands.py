@@ -18,6 +18,7 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 Action = Literal["install", "upgrade", "reinstall", "uninstall"]
+"""Change of an environment."""
 
 _PIP = {
     "install": "{tool} install{python} {them}",

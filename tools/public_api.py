@@ -55,6 +55,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "launch.node_agent",
         "launch.standalone",
         "lazy",
+        "package_commands",
         "plugins",
         "scratch",
         "specs",
