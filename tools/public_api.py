@@ -99,7 +99,16 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "testing.slot_equivalence",
         "torchrun",
     ),
-    "det_tensorflow": ("backend", "checkpoint_errors", "context", "devices", "optimizer", "testing", "testing.jobs"),
+    "det_tensorflow": (
+        "backend",
+        "checkpoint_errors",
+        "context",
+        "devices",
+        "old_arguments",
+        "optimizer",
+        "testing",
+        "testing.jobs",
+    ),
     "det_estimator": ("",),
     "det_keras": ("", "callbacks"),
 }
