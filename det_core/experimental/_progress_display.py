@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from numbers import Real
 
-from det_core.experimental._python_session import in_notebook
+from det_core.core._python_session import in_notebook
 from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.records import MetricsReport
 from det_core.tracking import open_store

@@ -99,6 +99,7 @@ OF_RUN: dict[str, Write] = {
     "set_runner_state": lambda store, trial: store.set_runner_state(trial, 1, "x"),
     "set_trial_metadata": lambda store, trial: store.set_trial_metadata(trial, 1, {}),
     "set_trial_progress": lambda store, trial: store.set_trial_progress(trial, 1, 0.5),
+    "set_trial_total": lambda store, trial: store.set_trial_total(trial, 1, 100),
 }
 """Writes of a run for the given trial."""
 
