@@ -21,7 +21,6 @@ from det_core.core._experiment_settings import ExperimentSettings, default_setti
 from det_core.core._experimental import ExperimentalCoreContext
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
-from det_core.core._script_output import ScriptOutput, make_script_output
 from det_core.core._searcher_operations import SearcherContext
 from det_core.core._storage_block import make_storage_block, open_default_storage, open_storage_block
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
@@ -37,8 +36,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from det_core.config import ExperimentConfig
+    from det_core.core._script_output import ScriptOutput
 
 _log = logging.getLogger("det.core")
+
+_QUIET = "DET_QUIET"
+"""Environment variable that, if it is not empty, turns off the output of all scripts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +209,7 @@ def init(
             location=storage_manager.location(storage_id),
         ),
     )
-    output = None if managed else make_script_output(trial, is_chief=distributed.rank == 0, quiet=quiet)
+    output = None if managed or quiet or distributed.rank or os.environ.get(_QUIET) else _make_output(trial)
     train = TrainContext(
         store,
         run,
@@ -250,6 +253,12 @@ def init(
         _stream=stream,
         _output=output,
     )
+
+
+def _make_output(trial: TrialInfo) -> ScriptOutput:
+    from det_core.core._script_output import ScriptOutput  # processes of a runner do not need it
+
+    return ScriptOutput(trial)
 
 
 def _filled(config: Mapping[str, Any]) -> dict[str, Any]:

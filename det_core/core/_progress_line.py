@@ -13,6 +13,10 @@ from det_core.tracking.printable import printable_text
 
 SEPARATOR = "  "
 """Text between two parts."""
+BAR_SHARE = 10
+"""Width of a terminal divided by the width of its progress bar."""
+MARGIN = 5
+"""Number of free columns at the right, where the terminal echoes ``^C`` without wrapping the line."""
 _METRICS = 3
 """Maximum number of metrics per group."""
 
@@ -120,7 +124,7 @@ class TrialProgress:
         if rate:
             total = self.total or (self.steps / self.share if self.share else 0)
             if total > self.steps:
-                yield Part(f"{timedelta(seconds=round((total - self.steps) / rate))} left", 4, "cyan")
+                yield Part(f"{_format_duration((total - self.steps) / rate)} left", 4, "cyan")
             yield Part(f"{rate:.{0 if rate >= 10 else 2}f} batches/s", 6, "cyan")
 
     def _shown(self, metrics: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -132,6 +136,11 @@ class TrialProgress:
 def format_metric(name: str, value: Any) -> str:
     """Format a metric like ``loss=0.1235``."""
     return f"{printable_text(name)}={value:.4g}" if isinstance(value, float) else printable_text(f"{name}={value}")
+
+
+def _format_duration(seconds: float) -> str:
+    """Format a duration like ``00:07`` or ``2:05:00``."""
+    return str(timedelta(seconds=round(seconds))).removeprefix("0:")
 
 
 def _labelled(group: str, name: str) -> str:

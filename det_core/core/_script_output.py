@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from det_core.core._progress_line import SEPARATOR, Part, TrialProgress, fit_parts, format_metric
+from det_core.core._progress_line import BAR_SHARE, MARGIN, SEPARATOR, Part, TrialProgress, fit_parts, format_metric
 from det_core.core._python_session import in_notebook
 from det_core.interfaces.records import TRAINING_STATE, MetricsReport, State, searcher_metric
 from det_core.tracking.printable import printable_text
@@ -27,14 +27,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("det.core")
 
-QUIET = "DET_QUIET"
-"""Environment variable that, if it is not empty, turns off the output of all scripts."""
 _LINE_SECONDS = 60.0
 """Minimum seconds between two lines of progress where there is neither a terminal nor a notebook."""
 _PANEL_SECONDS = 0.5
 """Minimum seconds between two updates of a notebook's cell."""
-_MARGIN = 4
-"""Number of free columns at the right, where the terminal echoes ``^C`` without wrapping the line."""
 _GROUPS = ("training", "validation")
 _ENDINGS = {
     State.COMPLETED: "completed",
@@ -169,11 +165,6 @@ class ScriptOutput:
             )
 
 
-def make_script_output(trial: TrialInfo, *, is_chief: bool, quiet: bool) -> ScriptOutput | None:
-    """Return the output of a script, or None if this process shows nothing."""
-    return ScriptOutput(trial) if is_chief and not (quiet or os.environ.get(QUIET)) else None
-
-
 class _Place(ABC):
     """Place where progress is shown."""
 
@@ -226,8 +217,8 @@ class _LastLine(_Lines):
         self._line: TerminalLine = TerminalLine(stream)
 
     def show(self, progress: TrialProgress, status: str) -> None:
-        width = self._line.width - _MARGIN
-        bar = _bar(progress.done, width // 6, self._stream.encoding)
+        width = self._line.width - MARGIN
+        bar = _bar(progress.done, self._line.width // BAR_SHARE, self._stream.encoding)
         self._line.draw(f"{bar} {_join(progress, status, width - len(bar) - 1)}")
 
     def close(self, result: str) -> None:

@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from det_core import events
 from det_core.core._metric_values import MetricConverter, to_steps
 from det_core.core._report_writer import ReportWriter
-from det_core.core._script_output import ScriptOutput
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core.event_stream import EventStream
 from det_core.interfaces.records import MetricsReport, Run
 from det_core.interfaces.tracking import TrackingStore
+
+if TYPE_CHECKING:
+    from det_core.core._script_output import ScriptOutput
 
 TRAINING = "training"
 VALIDATION = "validation"
@@ -67,7 +69,7 @@ class TrainContext:
         Args:
             status: a few words, such as ``"loading data"``. The latest status replaces earlier ones.
         """
-        self._submit_latest("status", self._store.set_runner_state, status, ScriptOutput.set_status)
+        self._submit_latest("status", self._store.set_runner_state, status, lambda output: output.set_status(status))
 
     def report_training_metrics(
         self,
@@ -167,7 +169,9 @@ class TrainContext:
         """
         if not 0 <= progress <= 1:
             raise ValueError(f"progress is {progress}; expected 0 to 1")
-        self._submit_latest("progress", self._store.set_trial_progress, progress, ScriptOutput.set_share)
+        self._submit_latest(
+            "progress", self._store.set_trial_progress, progress, lambda output: output.set_share(progress)
+        )
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata of this trial, such as the source of its data.
@@ -243,10 +247,10 @@ class TrainContext:
 
     def _set_total(self, batches: int) -> None:
         """Report the number of batches that the trial trains in total, as soon as it is known."""
-        self._submit_latest("total", self._store.set_trial_total, batches, ScriptOutput.set_total)
+        self._submit_latest("total", self._store.set_trial_total, batches, lambda output: output.set_total(batches))
 
     def _submit_latest(
-        self, key: str, write: Callable[[int, int, Any], None], value: Any, show: Callable[[ScriptOutput, Any], None]
+        self, key: str, write: Callable[[int, int, Any], None], value: Any, show: Callable[[ScriptOutput], None]
     ) -> None:
         """Record a value of this run in the background, and show it.
 
@@ -254,13 +258,13 @@ class TrainContext:
             key: identifies the value. Only the latest one counts.
             write: method of the tracking store that records the value.
             value: the value.
-            show: method that shows the value.
+            show: function that shows the value.
         """
 
         def write_and_show() -> None:
             write(self._run.trial_id, self._run.run_id, value)
             if self._output:
-                show(self._output, value)
+                show(self._output)
 
         self._writer.submit_latest(key, write_and_show)
 

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 IN_WORKERS = ("det_core/core", "det_core/trial", "det_core/launch", "det_core/experimental", "plugins")
 NOT_IN_WORKERS = {
     "det_core/core/_unmanaged_experiment.py": "records a script that has no runner",
+    "det_core/core/_script_output.py": "shows a script that has no runner",
     "det_core/experimental/_in_process.py": "trains in the user's session",
 }
 STORES = ("store", "record", "_record")

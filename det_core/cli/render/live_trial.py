@@ -15,7 +15,7 @@ from det_core.cli.render.experiment_summary import best_validation
 from det_core.cli.render.formats import format_count, format_log_line
 from det_core.cli.render.records import current_placement
 from det_core.cli.render.trial_watcher import TrialWatcher
-from det_core.core._progress_line import SEPARATOR, Part, TrialProgress, fit_parts
+from det_core.core._progress_line import BAR_SHARE, MARGIN, SEPARATOR, Part, TrialProgress, fit_parts
 from det_core.interfaces.launcher import Phase
 from det_core.interfaces.records import LogLine, searcher_metric
 from det_core.tracking.printable import printable_text
@@ -23,11 +23,6 @@ from det_core.tracking.printable import printable_text
 if TYPE_CHECKING:
     from rich.console import Console
     from typing_extensions import Self
-
-_BAR_SHARE = 6
-"""Width of the terminal divided by the width of the progress bar."""
-_MARGIN = 5
-"""Number of free columns at the right, where the terminal echoes ``^C`` without wrapping the line."""
 
 
 class LiveArea(ABC):
@@ -86,8 +81,8 @@ class LiveTrial(LiveArea):
 
     def _line(self) -> Table:
         width = self._live.console.width
-        bar = width // _BAR_SHARE
-        parts = fit_parts(self._parts(), width - bar - _MARGIN)
+        bar = width // BAR_SHARE
+        parts = fit_parts(self._parts(), width - bar - MARGIN)
         line = Table.grid(padding=(0, 1))
         line.add_column(width=bar)
         line.add_row(

@@ -96,6 +96,7 @@ _READING = (
     "metrics",
     "searcher_operation",
     "trial",
+    "trial_results",
     "trials",
 )
 _MODEL_REGISTRY = (
