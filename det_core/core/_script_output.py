@@ -97,12 +97,16 @@ class ScriptOutput:
             state: final state of the experiment.
             locate: function that returns the URI of a checkpoint.
         """
-        self._guard(lambda: self._place and self._place.close("\n".join(self._result(store, state, locate))))
+        self._guard(
+            lambda: (
+                self._place and self._place.close(self._progress.done, "\n".join(self._result(store, state, locate)))
+            )
+        )
         self._place = None
 
     def close(self) -> None:
         """Remove the progress from the terminal, if `finish` was not reached."""
-        self._guard(lambda: self._place and self._place.close(""))
+        self._guard(lambda: self._place and self._place.close(self._progress.done, ""))
         self._place = None
 
     def _open(self, title: str) -> None:
@@ -179,7 +183,7 @@ class _Place(ABC):
         """Show the present progress."""
 
     @abstractmethod
-    def close(self, result: str) -> None:
+    def close(self, done: float, result: str) -> None:
         """Show the result instead of the progress."""
 
 
@@ -197,7 +201,7 @@ class _Lines(_Place):
         if time.monotonic() >= self._quiet_until:
             self._print(_join(progress, status, 1000))
 
-    def close(self, result: str) -> None:
+    def close(self, done: float, result: str) -> None:
         if result:
             self._print(result)
 
@@ -221,9 +225,9 @@ class _LastLine(_Lines):
         bar = _bar(progress.done, self._line.width // BAR_SHARE, self._stream.encoding)
         self._line.draw(f"{bar} {_join(progress, status, width - len(bar) - 1)}")
 
-    def close(self, result: str) -> None:
+    def close(self, done: float, result: str) -> None:
         self._line.close()
-        super().close(result)
+        super().close(done, result)
 
 
 class _Cell(_Place):
@@ -235,7 +239,6 @@ class _Cell(_Place):
         from det_core.core._notebook_panel import NotebookPanel
 
         self._title = title
-        self._done = 0.0
         self._panel: NotebookPanel = NotebookPanel(metric)
         self._panel.draw(title, 0.0)
 
@@ -243,12 +246,11 @@ class _Cell(_Place):
         self._panel.add(report.metrics, report.steps_completed, report.group)
 
     def show(self, progress: TrialProgress, status: str) -> None:
-        self._done = progress.done
-        self._panel.draw(f"{self._title}: {_join(progress, status, 1000)}", self._done)
+        self._panel.draw(f"{self._title}: {_join(progress, status, 1000)}", progress.done)
 
-    def close(self, result: str) -> None:
+    def close(self, done: float, result: str) -> None:
         if result:
-            self._panel.draw(self._title, self._done, result)
+            self._panel.draw(self._title, done, result)
 
 
 def _open_stream(title: str) -> _Place | None:

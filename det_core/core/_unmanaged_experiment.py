@@ -15,6 +15,7 @@ from typing import Any
 from det_core.core._cluster_info import TrialInfo
 from det_core.core._distributed import DistributedContext
 from det_core.core._experiment_settings import ExperimentSettings
+from det_core.core._python_session import in_notebook
 from det_core.core._signals import ScriptTerminated
 from det_core.errors import StoreUnsuitable, TrackingError
 from det_core.home import user_name
@@ -33,7 +34,7 @@ def complete_config(given: Mapping[str, Any] | None) -> dict[str, Any]:
         given: config keys that the script passes, or None.
     """
     defaults: dict[str, Any] = {
-        "name": Path(sys.argv[0]).name or "interactive",
+        "name": "notebook" if in_notebook() else Path(sys.argv[0]).name or "interactive",
         "entrypoint": sys.argv or [""],
         "searcher": {"name": "single", "metric": "validation_loss", "max_length": {"epochs": 1}},
     }
