@@ -145,4 +145,6 @@ def _format_duration(seconds: float) -> str:
 
 def _labelled(group: str, name: str) -> str:
     """Return the name of a metric. Validation metrics get the prefix ``val_``, as in TensorBoard."""
-    return f"val_{name}" if group == "validation" and not name.startswith("val") else name
+    if group != "validation" or name.startswith("val_"):
+        return name
+    return f"val_{name.removeprefix('validation_')}"

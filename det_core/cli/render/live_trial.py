@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -14,6 +16,7 @@ from rich.text import Text
 from det_core.cli.render.experiment_summary import best_validation
 from det_core.cli.render.formats import format_count, format_log_line
 from det_core.cli.render.records import current_placement
+from det_core.cli.render.sanitized_streams import unwrap_stream
 from det_core.cli.render.trial_watcher import TrialWatcher
 from det_core.core._progress_line import BAR_SHARE, MARGIN, SEPARATOR, Part, TrialProgress, fit_parts
 from det_core.interfaces.launcher import Phase
@@ -21,7 +24,6 @@ from det_core.interfaces.records import LogLine, searcher_metric
 from det_core.tracking.printable import printable_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from typing_extensions import Self
 
 
@@ -37,7 +39,9 @@ class LiveArea(ABC):
 
     def __init__(self, status: Callable[[], str], console: Console | None) -> None:
         self._status = status
-        self._live = Live(console=console, auto_refresh=False, transient=True)
+        # rich finds only the outermost of several wrapped streams, and the sanitized one removes what moves the cursor.
+        terminal = console or Console(file=unwrap_stream(sys.stdout))
+        self._live = Live(console=terminal, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
         self._live.start()
