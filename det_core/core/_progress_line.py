@@ -110,7 +110,7 @@ class TrialProgress:
     def parts(self) -> Iterator[Part]:
         """Yield the parts of the line: batches, latest and best values, time left, rate."""
         if self.steps:
-            yield Part(f"{self.steps}/{self.total}" if self.total else f"{self.steps} batches", 1, "bold")
+            yield Part(f"{self.steps}/{self.total}" if self.total else format_batches(self.steps), 1, "bold")
         if not self.total and self.share:
             yield Part(f"{self.share:.0%}", 1, "bold")
         for group, metrics in self.latest.items():
@@ -131,6 +131,11 @@ class TrialProgress:
         """Return the metrics to show, the searcher's metric before the others."""
         short = [(name, value) for name, value in metrics.items() if isinstance(value, (int, float, str))]
         return sorted(short, key=lambda item: item[0] != self.metric)[:_METRICS]
+
+
+def format_batches(count: int) -> str:
+    """Format a number of batches with its noun."""
+    return f"{count} {'batch' if count == 1 else 'batches'}"
 
 
 def format_metric(name: str, value: Any) -> str:

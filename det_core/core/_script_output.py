@@ -14,7 +14,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from det_core.core._progress_line import BAR_SHARE, MARGIN, SEPARATOR, Part, TrialProgress, fit_parts, format_metric
+from det_core.core._progress_line import (
+    BAR_SHARE,
+    MARGIN,
+    SEPARATOR,
+    Part,
+    TrialProgress,
+    fit_parts,
+    format_batches,
+    format_metric,
+)
 from det_core.core._python_session import in_notebook
 from det_core.interfaces.records import TRAINING_STATE, MetricsReport, State, searcher_metric
 from det_core.tracking.printable import printable_text
@@ -139,7 +148,7 @@ class ScriptOutput:
         """Yield lines with the outcome, the best value and the checkpoint."""
         experiment_id, trial_id = self._trial.experiment_id, self._trial.trial_id
         steps = store.trial(trial_id).steps_completed
-        trained = f"{steps} batch{'' if steps == 1 else 'es'}, " if steps else ""
+        trained = f"{format_batches(steps)}, " if steps else ""
         ending = _ENDINGS.get(state, "has not ended")
         yield f"experiment {experiment_id} {ending}: {trained}{time.monotonic() - self._began:.1f} s"
         best = store.best_validation(experiment_id, self._metric, smaller_is_better=self._smaller_is_better)

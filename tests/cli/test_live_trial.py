@@ -15,6 +15,7 @@ from det_core.cli.render import experiment_progress
 from det_core.cli.render.experiment_summary import _how_to_load, summarize_experiment, summary_lines
 from det_core.cli.render.formats import format_table
 from det_core.cli.render.live_trial import LiveTrial
+from det_core.cli.render.sanitized_streams import sanitize_streams
 from det_core.cli.render.trial_watcher import TrialWatcher
 from det_core.core._progress_line import Pace
 from det_core.interfaces.records import State
@@ -112,6 +113,21 @@ def test_the_live_line_shows_the_progress(record: Record, screen: io.StringIO) -
         "300/1000  loss=0.5  val_accuracy=0.9  val_loss=1.5  best 0.9  00:07 left  100 batches/s"
     )
     assert "[trial 1] [rank=0] hello" in frames(screen)
+
+
+def test_the_live_line_is_erased_on_a_sanitized_terminal(
+    record: Record, screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands print through a stream without escape sequences, which left all frames on the screen."""
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with sanitize_streams(), LiveTrial(TrialWatcher(record.store, 1), lambda: "") as line:
+        line.update()
+        line.update()
+        print("above \x1b[2J")
+    assert screen.getvalue().count("\x1b[2K") >= 3
+    assert "above" in screen.getvalue() and "\x1b[2J" not in screen.getvalue()
 
 
 def test_the_live_line_shows_where_the_trial_is(record: Record, screen: io.StringIO) -> None:

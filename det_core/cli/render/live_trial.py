@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from det_core.cli.render.experiment_summary import best_validation
-from det_core.cli.render.formats import format_count, format_log_line
+from det_core.cli.render.formats import format_log_line
 from det_core.cli.render.records import current_placement
 from det_core.cli.render.sanitized_streams import unwrap_stream
 from det_core.cli.render.trial_watcher import TrialWatcher
-from det_core.core._progress_line import BAR_SHARE, MARGIN, SEPARATOR, Part, TrialProgress, fit_parts
+from det_core.core._progress_line import BAR_SHARE, MARGIN, SEPARATOR, Part, TrialProgress, fit_parts, format_batches
 from det_core.interfaces.launcher import Phase
 from det_core.interfaces.records import LogLine, searcher_metric
 from det_core.tracking.printable import printable_text
@@ -106,7 +106,7 @@ class LiveTrial(LiveArea):
         if self._progress.steps:
             yield from self._progress.parts()
         else:
-            total = f", {format_count(self._progress.total, 'batch', 'batches')}" if self._progress.total else ""
+            total = f", {format_batches(self._progress.total)}" if self._progress.total else ""
             yield Part(f"experiment {self._watcher.experiment.id} starts{total}", 1)
         if is_running:
             yield Part(printable_text(placement), 9, "dim")
