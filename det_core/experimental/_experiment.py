@@ -258,13 +258,12 @@ class ExperimentReference(StoredObject):
 
     def _facts(self) -> dict[str, Any]:
         experiment = self._record
-        error = {"error": experiment.error} if experiment.error else {}
         return {
-            "name": experiment.name,
+            **({"name": experiment.name} if experiment.name else {}),
             "state": experiment.state,
             "progress": experiment.progress,
             **best_value(self._store, experiment),
-            **error,
+            **({"error": experiment.error} if experiment.error else {}),
         }
 
     @property

@@ -126,7 +126,7 @@ def test_a_script_runs_again_in_its_workers(context_dir: Path, guard: str, scrip
     (context_dir / "helper.py" if "-m" in script else place / "helper.py").write_text("NAME = 'helped'")
     (place / "train.py").write_text(SCRIPT.format(guard, "local", True, guard))
     out = run_script(context_dir, script, "--flag", "value")
-    assert re.fullmatch(r"done ExperimentReference\(id=1, .* state='COMPLETED', .*\) 1", out.splitlines()[-1])
+    assert re.fullmatch(r"done ExperimentReference\(id=1, state='COMPLETED', .*\) 1", out.splitlines()[-1])
     logs = list(Determined().get_experiment(1).logs())
     assert f"trained by {name} ['--flag', 'value'] helped\n" in logs
     assert not any("done" in line for line in logs)

@@ -24,6 +24,9 @@ def test_objects_show_what_they_are(trained: Record) -> None:
         "[TrialReference(id=1, experiment_id=1, state='COMPLETED', batches=300, "
         "hparams={'lr': 0.1, 'nested': {'depth': 2}}, best={'accuracy': 0.75})]"
     )
+    assert repr(experiment.top_checkpoint()) == (
+        "Checkpoint(uuid='best-one', trial_id=1, batch=200, validation={'accuracy': 0.75})"
+    )
     model = det.create_model("line")
     version = model.register_version("best-one")
     assert repr(model) == "Model(name='line', versions=1)"
