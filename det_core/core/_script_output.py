@@ -72,15 +72,8 @@ class ScriptOutput:
 
     def add_reports(self, reports: Sequence[MetricsReport]) -> None:
         """Show the metrics of reports."""
-        progress = self._progress
-        for report in reports:
-            if report.group in _GROUPS:
-                progress.steps = max(progress.steps, report.steps_completed)
-                progress.latest[report.group] = report.metrics
-                self._note_best(report)
-                if self._place:
-                    self._place.add(report)
-        progress.pace.update(progress.steps)
+        shown = [report for report in reports if report.group in _GROUPS]
+        self._guard(lambda: self._note(shown))
         self._show()
 
     def set_status(self, status: str) -> None:
@@ -121,6 +114,16 @@ class ScriptOutput:
     def _open(self, title: str) -> None:
         self._place = _Cell(title, self._metric) if in_notebook() else _open_stream(title)
 
+    def _note(self, reports: Sequence[MetricsReport]) -> None:
+        progress = self._progress
+        for report in reports:
+            progress.steps = max(progress.steps, report.steps_completed)
+            progress.latest[report.group] = report.metrics
+            self._note_best(report)
+            if self._place:
+                self._place.add(report)
+        progress.pace.update(progress.steps)
+
     def _note_best(self, report: MetricsReport) -> None:
         value = report.metrics.get(self._metric) if report.group == "validation" else None
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:  # not NaN
@@ -138,7 +141,7 @@ class ScriptOutput:
     def _guard(self, show: Callable[[], object]) -> None:
         try:
             show()
-        except (OSError, ValueError):  # the terminal or pipe is closed, and so is the place for an explanation
+        except OSError:  # the terminal or pipe is closed, and so is the place for an explanation
             self._place = None
         except Exception as error:  # noqa: BLE001  (training goes on without its display)
             self._place = None
