@@ -111,7 +111,7 @@ class Context:
                     self._stream.trial_finished(self._store, self._store.trial(self.trial.trial_id), reason)
                 self._stream.experiment_finished(self._store, state, reason)
                 if self._output:
-                    self._output.finish(self._store, state, self.checkpoint._storage.location)
+                    self._output.finish(self._store, state, self.checkpoint._locate)
 
         with ExitStack() as parts:  # closed in reverse order, each even if others raise
             parts.callback(self.preempt._signals.restore)  # a second signal must not interrupt these steps

@@ -109,8 +109,10 @@ class TrialProgress:
 
     def parts(self) -> Iterator[Part]:
         """Yield the parts of the line: batches, latest and best values, time left, rate."""
-        if self.steps:
-            yield Part(f"{self.steps}/{self.total}" if self.total else format_batches(self.steps), 1, "bold")
+        if self.total:
+            yield Part(f"{self.steps}/{self.total}", 1, "bold")
+        elif self.steps:
+            yield Part(format_batches(self.steps), 1, "bold")
         if not self.total and self.share:
             yield Part(f"{self.share:.0%}", 1, "bold")
         for group, metrics in self.latest.items():

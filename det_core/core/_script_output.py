@@ -97,19 +97,19 @@ class ScriptOutput:
         Args:
             store: the tracking store.
             state: final state of the experiment.
-            locate: function that returns the URI of a checkpoint.
+            locate: function that returns the directory or URI of a checkpoint, or "" if it has none.
         """
-        self._guard(
-            lambda: (
-                self._place and self._place.close(self._progress.done, "\n".join(self._result(store, state, locate)))
-            )
-        )
-        self._place = None
+        if self._place:
+            self._guard(lambda: self._close("\n".join(self._result(store, state, locate))))
 
     def close(self) -> None:
         """Remove the progress from the terminal, if `finish` was not reached."""
-        self._guard(lambda: self._place and self._place.close(self._progress.done, ""))
-        self._place = None
+        self._guard(lambda: self._close(""))
+
+    def _close(self, result: str) -> None:
+        if self._place:
+            self._place.close(self._progress.done, result)
+            self._place = None
 
     def _open(self, title: str) -> None:
         self._place = _Cell(title, self._metric) if in_notebook() else _open_stream(title)
@@ -142,10 +142,15 @@ class ScriptOutput:
         try:
             show()
         except OSError:  # the terminal or pipe is closed, and so is the place for an explanation
-            self._place = None
+            self._give_up()
         except Exception as error:  # noqa: BLE001  (training goes on without its display)
-            self._place = None
+            self._give_up()
             _log.warning("the progress of the script is no longer shown: %s: %s", type(error).__name__, error)
+
+    def _give_up(self) -> None:
+        place, self._place = self._place, None
+        if place:
+            place.release()
 
     def _result(self, store: TrackingStore, state: State, locate: Callable[[str], str]) -> Iterator[str]:
         """Yield lines with the outcome, the best value and the checkpoint."""
@@ -166,7 +171,7 @@ class ScriptOutput:
             yield f"  {'latest' if scored.value is None else 'best'} checkpoint {latest.uuid}{batch}"
             place = locate(latest.uuid)
             if place:
-                yield f"    in {place.removeprefix('file://')}"
+                yield f"    in {place}"
         if steps:
             yield f"  to see more: det experiment describe {experiment_id}, det experiment plot {experiment_id}"
 
@@ -189,6 +194,9 @@ class _Place(ABC):
 
     def add(self, report: MetricsReport) -> None:  # noqa: B027  (only a notebook has curves)
         """Keep the metrics of a report for the curves."""
+
+    def release(self) -> None:  # noqa: B027  (only a terminal has changed the process)
+        """Let the process print as before, without writing anything."""
 
     @abstractmethod
     def show(self, progress: TrialProgress, status: str) -> None:
@@ -236,6 +244,9 @@ class _LastLine(_Lines):
         width = self._line.width - MARGIN
         bar = _bar(progress.done, self._line.width // BAR_SHARE, self._stream.encoding)
         self._line.draw(f"{bar} {_join(progress, status, width - len(bar) - 1)}")
+
+    def release(self) -> None:
+        self._line.release()
 
     def close(self, done: float, result: str) -> None:
         self._line.close()

@@ -59,11 +59,16 @@ class TerminalLine:
     def close(self) -> None:
         """Erase the line, and let the process print as before."""
         with _lock:
+            self.release()
+            self._erase()
+
+    def release(self) -> None:
+        """Let the process print as before, without writing anything."""
+        with _lock:
             for name, above in self._replaced.items():
                 if getattr(sys, name) is above:
                     setattr(sys, name, above.stream)
                 _redirect_log(above, above.stream)
-            self._erase()
 
     def _erase(self) -> None:
         if self._drawn:

@@ -173,6 +173,22 @@ def test_the_last_line_gives_way_to_other_output(monkeypatch: pytest.MonkeyPatch
     assert (sys.stdout, sys.stderr, handler.stream) == (screen, screen, screen)
 
 
+def test_a_broken_display_gives_the_streams_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(TerminalLine, "draw", lambda *_: 1 / 0)
+    with core.init(config=CONFIG) as context:
+        assert sys.stdout is not screen
+        context.train.report_validation_metrics(1, {"accuracy": 0.5})
+        context.train.flush()
+        assert (sys.stdout, sys.stderr) == (screen, screen)
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_charts_show_single_points_and_escape_names() -> None:
     single = draw_chart("<acc>", {"validation": [(100, 0.75)]})
     assert single.count("<circle ") == 1
