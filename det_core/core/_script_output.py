@@ -180,10 +180,9 @@ class ScriptOutput:
         numbers = [(name, value) for name, value in (metrics or {}).items() if isinstance(value, (int, float))]
         if numbers:
             yield f"  latest validation {' '.join(format_metric(*number) for number in numbers)}"
-            yield (
-                f"  the best one is unknown, because no validation has {printable_text(self._metric)!r}; name a metric "
-                f"in the config, such as {{'searcher': {{'metric': {numbers[0][0]!r}, 'smaller_is_better': True}}}}"
-            )
+            name = numbers[0][0]
+            yield f"  the best one is unknown, as none has {printable_text(self._metric)!r}; name a metric in the config:"
+            yield f"    {{'searcher': {{'metric': {name!r}, 'smaller_is_better': {'loss' in name}}}}}"
 
 
 class _Place(ABC):
