@@ -180,8 +180,8 @@ class ScriptOutput:
         numbers = [(name, value) for name, value in (metrics or {}).items() if isinstance(value, (int, float))]
         if numbers:
             yield f"  latest validation {' '.join(format_metric(*number) for number in numbers)}"
-            name = numbers[0][0]
-            yield f"  the best one is unknown, as none has {printable_text(self._metric)!r}; name a metric in the config:"
+            name, metric = numbers[0][0], printable_text(self._metric)
+            yield f"  the best one is unknown, as none has {metric!r}; name a metric in the config:"
             yield f"    {{'searcher': {{'metric': {name!r}, 'smaller_is_better': {'loss' in name}}}}}"
 
 
