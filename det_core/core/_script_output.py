@@ -181,7 +181,7 @@ class ScriptOutput:
         if numbers:
             yield f"  latest validation {' '.join(format_metric(*number) for number in numbers)}"
             name, metric = numbers[0][0], printable_text(self._metric)
-            yield f"  the best one is unknown, as none has {metric!r}; name a metric in the config:"
+            yield f"  best unknown without {metric!r}; name a metric in the config:"
             yield f"    {{'searcher': {{'metric': {name!r}, 'smaller_is_better': {'loss' in name}}}}}"
 
 

@@ -64,7 +64,7 @@ def test_a_script_without_the_searcher_metric_is_told_how_to_name_one(capsys: py
     train(config=None)
     err = capsys.readouterr().err
     assert "det:   latest validation accuracy=0.7\n" in err
-    assert "unknown, as none has 'validation_loss'; name a metric in the config:\n" in err
+    assert "best unknown without 'validation_loss'; name a metric in the config:\n" in err
     assert "det:     {'searcher': {'metric': 'accuracy', 'smaller_is_better': False}}\n" in err
     assert "det:   latest checkpoint " in err
 
