@@ -15,7 +15,6 @@ from typing import Any
 from det_core.core._cluster_info import TrialInfo
 from det_core.core._distributed import DistributedContext
 from det_core.core._experiment_settings import ExperimentSettings
-from det_core.core._python_session import in_notebook
 from det_core.core._signals import ScriptTerminated
 from det_core.errors import StoreUnsuitable, TrackingError
 from det_core.home import user_name
@@ -33,6 +32,8 @@ def complete_config(given: Mapping[str, Any] | None) -> dict[str, Any]:
     Args:
         given: config keys that the script passes, or None.
     """
+    from det_core.core._python_session import in_notebook  # processes of a runner do not need it
+
     defaults: dict[str, Any] = {
         "name": "notebook" if in_notebook() else Path(sys.argv[0]).name or "interactive",
         "entrypoint": sys.argv or [""],
