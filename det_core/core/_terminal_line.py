@@ -76,6 +76,11 @@ class TerminalLine:
             self._stream.write(_CLEAR)
             self._stream.flush()
 
+    def _flush(self, stream: TextIO) -> None:
+        with _lock:
+            self._erase()  # input() and debuggers flush, and then write their prompt without this object
+            stream.flush()
+
     def _print(self, stream: TextIO, text: str) -> int:
         with _lock:
             self._erase()
@@ -97,6 +102,9 @@ class _Above:
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
+
+    def flush(self) -> None:
+        self._line._flush(self.stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

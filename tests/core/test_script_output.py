@@ -165,10 +165,14 @@ def test_the_last_line_gives_way_to_other_output(monkeypatch: pytest.MonkeyPatch
     line.draw("would break the prompt")
     print("ada")
     line.draw("30%")
+    sys.stdout.flush()  # as before the prompt of a debugger
+    line.draw("40%")
     line.close()
     print("bye")
     clear = "\r\x1b[K"
-    assert screen.getvalue() == (f"{clear}10%{clear}hello\n{clear}20%{clear}careful\nname? ada\n{clear}30%{clear}bye\n")
+    assert screen.getvalue() == (
+        f"{clear}10%{clear}hello\n{clear}20%{clear}careful\nname? ada\n{clear}30%{clear}{clear}40%{clear}bye\n"
+    )
     assert (sys.stdout, sys.stderr, handler.stream) == (screen, screen, screen)
 
 
