@@ -23,6 +23,7 @@ class Extra:
 EXTRAS = {
     "cli": Extra("rich", "rich", "live progress and colours in a terminal"),
     "gpu": Extra("pynvml", "nvidia-ml-py", "metrics of NVIDIA GPUs"),
+    "pandas": Extra("pandas", "pandas", "data frames of metrics and trials"),
     "plot": Extra("matplotlib", "matplotlib", "plots of learning curves"),
     "postgresql": Extra("psycopg", "psycopg", "tracking stores in PostgreSQL"),
     "tls": Extra("cryptography", "cryptography", "encrypted connections between hosts"),

@@ -36,8 +36,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from det_core.config import ExperimentConfig
+    from det_core.core._script_output import ScriptOutput
 
 _log = logging.getLogger("det.core")
+
+_QUIET = "DET_QUIET"
+"""Environment variable that, if it is not empty, turns off the output of all scripts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +73,7 @@ class Context:
     _settings: ExperimentSettings
     _store: TrackingStore
     _stream: EventStream
+    _output: ScriptOutput | None
 
     @property
     def config(self) -> ExperimentConfig:
@@ -82,6 +87,9 @@ class Context:
             self.preempt._start()
             self.train._start()
             undo.callback(self._stream.close)
+            if self._output:
+                undo.callback(self._output.close)
+                self._output.start()
             if self.distributed.rank == 0:
                 self._announce_start()
             undo.pop_all()
@@ -102,11 +110,15 @@ class Context:
                 if state.final:
                     self._stream.trial_finished(self._store, self._store.trial(self.trial.trial_id), reason)
                 self._stream.experiment_finished(self._store, state, reason)
+                if self._output:
+                    self._output.finish(self._store, state, self.checkpoint._locate)
 
         with ExitStack() as parts:  # closed in reverse order, each even if others raise
             parts.callback(self.preempt._signals.restore)  # a second signal must not interrupt these steps
             parts.callback(self._store.close)
             parts.callback(self._stream.close)
+            if self._output:
+                parts.callback(self._output.close)
             parts.push(end)
             parts.callback(self.train._close)
             parts.callback(self.profiler.off)
@@ -133,6 +145,7 @@ def init(
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
     tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
     config: Mapping[str, Any] | None = None,
+    quiet: bool = False,
 ) -> Context:
     """Join the task that this process runs in, or record it as a task of its own.
 
@@ -146,6 +159,8 @@ def init(
         tensorboard_mode: whether det writes and stores TensorBoard files automatically.
         config: keys of an experiment config for a script without a runner, such as ``searcher``. Under a runner it is
             ignored.
+        quiet: whether a script without a runner prints nothing. Otherwise its chief prints the id of the experiment,
+            the progress and the result to stderr, unless the environment variable ``DET_QUIET`` is set.
 
     Raises:
         ValueError: an argument is wrong, or the task has several slots and ``distributed`` is missing.
@@ -194,6 +209,7 @@ def init(
             location=storage_manager.location(storage_id),
         ),
     )
+    output = None if managed or quiet or distributed.rank or os.environ.get(_QUIET) else _make_output(trial)
     train = TrainContext(
         store,
         run,
@@ -202,6 +218,7 @@ def init(
         smaller_is_better=searcher["smaller_is_better"],
         tensorboard=tensorboard,
         stream=stream,
+        output=output,
     )
     return Context(
         info=info if managed else None,
@@ -234,7 +251,14 @@ def init(
         _settings=settings,
         _store=store,
         _stream=stream,
+        _output=output,
     )
+
+
+def _make_output(trial: TrialInfo) -> ScriptOutput:
+    from det_core.core._script_output import ScriptOutput  # processes of a runner do not need it
+
+    return ScriptOutput(trial)
 
 
 def _filled(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -90,10 +90,6 @@ class Checkpoint(StoredObject):
         self.metadata = metadata or {}
         self._master = master or ""
 
-    def __repr__(self) -> str:
-        model = "" if self.model_name is None else f", model={self.model_name!r}, version={self.model_version}"
-        return f"{type(self).__name__}(uuid={self.uuid!r}, trial_id={self.trial_id}{model})"
-
     def download(self, path: str | None = None) -> str:
         """Copy the checkpoint into a directory and verify it. A directory that already holds it is left as it is.
 
@@ -194,6 +190,17 @@ class Checkpoint(StoredObject):
         """
         with loading_as("Checkpoint.load_from_path(path, trial_class=MyTrial)"):
             return _load(path, tags, kwargs)
+
+    def _identity(self) -> dict[str, Any]:
+        model = {} if self.model_name is None else {"model": self.model_name, "version": self.model_version}
+        validation = (self.validation.get("metrics") or {}).get("validationMetrics")
+        return {
+            **model,
+            "uuid": self.uuid,
+            "trial_id": self.trial_id,
+            "batch": self.batch_number,
+            **({"validation": validation} if validation else {}),
+        }
 
     @classmethod
     def _of(cls, store: TrackingStore, records: Iterable[CheckpointRecord]) -> list[Checkpoint]:

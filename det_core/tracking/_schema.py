@@ -104,6 +104,7 @@ trials = sa.Table(
     sa.Column("searcher_length", sa.BigInteger),
     sa.Column("searcher_completed", sa.BigInteger),
     sa.Column("searcher_metric", MetricsJson),
+    sa.Column("total_batches", sa.BigInteger),
     sa.Column("progress", sa.Double, nullable=False, default=0.0),
     sa.Column("ordered", sa.BigInteger),
     sa.Column("source_checkpoint", PlainText),

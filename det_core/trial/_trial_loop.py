@@ -141,6 +141,8 @@ class TrialLoop:
             self._agree()
             self._restore()
             self._adapter.started()
+            if self._ranks.is_chief:
+                self._core.train._set_total(self._schedule.length)
             try:
                 yield from self._until_the_end()
             except _StoppedInValidation:

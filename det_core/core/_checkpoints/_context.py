@@ -238,6 +238,10 @@ class CheckpointContext:
         storage.delete_stored_files(self._storage, storage_id)
         self._stream.emit(events.CheckpointDeleted, storage_id=storage_id, **owner)
 
+    def _locate(self, storage_id: str) -> str:
+        """Return the directory of a checkpoint, or its URI if users cannot read it in place."""
+        return str(self._storage.local_path(storage_id) or self._storage.location(storage_id))
+
     def _savers(self, method: str, shard: bool) -> RankGroup:
         if shard:
             return all_ranks_group(self._distributed)
