@@ -51,6 +51,7 @@ def det_search_methods() -> Iterator[SearchMethodSpec]:
 
 
 _COMMANDS = {
+    "init": "write a config and a trial that train as they are",
     "run": "train an experiment on this host and show its progress",
     "experiment": "create, watch, compare and resume experiments",
     "trial": "inspect trials and download their checkpoints",
