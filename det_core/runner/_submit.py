@@ -13,6 +13,7 @@ from det_core.interfaces.records import ExperimentRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
 from det_core.launch.context_archive import pack_context_dir
+from det_core.runner._code_checks import check_code
 from det_core.runner._warm_start import check_source_stored, find_source_checkpoint
 from det_core.tracking.secret_files import extract_secrets, resolve_secrets, store_secrets
 
@@ -35,6 +36,7 @@ def submit_experiment(
         The experiment in state QUEUED.
 
     Raises:
+        ConfigError: the code lacks the entrypoint, or reads a hyperparameter that the config does not have.
         DetError: the context directory is missing, too large, or ``DET_HOME``.
         InvalidExperimentException: the config cannot run on this host, or its source checkpoint does not exist.
         SecretMissing: the config was recorded before, and a secret that it refers to is not on this host.
@@ -45,6 +47,7 @@ def submit_experiment(
             "entrypoint: python3 train.py"
         )
     backends.choose_backend(config, None, os.environ)
+    check_code(config, context_dir)
     complete = resolve_secrets(config.dump())
     if complete.get("checkpoint_storage") is None:
         complete["checkpoint_storage"] = default_storage()

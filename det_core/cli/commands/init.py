@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
-from det_core.cli._command_table import JSON, add_arguments, make_argument
+from det_core.cli._command_table import JSON, make_argument, set_up_command
 from det_core.cli.render.formats import print_json
 from det_core.errors import DetError, PluginNotFound
 from det_core.plugins import plugin_registry
@@ -21,11 +21,6 @@ _PREFERRED = "pytorch"
 _DIRECTORY = Path(__file__).parents[1] / "templates" / "trials"
 """Directory with the data of all starters, and with the starter of the Core API."""
 _CONFIG = "const.yaml"
-EXAMPLE = """\
-examples:
-  det init                                 # in this directory, with the framework that is installed
-  det init --framework core my-project"""
-
 _ARGUMENTS = (
     make_argument(
         "--framework",
@@ -42,8 +37,7 @@ _ARGUMENTS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to the parser."""
-    add_arguments(parser, _ARGUMENTS)
-    parser.set_defaults(run=_run)
+    set_up_command(parser, _run, _ARGUMENTS, "\n--framework core my-project")
 
 
 def _run(args: argparse.Namespace) -> int:
