@@ -52,6 +52,26 @@ def run_resume(args: argparse.Namespace) -> int:
         return _start(store, watcher, "Resumed", args, from_beginning=args.from_beginning)
 
 
+def run_continue(args: argparse.Namespace) -> int:
+    """Train an ended experiment further, or start a new one from one of its checkpoints.
+
+    Raises:
+        DetError: the experiment cannot continue. The message says why.
+    """
+    from det_core import runner
+
+    with open_store() as store:
+        if sys.stdin.isatty():
+            ask_for_secrets(store.experiment(args.experiment_id).config)
+        if args.checkpoint is None:
+            experiment = runner.continue_experiment(store, args.experiment_id, args.changes)
+        else:
+            experiment = runner.fork_experiment(store, args.experiment_id, args.checkpoint, args.changes)
+        watcher = create_watcher(store, experiment.id)
+        watcher.poll()
+        return _start(store, watcher, "Continued" if args.checkpoint is None else "Created", args)
+
+
 def run_pause(args: argparse.Namespace) -> int:
     """Ask the runner to save a checkpoint and pause."""
     return _ask(args, State.PAUSED, "save a checkpoint and pause")

@@ -213,6 +213,24 @@ _COMMANDS = (
         example="3 --follow",
     ),
     Command(
+        "continue",
+        _experiment_control.run_continue,
+        "train an experiment that has ended further, or start a new one from one of its checkpoints",
+        (
+            EXPERIMENT_ID,
+            CHANGES,
+            make_argument(
+                "--checkpoint",
+                metavar="UUID",
+                help="create a new experiment with one trial that starts from this checkpoint",
+            ),
+            FOLLOW,
+            JSON,
+        ),
+        example="3 --config 'searcher.max_length={epochs: 40}' --follow\n"
+        "3 --checkpoint UUID --config hyperparameters.lr=0.01",
+    ),
+    Command(
         "pause",
         _experiment_control.run_pause,
         "save a checkpoint and stop; resume continues",
