@@ -157,7 +157,7 @@ def _refused_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Ite
         free = {"searcher": _EXTENT, "checkpoint_storage": _RETENTION}.get(key, ())
         if key == "searcher" and after[key]["name"] not in _INDEPENDENT:
             free = ()
-        if not (free and isinstance(old, Mapping) and isinstance(new, Mapping)):
+        if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
             yield key
             continue
         yield from (
