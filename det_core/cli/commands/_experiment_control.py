@@ -43,7 +43,10 @@ def run_resume(args: argparse.Namespace) -> int:
     with open_store() as store:
         experiment = store.experiment(args.experiment_id)
         if experiment.state is State.COMPLETED:
-            raise DetError(f"experiment {experiment.id} is COMPLETED, so there is nothing to resume")
+            raise DetError(
+                f"experiment {experiment.id} is COMPLETED, so there is nothing to resume; "
+                f"to train it further: det experiment continue {experiment.id} --config searcher.max_length=LENGTH"
+            )
         if sys.stdin.isatty() and not experiment.unmanaged:
             ask_for_secrets(experiment.config)
         ExperimentRunner(store, experiment.id)  # raises an error if no runner can run it, before a process is started
