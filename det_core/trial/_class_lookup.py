@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
 
 from det_core.errors import InvalidTrial
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
+from det_core.similar_names import suggest_name
 from det_core.specs import Spec
 from det_core.trial import _class_from_script
 from det_core.trial._trial_class import Trial
@@ -46,7 +48,11 @@ def load_trial_class(entrypoint: str, command: Sequence[str] = ()) -> type[Trial
             f"entrypoint {entrypoint!r}: there is no module {missing!r} in the context directory; {expected}"
         ) from error
     if trial_class is None:
-        raise InvalidTrial(f"entrypoint {entrypoint!r}: the module {module_name!r} has no {class_name!r}; {expected}")
+        classes = [name for name, value in vars(sys.modules[module_name]).items() if isinstance(value, type)]
+        raise InvalidTrial(
+            f"entrypoint {entrypoint!r}: the module {module_name!r} has no {class_name!r}; {expected}"
+            f"{suggest_name(class_name, classes)}"
+        )
     if not (isinstance(trial_class, type) and issubclass(trial_class, Trial)):
         raise InvalidTrial(f"entrypoint {entrypoint!r} is {trial_class!r}, which is not a trial; {expected}")
     _check_complete(trial_class, entrypoint)

@@ -91,6 +91,19 @@ def test_a_context_directory_that_does_not_exist_leaves_no_experiment(det: Det, 
     assert det("experiment", "list", "--json").json == []
 
 
+def test_an_unusable_checkpoint_storage_leaves_no_experiment(det: Det, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = tmp_path / "const.yaml"
+    config.write_text(
+        f"entrypoint: 'true'\nsearcher: {{name: single, metric: loss}}\n"
+        f"checkpoint_storage: {{type: directory, container_path: {tmp_path / 'file' / 'inside'}}}\n"
+    )
+    for command in ("run", "experiment create"):
+        result = det(*command.split(), config, tmp_path)
+        assert (result.code, str(tmp_path / "file") in result.err) == (1, True)
+    assert det("experiment", "list", "--json").json == []
+
+
 def test_debug_shows_the_traceback(det: Det, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_DEBUG", "1")
     assert "Traceback" in det("trial", "describe", 7).err

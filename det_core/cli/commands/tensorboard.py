@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from det_core.cli._command_table import INTERRUPTED, UsageError, add_arguments, make_argument, parse_count
+from det_core.cli._command_table import INTERRUPTED, UsageError, make_argument, parse_count, set_up_command
 from det_core.cli.render.formats import format_count
 from det_core.errors import DetError, StorageError
 from det_core.interfaces.storage import StorageManager
@@ -59,8 +59,7 @@ _ARGUMENTS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to the parser."""
-    add_arguments(parser, _ARGUMENTS)
-    parser.set_defaults(run=_run)
+    set_up_command(parser, _run, _ARGUMENTS, "3 4")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -1,0 +1,12 @@
+"""Suggestions for misspelled names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'NAME'?`` with the most similar known name, or an empty string."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
