@@ -27,7 +27,7 @@ MORE := slow or campaign
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target
 PYTEST := $(BIN)/pytest --durations=8
 
-.PHONY: demo test test-more set-up unit gpu soak lint bench debian clean
+.PHONY: demo test test-more set-up unit gpu soak lint docs docs-serve bench debian clean
 
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
@@ -81,6 +81,13 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy det_core $(dir $(wildcard $(PLUGINS:%=plugins/%/det*/__init__.py)))
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.dev
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs .cache/docs
+	@echo "the site is in .cache/docs/index.html; make docs-serve shows it in a browser"
+
+docs-serve: docs
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory .cache/docs 8000
+
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/worker_start.py
@@ -126,7 +133,7 @@ $(VENV)/.demo: $(VENV)/.torch $(PACKAGES)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/pip install -q -e '.[dev,postgresql]' $(PLUGINS:%=-e 'plugins/%[dev]')
+	$(BIN)/pip install -q -e '.[dev,docs,postgresql]' $(PLUGINS:%=-e 'plugins/%[dev]')
 	touch $@
 
 # Compiled in some minutes, once: the wheel is kept. Without a compiler its tests skip and say so; never in CI.

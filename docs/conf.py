@@ -1,0 +1,32 @@
+"""Configuration of the documentation site. `make docs` builds it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+
+project = "det"
+author = "The det developers"
+project_copyright = author
+version = release = re.findall(r'"(.+)"', (ROOT / "det_core" / "version.py").read_text())[0]
+
+extensions = ["myst_parser", "sphinx_copybutton", "repository_files"]
+exclude_patterns = ["_*"]
+default_role = "code"
+nitpicky = True
+
+myst_enable_extensions = ["deflist", "fieldlist", "colon_fence", "attrs_inline"]
+myst_heading_anchors = 4
+suppress_warnings = ["myst.xref_ambiguous"]
+
+html_theme = "furo"
+html_title = f"det {version}"
+html_static_path = ["_static"]
+html_copy_source = False
+html_show_sourcelink = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
