@@ -18,7 +18,7 @@ TEXT = "\n".join(path.read_text() for path in DOCUMENTS)
 
 def blocks() -> str:
     """Return the text of all fenced blocks that name no language."""
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    fenced = re.findall(r"^```([^\n]*)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     return "\n".join(code for language, code in fenced if not language)
 
 
