@@ -14,7 +14,7 @@ author = "The det developers"
 project_copyright = author
 version = release = re.findall(r'"(.+)"', (ROOT / "det_core" / "version.py").read_text())[0]
 
-extensions = ["myst_parser", "sphinx_copybutton", "repository_files", "config_reference"]
+extensions = ["myst_parser", "sphinx_copybutton", "repository_files", "config_reference", "cli_reference"]
 exclude_patterns = ["_*"]
 default_role = "code"
 nitpicky = True
