@@ -14,10 +14,13 @@ author = "The det developers"
 project_copyright = author
 version = release = re.findall(r'"(.+)"', (ROOT / "det_core" / "version.py").read_text())[0]
 
-extensions = ["myst_parser", "sphinx_copybutton", "repository_files", "config_reference", "cli_reference"]
+extensions = ["myst_parser", "sphinx_copybutton"]
+extensions += ["repository_files", "config_reference", "cli_reference", "api_reference"]
 exclude_patterns = ["_*"]
 default_role = "code"
 nitpicky = True
+python_use_unqualified_type_names = True
+add_module_names = False
 
 myst_enable_extensions = ["deflist", "fieldlist", "colon_fence", "attrs_inline"]
 myst_heading_anchors = 4
