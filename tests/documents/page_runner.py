@@ -77,7 +77,7 @@ def run_page(page: Path, directory: Path, *, timeout: float = 240) -> None:
         elif block.language == "yaml":
             check_config(block, directory)
         elif block.language == "python" and not block.file:
-            exec(compile(block.code, str(page), "exec"), names)
+            exec(compile(block.code, str(page), "exec", dont_inherit=True), names)
         elif block.language == "toml":
             tomllib.loads(block.code)
         elif block.language == "json":
