@@ -13,7 +13,7 @@ from det_core.interfaces.launcher import Cause, Phase
 from det_core.testing.launcher import LauncherCompliance
 from det_core.testing.launcher._launcher_suite import INFO, pack_code
 from det_core.testing.launcher._watched_launch import WatchedLaunch
-from tests.testing.documents import declared_attributes, first_column, require_example
+from tests.testing.documents import declared_attributes, first_column, require_example, snippets
 from tests.testing.installed_examples import Run, install_example
 
 ROOT = Path(__file__).parents[2]
