@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
 PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed storage_s3 storage_gcs mlflow compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
-SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools
+SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs
 # One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
 	horovod core torch_distributed torch deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
@@ -29,7 +29,7 @@ MORE := slow or campaign
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target
 PYTEST := $(BIN)/pytest --durations=8
 
-.PHONY: demo test test-more set-up unit gpu soak lint bench dist release check-release audit debian clean
+.PHONY: demo test test-more set-up unit gpu soak lint docs docs-serve bench dist release check-release audit debian clean
 
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
@@ -83,6 +83,13 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/release.py check
 	$(BIN)/mypy det_core $(dir $(wildcard $(PLUGINS:%=plugins/%/det*/__init__.py)))
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs .cache/docs
+	@echo "the site is in .cache/docs/index.html; make docs-serve shows it in a browser"
+
+docs-serve: docs
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory .cache/docs 8000
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
@@ -146,7 +153,7 @@ $(VENV)/.demo: $(VENV)/.torch $(PACKAGES)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/pip install -q -e '.[dev,postgresql]' $(PLUGINS:%=-e 'plugins/%[dev]')
+	$(BIN)/pip install -q -e '.[dev,docs,postgresql]' $(PLUGINS:%=-e 'plugins/%[dev]')
 	touch $@
 
 # Compiled in some minutes, once: the wheel is kept. Without a compiler its tests skip and say so; never in CI.

@@ -1,4 +1,4 @@
-"""The plugin in docs/search.md works. It is installed, previews a search, and passes the suite."""
+"""The plugin in docs/searching.md works. It is installed, previews a search, and passes the suite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.testing.installed_examples import Run, install_example
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "search_method_plugin"
-DOCUMENT = ROOT / "docs" / "search.md"
+DOCUMENT = ROOT / "docs" / "searching.md"
 SPACE, _, SEARCHER = snippets(DOCUMENT, "yaml")
 
 
