@@ -15,7 +15,7 @@ project_copyright = author
 version = release = re.findall(r'"(.+)"', (ROOT / "det_core" / "version.py").read_text())[0]
 
 extensions = ["myst_parser", "sphinx_copybutton"]
-extensions += ["repository_files", "config_reference", "cli_reference", "api_reference"]
+extensions += ["repository_files", "config_reference", "cli_reference", "api_reference", "pictures"]
 exclude_patterns = ["_*"]
 default_role = "code"
 nitpicky = True
