@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+from det_core.version import __version__
+
+sys.path.insert(0, str(Path(__file__).with_name("_ext")))
 
 project = "det"
 author = "The det developers"
 project_copyright = author
-version = release = re.findall(r'"(.+)"', (ROOT / "det_core" / "version.py").read_text())[0]
+version = release = __version__
 
 extensions = ["myst_parser", "sphinx_copybutton"]
 extensions += ["repository_files", "config_reference", "cli_reference", "api_reference", "pictures"]
@@ -29,6 +29,7 @@ suppress_warnings = ["myst.xref_ambiguous"]
 html_theme = "furo"
 html_title = f"det {version}"
 html_static_path = ["_static"]
+html_favicon = "_static/det.svg"
 html_copy_source = False
 html_show_sourcelink = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

@@ -24,7 +24,7 @@ _ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
     """Handler that logs no requests."""
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (its name in the base class)
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
 
@@ -59,7 +59,9 @@ def watch(page: Page, address: str, problems: list[str]) -> None:
     page.on("console", lambda message: problems.append(f"{page.url}: console: {message.text}"))
     page.on("pageerror", lambda error: problems.append(f"{page.url}: {error}"))
     page.on("requestfailed", lambda request: problems.append(f"{page.url}: failed: {request.url}"))
-    page.on("request", lambda request: None if request.url.startswith((address, "data:")) else problems.append(request.url))
+    page.on(
+        "request", lambda request: None if request.url.startswith((address, "data:")) else problems.append(request.url)
+    )
 
 
 def main(arguments: list[str]) -> int:

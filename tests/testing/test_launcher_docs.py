@@ -41,6 +41,14 @@ def test_the_launcher_is_listed(run: Run) -> None:
 
 
 @pytest.mark.integration
+def test_the_block_of_the_document_is_valid(run: Run, tmp_path: Path) -> None:
+    (block,) = snippets(DOCUMENT, "yaml")
+    config = tmp_path / "const.yaml"
+    config.write_text(f"entrypoint: m:T\nsearcher: {{name: single, metric: loss, max_length: 1}}\n{block}")
+    assert run("det_core.cli", "config", "check", config).endswith("exit code 0")
+
+
+@pytest.mark.integration
 def test_agents_are_found_without_an_activated_environment(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
