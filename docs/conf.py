@@ -29,6 +29,7 @@ suppress_warnings = ["myst.xref_ambiguous"]
 html_theme = "furo"
 html_title = f"det {version}"
 html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_favicon = "_static/det.svg"
 html_copy_source = False
 html_show_sourcelink = False

@@ -1,6 +1,7 @@
 """Pictures that pages describe in text: ``{sequence}`` draws messages between lanes, ``{strip}`` rows of batches.
 
-They become SVG inside of the page, 360 units wide, so that they use the colours of the theme and are legible on a phone.
+They become SVG inside of the page, 360 units wide, so that they use the colours of the theme and are
+legible on a phone. ``site.css`` has their styles.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from docutils.parsers.rst import Directive, directives
 from sphinx.application import Sphinx
 
 _WIDTH = 360
-_LETTER = 6.0
-"""Width of an average letter at the font size of 12."""
+_LETTER = 6.5
+"""Width of an average letter of a wide font at size 12."""
 _LINE = 15
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directives."""
-    app.add_css_file("pictures.css")
     app.add_directive("sequence", _Sequence)
     app.add_directive("strip", _Strip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -61,14 +61,14 @@ def draw_sequence(lines: list[str]) -> tuple[str, float]:
     for line in lines[1:]:
         if line.startswith("---"):
             shapes.append(f'<line x1="0" x2="{_WIDTH}" y1="{top + 8}" y2="{top + 8}"/>')
-            caption, top = _text(line[3:].strip(), 0, top + 10, "strong")
-            shapes.append(caption)
-            top += 4
+            shapes.append(f'<rect class="paper" x="0" y="{top + 9}" width="{_WIDTH}" height="{_LINE}"/>')
+            shapes.append(f'<text class="left strong" x="2" y="{top + 22}">{escape(line[3:].strip())}</text>')
+            top += 30
             continue
         place, text = line.split(": ", 1)
         begin, _, end = place.partition(" -> ")
         middle = (lanes[begin] + lanes[end or begin]) / 2
-        label, bottom = _text(text, middle, top + (0 if end else 3), "" if end else "box")
+        label, bottom = _text(text, middle, top + (0 if end else 3), "paper" if end else "box")
         shapes.append(label)
         if end:
             shapes.append(_arrow(lanes[begin], lanes[end], bottom + 6))
@@ -102,16 +102,14 @@ def draw_strip(lines: list[str]) -> tuple[str, float]:
     return "".join(shapes), len(rows) * 56
 
 
-def _text(text: str, middle: float, top: float, style: str) -> tuple[str, float]:
+def _text(text: str, middle: float, top: float, background: str) -> tuple[str, float]:
     """Return text on a background, near ``middle`` but inside of the picture, and its lower end."""
-    lines = textwrap.wrap(text, 56)
+    lines = textwrap.wrap(text, int(_WIDTH / _LETTER) - 2)
     width = max(map(len, lines)) * _LETTER + 8
     left = min(max(middle - width / 2, 1), _WIDTH - width - 1)
-    background = "box" if style == "box" else "paper"
     shapes = f'<rect class="{background}" x="{left}" y="{top}" width="{width}" height="{len(lines) * _LINE + 2}" rx="3"/>'
     for number, line in enumerate(lines):
-        x, y = left + width / 2, top + 12 + number * _LINE
-        shapes += f'<text class="{style}" x="{x}" y="{y}">{escape(line)}</text>'
+        shapes += f'<text x="{left + width / 2}" y="{top + 12 + number * _LINE}">{escape(line)}</text>'
     return shapes, top + len(lines) * _LINE + 2
 
 

@@ -16,7 +16,7 @@ from det_core.tracking import open_store
 from tests.testing.documents import snippets, write_named_files
 from tests.waiting import wait_for
 
-PAGE = Path(__file__).parents[3] / "docs" / "start.md"
+PAGE = Path(__file__).parents[2] / "docs" / "start.md"
 
 
 def shape_of(text: str) -> set[str]:
@@ -53,7 +53,7 @@ def stop_after_a_checkpoint(line: str, trial_id: int, number: signal.Signals) ->
 @pytest.mark.integration
 @pytest.mark.slow
 def test_a_newcomer_succeeds(type_in: Callable[[str], str], tmp_path: Path) -> None:
-    write_named_files(PAGE, tmp_path)
+    write_named_files(PAGE, tmp_path)  # "python" and "yaml"
     blocks = [block.replace("epochs: 500", "epochs: 60") for block in snippets(PAGE, "bash")]
     project, install, data, train, look, long, resume, long_again, compare, search, trials, predict = blocks
     assert "mkdir" in project and "pip install" in install
