@@ -92,7 +92,7 @@ def _help(action: argparse.Action) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return a text of a parser as Markdown: words such as --limit are code, and characters have no meaning."""
+    """Return a text of a parser as Markdown, with options such as --limit as code and other characters escaped."""
     escaped = re.sub(r"([\\*_<>\[\]{}])", r"\\\1", text)
     return re.sub(r"(?<![\w-])(--[a-z][\w-]*)", r"`\1`", escaped)
 

@@ -27,7 +27,7 @@ OWN_TESTS = {
     "docs/launchers.md": "tests/testing/test_launcher_docs.py",
     "docs/observers.md": "tests/testing/test_observer_docs.py",
     "docs/sdk.md": "plugins/torch/tests/test_sdk.py",
-    "docs/search.md": "tests/testing/test_search_method_docs.py",
+    "docs/searching.md": "tests/testing/test_search_method_docs.py",
     "docs/storage.md": "tests/testing/test_storage_docs.py",
     "docs/start.md": "tests/documents/test_start_page.py",
     "docs/guides/debug.md": "tests/documents/test_guides.py",

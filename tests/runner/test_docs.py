@@ -1,4 +1,4 @@
-"""Examples of docs/search.md, except for its plugin."""
+"""Examples of docs/searching.md, except for its plugin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from det_core.runner import ExperimentRunner
 from det_core.search.method_selection import open_search_method
 from det_core.testing.search_method._search_player import SCENARIOS, play_search
 
-PAGE = (Path(__file__).parents[2] / "docs" / "search.md").read_text().partition("## Publish a search method")[0]
+PAGE = (Path(__file__).parents[2] / "docs" / "searching.md").read_text().partition("## Publish a search method")[0]
 CONFIG, BLOCK = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 (METHOD,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 

@@ -55,7 +55,7 @@ TEMPLATES: Mapping[str, PluginTemplate] = {
     "search_method": PluginTemplate(
         "a method that decides which trials train, and for how long: a random search",
         "Search method {name} for det.",
-        "docs/search.md",
+        "docs/searching.md",
     ),
     "observer": PluginTemplate(
         "a receiver of events, which passes them on: metrics in CSV files",

@@ -173,7 +173,7 @@ PLANNED_NAMES: Final = {
     "determined.keras.TensorBoard": "use the TFKerasTensorBoard of this module",
     "determined.pytorch.deepspeed": "write a PyTorchTrial and set distributed: {backend: deepspeed}",
     "determined.pytorch.lightning": f"write a PyTorchTrial around the module's steps, or {_CORE_API}",
-    "determined.searcher": "set searcher: {name: custom} to use your own search method, see docs/search.md",
+    "determined.searcher": "set searcher: {name: custom} to use your own search method, see docs/searching.md",
     "determined.transformers": _CORE_API,
 }
 """Old module, or name in one, that det does not have yet -> advice on what to use until then."""
