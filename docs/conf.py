@@ -15,7 +15,7 @@ project_copyright = author
 version = release = __version__
 
 extensions = ["myst_parser", "sphinx_copybutton"]
-extensions += ["repository_files", "config_reference", "cli_reference", "api_reference"]
+extensions += ["repository_files", "config_reference", "cli_reference", "api_reference", "pictures"]
 exclude_patterns = ["_*"]
 default_role = "code"
 nitpicky = True
@@ -29,7 +29,7 @@ suppress_warnings = ["myst.xref_ambiguous"]
 html_theme = "furo"
 html_title = f"det {version}"
 html_static_path = ["_static"]
-html_css_files = ["det.css"]
+html_css_files = ["det.css", "site.css"]
 html_favicon = "_static/det.svg"
 html_copy_source = False
 html_show_sourcelink = False
