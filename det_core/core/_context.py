@@ -42,6 +42,7 @@ _log = logging.getLogger("det.core")
 
 _QUIET = "DET_QUIET"
 """Environment variable that, if it is not empty, turns off the output of all scripts."""
+_ALERT_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,22 @@ class Context:
     def config(self) -> ExperimentConfig:
         """Return the complete experiment config."""
         return self._settings.parsed()
+
+    def alert(self, title: str | None = None, description: str | None = None, level: str | None = "info") -> None:
+        """Write a message to the trial's log.
+
+        Args:
+            title: what has happened, in a few words.
+            description: more about it.
+            level: ``debug``, ``info``, ``warn`` or ``error``. None is the same as ``info``.
+
+        Raises:
+            ValueError: there is no such level.
+        """
+        number = _ALERT_LEVELS.get(level or "info")
+        if number is None:
+            raise ValueError(f"alert(level={level!r}): expected one of {', '.join(_ALERT_LEVELS)}")
+        _log.log(number, "alert: %s", ": ".join(text for text in (title, description) if text))
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:

@@ -182,6 +182,17 @@ def test_metrics_that_cannot_be_written_make_the_script_fail(store: TrackingStor
     assert the_experiment(store).state is State.ERROR
 
 
+def test_alerts_go_to_the_log(det_home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with core.init() as context, caplog.at_level("INFO", "det.core"):
+        caplog.clear()
+        context.alert("loss is high", "above 3", "warn")
+        context.alert(title="end of main")
+        with pytest.raises(ValueError, match="alert\\(level='loud'\\): expected one of debug, info, warn, error"):
+            context.alert("x", level="loud")
+        logged = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert logged == [("WARNING", "alert: loss is high: above 3"), ("INFO", "alert: end of main")]
+
+
 def test_a_home_on_a_network_file_system_is_replaced_by_a_local_store_with_one_warning(
     det_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

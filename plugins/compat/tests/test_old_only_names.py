@@ -155,7 +155,8 @@ class TestDummyContexts:
 
     def test_nothing_asks_to_stop(self) -> None:
         ranks = det.core.DummyDistributedContext()
-        assert det.core.DummyPreemptContext(ranks).should_preempt() is False
+        with det.core.DummyPreemptContext(ranks).start() as preempt:
+            assert preempt.should_preempt() is False
 
     def test_the_missing_searcher_explains_itself(self) -> None:
         searcher = det.core.SearcherContextMissing()
