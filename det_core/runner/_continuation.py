@@ -119,7 +119,7 @@ def fork_experiment(
     code = store.model_definition(experiment_id)
     if not code:
         raise DetError(f"experiment {experiment_id} was recorded by a script, without its code; run the script again")
-    config = resolve_secrets(experiment.config)
+    config = dict(resolve_secrets(experiment.config))
     known = config["searcher"]
     searcher = {key: known[key] for key in ("metric", "smaller_is_better", "max_length") if known.get(key) is not None}
     config["searcher"] = {"name": "single", **searcher, "source_checkpoint_uuid": checkpoint_uuid}

@@ -198,8 +198,7 @@ def test_failures_count_up_to_max_restarts(store: TrackingStore, new_experiment:
 @pytest.mark.parametrize(
     ("body", "changes", "message"),
     [
-        ("pass", {"entrypoint": "model_def:Nothing"}, "has no 'Nothing'"),
-        ("pass", {"entrypoint": "nowhere:T"}, "no module 'nowhere' in the context directory"),
+        ("unreadable = vars", {"entrypoint": "model_def:Nothing"}, "has no 'Nothing'"),
         ("pass", {"entrypoint": "model_def:Path"}, "which is not a trial"),
         ("def evaluate(self): return {'other': 1}", {}, "searcher.metric is 'validation_loss'"),
         ("def __init__(self, c): c.get_hparam('lr')", {"max_restarts": 0}, "there is no hyperparameter 'lr'"),

@@ -108,7 +108,7 @@ def test_a_killed_worker_is_reported_as_the_reason(store: TrackingStore, on_two_
 
 
 def test_a_failure_that_no_restart_fixes_is_not_restarted(store: TrackingStore, on_two_slots: Submit) -> None:
-    experiment = on_two_slots("pass", entrypoint="model_def:Nothing")
+    experiment = on_two_slots("unreadable = vars", entrypoint="model_def:Nothing")
     assert run(store, experiment) is State.ERROR
     assert "has no 'Nothing'" in str(store.experiment(experiment.id).error)
     assert the_trial(store, experiment).run_id == 1

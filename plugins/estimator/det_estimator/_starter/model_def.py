@@ -53,7 +53,7 @@ class IrisTrial(EstimatorTrial):
         return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops={"accuracy": accuracy})
 
 
-def read_data() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+def read_data() -> tuple[Any, Any]:
     """Return inputs and labels of 110 rows for training, and of 40 for validation."""
     with Path(__file__).with_name("iris.csv").open() as file:
         rows = list(csv.reader(file))[1:]  # the first line has the names of the columns

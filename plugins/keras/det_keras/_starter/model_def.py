@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -43,7 +44,7 @@ class IrisTrial(TFKerasTrial):
         return validation  # det splits arrays into batches
 
 
-def read_data() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+def read_data() -> tuple[Any, Any]:
     """Return inputs and labels of 110 rows for training, and of 40 for validation."""
     with Path(__file__).with_name("iris.csv").open() as file:
         rows = list(csv.reader(file))[1:]  # the first line has the names of the columns
