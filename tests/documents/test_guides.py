@@ -34,8 +34,8 @@ GUIDES = (
 )
 PAGES = {name: DOCS / "guides" / name for name in GUIDES}
 NOT_RUN = re.compile(
-    r" [34]\b|slots.yaml$| resume |det run search|create const.yaml \. +#|tensorboard|plugins check|pdb|torchrun|--hosts|uninstall"
-    r"|openssl|gc --orphans"
+    r" [34]\b|slots.yaml$| resume |det run search|create const.yaml \. +#|tensorboard|plugins check|pdb|torchrun"
+    r"|--hosts|uninstall|openssl|gc --orphans"
 )
 """Lines that wait for a person, need several hosts or GPUs, or are run by the test of the start page."""
 CONFIGS = [
