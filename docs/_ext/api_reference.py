@@ -29,6 +29,7 @@ _ROLE = re.compile(r":[a-z:]+:(?=`)")
 _NAME = re.compile(r"(?<![`\w:])`([^`\s<>]+)`(?![`_])")
 _LONG = 80
 """Maximum length of the value of a constant that is shown."""
+_PARSED = {"warnings": False, "returns_multiple_items": False, "returns_named_value": False}
 _KINDS = {
     "abstractmethod": "abstractmethod",
     "classmethod": "classmethod",
@@ -65,7 +66,7 @@ class ApiReference:
         """
         found: dict[str, list[str]] = {}
         for path, module in self._modules.items():
-            for name in public_names(module):
+            for name in names_of(module):
                 found.setdefault(_final(module[name]).canonical_path, []).append(f"{path}.{name}")
         return {
             canonical: max(names, key=lambda name: (canonical.startswith(name.rpartition(".")[0] + "."), len(name)))
@@ -75,7 +76,7 @@ class ApiReference:
     def _documented(self) -> Iterator[tuple[str, str]]:
         for path, module in self._modules.items():
             yield path, path
-            for name in public_names(module):
+            for name in names_of(module):
                 member = _final(module[name])
                 if self._homes[member.canonical_path] == f"{path}.{name}":
                     yield from self._with_members(f"{path}.{name}", member)
@@ -108,7 +109,7 @@ class ApiReference:
         yield from (path, "=" * len(path), "", f".. py:module:: {path}", "")
         if module.docstring:
             yield from (self._text(module.docstring.value, path, None), "")
-        order = [(name, _final(module[name])) for name in public_names(module)]
+        order = [(name, _final(module[name])) for name in names_of(module)]
         for kind in ("class", "function", "attribute", "type alias", "module"):
             for name, member in order:
                 if member.kind.value == kind:
@@ -194,7 +195,7 @@ class ApiReference:
         lines = [self._bases(member)] if member.is_class else []
         if docstring:
             scope = home if member.is_class else home.rpartition(".")[0]
-            lines += [self._section(part, module, scope) for part in docstring.parse("google", warnings=False)]
+            lines += [self._section(part, module, scope) for part in docstring.parse("google", **_PARSED)]
         return "\n\n".join(filter(None, lines))
 
     def _docstring_of(self, member: Member) -> Any:
@@ -264,6 +265,11 @@ class ApiReference:
         for home in self._homes.values():
             names.setdefault(home.rpartition(".")[2], set()).add(home)
         return {name: homes.pop() for name, homes in names.items() if len(homes) == 1}
+
+
+def names_of(module: Member) -> list[str]:
+    """Return the public names of a module, without lists of names that its ``__all__`` contains."""
+    return [name for name in public_names(module) if not name.startswith("_")]
 
 
 def _final(member: Member) -> Member:

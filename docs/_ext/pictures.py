@@ -1,7 +1,7 @@
 """Pictures that pages describe in text: ``{sequence}`` draws messages between lanes, ``{strip}`` rows of batches.
 
 They become SVG inside of the page, 360 units wide, so that they use the colours of the theme and are
-legible on a phone. ``site.css`` has their styles.
+legible on a phone. ``det.css`` has their styles.
 """
 
 from __future__ import annotations

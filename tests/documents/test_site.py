@@ -35,14 +35,14 @@ def test_the_command_reference_has_all_commands() -> None:
 
 
 def test_the_api_reference_has_all_public_names() -> None:
-    from api_reference import ApiReference
-    from public_api import load_modules, public_names
+    from api_reference import ApiReference, names_of
+    from public_api import load_modules
 
     packages = load_modules()
     pages = ApiReference(packages).pages()
     for modules in packages.values():
         for path, module in modules.items():
-            missing = [name for name in public_names(module) if not re.search(rf"\b{name}\b", pages[path])]
+            missing = [name for name in names_of(module) if not re.search(rf"\b{name}\b", pages[path])]
             assert missing == [], path
     core = pages["det_core.core"]
     assert ".. py:function:: init(*, distributed: det_core.core.DistributedContext | None = None" in core
