@@ -15,7 +15,7 @@ project_copyright = author
 version = release = __version__
 
 extensions = ["myst_parser", "sphinx_copybutton"]
-extensions += ["repository_files", "config_reference", "cli_reference", "api_reference"]
+extensions += ["repository_files", "config_reference", "cli_reference", "api_reference", "pictures"]
 exclude_patterns = ["_*"]
 default_role = "code"
 nitpicky = True
