@@ -1,7 +1,7 @@
 """Pictures that pages describe in text: ``{sequence}`` draws messages between lanes, ``{strip}`` rows of batches.
 
 They become SVG inside of the page, 360 units wide, so that they use the colours of the theme and are
-legible on a phone. ``site.css`` has their styles.
+legible on a phone. ``det.css`` has their styles.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def _text(text: str, middle: float, top: float, background: str) -> tuple[str, f
     lines = textwrap.wrap(text, int(_WIDTH / _LETTER) - 2)
     width = max(map(len, lines)) * _LETTER + 8
     left = min(max(middle - width / 2, 1), _WIDTH - width - 1)
-    shapes = f'<rect class="{background}" x="{left}" y="{top}" width="{width}" height="{len(lines) * _LINE + 2}" rx="3"/>'
+    shapes = (
+        f'<rect class="{background}" x="{left}" y="{top}" width="{width}" height="{len(lines) * _LINE + 2}" rx="3"/>'
+    )
     for number, line in enumerate(lines):
         shapes += f'<text x="{left + width / 2}" y="{top + 12 + number * _LINE}">{escape(line)}</text>'
     return shapes, top + len(lines) * _LINE + 2

@@ -21,7 +21,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "start.md"
 
 def shape_of(text: str) -> set[str]:
     """Return the lines of an output without what differs between runs: ids, numbers, times and the user's name."""
-    shapes = (re.sub(r"[\da-f]{8}(-[\da-f]+){4}|\d[-\d.: ]*|(?<=:\d\d  )\w+$", "0 ", line) for line in text.splitlines())
+    shapes = (
+        re.sub(r"[\da-f]{8}(-[\da-f]+){4}|\d[-\d.: ]*|(?<=:\d\d  )\w+$", "0 ", line) for line in text.splitlines()
+    )
     return {" ".join(shape.split()) for shape in shapes}
 
 
@@ -52,6 +54,7 @@ def stop_after_a_checkpoint(line: str, trial_id: int, number: signal.Signals) ->
 
 @pytest.mark.integration
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_newcomer_succeeds(type_in: Callable[[str], str], tmp_path: Path) -> None:
     write_named_files(PAGE, tmp_path)  # "python" and "yaml"
     blocks = [block.replace("epochs: 500", "epochs: 60") for block in snippets(PAGE, "bash")]

@@ -94,6 +94,7 @@ _READING = (
     "lease_holder",
     "logs",
     "metrics",
+    "model_definition",
     "searcher_operation",
     "trial",
     "trial_results",
