@@ -134,10 +134,8 @@ class TrialRunner:
             except (LaunchError, NoCheckpoint) as problem:
                 if requested():
                     continue
-                launched = isinstance(problem, NoCheckpoint)
-                return TrainingResult(
-                    TrainingOutcome.PAUSED if launched else TrainingOutcome.POSTPONED, error=str(problem)
-                )
+                outcome = TrainingOutcome.POSTPONED if isinstance(problem, LaunchError) else TrainingOutcome.PAUSED
+                return TrainingResult(outcome, error=str(problem))
             except _NO_LAUNCH as failure:
                 return TrainingResult(TrainingOutcome.FAILED, error=str(failure), trained=watch.has_trained)
             run = self.store.run(trial.id, run.run_id)

@@ -25,7 +25,7 @@ from typing import BinaryIO
 from pydantic import BaseModel, Field
 
 import det_core
-from det_core.errors import StorageError
+from det_core.errors import CheckpointCorrupt, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.specs import StorageSpec
 
@@ -120,5 +120,7 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except (OSError, EOFError, zlib.error) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise CheckpointCorrupt(f"{path} is damaged: {error}; restore an older checkpoint") from error
+    except OSError as error:
         raise StorageError(f"cannot use {path}: {error}; choose another path or checkpoint") from error
