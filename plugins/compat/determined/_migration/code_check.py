@@ -24,7 +24,6 @@ _TF1 = "det needs TensorFlow 2.15; use the same name under tf.compat.v1"
 
 _REMOVED_MEMBERS: Final = {
     "disable_auto_grad_accumulation": _DEEPSPEED,
-    "get_optimizer": "keep the optimizer in an attribute of the trial",
     "get_train_micro_batch_size_per_gpu": _DEEPSPEED,
     "set_mpu": _DEEPSPEED,
     "wrap_model_engine": _DEEPSPEED,
