@@ -154,7 +154,7 @@ def test_methods_of_runners_are_refused_with_a_list_of_the_others(worker: Tracki
         lambda: worker.set_trial_state(OWN, State.COMPLETED),
         lambda: worker.acquire_lease(1, "me", seconds=5),
         lambda: worker.create_experiment(config={}),
-        lambda: worker.model_definition(2),
+        lambda: worker.forget_search(1),
     ):
         with pytest.raises(TrackingError, match="may not call"):
             write()
