@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from det_core import core, get_cluster_info
-from det_core.errors import MetricsConflict, TrackingError
+from det_core.errors import CheckpointNotFound, MetricsConflict, TrackingError
 from det_core.home import home_directory
 from det_core.interfaces.records import CheckpointState, State
 from det_core.interfaces.tracking import TrackingStore
