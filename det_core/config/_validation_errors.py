@@ -127,8 +127,6 @@ def _suggest(key: str, value: Any, given: Collection[str]) -> str:
     close = difflib.get_close_matches(key, known, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    if close := difflib.get_close_matches(key, present, n=1):
-        return f"did you mean {close[0]!r}, which is already set?"
     if not known:
         return "remove it"
     return f"expected one of: {', '.join(known)}" + (f" (already set: {', '.join(present)})" if present else "")

@@ -45,7 +45,11 @@ def _check(args: argparse.Namespace) -> int:
     notices: Sequence[str] = ()
     try:
         config = load_config(args.file, args.changes, import_targets=True)
-        notices = [*config.notices, *check_code(config, args.directory or Path(args.file).parent)]
+        directory = args.directory or Path(args.file).parent
+        if args.directory or any(directory.glob("*.py")):
+            notices = [*config.notices, *check_code(config, directory)]
+        else:
+            notices = [*config.notices, f"{directory} has no code to check; to check it, add its directory as DIR"]
     except ConfigError as error:
         problems = error.problems
     if args.json:
