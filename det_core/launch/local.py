@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from pydantic import Field
+
 from det_core.config import Block, Positive
 from det_core.errors import LaunchError
 from det_core.home import private_directory
@@ -27,7 +29,7 @@ _EXPLAIN_EVERY = 2.0
 class LocalConfig(Block):
     """Options of the local launcher."""
 
-    slots: Positive = 1
+    slots: Positive = Field(default=1, examples=[4], json_schema_extra={"unit": "slots"})
     """Number of workers that this machine can run if it has no GPU."""
 
 

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 import det_core
 from det_core.errors import CheckpointCorrupt, StorageError
@@ -36,7 +36,7 @@ def det_storage() -> Iterator[StorageSpec]:
 
 
 class GzipConfig(BaseModel):
-    path: Path
+    path: Annotated[Path, AfterValidator(Path.absolute)]
     """Directory of all checkpoints."""
     level: int = Field(default=6, ge=1, le=9)
     """Compression level, from 1 (fastest) to 9 (smallest files)."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from det_core import storage as det_storage
+from det_core.interfaces.storage import StorageManager
 from det_core.testing.storage import StorageCompliance
 from tests.storage.memory import MemoryBucket
 from tests.testing.documents import declared_attributes, first_column, snippets
@@ -62,6 +65,23 @@ def test_the_target_of_the_document_opens_a_bucket(tmp_path: Path) -> None:
     names = {"BucketConfig": object, "ObjectStorage": det_storage.ObjectStorage, "Bucket": lambda _: MemoryBucket()}
     exec(BUCKET, names)
     det_storage.check_storage(names["open_bucket"](config))  # type: ignore[operator]
+
+
+def test_a_relative_path_refers_to_the_directory_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(STORE, "det_rows.py", "exec", dont_inherit=True), names)
+    assert names["RowConfig"](path="checkpoints.db").path == tmp_path / "checkpoints.db"
+
+
+def test_the_table_of_optional_methods_is_complete() -> None:
+    rows = re.findall(r"^\| `(\w+\(.*?)` \| ", DOCUMENT.read_text(), re.MULTILINE)
+    methods = {name: method for name, method in vars(StorageManager).items() if inspect.isfunction(method)}
+    optional = {name: method for name, method in methods.items() if name not in StorageManager.__abstractmethods__}
+    signatures = {f"{name}{inspect.signature(method)}" for name, method in optional.items()}
+    assert {row.replace("\\|", "|") for row in rows} == {re.sub(r"'|self(, )?", "", text) for text in signatures}
 
 
 def test_every_attribute_is_in_the_table() -> None:
