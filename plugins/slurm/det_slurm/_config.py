@@ -26,7 +26,7 @@ _RESERVED = {
 
 def _check_time(value: object) -> object:
     if not isinstance(value, str):  # YAML reads 4:00:00 as the number 14400
-        raise ValueError(f"expected text in quotes, such as '4:00:00', or '240' for minutes, got {value!r}")  # noqa: TRY004
+        raise ValueError(f"expected text in quotes, such as '4:00:00', or '240' for minutes, got {value!r}")
     if not _TIME.fullmatch(value):
         raise ValueError(f"expected a time such as '240' (minutes), '4:00:00' or '2-12:00:00', got {value!r}")
     return value
@@ -70,7 +70,7 @@ class SlurmConfig(Block):
     """Resource of each slot, such as ``gpu`` or ``gpu:a100``."""
     constraint: str | None = None
     """Features of the nodes."""
-    options: list[Annotated[str, AfterValidator(_check_option)]] = []
+    options: tuple[Annotated[str, AfterValidator(_check_option)], ...] = ()
     """Further options of ``srun``, one word each, such as ``--mem-per-cpu=4G``. They come last, and so override those
     of the launcher."""
 

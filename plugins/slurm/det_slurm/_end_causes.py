@@ -38,7 +38,7 @@ _REFUSALS = {
     r"unrecognized option|invalid option|option .* is ambiguous|requires an argument": "correct launcher.options",
     r"[Ii]nvalid .*specification|[Ii]nvalid .*argument": "correct launcher.options",
     r"node configuration is not available|More processors requested|Node count specification": (
-        "lower resources.slots_per_trial, launcher.slots_per_node or launcher.options; `sinfo --Node --long` lists nodes"
+        "lower resources.slots_per_trial or launcher.slots_per_node; `sinfo --Node --long` lists all nodes"
     ),
     r"not permitted|permission denied": "choose another launcher.partition or launcher.account",
 }
