@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from det_core.interfaces.launcher import Cause
 
@@ -28,6 +28,7 @@ _STEP_ENDS = {
     "CANCELLED AT": Cause.CANCELED,
 }
 """Causes by what ``slurmstepd`` says about a step, whose state nobody knows after its end. The first match counts."""
+_NEVER = "None"
 _REFUSALS = {
     r"partition (name )?specified": "choose another launcher.partition; `sinfo` lists all",
     r"Invalid account": "choose another launcher.account",
@@ -45,15 +46,17 @@ _REFUSALS = {
 """Advice by messages of ``srun`` about requests that Slurm will never accept."""
 
 
-def find_cause(state: str, said: Sequence[str]) -> Cause | None:
+def find_cause(job: Mapping[str, str], said: Sequence[str]) -> Cause | None:
     """Return the cause of the end of a job or a step, or None if Slurm did not end it.
 
     Args:
-        state: state of the job, or "" if it is unknown.
+        job: fields of the job, empty if it is unknown.
         said: lines of ``srun``.
     """
+    if job.get("PreemptTime", _NEVER) != _NEVER:  # its state follows when the grace time is over
+        return Cause.PREEMPTED
     lines = "\n".join(said)
-    return STATES.get(state) or next((cause for text, cause in _STEP_ENDS.items() if text in lines), None)
+    return STATES.get(job.get("JobState", "")) or next((cause for text, cause in _STEP_ENDS.items() if text in lines), None)
 
 
 def explain_refusal(said: Sequence[str]) -> str | None:

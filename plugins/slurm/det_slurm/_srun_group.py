@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -147,16 +147,16 @@ class SrunGroup(AgentGroup):
 
     def _explain(self, end: Exit) -> Exit:
         """Ask Slurm why the launch ended, and cancel a job that a killed ``srun`` has left behind."""
-        state = reason = problem = ""
+        job: Mapping[str, str] = {}
+        problem = ""
         if self._job:
             try:
                 job = read_job(self._job)
-                state, reason = job.get("JobState", ""), job.get("Reason", "")
-                if state not in STATES and not self._is_step and end.cause in (Cause.NODE_LOST, Cause.NOT_STARTED):
+                if job.get("JobState") not in STATES and not self._is_step and end.cause in (Cause.NODE_LOST, Cause.NOT_STARTED):
                     cancel_jobs(self._name)
             except LaunchError as error:
                 problem = str(error)
-        cause = find_cause(state, self._said)
+        cause, reason = find_cause(job, self._said), job.get("Reason", "")
         if cause is None:
             return replace(end, message=self._last_error(end)) if end.cause is Cause.NOT_STARTED else end
         details = [self._handle(), reason if reason not in _NO_REASONS else "", problem]
