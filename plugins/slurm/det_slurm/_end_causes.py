@@ -56,7 +56,9 @@ def find_cause(job: Mapping[str, str], said: Sequence[str]) -> Cause | None:
     if job.get("PreemptTime", _NEVER) != _NEVER:  # its state follows when the grace time is over
         return Cause.PREEMPTED
     lines = "\n".join(said)
-    return STATES.get(job.get("JobState", "")) or next((cause for text, cause in _STEP_ENDS.items() if text in lines), None)
+    return STATES.get(job.get("JobState", "")) or next(
+        (cause for text, cause in _STEP_ENDS.items() if text in lines), None
+    )
 
 
 def explain_refusal(said: Sequence[str]) -> str | None:

@@ -103,7 +103,7 @@ class SlurmLauncher(Launcher):
             "--chdir=/",  # the directory of this process need not exist there
             f"--signal=URG@{_SAVE_SECONDS}",
             *place,
-            *self._config.step_options(slots),
+            *self._config.run_options(slots),
         ]
 
 

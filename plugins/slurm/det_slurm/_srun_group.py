@@ -152,7 +152,11 @@ class SrunGroup(AgentGroup):
         if self._job:
             try:
                 job = read_job(self._job)
-                if job.get("JobState") not in STATES and not self._is_step and end.cause in (Cause.NODE_LOST, Cause.NOT_STARTED):
+                if (
+                    job.get("JobState") not in STATES
+                    and not self._is_step
+                    and end.cause in (Cause.NODE_LOST, Cause.NOT_STARTED)
+                ):
                     cancel_jobs(self._name)
             except LaunchError as error:
                 problem = str(error)

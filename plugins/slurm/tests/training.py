@@ -72,7 +72,7 @@ class Experiment:
     def __init__(self, store: TrackingStore, directory: Path, launcher: dict[str, Any] | None = None, **keys: Any):
         self.store = store
         self.release = directory / "release"
-        code = directory / "code"
+        self.code = code = directory / "code"
         code.mkdir()
         (code / "main.py").write_text(SCRIPT)
         config = {
