@@ -46,6 +46,11 @@ _REFUSALS = {
 """Advice by messages of ``srun`` about requests that Slurm will never accept."""
 
 
+def is_preempted(job: Mapping[str, str]) -> bool:
+    """Return whether Slurm preempts a job. Its state says so only when the grace time is over."""
+    return job.get("PreemptTime", _NEVER) != _NEVER
+
+
 def find_cause(job: Mapping[str, str], said: Sequence[str]) -> Cause | None:
     """Return the cause of the end of a job or a step, or None if Slurm did not end it.
 
@@ -53,7 +58,7 @@ def find_cause(job: Mapping[str, str], said: Sequence[str]) -> Cause | None:
         job: fields of the job, empty if it is unknown.
         said: lines of ``srun``.
     """
-    if job.get("PreemptTime", _NEVER) != _NEVER:  # its state follows when the grace time is over
+    if is_preempted(job):
         return Cause.PREEMPTED
     lines = "\n".join(said)
     return STATES.get(job.get("JobState", "")) or next(

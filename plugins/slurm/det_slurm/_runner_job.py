@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from det_core.errors import DetError, ExperimentBusy
@@ -18,6 +19,7 @@ from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
 from det_core.tracking import open_store
+from det_slurm._end_causes import is_preempted
 from det_slurm._slurm_programs import IN_ALLOCATION, read_job, run_program
 
 _BUSY_SECONDS = 90.0
@@ -42,7 +44,7 @@ def main(experiment_id: int, mode: str) -> int:
             state = thread.submit(_run, store, experiment_id, signaled).result()
             error = store.experiment(experiment_id).error
         print(f"experiment {experiment_id} is {state.value}{f': {error}' if error else ''}", flush=True)  # noqa: T201
-        if state is State.PAUSED and signaled.is_set() and read_job(job).get("JobState") != "CANCELLED":
+        if state is State.PAUSED and signaled.is_set() and _goes_on(read_job(job)):
             run_program("scontrol", "requeue", job)
             print(f"job {job} is queued again", flush=True)  # noqa: T201
             return 0
@@ -50,6 +52,11 @@ def main(experiment_id: int, mode: str) -> int:
         print(problem, file=sys.stderr)  # noqa: T201
         return 1
     return 0 if state is State.COMPLETED else 1
+
+
+def _goes_on(job: Mapping[str, str]) -> bool:
+    """Return whether the job was not canceled, but warned of its time limit, or preempted."""
+    return job.get("JobState") == "RUNNING" or is_preempted(job)
 
 
 def _run(store: TrackingStore, experiment_id: int, signaled: threading.Event) -> State:

@@ -17,7 +17,7 @@ from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Stat
 from det_core.launch.agent_group import AgentGroup
 from det_slurm._end_causes import STATES, explain_refusal, find_cause
 from det_slurm._queue_reasons import QueueReasons
-from det_slurm._slurm_programs import IN_ALLOCATION, cancel_jobs, read_job
+from det_slurm._slurm_programs import IN_ALLOCATION, cancel_jobs, read_ended_job
 from det_slurm._withdrawal import WithdrawalGuard
 
 ARRIVED = "det-slurm-node"
@@ -151,7 +151,7 @@ class SrunGroup(AgentGroup):
         problem = ""
         if self._job:
             try:
-                job = read_job(self._job)
+                job = read_ended_job(self._job)
                 if (
                     job.get("JobState") not in STATES
                     and not self._is_step

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from cluster import Cluster
-from training import Experiment
 
 from det_core.config import load_config, parse_config
-from det_core.interfaces.records import State
+from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.tracking import open_store
@@ -46,12 +45,21 @@ def _nothing_is_left(cluster: Cluster) -> Iterator[None]:
     cluster.wait_idle()
 
 
+def submit_digits(store: TrackingStore, launcher: dict[str, Any], epochs: int) -> ExperimentRecord:
+    """Submit a trial with two slots."""
+    config = load_config(DIGITS / "const.yaml").dump()
+    config["searcher"]["max_length"] = {"epochs": epochs}
+    config |= {
+        "launcher": launcher,
+        "resources": {"slots_per_trial": 2},
+        "distributed": {"backend": "torch_distributed"},
+    }
+    return submit_experiment(store, parse_config(config), DIGITS)
+
+
 def train_digits(store: TrackingStore, launcher: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """Train two slots for two epochs, and return the metrics and the log."""
-    config = load_config(DIGITS / "const.yaml").dump()
-    config["searcher"]["max_length"] = {"epochs": 2}
-    config |= {"launcher": launcher, "resources": {"slots_per_trial": 2}, "distributed": {"backend": "torch_distributed"}}
-    experiment = submit_experiment(store, parse_config(config), DIGITS)
+    experiment = submit_digits(store, launcher, epochs=2)
     state = ExperimentRunner(store, experiment.id).run()
     (trial,) = store.trials(experiment.id)
     log = "\n".join(line.log for line in store.logs(trial.id))
@@ -71,27 +79,23 @@ def test_two_nodes_train_what_one_node_trains(store: TrackingStore) -> None:
         assert of_two == pytest.approx(of_one, rel=1e-4)
 
 
-def test_scancel_of_torchrun_saves_a_checkpoint(store: TrackingStore, cluster: Cluster, tmp_path: Path) -> None:
+def test_scancel_of_torchrun_saves_a_checkpoint(store: TrackingStore, cluster: Cluster) -> None:
     """torchrun gets the signal, too, and must outlive its workers."""
     pytest.importorskip("det_torch_distributed")
-    experiment = Experiment(
-        store,
-        tmp_path,
-        {"slots_per_node": 1},
-        entrypoint="python3 -m det_core.launch torch_distributed -- main.py",
-        resources={"slots_per_trial": 2},
-        max_restarts=0,
-    )
-    (experiment.code / "main.py").write_text("")  # the context directory was recorded with the script
+    experiment = submit_digits(store, {"type": "slurm", "slots_per_node": 1}, epochs=10000)
+    canceled = False
 
     def cancel() -> None:
-        experiment.wait_for(lambda: [line for line in experiment.lines() if "waiting as" in line], "workers")
-        cluster.run("scancel", *cluster.run("squeue", "-h", "-o", "%i").split())
+        nonlocal canceled
+        if not canceled and any(trial.steps_completed for trial in store.trials(experiment.id)):
+            canceled = True
+            cluster.run("scancel", *cluster.run("squeue", "-h", "-o", "%i").split())
 
-    assert experiment.run(cancel) is State.PAUSED, experiment.describe()
-    experiment.run()
-    experiment.require_undisturbed_result()
-    assert "after 5 batches" in experiment.describe()
+    assert ExperimentRunner(store, experiment.id).run(cancel) is State.PAUSED
+    (trial,) = store.trials(experiment.id)
+    log = "\n".join(line.log for line in store.logs(trial.id))
+    assert "exited with code 0 (canceled: Slurm job" in log
+    assert store.checkpoints(trial_id=trial.id), log
 
 
 @pytest.mark.usefixtures("cluster")
@@ -129,7 +133,9 @@ def test_a_search_runs_trials_at_once(store: TrackingStore, tmp_path: Path) -> N
 @pytest.mark.usefixtures("cluster")
 def test_slots_are_the_gpus_that_slurm_gives(store: TrackingStore, tmp_path: Path) -> None:
     """The GPUs of the test's nodes are pretended, but Slurm numbers them as real ones."""
-    (tmp_path / "main.py").write_text("import os; print('GPUs', repr(os.environ['CUDA_VISIBLE_DEVICES']), flush=True)\n")
+    (tmp_path / "main.py").write_text(
+        "import os; print('GPUs', repr(os.environ['CUDA_VISIBLE_DEVICES']), flush=True)\n"
+    )
     for launcher, gpus in (
         ({"gres": "gpu", "slots_per_node": 2}, "GPUs '0,1'"),
         ({"options": ["--gpus=1"]}, "GPUs '0'"),
