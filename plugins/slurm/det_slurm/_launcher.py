@@ -60,6 +60,10 @@ class SlurmLauncher(Launcher):
     def device(self) -> Literal["cpu", "cuda"]:
         return self._config.device()
 
+    def rehearsal(self, slots: int) -> tuple[Launcher, int]:
+        """Return a launch on two nodes, with the resources of one slot on each."""
+        return SlurmLauncher(self._config.model_copy(update={"slots_per_node": 1})), 2
+
     def start(self, request: LaunchRequest) -> Allocation:
         if shutil.which("srun") is None:
             raise LaunchError(explain_missing_program("srun"))

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -137,7 +138,7 @@ def slurm_cluster(*, more: str = "") -> Iterator[Cluster]:
         conf = _CONF.format(host=_host(), user=user, directory=directory, ports=_ports(), more=more)
         (directory / "slurm.conf").write_text(conf)
         for index in range(2):
-            (directory / f"gpu{index}").touch()
+            os.mknod(directory / f"gpu{index}", stat.S_IFCHR | 0o666, os.makedev(1, 3))  # as /dev/null
         (directory / "gres.conf").write_text(f"AutoDetect=off\nName=gpu File={directory}/gpu[0-1]\n")
         munge = directory / "munge"
         subprocess.run(["mungekey", "--create", f"--keyfile={munge}/key"], check=True, timeout=_SECONDS)
