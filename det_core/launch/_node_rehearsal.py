@@ -1,4 +1,4 @@
-"""Program that `det_core.launch.launch_rehearsal` starts on each node, ``python -m det_core.launch._node_rehearsal``."""
+"""Program that ``det doctor`` starts on each node of a launch, ``python -m det_core.launch._node_rehearsal``."""
 
 from __future__ import annotations
 

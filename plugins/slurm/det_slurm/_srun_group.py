@@ -89,7 +89,8 @@ class SrunGroup(AgentGroup):
         if self._places:
             nodes = [name for _, name in sorted(self._places.items())]
             return replace(super().status(), nodes=nodes, handle=self._handle())
-        message = self._reasons.find_reason(self._job) or _WAITING
+        said = "" if self._job else " ".join(list(self._said)[-1:])
+        message = self._reasons.find_reason(self._job) or said or _WAITING
         return Status(phase=Phase.QUEUED, handle=self._handle(), message=message)
 
     def wait(self, timeout: float) -> Exit | None:
