@@ -170,6 +170,14 @@ class Launcher(ABC):
     def device(self) -> Literal["cpu", "cuda"]:
         """Return the device of the slots, by which environment variables of the config are chosen."""
 
+    def rehearsal(self, slots: int) -> tuple[Launcher, int]:
+        """Return the launcher and the number of slots with which ``det doctor`` tries a launch.
+
+        Args:
+            slots: number of slots of the trials of the experiment.
+        """
+        return self, slots
+
     @abstractmethod
     def start(self, request: LaunchRequest) -> Allocation:
         """Start a launch, and return it at once. It may wait for slots or nodes.

@@ -32,6 +32,7 @@ from det_core.launch._reaper import GRACE
 from det_core.launch._trial_lock import TrialLock
 from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports
 from det_core.launch._worker_environment.thread_limits import thread_limit_variables
+from det_core.launch.engine_signals import ENGINE_VARIABLES, shield_shell
 from det_core.launch.gpu_slots import count_gpus, gpu_variables
 from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
 from det_core.tracking import AGENT_URL
@@ -103,7 +104,7 @@ class AgentProgram:
     def _start(self, message: Mapping[str, Any]) -> None:
         request = LaunchRequest(
             key=message["key"],
-            argv=message["argv"],
+            argv=shield_shell(message["argv"]),
             code=messages.unpack_bytes(message["code"]),
             info={**message["info"], "cluster.json": {**message["info"]["cluster.json"], "master_url": AGENT_URL}},
             slots=sum(map(len, message["slot_ids"])),
@@ -128,7 +129,8 @@ class AgentProgram:
         if 0 < gpus <= max(slots):
             problem = f"{node.name} has {gpus} GPUs, but the launch needs the slots {list(slots)} there"
             self._finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
-        environment = {**gpu_variables(slots), **(thread_limit_variables(len(slots)) if len(slots) > 1 else {})}
+        threads = thread_limit_variables(len(slots)) if len(slots) > 1 else {}
+        environment = {**ENGINE_VARIABLES, **gpu_variables(slots), **threads}
         try:
             lock = self._lock_trial(f"{request.key}-node-{self._node}")
             self._agent = agent = NodeAgent(request, node, env=environment, inherit=[lock.descriptor])

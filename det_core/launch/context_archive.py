@@ -59,6 +59,17 @@ def pack_context_dir(directory: Path, hide: Callable[[str], str] = str) -> bytes
     return buffer.getvalue()
 
 
+def _pack_nothing() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz"):
+        pass
+    return buffer.getvalue()
+
+
+EMPTY_CONTEXT = _pack_nothing()
+"""Content of the archive of an empty context directory."""
+
+
 def _add_hidden(archive: tarfile.TarFile, path: Path, name: str, hide: Callable[[str], str]) -> None:
     member = archive.gettarinfo(path, name)
     content = hide(path.read_bytes().decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")

@@ -14,6 +14,7 @@ from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import backends
 from det_core.launch._failure_notes import FAILURE_PREFIX
 from det_core.launch._node import Node
+from det_core.launch.engine_signals import shield_from_engine
 from det_core.launch.gpu_slots import count_gpus
 
 
@@ -43,7 +44,8 @@ def start_workers(
     Returns:
         The exit code for this process.
     """
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    if not shield_from_engine():
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         task = get_cluster_info()
         backend = backends.open_backend(name, backends.parse_options(name, options or backends.distributed_block()))

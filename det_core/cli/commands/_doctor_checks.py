@@ -24,6 +24,8 @@ from det_core.launch._output_lines import LineDecoder
 from det_core.launch._slot_directory import SlotDirectory
 from det_core.launch._worker_environment.free_ports import reserve_free_ports
 from det_core.launch.gpu_slots import count_gpus
+from det_core.launch.launch_rehearsal import rehearse_launch
+from det_core.launch.launchers import open_launcher
 from det_core.launch.local import LocalConfig
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
@@ -103,7 +105,7 @@ def _slots(config: ExperimentConfig | None) -> str:
     found = count_gpus()
     launcher = config.launcher.options if config else LocalConfig()
     if not isinstance(launcher, LocalConfig):
-        return "unknown until the launcher starts a trial"
+        return f"those of the launcher {config.launcher.type}" if config else ""
     slots, wanted = found or launcher.slots, config.resources.slots_per_trial if config else 1
     if wanted > slots:
         more = "" if found else ", or set launcher: {type: local, slots: N}"
@@ -112,6 +114,12 @@ def _slots(config: ExperimentConfig | None) -> str:
         )
     SlotDirectory().close()
     return f"{slots}, of which a trial uses {max(wanted, 1)}; {found} GPUs"
+
+
+def _launcher(config: ExperimentConfig | None) -> str:
+    if config is None or isinstance(config.launcher.options, LocalConfig):
+        return "local"
+    return rehearse_launch(open_launcher(config), max(config.resources.slots_per_trial, 1), config.dump())
 
 
 def _host(_: ExperimentConfig | None) -> str:
@@ -202,6 +210,7 @@ _CHECKS: dict[str, Callable[[ExperimentConfig | None], str]] = {
     "record": _record,
     "storage": _storage,
     "slots": _slots,
+    "launcher": _launcher,
     "host name": _host,
     "ports": _ports,
     "backend": _backend,

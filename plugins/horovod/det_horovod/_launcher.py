@@ -19,6 +19,7 @@ from horovod.runner.common.util.hosts import HostInfo, get_host_assignments
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
 from det_core.errors import LaunchError
+from det_core.launch.engine_signals import shield_from_engine
 
 _EXIT_TIMEOUT = 5.0
 """Time that the other workers have to exit after one failed, before they are killed."""
@@ -31,6 +32,7 @@ Worker = subprocess.Popen[bytes]
 
 def main(command: Sequence[str]) -> int:
     """Start the workers, wait for them, and return the exit code."""
+    shield_from_engine()
     names = ("CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE", "GLOO_RENDEZVOUS_PORT")
     node, nodes, slots, port = (int(os.environ[f"HOROVOD_{name}"]) for name in names)
     address = (os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], port)

@@ -26,7 +26,7 @@ _RESERVED = {
 
 def _check_time(value: object) -> object:
     if not isinstance(value, str):  # YAML reads 4:00:00 as the number 14400
-        raise ValueError(f"expected text in quotes, such as '4:00:00', or '240' for minutes, got {value!r}")  # noqa: TRY004
+        raise ValueError(f"expected text in quotes, such as '4:00:00', or '240' for minutes, got {value!r}")
     if not _TIME.fullmatch(value):
         raise ValueError(f"expected a time such as '240' (minutes), '4:00:00' or '2-12:00:00', got {value!r}")
     return value
@@ -70,7 +70,7 @@ class SlurmConfig(Block):
     """Resource of each slot, such as ``gpu`` or ``gpu:a100``."""
     constraint: str | None = None
     """Features of the nodes."""
-    options: list[Annotated[str, AfterValidator(_check_option)]] = []
+    options: tuple[Annotated[str, AfterValidator(_check_option)], ...] = ()
     """Further options of ``srun``, one word each, such as ``--mem-per-cpu=4G``. They come last, and so override those
     of the launcher."""
 
@@ -84,17 +84,25 @@ class SlurmConfig(Block):
         chosen = {name: getattr(self, name) for name in ("partition", "account", "qos", "constraint")}
         return [f"--{name}={value}" for name, value in chosen.items() if value is not None]
 
-    def step_options(self, slots: int) -> list[str]:
+    def run_options(self, slots: int) -> list[str]:
+        """Return the options of each run of a trial, with those of the user at the end.
+
+        Args:
+            slots: number of slots of a node.
+        """
+        return [*([f"--time={self.time}"] if self.time else []), *self.resource_options(slots), *self.options]
+
+    def resource_options(self, slots: int) -> list[str]:
         """Return the options for the resources of a node.
 
         Args:
             slots: number of slots of a node.
         """
-        options = [f"--time={self.time}"] if self.time else []
+        options = []
         if self.gres:
             name, _, count = self.gres.rpartition(":")
             is_counted = bool(name) and count.isdigit()
             options.append(f"--gres={name if is_counted else self.gres}:{slots * (int(count) if is_counted else 1)}")
         if not any(one.startswith(("--cpus-per-", "-c")) for one in self.options):
             options.append(f"--cpus-per-task={slots}")
-        return [*options, *self.options]
+        return options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from det_core.interfaces.launcher import Cause
 
@@ -28,6 +28,7 @@ _STEP_ENDS = {
     "CANCELLED AT": Cause.CANCELED,
 }
 """Causes by what ``slurmstepd`` says about a step, whose state nobody knows after its end. The first match counts."""
+_NEVER = "None"
 _REFUSALS = {
     r"partition (name )?specified": "choose another launcher.partition; `sinfo` lists all",
     r"Invalid account": "choose another launcher.account",
@@ -38,22 +39,31 @@ _REFUSALS = {
     r"unrecognized option|invalid option|option .* is ambiguous|requires an argument": "correct launcher.options",
     r"[Ii]nvalid .*specification|[Ii]nvalid .*argument": "correct launcher.options",
     r"node configuration is not available|More processors requested|Node count specification": (
-        "lower resources.slots_per_trial, launcher.slots_per_node or launcher.options; `sinfo --Node --long` lists nodes"
+        "lower resources.slots_per_trial or launcher.slots_per_node; `sinfo --Node --long` lists all nodes"
     ),
     r"not permitted|permission denied": "choose another launcher.partition or launcher.account",
 }
 """Advice by messages of ``srun`` about requests that Slurm will never accept."""
 
 
-def find_cause(state: str, said: Sequence[str]) -> Cause | None:
+def is_preempted(job: Mapping[str, str]) -> bool:
+    """Return whether Slurm preempts a job. Its state says so only when the grace time is over."""
+    return job.get("PreemptTime", _NEVER) != _NEVER
+
+
+def find_cause(job: Mapping[str, str], said: Sequence[str]) -> Cause | None:
     """Return the cause of the end of a job or a step, or None if Slurm did not end it.
 
     Args:
-        state: state of the job, or "" if it is unknown.
+        job: fields of the job, empty if it is unknown.
         said: lines of ``srun``.
     """
+    if is_preempted(job):
+        return Cause.PREEMPTED
     lines = "\n".join(said)
-    return STATES.get(state) or next((cause for text, cause in _STEP_ENDS.items() if text in lines), None)
+    return STATES.get(job.get("JobState", "")) or next(
+        (cause for text, cause in _STEP_ENDS.items() if text in lines), None
+    )
 
 
 def explain_refusal(said: Sequence[str]) -> str | None:

@@ -60,6 +60,10 @@ class SlurmLauncher(Launcher):
     def device(self) -> Literal["cpu", "cuda"]:
         return self._config.device()
 
+    def rehearsal(self, slots: int) -> tuple[Launcher, int]:
+        """Return a launch on two nodes, with the resources of one slot on each."""
+        return SlurmLauncher(self._config.model_copy(update={"slots_per_node": 1})), 2
+
     def start(self, request: LaunchRequest) -> Allocation:
         if shutil.which("srun") is None:
             raise LaunchError(explain_missing_program("srun"))
@@ -103,7 +107,7 @@ class SlurmLauncher(Launcher):
             "--chdir=/",  # the directory of this process need not exist there
             f"--signal=URG@{_SAVE_SECONDS}",
             *place,
-            *self._config.step_options(slots),
+            *self._config.run_options(slots),
         ]
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterable
 
 from det_core.errors import LaunchError
 
 _SECONDS = 30.0
 """Time limit of a call."""
+_COMPLETING_SECONDS = 10.0
+_COMPLETING_TICK = 0.5
 IN_ALLOCATION = "SLURM_JOB_ID"
 """Environment variable of processes in an allocation."""
 
@@ -52,6 +55,18 @@ def read_job(job: str) -> dict[str, str]:
     """
     words = run_program("scontrol", "show", "job", "--oneliner", job).split()
     return {key: value for key, _, value in (word.partition("=") for word in words)}
+
+
+def read_ended_job(job: str) -> dict[str, str]:
+    """Return the same as `read_job`, after up to 10 s in which a job that completes hides its final state.
+
+    Raises:
+        LaunchError: as `read_job`.
+    """
+    deadline = time.monotonic() + _COMPLETING_SECONDS
+    while (found := read_job(job)).get("JobState") == "COMPLETING" and time.monotonic() < deadline:
+        time.sleep(_COMPLETING_TICK)
+    return found
 
 
 def read_reasons(jobs: Iterable[str]) -> dict[str, str]:

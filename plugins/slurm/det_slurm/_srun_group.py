@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Stat
 from det_core.launch.agent_group import AgentGroup
 from det_slurm._end_causes import STATES, explain_refusal, find_cause
 from det_slurm._queue_reasons import QueueReasons
-from det_slurm._slurm_programs import IN_ALLOCATION, cancel_jobs, read_job
+from det_slurm._slurm_programs import IN_ALLOCATION, cancel_jobs, read_ended_job
 from det_slurm._withdrawal import WithdrawalGuard
 
 ARRIVED = "det-slurm-node"
@@ -89,7 +89,8 @@ class SrunGroup(AgentGroup):
         if self._places:
             nodes = [name for _, name in sorted(self._places.items())]
             return replace(super().status(), nodes=nodes, handle=self._handle())
-        message = self._reasons.find_reason(self._job) or _WAITING
+        said = "" if self._job else " ".join(list(self._said)[-1:])
+        message = self._reasons.find_reason(self._job) or said or _WAITING
         return Status(phase=Phase.QUEUED, handle=self._handle(), message=message)
 
     def wait(self, timeout: float) -> Exit | None:
@@ -147,16 +148,20 @@ class SrunGroup(AgentGroup):
 
     def _explain(self, end: Exit) -> Exit:
         """Ask Slurm why the launch ended, and cancel a job that a killed ``srun`` has left behind."""
-        state = reason = problem = ""
+        job: Mapping[str, str] = {}
+        problem = ""
         if self._job:
             try:
-                job = read_job(self._job)
-                state, reason = job.get("JobState", ""), job.get("Reason", "")
-                if state not in STATES and not self._is_step and end.cause in (Cause.NODE_LOST, Cause.NOT_STARTED):
+                job = read_ended_job(self._job)
+                if (
+                    job.get("JobState") not in STATES
+                    and not self._is_step
+                    and end.cause in (Cause.NODE_LOST, Cause.NOT_STARTED)
+                ):
                     cancel_jobs(self._name)
             except LaunchError as error:
                 problem = str(error)
-        cause = find_cause(state, self._said)
+        cause, reason = find_cause(job, self._said), job.get("Reason", "")
         if cause is None:
             return replace(end, message=self._last_error(end)) if end.cause is Cause.NOT_STARTED else end
         details = [self._handle(), reason if reason not in _NO_REASONS else "", problem]

@@ -11,10 +11,11 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +25,7 @@ _SECONDS = 60.0
 _CONF = """\
 ClusterName=det
 SlurmctldHost={host}(127.0.0.1)
-SlurmUser={user}
+SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket={directory}/munge/socket
 CredType=cred/munge
@@ -99,10 +100,9 @@ class Cluster:
         self.wait_for(lambda: not self.run("squeue", "--noheader").strip(), "an empty queue")
         self.wait_for(lambda: set(self.run("sinfo", "-N", "-h", "-p", "main", "-o", "%t").split()) == {"idle"}, "idle")
 
-    def wait_for(self, condition: object, what: str) -> None:
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = _SECONDS) -> None:
         """Wait until a condition is true."""
-        assert callable(condition)
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"no {what}: {self.run('squeue')}{self.run('sinfo', '-N', '-l')}"
             time.sleep(0.05)
@@ -133,11 +133,10 @@ def slurm_cluster(*, more: str = "") -> Iterator[Cluster]:
         for part in ("spool", "state", "munge", "private"):
             (directory / part).mkdir(mode=0o700 if part == "munge" else 0o755)
         (directory / "private" / "of-the-login-node").touch()
-        user = "root"
-        conf = _CONF.format(host=_host(), user=user, directory=directory, ports=_ports(), more=more)
+        conf = _CONF.format(host=_host(), directory=directory, ports=_ports(), more=more)
         (directory / "slurm.conf").write_text(conf)
         for index in range(2):
-            (directory / f"gpu{index}").touch()
+            os.mknod(directory / f"gpu{index}", stat.S_IFCHR | 0o666, os.makedev(1, 3))  # as /dev/null
         (directory / "gres.conf").write_text(f"AutoDetect=off\nName=gpu File={directory}/gpu[0-1]\n")
         munge = directory / "munge"
         subprocess.run(["mungekey", "--create", f"--keyfile={munge}/key"], check=True, timeout=_SECONDS)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
+from cluster import Cluster
 
 from det_core.testing.launcher import LauncherCompliance
 
@@ -16,3 +19,24 @@ class TestJobs(LauncherCompliance):
     options: ClassVar = {"slots_per_node": 2, "partition": "one"}
     orders = False  # Slurm has an order of its own
     numbers_slots = False  # each job counts its own
+
+
+@pytest.fixture(scope="class")
+def allocation(cluster: Cluster) -> Iterator[None]:
+    """Run the tests as in a job that has all of a node."""
+    job = f"suite-{uuid.uuid4().hex}"
+    cluster.run("salloc", "--no-shell", "--partition=one", "--exclusive", f"--job-name={job}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_JOB_ID", cluster.run("squeue", "-h", "-n", job, "-o", "%i").strip())
+        yield
+    cluster.run("scancel", f"--name={job}")
+    cluster.wait_idle()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("allocation")
+class TestSteps(LauncherCompliance):
+    name = "slurm"
+    options: ClassVar = {"slots_per_node": 2}
+    orders = False
+    numbers_slots = False

@@ -23,6 +23,7 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
+from det_core.launch.engine_signals import shield_from_engine
 from det_torch.torchrun import RENDEZVOUS
 
 _RENDEZVOUS_TIMEOUT = 600
@@ -60,7 +61,8 @@ def main(argv: Sequence[str]) -> None:
     """Start the workers and wait for them."""
     rendezvous_handler_registry.register(RENDEZVOUS, create_rendezvous)
     _limit_closing(run.parse_args(argv).shutdown_timeout)  # type: ignore[no-untyped-call]
-    run.main(argv)
+    # Besides the signal, torchrun would count a failure of all workers.
+    run.main(["--signals-to-handle=SIGINT", *argv] if shield_from_engine() else argv)
 
 
 def _listen(address: str, port: int) -> int:
