@@ -20,7 +20,7 @@ BUDGETS = {
     "plugins/storage_s3/tests": 115,
     "plugins/storage_gcs/tests": 25,
     "plugins/mlflow/tests": 20,
-    "plugins/ray/tests": 120,
+    "plugins/ray/tests": 60,
     "plugins/compat/tests": 11,
 }
 """Maximum CPU seconds of each suite in ``make test``, including child processes.

@@ -50,11 +50,16 @@ class RunningCluster:
             self.add_node(one)
         self.address: str = self._cluster.address
 
-    def add_node(self, resources: Mapping[str, float]) -> None:
-        """Start another node, the last one of `nodes`. It ends with the thread that starts it."""
+    def add_node(self, resources: Mapping[str, float], **variables: str) -> None:
+        """Start another node, the last one of `nodes`. It ends with the thread that starts it.
+
+        Args:
+            resources: resources of the node.
+            variables: environment variables of its processes.
+        """
         others = {name: amount for name, amount in resources.items() if name not in ("CPU", "GPU")}
         # Ray would set a handler of SIGTERM, which only the main thread can do.
-        with patch.dict(os.environ, self._variables), patch("ray._private.utils.set_sigterm_handler"):
+        with patch.dict(os.environ, {**self._variables, **variables}), patch("ray._private.utils.set_sigterm_handler"):
             node = self._cluster.add_node(
                 num_cpus=resources.get("CPU", 0),
                 num_gpus=resources.get("GPU", 0),
@@ -76,7 +81,12 @@ class RunningCluster:
             psutil.Process(raylet_of(node)).kill()
         self._cluster.remove_node(node, allow_graceful=False)
 
+    def kill_head(self) -> None:
+        """Kill all processes of the head node at once."""
+        self._cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
+
     def stop(self) -> None:
+        """End all nodes."""
         self._cluster.shutdown()
 
 

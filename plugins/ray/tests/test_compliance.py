@@ -8,7 +8,7 @@ import pytest
 
 from det_core.testing.launcher import LauncherCompliance
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures("cluster")]
 
 
 class TestRay(LauncherCompliance):
@@ -16,4 +16,5 @@ class TestRay(LauncherCompliance):
     options: ClassVar = {"slots_per_node": 1, "resources": {"CPU": 1}}
     orders = False  # Ray has an order of its own
     numbers_slots = False  # each launch counts its own
+    code_size = 20 << 20
     limit = 120.0

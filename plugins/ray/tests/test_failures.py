@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import psutil
 import pytest
 from cluster import RunningCluster, wait_for
 from det_ray._config import RayConfig
 from det_ray._launcher import RayLauncher
-from training import Experiment
+from processes import find_drivers, find_part, left_behind, wait_for_death
+from training import RUN, Experiment
 
 from det_core.interfaces.launcher import Cause, LaunchRequest
 from det_core.interfaces.records import State
@@ -32,18 +31,8 @@ for group in ray.util.placement_group_table().values():
     if group["state"] != "REMOVED":
         ray.util.remove_placement_group(ray.util.get_placement_group(group["name"]))
 """
-_RUN = """
-from det_core.runner import ExperimentRunner
-from det_core.tracking import open_store
-with open_store() as store:
-    ExperimentRunner(store, {}).run()
-"""
-ROLES = {
-    "worker": ("main.py", (1, 0)),
-    "agent": ("agent_program", (0, 1)),
-    "actor": ("ray::NodeActor", (0, 1)),
-}
-"""Parts of the command lines of processes of the node, and how many restarts and interruptions their death counts."""
+ROLES = {"worker": (1, 0), "agent": (0, 1), "actor": (0, 1)}
+"""Processes of a node, and how many restarts and interruptions their death counts."""
 
 
 @pytest.fixture
@@ -63,56 +52,25 @@ def experiment(store: TrackingStore, tmp_path: Path, cluster: RunningCluster) ->
     return Experiment(store, tmp_path, {"resources": {"CPU": 1}}, max_restarts=1)
 
 
-def command_line(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-
-
-def left_behind() -> list[str]:
-    """Return the command lines of processes of launches that are left in the network of these tests."""
-    lines = [command_line(one) for one in psutil.process_iter() if network_of(one.pid) == network_of(os.getpid())]
-    parts = ("agent_program", "python3 main.py", "det_ray.driver")
-    return [line for line in lines if any(part in line for part in parts)]
-
-
-def network_of(pid: int) -> str:
-    """Return the network namespace of a process, or "" if it is gone."""
-    try:
-        return str(Path(f"/proc/{pid}/ns/net").readlink())
-    except OSError:
-        return ""
-
-
-def drivers() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children(recursive=True) if "det_ray.driver" in command_line(one)]
-
-
-def part_of(worker: psutil.Process, role: str) -> psutil.Process:
-    processes = [one for one in (worker, *worker.parents()) if "_reaper" not in command_line(one)]
-    return next(one for one in processes if ROLES[role][0] in command_line(one))
-
-
 @pytest.mark.parametrize("role", ROLES)
 def test_a_process_of_the_node_is_killed(experiment: Experiment, role: str) -> None:
     def kill() -> None:
         worker = experiment.wait_for_worker()
-        part_of(worker, role).kill()
-        wait_for(lambda: not worker.is_running() or worker.status() == "zombie", "end of the worker")
+        find_part(worker, role).kill()
+        wait_for_death(worker)
 
     experiment.run(kill)
     experiment.require_undisturbed_result()
     trial = experiment.trial
-    assert (trial.run_id, trial.restarts, trial.interruptions) == (2, *ROLES[role][1]), experiment.describe()
+    assert (trial.run_id, trial.restarts, trial.interruptions) == (2, *ROLES[role]), experiment.describe()
 
 
 def test_the_driver_is_killed(experiment: Experiment) -> None:
     def kill() -> None:
         worker = experiment.wait_for_worker()
-        (driver,) = drivers()
+        (driver,) = find_drivers()
         driver.kill()
-        wait_for(lambda: not worker.is_running() or worker.status() == "zombie", "end of the worker", PROMISED + 2)
+        wait_for_death(worker, PROMISED + 2)
 
     experiment.run(kill)
     experiment.require_undisturbed_result()
@@ -121,7 +79,7 @@ def test_the_driver_is_killed(experiment: Experiment) -> None:
 
 def test_the_runner_is_killed(experiment: Experiment) -> None:
     runner = subprocess.Popen(
-        [sys.executable, "-c", _RUN.format(experiment.id)],
+        [sys.executable, "-c", RUN.format(experiment.id)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

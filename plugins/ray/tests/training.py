@@ -51,6 +51,15 @@ with det.core.init() as core_context:
 """Script that waits in its first run after 5 of 8 batches, until a file exists or its preemption is requested."""
 
 
+RUN = """
+from det_core.runner import ExperimentRunner
+from det_core.tracking import open_store
+with open_store() as store:
+    ExperimentRunner(store, {}).run()
+"""
+"""Program that runs an experiment."""
+
+
 def undisturbed_values() -> list[float]:
     """Return the metric of each batch."""
     values = [0.0]
