@@ -52,4 +52,5 @@ class RayGroup(AgentGroup):
         is_engine = end.cause in (Cause.NODE_LOST, Cause.NOT_STARTED)
         if not (is_engine and self._report.cause):
             return end
-        return replace(end, cause=Cause(self._report.cause), message=self._report.message)
+        cause = Cause(self._report.cause)
+        return replace(end, cause=end.cause if cause is Cause.NODE_LOST else cause, message=self._report.message)

@@ -18,6 +18,7 @@ import queue
 import signal
 import socket
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -47,16 +48,10 @@ _CALL_BYTES = 8 << 20
 """Size above which no more is added to what is written by one call of an actor."""
 _OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 """Names of options of actors by resources. Others are in the option ``resources``."""
-_CAUSES = {
-    "placement group was removed": Cause.CANCELED,
-    "placement group is removed": Cause.CANCELED,
-    "killed by `ray.kill": Cause.CANCELED,
-    "ray.kill": Cause.CANCELED,
-    "memory pressure": Cause.OUT_OF_MEMORY,
-    "OutOfMemory": Cause.OUT_OF_MEMORY,
-    "(OOM)": Cause.OUT_OF_MEMORY,
-}
-"""Causes by what Ray says about the death of an actor. The first match counts."""
+_REMOVED = "placement group was removed"
+"""Part of what Ray says about the death of an actor whose group somebody has removed."""
+_LONGEST = 400
+"""Maximum length of an explanation in characters."""
 _IDENTITY = ("class_name:", "actor_id:", "namespace:", "pid:", "name:")
 """Beginnings of lines of such errors that do not help users."""
 
@@ -168,10 +163,10 @@ class _Driver:
         return self._call(lambda: ray.get(references))
 
     def _call(self, function: Callable[[], Any]) -> Any:
-        """Call a function of Ray. End the launch with the cause if an actor has died."""
+        """Call a function of Ray. End the launch with the cause if Ray raises an error."""
         try:
             return function()
-        except RayActorError as error:
+        except RayError as error:
             self._fail(*explain_death(error))
 
     def _report(self, **fields: Any) -> None:
@@ -201,7 +196,7 @@ def connect(address: str) -> str:
         if host and port.isdecimal():
             socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
         with _quiet():
-            ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
     except OSError as error:
         return f"no Ray cluster at {address} ({error}); start one with: ray start --head, or change launcher.address"
     except Exception as error:  # noqa: BLE001  (Ray raises various types)
@@ -244,19 +239,27 @@ def explain_wait(
     return f"{needs}; free in the cluster: {_amounts({name: free.get(name, 0) for name in bundle})}"
 
 
-def explain_death(error: RayActorError) -> tuple[Cause, str]:
+def explain_death(error: RayError) -> tuple[Cause, str]:
     """Return the cause and the explanation of the death of an actor."""
+    if isinstance(error, OutOfMemoryError):
+        return Cause.OUT_OF_MEMORY, str(error).partition("\n")[0]
     text = str(error)
     lines = [line.strip() for line in text.splitlines()[1:]]
-    said = " ".join(line for line in lines if line and not line.startswith(_IDENTITY))
-    if getattr(error, "preempted", False):
-        return Cause.PREEMPTED, said
-    cause = next((cause for part, cause in _CAUSES.items() if part in text), Cause.NODE_LOST)
-    return cause, said or text
+    said = " ".join(line for line in lines if line and not line.startswith(_IDENTITY)) or text
+    cause = Cause.CANCELED if _REMOVED in text else Cause.NODE_LOST
+    if isinstance(error, RayActorError) and error.preempted:
+        cause = Cause.PREEMPTED
+    return cause, textwrap.shorten(said, _LONGEST)
 
 
 def _amounts(resources: Mapping[str, float]) -> str:
     return " and ".join(f"{amount:g} {name}" for name, amount in resources.items())
+
+
+def _crash(crashed: threading.ExceptHookArgs) -> None:
+    """End this process after an error in a thread, instead of a part of a launch."""
+    threading.__excepthook__(crashed)
+    os._exit(1)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -273,6 +276,7 @@ def main(argv: Sequence[str]) -> int:
             sys.exit(problem)
         print(json.dumps(ray.cluster_resources()))  # noqa: T201
         return 0
+    threading.excepthook = _crash
     _Driver(args.key, args.nodes, args.resources).run(args.address)
     return 0
 

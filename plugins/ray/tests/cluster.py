@@ -11,6 +11,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,6 +81,14 @@ class RunningCluster:
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(raylet_of(node)).kill()
         self._cluster.remove_node(node, allow_graceful=False)
+
+    def drain_node(self, index: int) -> None:
+        """Announce that a node is taken back, as an autoscaler does if the cloud needs it for others."""
+        command = ["drain-node", f"--address={self.address}", f"--node-id={self.nodes[index].node_id}"]
+        reason = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot", "--deadline-remaining-seconds=1"]
+        program = [sys.executable, "-m", "ray.scripts.scripts"]
+        ran = subprocess.run([*program, *command, *reason], capture_output=True, text=True, timeout=_SECONDS)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
 
     def kill_head(self) -> None:
         """Kill all processes of the head node at once."""

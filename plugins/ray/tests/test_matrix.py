@@ -14,11 +14,12 @@ from training import RUN, Experiment
 
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing._soak import campaign_seeds
+from det_core.testing import campaign_seeds
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.campaign, pytest.mark.timeout(280)]
 
+SOAK = pytest.mark.skipif(len(campaign_seeds(1, 2)) < 2, reason="for make soak")
 KILLS = [
     ("inner reaper", 1),
     ("outer reaper", 1),
@@ -84,7 +85,7 @@ def test_a_launch_that_waits_is_withdrawn(
     wait_for(lambda: subprocess.run(count, capture_output=True, text=True, timeout=60).stdout == "0\n", "no groups", 12)
 
 
-@pytest.mark.skipif(len(campaign_seeds(1, 2)) < 2, reason="takes a minute, for make soak")
+@SOAK
 def test_the_runner_survives_the_head_node(store: TrackingStore, tmp_path: Path, network: None) -> None:
     with pytest.MonkeyPatch.context() as patch, ray_cluster({"CPU": 1}) as lost:
         patch.setenv("RAY_ADDRESS", lost.address)
@@ -104,7 +105,7 @@ def test_the_runner_survives_the_head_node(store: TrackingStore, tmp_path: Path,
     assert experiment.trial.restarts == 0
 
 
-@pytest.mark.skipif(len(campaign_seeds(1, 2)) < 2, reason="takes a minute, for make soak")
+@SOAK
 def test_a_node_without_memory_is_named(store: TrackingStore, tmp_path: Path, cluster: RunningCluster) -> None:
     tight = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "200"}
     experiment = Experiment(store, tmp_path, {"resources": {"tight": 1}}, max_restarts=0)
@@ -114,3 +115,27 @@ def test_a_node_without_memory_is_named(store: TrackingStore, tmp_path: Path, cl
     finally:
         cluster.kill_node(-1)
     assert "out of memory" in str(store.experiment(experiment.id).error), experiment.describe()
+
+
+@SOAK
+def test_a_node_that_is_taken_back_is_a_preemption(
+    store: TrackingStore, tmp_path: Path, cluster: RunningCluster
+) -> None:
+    experiment = Experiment(store, tmp_path, {"resources": {"spot": 1}}, max_restarts=0)
+    cluster.add_node({"CPU": 1, "spot": 1})
+
+    def take_back() -> None:
+        experiment.wait_for_worker()
+        cluster.drain_node(-1)  # a notice, on which the cloud takes the machine
+        cluster.kill_node(-1)
+        cluster.add_node({"CPU": 1, "spot": 1})
+        experiment.wait_for(lambda: experiment.trial.state is State.COMPLETED, "end of the trial")
+
+    try:
+        experiment.run(take_back)
+    finally:
+        while len(cluster.nodes) > 2:
+            cluster.kill_node(-1)
+    experiment.require_undisturbed_result()
+    assert any("(preempted: " in line for line in experiment.lines()), experiment.describe()
+    assert (experiment.trial.restarts, experiment.trial.interruptions) == (0, 1), experiment.describe()
