@@ -282,7 +282,7 @@ def test_nodes_know_each_other(request_for: Any) -> None:
 
 
 ALL_NODES = """
-import subprocess, sys, threading
+import os, subprocess, sys, threading
 
 def relay(index, agent):
     for line in agent.stdout:
@@ -308,6 +308,7 @@ def copy():
 threading.Thread(target=copy, daemon=True).start()
 for one in relays:
     one.join()
+os._exit(0)  # the copying thread waits for stdin
 """
 """Program that starts the agents of two nodes and labels their output, as ``srun --label`` does."""
 

@@ -67,7 +67,8 @@ def test_nodes_need_neither_the_home_nor_the_tracking_store(
         import boto3
 
         keys = {"access_key": "key", "secret_key": "hunter2"}
-        url = f"http://127.0.0.1:{server._server.server_port}"
+        host, port = server.get_host_and_port()
+        url = f"http://{host}:{port}"
         client = boto3.client(
             "s3", endpoint_url=url, aws_access_key_id="key", aws_secret_access_key="hunter2", region_name="us-east-1"
         )
@@ -92,7 +93,6 @@ def test_nodes_need_neither_the_home_nor_the_tracking_store(
 
 
 def test_a_full_queue_pauses_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("det_core.runner._trial_runner._LAUNCH_TIMEOUT", 5.0)
     for name in [name for name in os.environ if name.startswith("SLURM")]:
         monkeypatch.delenv(name)
     with slurm_cluster(more="MaxJobCount=3\nMinJobAge=2") as small, open_store() as store:
@@ -102,8 +102,12 @@ def test_a_full_queue_pauses_the_experiment(tmp_path: Path, monkeypatch: pytest.
         experiment = Experiment(store, tmp_path)
         experiment.release.touch()
 
-        assert experiment.run() is State.PAUSED, experiment.describe()
-        assert "sleeping and retrying" in (store.experiment(experiment.id).error or ""), experiment.describe()
+        def pause() -> None:
+            told = "trying again: srun: error: Slurm controller not responding, sleeping and retrying"
+            experiment.wait_for(lambda: [line for line in experiment.lines() if told in line], "full queue")
+            store.set_experiment_state(experiment.id, State.PAUSED)
+
+        assert experiment.run(pause) is State.PAUSED, experiment.describe()  # otherwise, it is paused after a minute
         small.run("scancel", *jobs)
         if "DET_SOAK" not in os.environ:
             return
