@@ -12,12 +12,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
-PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed storage_s3 storage_gcs mlflow ray compat
+PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow ray compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs
 # One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
-	ray horovod core torch_distributed torch deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
+	ray horovod core torch_distributed torch slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
 # The tests of packaging, which wait for pip, are a suite of their own in test-more.
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter packaging,$(1)),tests/packaging,plugins/$(1)/tests))
 
@@ -95,6 +95,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/worker_start.py
 	$(BIN)/python benchmarks/launch.py
+	$(BIN)/python benchmarks/slurm_start.py
 	$(BIN)/python benchmarks/tracking.py
 	$(BIN)/python benchmarks/reports.py
 	$(BIN)/python benchmarks/remote_store.py
@@ -132,15 +133,15 @@ audit: $(VENV)/.dev $(PACKAGING)/.installed
 # Without apt or root those tests skip and say so; never in CI.
 debian:
 	@if ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 && command -v ip >/dev/null && \
-		command -v radosgw >/dev/null && command -v cmake >/dev/null && command -v g++ >/dev/null; then :; \
+		command -v radosgw >/dev/null && command -v slurmctld >/dev/null && command -v munged >/dev/null && command -v cmake >/dev/null && command -v g++ >/dev/null; then :; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		mkdir -p /etc/postgresql-common && \
 		{ [ -e /etc/postgresql-common/createcluster.conf ] || \
 			echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf; } && \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 			-o Dpkg::Options::=--force-confold postgresql iproute2 cmake g++ make \
-			ceph-common ceph-mgr ceph-mon ceph-osd radosgw >/dev/null; \
-	else echo "postgresql, iproute2, ceph, cmake and g++ are not all installed and cannot be here: their tests will skip"; fi
+			ceph-common ceph-mgr ceph-mon ceph-osd radosgw slurm-wlm munge >/dev/null; \
+	else echo "postgresql, iproute2, ceph, slurm, cmake and g++ are not all installed and cannot be here: their tests will skip"; fi
 
 # torch first and alone: a range would let pip choose a build of several GB.
 $(VENV)/.torch:

@@ -14,6 +14,7 @@ BUDGETS = {
     "plugins/torch_distributed/tests": 165,
     "plugins/horovod/tests": 85,
     "plugins/deepspeed/tests": 35,
+    "plugins/slurm/tests": 60,
     "plugins/tensorflow/tests": 17,
     "plugins/estimator/tests": 25,
     "plugins/keras/tests": 32,
@@ -33,6 +34,7 @@ REPEATED = {
     "plugins/horovod/tests/test_training.py": ("adversaries", "a_stop_that_one_slot_requests", "a_stuck_slot"),
     "plugins/deepspeed/tests/test_adapter.py": ("adversaries", "a_stop_that_one_slot_requests", "a_stuck_slot"),
     "plugins/deepspeed/tests/test_launches.py": ("",),
+    "plugins/slurm/tests/test_compliance.py": ("large_code",),
     "tests/launch/test_local_compliance.py": ("large_code", "holder_is_killed", "resumed_trial", "crash_and_a_pause"),
 }
 """Expensive tests of shared suites, by parts of their names. ``make test`` runs those of backends for

@@ -23,7 +23,7 @@ from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.tracking import open_store
 
 ROUNDS = 7
-PROLOG = "#!/bin/sh\necho \"print STARTED $(date +%s.%N)\"\n"
+PROLOG = '#!/bin/sh\necho "print STARTED $(date +%s.%N)"\n'
 PLAIN = "import time\nprint('FIRST', time.time(), flush=True)\n"
 TRIAL = """
 import time

@@ -41,7 +41,7 @@ from det_core.version import __version__
 _CALL_SECONDS = 120.0
 """Seconds to wait for the answer to a call of the tracking store. The runner waits up to 60 s for its database."""
 _TICK = 0.2
-_SIGNALS = {signal.SIGTERM: Cause.PREEMPTED, signal.SIGURG: Cause.TIME_LIMIT}
+_SIGNALS: Mapping[int, Cause] = {signal.SIGTERM: Cause.PREEMPTED, signal.SIGURG: Cause.TIME_LIMIT}
 """Causes of ends that engines announce by signals. Engines send signals to all processes of a node, and those that do
 not handle SIGURG ignore it."""
 

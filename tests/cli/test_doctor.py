@@ -16,7 +16,10 @@ from .conftest import Det
 pytestmark = pytest.mark.integration
 
 CONFIG = "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n"
-CHECKS = ["python", "plugins", "extras", "record", "storage", "slots", "host name", "ports", "backend", "rehearsal"]
+CHECKS = [
+    *("python", "plugins", "extras", "record", "storage", "slots", "launcher", "host name", "ports", "backend"),
+    "rehearsal",
+]
 
 
 def failed(det: Det, *argv: object) -> dict[str, str]:

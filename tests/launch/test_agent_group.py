@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -145,13 +146,14 @@ def test_workers_are_preempted(request_for: Any) -> None:
     assert lines == ["stdout ready", "stdout runner"]
 
 
-def test_sigterm_of_the_engine_preempts_the_workers(request_for: Any) -> None:
+@pytest.mark.parametrize(("number", "cause"), [(signal.SIGTERM, Cause.PREEMPTED), (signal.SIGURG, Cause.TIME_LIMIT)])
+def test_signals_of_the_engine_preempt_the_workers(request_for: Any, number: int, cause: Cause) -> None:
     request, lines = request_for(WAITS)
     with closing(AgentGroup(request, [AGENT])) as group:
         wait_for_line(lines, group, "ready")
-        group._commands[0]._process.terminate()
+        group._commands[0]._process.send_signal(number)
         end = group.wait(60)
-        assert end and (end.code, end.cause) == (0, Cause.PREEMPTED)
+        assert end and (end.code, end.cause) == (0, cause)
 
 
 def test_a_preemption_by_the_launcher_names_its_cause(request_for: Any) -> None:
@@ -280,6 +282,47 @@ def test_nodes_know_each_other(request_for: Any) -> None:
         "stdout 0 ['127.0.0.1', 'localhost'] [2, 2] [0, 1] 127.0.0.1 True",
         "stdout 1 ['127.0.0.1', 'localhost'] [2, 2] [0, 1] localhost True",
     ]
+
+
+ALL_NODES = """
+import os, subprocess, sys, threading
+
+def relay(index, agent):
+    for line in agent.stdout:
+        sys.stdout.buffer.write(b"%d: %s" % (index, line))
+        sys.stdout.buffer.flush()
+
+command = [sys.executable, "-m", "det_core.launch.agent_program"]
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+agents = [subprocess.Popen([*command, "--node", str(i), "--name", f"n{i}"], **pipes) for i in range(2)]
+relays = [threading.Thread(target=relay, args=one) for one in enumerate(agents)]
+for one in relays:
+    one.start()
+
+def copy():
+    for line in sys.stdin.buffer:
+        for agent in agents:
+            try:
+                agent.stdin.write(line)
+                agent.stdin.flush()
+            except OSError:
+                pass
+
+threading.Thread(target=copy, daemon=True).start()
+for one in relays:
+    one.join()
+os._exit(0)  # the copying thread waits for stdin
+"""
+"""Program that starts the agents of two nodes and labels their output, as ``srun --label`` does."""
+
+
+def test_one_command_starts_the_agents_of_all_nodes(request_for: Any) -> None:
+    script = "import det_core as det; info = det.get_cluster_info(); print(info.agent_id, 'x' * 3000)"
+    request, lines = request_for(script, slots=2)
+    with closing(AgentGroup(request, [[sys.executable, "-c", ALL_NODES]], nodes=2)) as group:
+        assert group.wait(60) == Exit(code=0), lines
+        assert group.status().nodes == ["n0", "n1"]
+    assert sorted(lines) == [f"stdout n{index} {'x' * 3000}" for index in range(2)]
 
 
 def test_a_failing_node_ends_the_others(request_for: Any, monkeypatch: pytest.MonkeyPatch) -> None:

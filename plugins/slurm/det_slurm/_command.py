@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from det_slurm._config import SlurmConfig
 
 _SAVE_SECONDS = 120
 
@@ -53,21 +58,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _submit(args: argparse.Namespace) -> int:
-    from det_core.cli.commands.run import read_config, submit_config_file
-    from det_core.cli.render.formats import print_json
+    from det_core.config import load_config
     from det_core.errors import LaunchError
     from det_core.home import home_directory, private_directory
+    from det_core.runner import submit_experiment
     from det_core.tracking import open_store
     from det_slurm._config import SlurmConfig
     from det_slurm._slurm_programs import run_program
 
-    config = read_config(args.config, args.changes)
+    config = load_config(args.config, args.changes)
+    for notice in config.notices:
+        print(f"det: note: {args.config}: {notice}", file=sys.stderr)  # noqa: T201
     launcher = config.launcher.options
     if not isinstance(launcher, SlurmConfig):
         raise LaunchError(f"launcher.type is {config.launcher.type}, expected slurm; add --config launcher.type=slurm")
     resources = _allocation_options(launcher, args.slots) if args.slots else ["--ntasks=1"]
     with open_store() as store:
-        experiment = submit_config_file(store, config, args.config, args.directory or args.config.parent, args.changes)
+        changed = "".join(f"# --config {each}\n" for each in args.changes)
+        text = changed + args.config.read_text()
+        experiment = submit_experiment(store, config, args.directory or args.config.parent, original_config=text)
         log = private_directory("runners") / f"{experiment.id}-of-{store.cluster_id}.log"
         runner = [sys.executable, "-m", "det_slurm._runner_job", str(experiment.id), "steps" if args.slots else "jobs"]
         script = f"#!/bin/sh\nexport DET_HOME={shlex.quote(str(home_directory()))}\nexec {shlex.join(runner)}\n"
@@ -88,18 +97,16 @@ def _submit(args: argparse.Namespace) -> int:
         )
     job = answer.strip().partition(";")[0]
     if args.json:
-        print_json({"experiment_id": experiment.id, "job": job, "output": str(log)})
+        print(json.dumps({"experiment_id": experiment.id, "job": job, "output": str(log)}))  # noqa: T201
     else:
         print(f"Created experiment {experiment.id}\nSubmitted Slurm job {job}; its output: {log}")  # noqa: T201
     return 0
 
 
-def _allocation_options(launcher: object, slots: int) -> list[str]:
+def _allocation_options(launcher: SlurmConfig, slots: int) -> list[str]:
     """Return the options of a job that holds a number of slots."""
     from det_core.errors import LaunchError
-    from det_slurm._config import SlurmConfig
 
-    assert isinstance(launcher, SlurmConfig)
     nodes = -(-slots // launcher.slots_per_node)
     if slots < 1 or slots % nodes:
         raise LaunchError(f"--slots {slots} are no whole nodes of launcher.slots_per_node {launcher.slots_per_node}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from det_core import __version__
 from det_core.interfaces.launcher import Cause
 
 STATES = {
@@ -41,9 +42,12 @@ _REFUSALS = {
     r"node configuration is not available|More processors requested|Node count specification": (
         "lower resources.slots_per_trial or launcher.slots_per_node; `sinfo --Node --long` lists all nodes"
     ),
+    r"python3: not found|No module named": (
+        f"install det-core {__version__} for the python3 that is first on the PATH of the nodes"
+    ),
     r"not permitted|permission denied": "choose another launcher.partition or launcher.account",
 }
-"""Advice by messages of ``srun`` about requests that Slurm will never accept."""
+"""Advice by messages about jobs that no later attempt will start."""
 
 
 def is_preempted(job: Mapping[str, str]) -> bool:
@@ -67,9 +71,9 @@ def find_cause(job: Mapping[str, str], said: Sequence[str]) -> Cause | None:
 
 
 def explain_refusal(said: Sequence[str]) -> str | None:
-    """Return why Slurm never accepts a request, with advice, or None if it may accept it later."""
+    """Return why a job cannot start, with advice, or None if a later attempt may succeed."""
     lines = [line.removeprefix("srun: ").removeprefix("error: ") for line in said if not line.startswith("Try ")]
     for pattern, advice in _REFUSALS.items():
         if found := [line for line in lines if re.search(pattern, line)]:
-            return f"Slurm refuses the job: {found[-1]}; {advice}"
+            return f"the job cannot start: {found[-1]}; {advice}"
     return None

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, cast
 
 from det_core.config import CheckpointStorageConfig
 from det_core.errors import LaunchError
@@ -116,8 +116,15 @@ def _markers(request: LaunchRequest) -> list[_Marker]:
     block = request.info["trial.json"]["config"].get("checkpoint_storage") or {}
     if block.get("type") not in _MOUNTED:
         return []
-    options = CheckpointStorageConfig.model_validate(block).options
+    options = cast("_Mounted", CheckpointStorageConfig.model_validate(block).options)
     return [_Marker(options.base)]
+
+
+class _Mounted(Protocol):
+    """Options of checkpoint storage on a mounted file system."""
+
+    @property
+    def base(self) -> Path: ...
 
 
 class _Marker:

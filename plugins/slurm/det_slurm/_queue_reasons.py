@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from det_core.errors import LaunchError
 from det_slurm._slurm_programs import read_reasons
 
 _FIRST_SECONDS = 1.0
-_SECONDS = 30.0
-"""Seconds between two calls of ``squeue``, each for all jobs that wait. Many users of a cluster must not burden its
-controller."""
+_LEAST_SECONDS = 10.0
+"""Seconds between two calls of ``squeue`` if there are new jobs. Each call reads the reasons of all jobs that wait."""
+_SECONDS = 60.0
+"""Seconds between two calls without new jobs. The users of a cluster must not burden its controller."""
 
 
 class QueueReasons:
@@ -42,20 +44,22 @@ class QueueReasons:
         return self._jobs.get(job, "")
 
     def _poll(self) -> None:
-        seconds = _FIRST_SECONDS
+        polled_at = time.monotonic() + _FIRST_SECONDS - _LEAST_SECONDS
         known: set[str] = set()
         while True:
-            if self._changed.wait(seconds):
+            with self._lock:
+                jobs = set(self._jobs)
+                if not jobs:
+                    self._thread = None
+                    return
+            due_at = polled_at + (_LEAST_SECONDS if jobs - known else _SECONDS)
+            if (left := due_at - time.monotonic()) > 0:
+                self._changed.wait(left)
                 self._changed.clear()
-                seconds = _FIRST_SECONDS if set(self._jobs) - known else _SECONDS
-                with self._lock:
-                    if not self._jobs:
-                        self._thread = None
-                        return
                 continue
-            known, seconds = set(self._jobs), _SECONDS
+            known, polled_at = jobs, time.monotonic()
             try:
-                reasons = read_reasons(known) if known else {}
+                reasons = read_reasons(known)
             except LaunchError as error:
                 reasons = dict.fromkeys(known, str(error))
             with self._lock:

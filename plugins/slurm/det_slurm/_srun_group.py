@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
-from det_core.errors import LaunchError
+from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch.agent_group import AgentGroup
 from det_slurm._end_causes import STATES, explain_refusal, find_cause
@@ -31,6 +31,7 @@ _KEPT = 20
 """Number of lines of srun that are kept, in which it says why it ended."""
 _SIGNALED = 128
 """Smallest exit code of a command below which a signal ended a process."""
+_LOST = (Cause.NODE_LOST, Cause.NOT_STARTED)
 _NO_REASONS = ("", "None", "(null)")
 
 
@@ -60,17 +61,20 @@ class SrunGroup(AgentGroup):
     ) -> None:
         self._name = name
         self._is_step = IN_ALLOCATION in os.environ
-        self._guard, self._reasons, self._undo = guard, reasons, undo
+        self._guard, self._reasons, self._undo = guard, reasons, undo.pop_all()
         self._job = self._step = self._missing = ""
         self._places: dict[int, str] = {}
         self._said: deque[str] = deque(maxlen=_KEPT)
         self._stopped = self._marked = False
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="det-scontrol")
         self._inquiry: Future[Exit] | None = None
-        with undo.pop_all() as ending:
-            super().__init__(request, [command], nodes=nodes, start_seconds=math.inf)
+        super().__init__(request, [command], nodes=nodes, start_seconds=math.inf)
+        try:
             self._guard.add_process(self.process_ids[0])
-            self._undo = ending.pop_all()
+        except OSError as error:
+            self.terminate()
+            self.close()
+            raise LaunchDelayed(f"cannot start the guard of srun: {error}") from error
 
     def receive_line(self, text: str) -> None:
         words = text.split()
@@ -153,11 +157,7 @@ class SrunGroup(AgentGroup):
         if self._job:
             try:
                 job = read_ended_job(self._job)
-                if (
-                    job.get("JobState") not in STATES
-                    and not self._is_step
-                    and end.cause in (Cause.NODE_LOST, Cause.NOT_STARTED)
-                ):
+                if end.cause in _LOST and not self._is_step and job.get("JobState") not in STATES:
                     cancel_jobs(self._name)
             except LaunchError as error:
                 problem = str(error)

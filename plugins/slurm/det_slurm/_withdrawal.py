@@ -21,6 +21,7 @@ from pathlib import Path
 GRACE = 10.0
 """Seconds from the end of the runner until ``srun`` processes with agents are ended."""
 ADD, STARTED, REMOVE = "add", "started", "remove"
+_END_SECONDS = 5.0
 _TICK = 0.1
 
 
@@ -65,7 +66,11 @@ class WithdrawalGuard:
                 assert process.stdin
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.close()
-                process.wait()
+                try:
+                    process.wait(_END_SECONDS)
+                except subprocess.TimeoutExpired:  # a forked process has kept the pipe open
+                    process.kill()
+                    process.wait()
 
     def _tell(self, order: str, pid: int) -> None:
         assert self._process and self._process.stdin

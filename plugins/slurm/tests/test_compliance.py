@@ -34,6 +34,7 @@ def allocation(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.usefixtures("allocation")
 class TestSteps(LauncherCompliance):
     name = "slurm"

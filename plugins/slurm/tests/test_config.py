@@ -1,0 +1,63 @@
+"""Options of the launcher, and what ``srun`` gets of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from det_slurm._config import SlurmConfig
+from det_slurm._end_causes import explain_refusal, find_cause
+from pydantic import ValidationError
+
+from det_core.interfaces.launcher import Cause
+
+
+@pytest.mark.parametrize(
+    ("options", "slots", "expected", "device"),
+    [
+        ({}, 2, ["--cpus-per-task=2"], "cpu"),
+        ({"gres": "gpu", "time": "60"}, 2, ["--time=60", "--gres=gpu:2", "--cpus-per-task=2"], "cuda"),
+        ({"gres": "gpu:a100:1"}, 4, ["--gres=gpu:a100:4", "--cpus-per-task=4"], "cuda"),
+        ({"gres": "fpga:2"}, 2, ["--gres=fpga:4", "--cpus-per-task=2"], "cpu"),
+        ({"options": ["--cpus-per-task=8", "--mem=1G"]}, 2, ["--cpus-per-task=8", "--mem=1G"], "cpu"),
+        ({"options": ["--gpus-per-node=4"]}, 1, ["--cpus-per-task=1", "--gpus-per-node=4"], "cuda"),
+    ],
+)
+def test_options_of_a_run(options: dict[str, Any], slots: int, expected: list[str], device: str) -> None:
+    config = SlurmConfig(**options)
+    assert (config.run_options(slots), config.device()) == (expected, device)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"time": 14400}, "expected text in quotes, such as '4:00:00'"),
+        ({"time": "4h"}, "expected a time such as '240'"),
+        ({"gres": "gpu:4"}, "a slot is one GPU; write 'gpu', and set slots_per_node"),
+        ({"options": ["-N2"]}, "det chooses --nodes itself"),
+        ({"options": ["--job-name=x"]}, "det chooses --job-name itself"),
+        ({"options": ["n7"]}, "expected an option of srun in one word"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        SlurmConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("job", "said", "cause"),
+    [
+        ({"JobState": "TIMEOUT"}, [], Cause.TIME_LIMIT),
+        ({"JobState": "RUNNING", "PreemptTime": "2026-01-01T00:00:00"}, [], Cause.PREEMPTED),
+        ({"JobState": "RUNNING", "PreemptTime": "None"}, [], None),
+        ({"JobState": "RUNNING"}, ["*** STEP 4.1 ON n1 CANCELLED AT 2026 DUE TO TIME LIMIT ***"], Cause.TIME_LIMIT),
+        ({"JobState": "RUNNING"}, ["*** STEP 4.1 ON n1 CANCELLED AT 2026 ***"], Cause.CANCELED),
+        ({}, [], None),
+    ],
+)
+def test_causes(job: dict[str, str], said: list[str], cause: Cause | None) -> None:
+    assert find_cause(job, said) is cause
+
+
+def test_a_request_that_may_be_accepted_later_is_no_refusal() -> None:
+    assert explain_refusal(["srun: error: Slurm controller not responding, sleeping and retrying."]) is None
