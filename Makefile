@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MLFLOW := .cache/mlflow
+PACKAGING := .cache/packaging
+DIST := dist
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start thousands of processes, and each would compile det's modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -12,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
 PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
-SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools
+SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs
 # One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
 	horovod core torch_distributed torch slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
@@ -27,7 +29,7 @@ MORE := slow or campaign
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target
 PYTEST := $(BIN)/pytest --durations=8
 
-.PHONY: demo test test-more set-up unit gpu soak lint bench debian clean
+.PHONY: demo test test-more set-up unit gpu soak lint docs docs-serve bench dist release check-release audit debian clean
 
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
@@ -78,8 +80,16 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/prose.py det_core $(wildcard plugins/*/det*/) tools
 	$(BIN)/python tools/cycles.py det_core $(wildcard plugins/*/det*/)
 	$(BIN)/python tools/private_names.py
+	$(BIN)/python tools/release.py check
 	$(BIN)/mypy det_core $(dir $(wildcard $(PLUGINS:%=plugins/%/det*/__init__.py)))
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs .cache/docs
+	@echo "the site is in .cache/docs/index.html; make docs-serve shows it in a browser"
+
+docs-serve: docs
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory .cache/docs 8000
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
@@ -101,6 +111,23 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/runner.py
 	$(BIN)/python benchmarks/listings.py
+
+# A wheel and an sdist of each distribution, also of those that this Python cannot install.
+dist: $(PACKAGING)/.installed
+	rm -rf $(DIST)
+	$(PACKAGING)/bin/python tools/release.py build $(DIST)
+	$(PACKAGING)/bin/twine check --strict $(DIST)/*
+
+# make release VERSION=1.2.3, then make check-release TAG=v1.2.3 (RELEASING.md).
+release:
+	$(PYTHON) tools/release.py set $(VERSION)
+
+check-release:
+	$(PYTHON) tools/release.py check $(TAG)
+
+# Known vulnerabilities of everything that the distributions and their extras install.
+audit: $(VENV)/.dev $(PACKAGING)/.installed
+	$(PACKAGING)/bin/pip-audit --skip-editable --path $(VENV)/lib/python*/site-packages
 
 # Debian packages for the tests' servers, namespaces and compilers; the tests start their own, so the package shall not start one.
 # Without apt or root those tests skip and say so; never in CI.
@@ -127,13 +154,18 @@ $(VENV)/.demo: $(VENV)/.torch $(PACKAGES)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/pip install -q -e '.[dev,postgresql]' $(PLUGINS:%=-e 'plugins/%[dev]')
+	$(BIN)/pip install -q -e '.[dev,docs,postgresql]' $(PLUGINS:%=-e 'plugins/%[dev]')
 	touch $@
 
 # Compiled in some minutes, once: the wheel is kept. Without a compiler its tests skip and say so; never in CI.
 $(VENV)/.horovod: $(VENV)/.dev
 	$(BIN)/python -m det_horovod.build --wheels .cache/wheels && touch $@ || \
 		{ [ -z "$$CI" ] && echo "Horovod cannot be built here: its tests will skip"; }
+
+$(PACKAGING)/.installed:
+	$(PYTHON) -m venv $(PACKAGING)
+	$(PACKAGING)/bin/pip install -q 'build>=1.2' 'hatchling>=1.26' 'pip-audit>=2.7' 'twine>=6.1'
+	touch $@
 
 # The server that det-mlflow is tested with. Its requirements contradict those of TensorFlow 2.15. Without network those tests
 # skip and say so; never in CI.
@@ -142,4 +174,4 @@ $(MLFLOW)/.installed: plugins/mlflow/tests/server.txt
 		{ [ -z "$$CI" ] && echo "the MLflow server cannot be installed here: its tests will skip"; }
 
 clean:
-	rm -rf $(VENV) .cache
+	rm -rf $(VENV) .cache $(DIST)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 
+from det_core.package_commands import package_command
+
 
 @dataclass(frozen=True)
 class Extra:
@@ -21,6 +23,7 @@ class Extra:
 EXTRAS = {
     "cli": Extra("rich", "rich", "live progress and colours in a terminal"),
     "gpu": Extra("pynvml", "nvidia-ml-py", "metrics of NVIDIA GPUs"),
+    "pandas": Extra("pandas", "pandas", "data frames of metrics and trials"),
     "plot": Extra("matplotlib", "matplotlib", "plots of learning curves"),
     "postgresql": Extra("psycopg", "psycopg", "tracking stores in PostgreSQL"),
     "tls": Extra("cryptography", "cryptography", "encrypted connections between hosts"),
@@ -35,5 +38,5 @@ def has_extra(name: str) -> bool:
 
 def explain_missing_extra(name: str) -> str:
     """Return a sentence that says what needs the library of an extra, and how to install it."""
-    extra = EXTRAS[name]
-    return f"{extra.purpose} need {extra.library}, which is not installed; type: pip install 'det-core[{name}]'"
+    extra, command = EXTRAS[name], package_command("install", f"det-core[{name}]")
+    return f"{extra.purpose} need {extra.library}, which is not installed; type: {command}"

@@ -21,7 +21,8 @@ class Spec:
         name: name that selects it in a config, unique within its kind.
         target: ``"module:attribute"`` of the implementation.
         config_model: ``"module:Model"``, a pydantic model of the config block, or None if there are no options.
-        install: command to suggest if the target fails to import, such as ``pip install det-storage-gcs``.
+        install: command to suggest if the target fails to import, such as ``pip install det-storage-gcs``. Messages
+            replace ``pip install`` by the command that fits the environment.
         api: version of the contract that the plugin was written for.
     """
 
@@ -43,11 +44,14 @@ class FrameworkSpec(Spec):
             tags=tags, **kwargs)``, with their directory and the arguments of its caller.
         old_names: names by which this framework recognizes checkpoints of the original: a ``trial_type`` (in
             ``load_data.json``), a ``format``, or a ``framework`` without its version (in ``metadata.json``).
+        starter: ``"package:directory"`` with the files of a small trial, or an empty string. ``det init`` copies its
+            files, among them ``const.yaml``, and adds ``iris.csv``, a table of 150 flowers with four measurements each.
     """
 
     loading: str = ""
     load: str | None = None
     old_names: Sequence[str] = ()
+    starter: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ def bare() -> set[str]:
         (("-c", "import det_core"), 4),
         (("-c", "import det_torch"), 4),
         ((DET, "--version"), 30),
-        (("-c", "from det_core import core"), 150),
+        (("-c", "from det_core import core"), 152),
         ((DET, "--help"), 160),
         ((DET, "plugins", "list"), 170),
         ((DET, "experiment", "list"), 400),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -9,15 +10,17 @@ from pathlib import Path
 import pytest
 
 from det_core.cli import main
+from tools.public_api import PACKAGES
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if not page.is_relative_to(ROOT / "docs/files"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *PAGES]
 TEXT = "\n".join(path.read_text() for path in DOCUMENTS)
 
 
 def blocks() -> str:
     """Return the text of all fenced blocks that name no language."""
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    fenced = re.findall(r"^```([^\n]*)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     return "\n".join(code for language, code in fenced if not language)
 
 
@@ -43,12 +46,26 @@ def test_make_targets_exist(target: str) -> None:
     subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True, timeout=30)
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as Sphinx and GitHub make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = (heading.lower() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE))
+    return {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in headings}
+
+
 def test_links_and_places_exist() -> None:
-    links = {page: re.findall(r"\]\(([^)#]+)\)", page.read_text()) for page in DOCUMENTS}
-    linked = [page.parent / link for page, found in links.items() for link in found if "://" not in link]
-    named = re.findall(r"^\| `([a-z0-9_/.]+)", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
-    missing = [place for place in [*linked, *(ROOT / name for name in named)] if not place.exists()]
+    modules = {f"{package}.{name}".rstrip(".") for package, names in PACKAGES.items() for name in names}
+    generated = {ROOT / "docs" / "reference" / "api" / f"{module}.rst" for module in modules}
+    missing = []
+    for page in DOCUMENTS:
+        for link, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+            target = Path(os.path.normpath(page.parent / link)) if link else page
+            if "://" not in link and target not in generated:
+                known = target.exists() and (not anchor or target.suffix != ".md" or anchor in anchors(target))
+                missing += [] if known else [f"{page.relative_to(ROOT)}: {link}#{anchor}"]
     assert missing == []
+    named = re.findall(r"^\| `([a-z0-9_/.]+)", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_the_tests_that_documents_name_exist() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from det_core.extras import EXTRAS, explain_missing_extra, has_extra
+from det_core.package_commands import package_command
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
@@ -22,7 +23,8 @@ def test_a_missing_library_is_noticed_and_explained(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert not has_extra("plot")
     assert explain_missing_extra("plot") == (
-        "plots of learning curves need matplotlib, which is not installed; type: pip install 'det-core[plot]'"
+        "plots of learning curves need matplotlib, which is not installed; "
+        f"type: {package_command('install', 'det-core[plot]')}"
     )
 
 

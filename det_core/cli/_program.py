@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, cast
@@ -24,6 +24,13 @@ from det_core.version import __version__
 _BROKEN_PIPE = 141
 _STREAMS = {"stdin": "r", "stdout": "w", "stderr": "w"}
 """Modes of the standard streams by name, in the order of their descriptors."""
+
+_EXAMPLES = """\
+examples:
+  det init                               # write a config and a trial
+  det run const.yaml                     # train it, and show the progress
+  det experiment create const.yaml . -f  # the same in the background
+  det experiment list                    # show all experiments"""
 
 _ALIASES = {"experiment": ["e"], "trial": ["t"], "checkpoint": ["c"], "model": ["m"]}
 
@@ -69,20 +76,41 @@ def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
         UsageError: ``argv`` names an unknown command.
         PluginError: the command cannot be set up.
     """
-    parser = Parser(prog="det", description="Train models. Every framework, backend and store is a plugin.")
+    asked = next((argument for argument in argv if not argument.startswith("-")), None)
+    parser, known = _build_parser(lambda names: asked in names)
+    if asked is not None and asked not in known:
+        _refuse(asked)
+    return parser
+
+
+def complete_parser() -> argparse.ArgumentParser:
+    """Return a parser of all commands and their subcommands, such as for a reference of the command line.
+
+    Raises:
+        PluginError: a command cannot be set up.
+    """
+    return _build_parser(lambda names: True)[0]
+
+
+def _build_parser(wanted: Callable[[Sequence[str]], bool]) -> tuple[argparse.ArgumentParser, Collection[str]]:
+    """Return the parser of ``det``, and the names and aliases of the commands.
+
+    Args:
+        wanted: whether to import the command with these names.
+    """
+    parser = Parser(
+        prog="det", description="Train models. Every framework, backend and store is a plugin.", epilog=_EXAMPLES
+    )
     parser.add_argument("--version", action="version", version=f"det {__version__}")
     parser.set_defaults(run=lambda _: refuse_missing_command(parser))
     group = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     specs = {spec.name: cast(CommandSpec, spec) for spec in plugin_registry().specs("command")}
-    asked = next((argument for argument in argv if not argument.startswith("-")), None)
     for name, spec in specs.items():
         aliases = [alias for alias in _ALIASES.get(name, ()) if alias not in specs]
         child = group.add_parser(name, aliases=aliases, help=spec.help.replace("%", "%%"), description=spec.help)
-        if asked in (name, *aliases):
+        if wanted((name, *aliases)):
             _configure(spec, child)
-    if asked is not None and asked not in group.choices:
-        _refuse(asked)
-    return parser
+    return parser, group.choices
 
 
 def _configure(spec: CommandSpec, parser: argparse.ArgumentParser) -> None:

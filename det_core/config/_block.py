@@ -27,7 +27,7 @@ Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 
 IGNORED = "Accepted for compatibility with old configs; has no effect."
 """Description of the fields that `Ignored` marks."""
-Ignored = Annotated[T, Field(description=IGNORED)]
+Ignored = Annotated[T, Field(description=IGNORED, json_schema_extra={"deprecated": True})]
 """Type of a field that concerns containers only. `ExperimentConfig.notices` names such a field when it is set."""
 
 

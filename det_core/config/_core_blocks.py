@@ -36,11 +36,11 @@ class BindMount(Block):
 class EnvironmentVariables(Block):
     """Environment variables as ``KEY=VALUE`` strings, by device. A plain list applies to all devices."""
 
-    cpu: _Variables = ()
+    cpu: _Variables = Field(default=(), examples=[["OMP_NUM_THREADS=4"]])
     """Variables of workers on a machine without NVIDIA GPUs."""
-    cuda: _Variables = ()
+    cuda: _Variables = Field(default=(), examples=[["NCCL_DEBUG=INFO"]])
     """Variables of workers on a machine with NVIDIA GPUs. Old configs name this key ``gpu``."""
-    rocm: _Variables = ()
+    rocm: _Variables = Field(default=(), examples=[["HIP_VISIBLE_DEVICES=0"]])
     """Variables for AMD GPUs. They have no effect, because launchers detect NVIDIA GPUs only."""
 
     @model_validator(mode="before")
@@ -88,7 +88,7 @@ class EnvironmentConfig(Block):
 class OptimizationsConfig(Block):
     """Options of gradient aggregation, communication and mixed precision."""
 
-    aggregation_frequency: Positive = 1
+    aggregation_frequency: Positive = Field(default=1, examples=[4], json_schema_extra={"unit": "batches"})
     """Number of batches per optimizer step."""
     average_aggregated_gradients: Flag = True
     """Whether to divide aggregated gradients by ``aggregation_frequency``."""
@@ -98,9 +98,9 @@ class OptimizationsConfig(Block):
     """Whether workers exchange gradients as float16."""
     mixed_precision: Literal["O0", "O1", "O2", "O3"] = "O0"
     """Level of mixed precision in PyTorch trials. ``O0`` is float32, and all other levels mean autocast."""
-    tensor_fusion_threshold: Count = 64
+    tensor_fusion_threshold: Count = Field(default=64, examples=[128], json_schema_extra={"unit": "MiB"})
     """Maximum size in MiB of the gradients that Horovod exchanges at once."""
-    tensor_fusion_cycle_time: Count = 1
+    tensor_fusion_cycle_time: Count = Field(default=1, examples=[5], json_schema_extra={"unit": "milliseconds"})
     """Milliseconds between two exchanges of Horovod."""
     auto_tune_tensor_fusion: Flag = False
     """Whether Horovod tunes the threshold and the cycle time of tensor fusion while the trial trains."""
@@ -135,22 +135,26 @@ class ReproducibilityConfig(Block):
     The dumped config contains the seed, so a resumed experiment keeps it.
     """
 
-    experiment_seed: Annotated[Count, Field(le=2**32 - 1)] = Field(default_factory=lambda: int(time.time()) % 2**32)
+    experiment_seed: Annotated[Count, Field(le=2**32 - 1)] = Field(
+        default_factory=lambda: int(time.time()) % 2**32, examples=[42], json_schema_extra={"unit": "none"}
+    )
     """Seed of the search and of all trials, 0 to 2**32 - 1. By default the time of submission in seconds."""
 
 
 class ResourcesConfig(Block):
     """Slots of the experiment."""
 
-    slots_per_trial: Count = 1
+    slots_per_trial: Count = Field(default=1, examples=[2], json_schema_extra={"unit": "slots"})
     """Number of workers of each trial, each on its own GPU if there are any. With 0, one worker trains on the CPU."""
-    max_slots: Count | None = None
+    max_slots: Count | None = Field(default=None, examples=[8], json_schema_extra={"unit": "slots"})
     """Maximum number of slots that the trials occupy together. By default as many as the launcher has."""
     native_parallel: Ignored[Flag] = False
     """Whether one process uses all slots of a trial. Release 0.12 had this key."""
     weight: Ignored[Number] = 1.0
     """Weight of the experiment in the fair-share scheduler of a cluster."""
-    priority: Annotated[Whole, Field(ge=1, le=99)] | None = None
+    priority: Annotated[Whole, Field(ge=1, le=99)] | None = Field(
+        default=None, examples=[10], json_schema_extra={"unit": "none"}
+    )
     """Priority of the trials that wait for slots, 1 to 99. Smaller numbers go first. 42 by default."""
     resource_pool: Ignored[str] = ""
     """Pool of machines in the cluster."""

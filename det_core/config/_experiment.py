@@ -42,25 +42,30 @@ from det_core.config._secrets import mark_secrets
 class ExperimentConfig(Block):
     """Complete, valid experiment config. `load_config` and `parse_config` create it."""
 
-    name: str | None = None
+    name: str | None = Field(default=None, examples=["digits"])
     """Name of the experiment in listings. It need not be unique, and is empty by default."""
-    description: str | None = None
+    description: str | None = Field(default=None, examples=["Baseline with dropout"])
     """Description of the experiment in listings, empty by default."""
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = Field(default=(), examples=[["baseline", "digits"]])
     """Labels by which listings can select experiments."""
-    entrypoint: Entrypoint | None = None
+    entrypoint: Entrypoint | None = Field(
+        default=None, examples=["model_def:DigitsTrial", "python3 train.py --lr 0.1", ["python3", "train.py"]]
+    )
     """Trial class as ``module:Class``, or a command line as text or as a list of arguments."""
-    hyperparameters: dict[HyperparameterName, Hyperparameter] = Field(default_factory=dict)
+    hyperparameters: dict[HyperparameterName, Hyperparameter] = Field(
+        default_factory=dict,
+        examples=[{"global_batch_size": 64, "lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}}],
+    )
     """Hyperparameters by name, as a value, as a range to search (``type: ...``), or nested."""
     searcher: SearcherConfig
     """Search method, its metric and the length of training."""
-    scheduling_unit: Positive = 100
+    scheduling_unit: Positive = Field(default=100, examples=[50], json_schema_extra={"unit": "batches"})
     """Maximum number of batches between two reports of training metrics."""
-    records_per_epoch: Count = 0
+    records_per_epoch: Count = Field(default=0, examples=[60000], json_schema_extra={"unit": "records"})
     """Number of records in one epoch, or 0 to use the length of the training data."""
-    min_validation_period: Length = Length(0, Unit.BATCHES)
+    min_validation_period: Length = Field(default=Length(0, Unit.BATCHES), examples=[{"epochs": 1}, {"batches": 500}])
     """Length of training between two validations, or 0 to validate only at the end."""
-    min_checkpoint_period: Length = Length(0, Unit.BATCHES)
+    min_checkpoint_period: Length = Field(default=Length(0, Unit.BATCHES), examples=[{"batches": 1000}, {"epochs": 1}])
     """Length of training between two checkpoints, or 0 to save one only at the end."""
     perform_initial_validation: Flag = False
     """Whether to validate before the first batch."""
@@ -70,9 +75,9 @@ class ExperimentConfig(Block):
     """Whether every checkpoint of a trial class contains a copy of the trial's code, under ``code/``."""
     checkpoint_storage: CheckpointStorageConfig | None = None
     """Storage of checkpoints. By default a directory ``checkpoints`` next to the embedded database."""
-    max_restarts: Count = 5
+    max_restarts: Count = Field(default=5, examples=[0], json_schema_extra={"unit": "restarts"})
     """Number of failed runs after which a trial is still restarted."""
-    preemption_timeout: Count | None = None
+    preemption_timeout: Count | None = Field(default=None, examples=[1800], json_schema_extra={"unit": "seconds"})
     """Seconds from a request to stop until a trial is killed, by default 600."""
     reproducibility: ReproducibilityConfig = Field(default_factory=ReproducibilityConfig)
     """Random seed."""
@@ -86,15 +91,19 @@ class ExperimentConfig(Block):
     """Launcher of the trials' processes. By default they run on this machine."""
     distributed: DistributedConfig | None = None
     """Backend of trials with several slots. By default the only suitable one that is installed."""
-    observers: dict[str, ObserverConfig] = Field(default_factory=dict)
+    observers: dict[str, ObserverConfig] = Field(
+        default_factory=dict, examples=[{"mlflow": {"tracking_uri": "http://127.0.0.1:5000"}}]
+    )
     """Names of observers, which pass events on to other systems such as MLflow, mapped to their options."""
     profiling: ProfilingConfig = ProfilingConfig()
     """Recording of the load of the hosts."""
-    data: dict[str, Any] = Field(default_factory=dict)
+    data: dict[str, Any] = Field(default_factory=dict, examples=[{"path": "/data/digits", "folds": 5}])
     """Free values for the trial's code."""
     debug: Flag = False
     """Whether trial classes log at the level DEBUG instead of INFO."""
-    internal: dict[str, Any] | None = None
+    internal: dict[str, Any] | None = Field(
+        default=None, examples=[{"native": {"command": ["train.py", "--epochs", "5"]}}]
+    )
     """Data of other systems. Only ``native.command`` is used, the command of the script that called ``create``."""
     bind_mounts: Ignored[tuple[BindMount, ...]] = ()
     """Directories of the host that are mounted in containers. Workers see the whole file system."""

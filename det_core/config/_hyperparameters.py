@@ -38,7 +38,7 @@ class Const(_Fixed):
 
     type: Literal["const"] = "const"
     """Kind of the hyperparameter."""
-    val: Any = None
+    val: Any = Field(default=None, examples=[64])
     """Value of all trials, of any JSON type."""
 
     def sample(self, rng: random.Random) -> Any:
@@ -55,7 +55,7 @@ class Categorical(_Fixed):
 
     type: Literal["categorical"]
     """Kind of the hyperparameter."""
-    vals: Annotated[tuple[Any, ...], Field(min_length=1)]
+    vals: Annotated[tuple[Any, ...], Field(min_length=1)] = Field(examples=[["relu", "tanh"]])
     """Values to choose from, of any JSON types, at least one."""
 
     def sample(self, rng: random.Random) -> Any:
@@ -70,11 +70,11 @@ class Categorical(_Fixed):
 class _Range(Block):
     """Base of numeric ranges, with ``minval <= maxval``."""
 
-    minval: Number
+    minval: Number = Field(examples=[0.1], json_schema_extra={"unit": "as the value"})
     """Lower limit, included."""
-    maxval: Number
+    maxval: Number = Field(examples=[0.5], json_schema_extra={"unit": "as the value"})
     """Upper limit, included, >= minval."""
-    count: Positive | None = None
+    count: Positive | None = Field(default=None, examples=[5], json_schema_extra={"unit": "points"})
     """Number of points in a grid search, >= 1. Other searches ignore it."""
 
     @field_validator("maxval")
@@ -100,9 +100,9 @@ class Int(_Range):
 
     type: Literal["int"]
     """Kind of the hyperparameter."""
-    minval: Whole
+    minval: Whole = Field(examples=[32], json_schema_extra={"unit": "as the value"})
     """Least integer."""
-    maxval: Whole
+    maxval: Whole = Field(examples=[256], json_schema_extra={"unit": "as the value"})
     """Greatest integer, >= minval."""
 
     def sample(self, rng: random.Random) -> int:
@@ -155,7 +155,11 @@ class Log(_Range):
 
     type: Literal["log"]
     """Kind of the hyperparameter."""
-    base: Annotated[Number, Field(gt=0)]
+    minval: Number = Field(examples=[-4], json_schema_extra={"unit": "exponent"})
+    """Lower limit of the exponent, included."""
+    maxval: Number = Field(examples=[-1], json_schema_extra={"unit": "exponent"})
+    """Upper limit of the exponent, included, >= minval."""
+    base: Annotated[Number, Field(gt=0)] = Field(examples=[10], json_schema_extra={"unit": "factor"})
     """Base of the power, > 0."""
 
     @field_validator("base")

@@ -20,6 +20,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from det_core.config._experiment import ExperimentConfig
+from det_core.config._length import Length
 from det_core.config._plugin_blocks import OPTIONS_KEY, PLUGIN_BLOCKS, ObserverConfig, PluginBlock
 from det_core.errors import PluginError
 from det_core.plugins import plugin_registry
@@ -86,6 +87,10 @@ def _options_schema(block: type[PluginBlock], name: str | None) -> dict[str, Any
 
 class _DescribingGenerator(GenerateJsonSchema):
     """Schema generator that adds the docstrings of fields to their descriptions."""
+
+    def encode_default(self, dft: Any) -> Any:
+        """Return a default as users write it."""
+        return super().encode_default(dft.dump() if isinstance(dft, Length) else dft)
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         """Return the schema of a model, with descriptions as plain text."""

@@ -126,11 +126,11 @@ class CheckpointStorageConfig(PluginBlock):
 
     type: str
     """Name of the store, such as ``directory``, ``shared_fs`` or ``s3``."""
-    save_experiment_best: Count = 0
+    save_experiment_best: Count = Field(default=0, examples=[3], json_schema_extra={"unit": "checkpoints"})
     """Number of best checkpoints of all trials to keep when the experiment completes."""
-    save_trial_best: Count = 1
+    save_trial_best: Count = Field(default=1, examples=[2], json_schema_extra={"unit": "checkpoints"})
     """Number of best checkpoints of each trial to keep when the experiment completes."""
-    save_trial_latest: Count = 1
+    save_trial_latest: Count = Field(default=1, examples=[0], json_schema_extra={"unit": "checkpoints"})
     """Number of latest checkpoints of each trial to keep when the experiment completes."""
     options: SerializeAsAny[BaseModel] = Field(validation_alias=OPTIONS_KEY)
     """Options of the store."""
@@ -144,13 +144,13 @@ class SearcherConfig(PluginBlock):
 
     name: str
     """Name of the search method, such as ``single``, ``random``, ``grid`` or ``adaptive_asha``."""
-    metric: str
+    metric: str = Field(examples=["validation_loss"])
     """Validation metric that the search optimizes, and by which checkpoints are best."""
     smaller_is_better: Flag = True
     """Whether the search minimizes the metric. Otherwise it maximizes it."""
-    source_trial_id: Whole | None = None
+    source_trial_id: Whole | None = Field(default=None, examples=[17], json_schema_extra={"unit": "none"})
     """Trial whose latest checkpoint all trials start from."""
-    source_checkpoint_uuid: str | None = None
+    source_checkpoint_uuid: str | None = Field(default=None, examples=["3f1c9a52-7d0e-4d5f-9b7e-5f2f6a0f4c11"])
     """Checkpoint that all trials start from. Not both this and ``source_trial_id``."""
     options: SerializeAsAny[BaseModel] = Field(validation_alias=OPTIONS_KEY)
     """Options of the search method."""
@@ -177,7 +177,7 @@ class LauncherConfig(PluginBlock):
 
     type: str = Field(default="local", validate_default=True)
     """Name of the launcher, such as ``local``, which starts all workers on this machine, or that of a plugin."""
-    max_interruptions: Count | None = None
+    max_interruptions: Count | None = Field(default=None, examples=[20], json_schema_extra={"unit": "interruptions"})
     """Maximum number of times that a trial starts again because the engine ended its run, by preemption, a time limit
     or the loss of a node. By default there is no limit. Such runs do not count against ``max_restarts``."""
     options: SerializeAsAny[BaseModel] = Field(validation_alias=OPTIONS_KEY)
@@ -192,7 +192,9 @@ class DistributedConfig(PluginBlock):
 
     backend: str | None = None
     """Name of the backend, such as ``torch_distributed`` or ``horovod``. By default the only suitable one."""
-    timeout: Annotated[Number, Field(gt=0)] | None = None
+    timeout: Annotated[Number, Field(gt=0)] | None = Field(
+        default=None, examples=[600], json_schema_extra={"unit": "seconds"}
+    )
     """Seconds to wait for a live worker, > 0. By default there is no limit."""
     options: SerializeAsAny[BaseModel] = Field(validation_alias=OPTIONS_KEY)
     """Options of the backend."""

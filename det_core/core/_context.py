@@ -36,8 +36,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from det_core.config import ExperimentConfig
+    from det_core.core._script_output import ScriptOutput
 
 _log = logging.getLogger("det.core")
+
+_QUIET = "DET_QUIET"
+"""Environment variable that, if it is not empty, turns off the output of all scripts."""
+_ALERT_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +74,28 @@ class Context:
     _settings: ExperimentSettings
     _store: TrackingStore
     _stream: EventStream
+    _output: ScriptOutput | None
 
     @property
     def config(self) -> ExperimentConfig:
         """Return the complete experiment config."""
         return self._settings.parsed()
+
+    def alert(self, title: str | None = None, description: str | None = None, level: str | None = "info") -> None:
+        """Write a message to the trial's log.
+
+        Args:
+            title: what has happened, in a few words.
+            description: more about it.
+            level: ``debug``, ``info``, ``warn`` or ``error``. None is the same as ``info``.
+
+        Raises:
+            ValueError: there is no such level.
+        """
+        number = _ALERT_LEVELS.get(level or "info")
+        if number is None:
+            raise ValueError(f"alert(level={level!r}): expected one of {', '.join(_ALERT_LEVELS)}")
+        _log.log(number, "alert: %s", ": ".join(text for text in (title, description) if text))
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
@@ -82,6 +104,9 @@ class Context:
             self.preempt._start()
             self.train._start()
             undo.callback(self._stream.close)
+            if self._output:
+                undo.callback(self._output.close)
+                self._output.start()
             if self.distributed.rank == 0:
                 self._announce_start()
             undo.pop_all()
@@ -102,11 +127,15 @@ class Context:
                 if state.final:
                     self._stream.trial_finished(self._store, self._store.trial(self.trial.trial_id), reason)
                 self._stream.experiment_finished(self._store, state, reason)
+                if self._output:
+                    self._output.finish(self._store, state, self.checkpoint._locate)
 
         with ExitStack() as parts:  # closed in reverse order, each even if others raise
             parts.callback(self.preempt._signals.restore)  # a second signal must not interrupt these steps
             parts.callback(self._store.close)
             parts.callback(self._stream.close)
+            if self._output:
+                parts.callback(self._output.close)
             parts.push(end)
             parts.callback(self.train._close)
             parts.callback(self.profiler.off)
@@ -133,6 +162,7 @@ def init(
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
     tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
     config: Mapping[str, Any] | None = None,
+    quiet: bool = False,
 ) -> Context:
     """Join the task that this process runs in, or record it as a task of its own.
 
@@ -146,6 +176,8 @@ def init(
         tensorboard_mode: whether det writes and stores TensorBoard files automatically.
         config: keys of an experiment config for a script without a runner, such as ``searcher``. Under a runner it is
             ignored.
+        quiet: whether a script without a runner prints nothing. Otherwise its chief prints the id of the experiment,
+            the progress and the result to stderr, unless the environment variable ``DET_QUIET`` is set.
 
     Raises:
         ValueError: an argument is wrong, or the task has several slots and ``distributed`` is missing.
@@ -194,6 +226,7 @@ def init(
             location=storage_manager.location(storage_id),
         ),
     )
+    output = None if managed or quiet or distributed.rank or os.environ.get(_QUIET) else _make_output(trial)
     train = TrainContext(
         store,
         run,
@@ -202,6 +235,7 @@ def init(
         smaller_is_better=searcher["smaller_is_better"],
         tensorboard=tensorboard,
         stream=stream,
+        output=output,
     )
     return Context(
         info=info if managed else None,
@@ -234,7 +268,14 @@ def init(
         _settings=settings,
         _store=store,
         _stream=stream,
+        _output=output,
     )
+
+
+def _make_output(trial: TrialInfo) -> ScriptOutput:
+    from det_core.core._script_output import ScriptOutput  # processes of a runner do not need it
+
+    return ScriptOutput(trial)
 
 
 def _filled(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from enum import Enum
-from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from det_core import events
 from det_core.core._metric_values import MetricConverter, to_steps
@@ -16,6 +15,9 @@ from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core.event_stream import EventStream
 from det_core.interfaces.records import MetricsReport, Run
 from det_core.interfaces.tracking import TrackingStore
+
+if TYPE_CHECKING:
+    from det_core.core._script_output import ScriptOutput
 
 TRAINING = "training"
 VALIDATION = "validation"
@@ -47,6 +49,7 @@ class TrainContext:
         smaller_is_better: bool,
         tensorboard: TensorboardDirectory,
         stream: EventStream,
+        output: ScriptOutput | None = None,
     ) -> None:
         self._store = store
         self._run = run
@@ -55,6 +58,7 @@ class TrainContext:
         self._smaller_is_better = smaller_is_better
         self._tensorboard = tensorboard
         self._stream = stream
+        self._output = output
         self._values = MetricConverter()
         # A lambda, because access to the attribute store.report_metrics would open a store that opens at first use.
         self._writer = ReportWriter(lambda reports: store.report_metrics(reports), self._written)
@@ -65,8 +69,7 @@ class TrainContext:
         Args:
             status: a few words, such as ``"loading data"``. The latest status replaces earlier ones.
         """
-        run = self._run
-        self._writer.submit_latest("status", partial(self._store.set_runner_state, run.trial_id, run.run_id, status))
+        self._submit_latest("status", self._store.set_runner_state, status, lambda output: output.set_status(status))
 
     def report_training_metrics(
         self,
@@ -166,9 +169,8 @@ class TrainContext:
         """
         if not 0 <= progress <= 1:
             raise ValueError(f"progress is {progress}; expected 0 to 1")
-        run = self._run
-        self._writer.submit_latest(
-            "progress", partial(self._store.set_trial_progress, run.trial_id, run.run_id, progress)
+        self._submit_latest(
+            "progress", self._store.set_trial_progress, progress, lambda output: output.set_share(progress)
         )
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -243,7 +245,32 @@ class TrainContext:
             )
         )
 
+    def _set_total(self, batches: int) -> None:
+        """Report the number of batches that the trial trains in total, as soon as it is known."""
+        self._submit_latest("total", self._store.set_trial_total, batches, lambda output: output.set_total(batches))
+
+    def _submit_latest(
+        self, key: str, write: Callable[[int, int, Any], None], value: Any, show: Callable[[ScriptOutput], None]
+    ) -> None:
+        """Record a value of this run in the background, and show it.
+
+        Args:
+            key: identifies the value. Only the latest one counts.
+            write: method of the tracking store that records the value.
+            value: the value.
+            show: function that shows the value.
+        """
+
+        def write_and_show() -> None:
+            write(self._run.trial_id, self._run.run_id, value)
+            if self._output:
+                show(self._output)
+
+        self._writer.submit_latest(key, write_and_show)
+
     def _written(self, reports: Sequence[MetricsReport]) -> None:
+        if self._output:
+            self._output.add_reports(reports)
         self._tensorboard.write(reports)
         for report in reports:
             self._stream.emit(

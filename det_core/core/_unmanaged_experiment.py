@@ -32,8 +32,10 @@ def complete_config(given: Mapping[str, Any] | None) -> dict[str, Any]:
     Args:
         given: config keys that the script passes, or None.
     """
+    from det_core.core._python_session import in_notebook  # processes of a runner do not need it
+
     defaults: dict[str, Any] = {
-        "name": Path(sys.argv[0]).name or "interactive",
+        "name": "notebook" if in_notebook() else Path(sys.argv[0]).name or "interactive",
         "entrypoint": sys.argv or [""],
         "searcher": {"name": "single", "metric": "validation_loss", "max_length": {"epochs": 1}},
     }

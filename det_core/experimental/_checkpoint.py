@@ -15,6 +15,7 @@ from det_core.experimental._recorded_code import recorded_code
 from det_core.experimental._shared_store import StoredObject
 from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
 from det_core.trial.trial_description import loading_as
@@ -88,10 +89,6 @@ class Checkpoint(StoredObject):
         self.model_name = model_name
         self.metadata = metadata or {}
         self._master = master or ""
-
-    def __repr__(self) -> str:
-        model = "" if self.model_name is None else f", model={self.model_name!r}, version={self.model_version}"
-        return f"{type(self).__name__}(uuid={self.uuid!r}, trial_id={self.trial_id}{model})"
 
     def download(self, path: str | None = None) -> str:
         """Copy the checkpoint into a directory and verify it. A directory that already holds it is left as it is.
@@ -194,6 +191,17 @@ class Checkpoint(StoredObject):
         with loading_as("Checkpoint.load_from_path(path, trial_class=MyTrial)"):
             return _load(path, tags, kwargs)
 
+    def _identity(self) -> dict[str, Any]:
+        model = {} if self.model_name is None else {"model": self.model_name, "version": self.model_version}
+        validation = (self.validation.get("metrics") or {}).get("validationMetrics")
+        return {
+            **model,
+            "uuid": self.uuid,
+            "trial_id": self.trial_id,
+            "batch": self.batch_number,
+            **({"validation": validation} if validation else {}),
+        }
+
     @classmethod
     def _of(cls, store: TrackingStore, records: Iterable[CheckpointRecord]) -> list[Checkpoint]:
         """Create the objects for recorded checkpoints."""
@@ -271,7 +279,7 @@ def _framework_of(path: Path) -> FrameworkSpec:
         for spec in frameworks:
             if name in (spec.name, *spec.old_names):
                 return spec
-    installed = ", ".join(spec.name for spec in frameworks) or "none, try: pip install det-torch"
+    installed = ", ".join(spec.name for spec in frameworks) or f"none, try: {package_command('install', 'det-torch')}"
     raise InvalidTrial(
         f"no installed framework loads {path}, a checkpoint of {names[0] if names else None!r} (installed: {installed})"
     )

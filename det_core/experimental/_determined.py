@@ -39,6 +39,11 @@ class Determined(StoredObject):
         self._master = open_shared_store(master).url
         self._user = user or user_name()
 
+    def _identity(self) -> dict[str, Any]:
+        from sqlalchemy import make_url
+
+        return {"master": make_url(self._master).render_as_string(hide_password=True), "user": self._user}
+
     def create_experiment(
         self, config: str | Path | Mapping[str, Any], model_dir: str | Path | None = None
     ) -> ExperimentReference:

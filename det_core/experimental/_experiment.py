@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from det_core.errors import DetError
 from det_core.experimental._checkpoint import Checkpoint
 from det_core.experimental._checkpoint_ranking import rank_checkpoints
-from det_core.experimental._shared_store import StoredObject, open_shared_store
+from det_core.experimental._frames import make_metrics_frame, make_trials_frame
+from det_core.experimental._shared_store import StoredObject, best_value, open_shared_store
 from det_core.experimental._trial import TrialReference
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.tracking.control import log_lines, request_experiment_stop, settled_experiment
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class ExperimentReference(StoredObject):
@@ -34,9 +38,6 @@ class ExperimentReference(StoredObject):
     def __init__(self, experiment_id: int, master: str) -> None:
         self.id = experiment_id
         self._master = open_shared_store(master).url
-
-    def __repr__(self) -> str:
-        return f"ExperimentReference(id={self.id})"
 
     @property
     def config(self) -> dict[str, Any]:
@@ -117,6 +118,26 @@ class ExperimentReference(StoredObject):
 
     get_trials = list_trials
 
+    def trials_frame(self) -> DataFrame:
+        """Return the trials as a pandas data frame, indexed by trial id.
+
+        Its columns are the state, a column like ``hparams.lr`` per hyperparameter, the ``best`` and ``latest`` value
+        of the searcher's metric, ``best_at``, the number of batches at the best value, and further fields of trials.
+
+        Example:
+            >>> frame = Determined().get_experiment(1).trials_frame()
+            >>> frame.loc[1, ["hparams.lr", "best"]].tolist()
+            [0.1, 0.75]
+
+        Raises:
+            DetError: pandas is not installed.
+        """
+        return make_trials_frame(self._store, self.id)
+
+    def metrics_frame(self, group: str | None = None) -> DataFrame:
+        """Return the reports of all trials as a pandas data frame, as in `TrialReference.metrics_frame`."""
+        return make_metrics_frame(self._store, [trial.id for trial in self._store.trials(self.id)], group)
+
     def await_first_trial(self, interval: float = 0.1, timeout: float = 60.0) -> TrialReference:
         """Wait until the experiment has a trial, and return it.
 
@@ -156,6 +177,23 @@ class ExperimentReference(StoredObject):
         while (experiment := settled_experiment(self._store, self.id)) is None:
             _wait(interval, deadline, f"experiment {self.id} is still running")
         return experiment.state
+
+    def watch(self, timeout: float | None = None) -> State:
+        """Show the progress until the experiment has ended, is paused, or has no runner, with curves in a notebook.
+
+        Args:
+            timeout: maximum time to wait in seconds, or None to wait forever.
+
+        Returns:
+            The state of the experiment.
+
+        Raises:
+            TimeoutError: the experiment is still running after ``timeout`` seconds.
+        """
+        from det_core.experimental._progress_display import display_progress
+
+        with display_progress(self.id, self._master):
+            return self.wait(timeout=timeout)
 
     def activate(self, *, from_beginning: bool = False) -> None:
         """Continue the experiment from its latest checkpoints in the background.
@@ -214,6 +252,19 @@ class ExperimentReference(StoredObject):
         """
         for line in log_lines(self._store, self.id, follow=follow):
             yield f"{line.log}\n"
+
+    def _identity(self) -> dict[str, Any]:
+        return {"id": self.id}
+
+    def _facts(self) -> dict[str, Any]:
+        experiment = self._record
+        return {
+            **({"name": experiment.name} if experiment.name else {}),
+            "state": experiment.state,
+            "progress": experiment.progress,
+            **best_value(self._store, experiment),
+            **({"error": experiment.error} if experiment.error else {}),
+        }
 
     @property
     def _record(self) -> ExperimentRecord:

@@ -59,7 +59,7 @@ def _train(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) -
     plugin_registry().load(spec)  # raises before the experiment is recorded
     try:
         with _inside(directory):
-            context = core.init(config=config)
+            context = core.init(config=config, quiet=True)
             place = context.trial.experiment_id, context._store.url
             with display_progress(*place), context:
                 plugin_registry().call_target(spec, trial_def, context)

@@ -80,9 +80,6 @@ class Model(StoredObject):
         self.metadata = metadata or {}
         self._master = open_shared_store(master).url
 
-    def __repr__(self) -> str:
-        return f"Model(name={self.name!r})"
-
     @property
     def model_id(self) -> int:
         """Id of the model. It is never used for another model."""
@@ -204,6 +201,12 @@ class Model(StoredObject):
     @property
     def _record(self) -> ModelRecord:
         return self._store.model(self.name)
+
+    def _identity(self) -> dict[str, Any]:
+        return {"name": self.name} | ({"description": self.description} if self.description else {})
+
+    def _facts(self) -> dict[str, Any]:
+        return {"versions": len(self._store.model_versions(self.name)), **({"archived": True} if self.archived else {})}
 
     def _versions(self, records: list[ModelVersionRecord]) -> list[ModelVersion]:
         checkpoints = Checkpoint._of(self._store, [self._store.checkpoint(one.checkpoint_uuid) for one in records])

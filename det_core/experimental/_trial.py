@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from det_core.errors import NoCheckpoint, RecordNotFound
 from det_core.experimental._checkpoint import Checkpoint
 from det_core.experimental._checkpoint_ranking import rank_checkpoints
-from det_core.experimental._shared_store import StoredObject, open_shared_store
+from det_core.experimental._frames import make_metrics_frame
+from det_core.experimental._shared_store import StoredObject, best_value, open_shared_store
 from det_core.interfaces.records import State, TrialRecord
 from det_core.tracking.control import log_lines, request_trial_kill
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class TrialMetrics:
     steps_completed: int
     end_time: datetime | None
     metrics: Mapping[str, Any]
-    batch_metrics: Sequence[Mapping[str, Any]] | None = None
+    batch_metrics: Sequence[Mapping[str, Any]] | None = field(default=None, repr=False)
     group: str | None = None
 
 
@@ -59,9 +63,6 @@ class TrialReference(StoredObject):
     def __init__(self, trial_id: int, master: str) -> None:
         self.id = trial_id
         self._master = open_shared_store(master).url
-
-    def __repr__(self) -> str:
-        return f"TrialReference(id={self.id})"
 
     @property
     def experiment_id(self) -> int:
@@ -158,6 +159,22 @@ class TrialReference(StoredObject):
                 group=report.group,
             )
 
+    def metrics_frame(self, group: str | None = None) -> DataFrame:
+        """Return the reports of the trial as a pandas data frame with a row per report and a column per metric.
+
+        Example:
+            >>> frame = Determined().get_trial(1).metrics_frame("validation")
+            >>> frame["accuracy"].max()
+            0.75
+
+        Args:
+            group: as in `iter_metrics`.
+
+        Raises:
+            DetError: pandas is not installed.
+        """
+        return make_metrics_frame(self._store, [self.id], group)
+
     def logs(self, follow: bool = False, *, head: int | None = None, tail: int | None = None) -> Iterator[str]:
         """Yield the lines that the trial printed, each with its newline.
 
@@ -188,6 +205,20 @@ class TrialReference(StoredObject):
     @property
     def _record(self) -> TrialRecord:
         return self._store.trial(self.id)
+
+    def _identity(self) -> dict[str, Any]:
+        return {"id": self.id}
+
+    def _facts(self) -> dict[str, Any]:
+        trial = self._record
+        best = best_value(self._store, self._store.experiment(trial.experiment_id), self.id)
+        return {
+            "experiment_id": trial.experiment_id,
+            "state": trial.state,
+            "batches": trial.steps_completed,
+            "hparams": dict(trial.hparams),
+            **best,
+        }
 
     def _checkpoint(self, uuid: str) -> Any:
         try:

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from det_core.core._python_session import is_interactive
 from det_core.errors import InvalidExperimentException, InvalidTrial
-from det_core.experimental._python_session import is_interactive
 from det_core.trial import Trial
 
 _EXAMPLE = "for example command=['train.py', '--flag', 'value']"

@@ -37,7 +37,7 @@ class WorkerCommand:
     """Command that starts all workers of one node, with additional environment variables.
 
     The command ends when all workers have ended, or, with a nonzero exit code, soon after one of them failed. It passes
-    on each line that a worker prints, on the same stream, after ``[rank=N] `` with the worker's rank.
+    on each line that a worker prints, on the same stream, after ``[rank=N]`` and a space, with the worker's rank.
 
     Args:
         argv: command line.

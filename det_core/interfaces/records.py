@@ -155,6 +155,8 @@ class TrialRecord:
     """Phase and place of the present launch, such as ``running on n1, n2 (Slurm job 4711)``. Empty on this machine."""
     searcher_length: int | None
     """Length to train to, as in `SearcherOperationRecord`, or None before the first searcher operation."""
+    total_batches: int | None
+    """Number of batches in that length, or None until a worker has computed it from its data."""
     progress: float
     """Share of that length that is trained, 0 to 1."""
     ordered: int | None

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from det_core.errors import LaunchError
+from det_core.tracking.remote import MAX_BODY_BYTES
 
 PROTOCOL = 1
 """Version of the messages."""
@@ -22,8 +23,8 @@ BEAT_SECONDS = 10.0
 """Seconds between two messages of a living side."""
 SILENCE_SECONDS = 60.0
 """Seconds without a message after which the other side is lost."""
-MAX_MESSAGE = 256 << 20
-"""Maximum size of a message in bytes. Requests with the largest context directory have half of it."""
+MAX_MESSAGE = MAX_BODY_BYTES // 3 * 4 + (1 << 20)
+"""Maximum size of a message in bytes, so that the largest call or answer of the tracking store fits as base64."""
 _CONTINUES, _ENDS = b"det:+", b"det:."
 _MOST = 900 - len(_ENDS) - 1
 """Maximum number of bytes of a message in one line."""

@@ -15,11 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from det_core.errors import LaunchError
+from det_core.errors import LaunchError, TrackingError
 from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch import _agent_messages as messages
+from det_core.launch._withdrawal import WITHDRAWN
 from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.launch.node_agent import explain_start_errors
+from det_core.tracking import remote
 from det_core.version import __version__
 
 AGENT_COMMAND = ("python3", "-m", "det_core.launch.agent_program")
@@ -37,7 +39,6 @@ _MISSING = ("python3", "det_core")
 _TICK = 1.0
 """Maximum number of seconds between two looks at what depends on time alone."""
 _CALLS_AT_ONCE = 4
-_WITHDRAWN = "it was withdrawn before its start"
 _SAVE_SECONDS = 600.0
 """Seconds that workers have to save a checkpoint, as those that the user stops have by default."""
 
@@ -130,7 +131,7 @@ class AgentGroup(Allocation):
         return Status(phase=Phase.RUNNING if running else Phase.STARTING, nodes=[name for name in names if name])
 
     def preempt(self) -> None:
-        self._stop(Cause.NOT_STARTED, _WITHDRAWN)
+        self._stop(WITHDRAWN)
 
     def preempt_for(self, cause: Cause, message: str, *, kill_after: float = _SAVE_SECONDS) -> None:
         """Preempt the launch for a reason of the launcher, such as a more urgent trial or the end of a time window.
@@ -156,7 +157,7 @@ class AgentGroup(Allocation):
 
     def kill(self) -> None:
         if self._request is not None:
-            self._withdraw(Cause.NOT_STARTED, _WITHDRAWN)
+            self._withdraw(WITHDRAWN)
         self._kill_at = time.monotonic()
         deadline = time.monotonic() + 2 * _KILL_SECONDS
         while not all(node.end for node in self._nodes) and time.monotonic() < deadline:
@@ -191,13 +192,12 @@ class AgentGroup(Allocation):
             command.terminate()
 
     def _answer(self, node: _Node, message: Mapping[str, Any]) -> None:
+        method = message["method"]
         try:
-            answer = {
-                "body": messages.pack_bytes(self._call(message["method"], messages.unpack_bytes(message["body"])))
-            }
+            body = self._call(method, messages.unpack_bytes(message["body"]))
         except Exception as error:  # noqa: BLE001  (the worker raises it)
-            answer = {"error": f"{message['method']} failed: {type(error).__name__}: {error}"}
-        node.command.tell("answer", node=node.index, id=message["id"], **answer)
+            body = remote.dump_error(TrackingError(f"{method} failed: {type(error).__name__}: {error}"))
+        node.command.tell("answer", node=node.index, id=message["id"], body=messages.pack_bytes(body))
 
     def _await_change(self, timeout: float) -> None:
         self._changed.wait(min(timeout, _TICK))
@@ -214,12 +214,13 @@ class AgentGroup(Allocation):
         if self._notice and not self._preempted:
             self._preempted = True
             self._kill_at = min(self._kill_at, self._notice.kill_at)
-            self._stop(self._notice.cause, self._notice.message)
+            self._stop(Exit(code=1, cause=self._notice.cause, message=self._notice.message))
         if self._request is not None and all(node.hello for node in self._nodes):
             self._start(self._request)
             self._request = None  # the code may be large
         if not all(node.started for node in self._nodes) and now > self._give_up_at:
-            self._withdraw(Cause.NOT_STARTED, f"the nodes were not ready after {self._start_seconds:.0f} s")
+            problem = f"the nodes were not ready after {self._start_seconds:.0f} s"
+            self._withdraw(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
         failed = [node for node in self._nodes if node.end and (node.end.code or node.end.cause is not Cause.WORKERS)]
         if failed:
             self._kill_at = min(self._kill_at, now + (_FAILURE_GRACE if self._request is None else 0.0))
@@ -254,20 +255,20 @@ class AgentGroup(Allocation):
             if not command.has_ended():
                 command.tell(kind, **fields)
 
-    def _stop(self, cause: Cause, message: str) -> None:
-        """Ask the workers to stop, or end the launch with this cause if they have not been started."""
+    def _stop(self, end: Exit) -> None:
+        """Ask the workers to stop, or end the launch with this end if they have not been started."""
         if self._request is None:
             self._tell("preempt")
         else:
-            self._withdraw(cause, message)
+            self._withdraw(end)
 
-    def _withdraw(self, cause: Cause, message: str) -> None:
+    def _withdraw(self, end: Exit) -> None:
         self._tell("kill")
         for command in self._commands:
             if not any(node.hello for node in command.nodes):
                 command.terminate()  # no agent reads the message
         for node in self._nodes:
-            node.finish(Exit(code=1, cause=cause, message=message))
+            node.finish(end)
 
     def _first_end(self) -> Exit:
         """Return the end of the first node that failed, or success, with the cause of a preemption before it."""

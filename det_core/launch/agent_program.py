@@ -28,6 +28,7 @@ from typing import Any
 from det_core.errors import LaunchError, TrackingError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest
 from det_core.launch import _agent_messages as messages
+from det_core.launch._reaper import GRACE
 from det_core.launch._trial_lock import TrialLock
 from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports
 from det_core.launch._worker_environment.thread_limits import thread_limit_variables
@@ -37,8 +38,6 @@ from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_e
 from det_core.tracking import AGENT_URL
 from det_core.version import __version__
 
-_GRACE = 8.5
-"""Seconds that workers have to end by themselves once the runner is gone."""
 _CALL_SECONDS = 120.0
 """Seconds to wait for the answer to a call of the tracking store. The runner waits up to 60 s for its database."""
 _TICK = 0.2
@@ -173,8 +172,6 @@ class AgentProgram:
             if not self._lost.is_set():
                 self._writer.send("call", id=number, method=method, body=messages.pack_bytes(body))
                 if answer := answers.get(timeout=_CALL_SECONDS):
-                    if "error" in answer:
-                        raise TrackingError(answer["error"])
                     return messages.unpack_bytes(answer["body"])
         except queue.Empty:
             raise TrackingError(f"the runner has not answered {method} for {_CALL_SECONDS:.0f} s") from None
@@ -197,7 +194,7 @@ class AgentProgram:
                 preempted = True
                 agent.preempt()
             if self._lost.is_set() and kill_at is None:
-                kill_at = time.monotonic() + _GRACE
+                kill_at = time.monotonic() + GRACE
                 agent.disconnect()
             if kill_at and time.monotonic() > kill_at:
                 agent.kill()

@@ -16,6 +16,7 @@ from det_core.core._cluster_info import get_cluster_info
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, LaunchError
 from det_core.interfaces.backend import Backend
 from det_core.launch import _failure_notes
+from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.specs import BackendSpec
@@ -200,7 +201,9 @@ def _started_by() -> str:
 
 def _none_installed(slots: int, framework: str | None) -> str:
     suitable = f" that adapts {framework!r}" if framework else ""
-    commands = " or ".join(f"pip install {distribution}" for distribution in DISTRIBUTIONS["backend"].values())
+    commands = " or ".join(
+        package_command("install", distribution) for distribution in DISTRIBUTIONS["backend"].values()
+    )
     return (
         f"resources.slots_per_trial is {slots}, but no distributed backend{suitable} is installed; "
         f"install one: {commands}; or use 1 slot, or an entrypoint that is a command and starts its own workers"

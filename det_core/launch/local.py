@@ -7,25 +7,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from pydantic import Field
+
 from det_core.config import Block, Positive
 from det_core.errors import LaunchError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Phase, Status
 from det_core.launch._trial_lock import TrialLock
+from det_core.launch._withdrawal import WITHDRAWN
 from det_core.launch._worker_environment.thread_limits import thread_limit_variables
 from det_core.launch.gpu_slots import count_gpus, gpu_variables, local_slot_names
 from det_core.launch.machine_slots import reserve_launch_slots
 from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
 
-_WITHDRAWN = "it was withdrawn before its start"
 _POLL_EVERY = 0.2
 """Seconds between two attempts to start a launch that waits."""
+_EXPLAIN_EVERY = 2.0
+"""Minimum number of seconds between two explanations of a wait, each of which reads the tickets of all trials."""
 
 
 class LocalConfig(Block):
     """Options of the local launcher."""
 
-    slots: Positive = 1
+    slots: Positive = Field(default=1, examples=[4], json_schema_extra={"unit": "slots"})
     """Number of workers that this machine can run if it has no GPU."""
 
 
@@ -58,6 +62,7 @@ class LocalAllocation(Allocation):
         self._request = request
         self._variables = thread_limit_variables(len(names)) if len(names) > 1 else {}
         self._status = Status(phase=Phase.QUEUED)
+        self._explain_at = 0.0
         self._agent: NodeAgent | None = None
         self._withdrawn: Exit | None = None
         hint = "" if count_gpus() else ", or set launcher: {type: local, slots: N}"
@@ -77,7 +82,7 @@ class LocalAllocation(Allocation):
                 try:
                     self._advance()
                 except LaunchError as error:
-                    self._withdraw(str(error))
+                    self._withdraw(Exit(code=1, cause=Cause.NOT_STARTED, message=str(error)))
             if self._withdrawn or (left := end - time.monotonic()) <= 0:
                 return self._withdrawn
             if self._agent is None:
@@ -91,13 +96,13 @@ class LocalAllocation(Allocation):
         if self._agent:
             self._agent.preempt()
         else:
-            self._withdraw(_WITHDRAWN)
+            self._withdraw(WITHDRAWN)
 
     def kill(self) -> None:
         if self._agent:
             self._agent.kill()
         else:
-            self._withdraw(_WITHDRAWN)
+            self._withdraw(WITHDRAWN)
 
     def close(self) -> None:
         try:
@@ -110,8 +115,8 @@ class LocalAllocation(Allocation):
         self._lock.close()
         self._reservation.close()
 
-    def _withdraw(self, message: str) -> None:
-        self._withdrawn = self._withdrawn or Exit(code=1, cause=Cause.NOT_STARTED, message=message)
+    def _withdraw(self, end: Exit) -> None:
+        self._withdrawn = self._withdrawn or end
 
     def _advance(self) -> None:
         """Take the next steps to the start, as far as they are possible now."""
@@ -120,7 +125,9 @@ class LocalAllocation(Allocation):
             return
         slots = self._reservation.poll()
         if slots is None:
-            self._status = Status(phase=Phase.QUEUED, message=self._reservation.explain_wait())
+            if time.monotonic() >= self._explain_at:
+                self._explain_at = time.monotonic() + _EXPLAIN_EVERY
+                self._status = Status(phase=Phase.QUEUED, message=self._reservation.explain_wait())
             return
         self._agent = NodeAgent(
             self._request,

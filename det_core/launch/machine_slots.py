@@ -34,21 +34,6 @@ __all__ = ["SlotReservation", "reserve_launch_slots"]
 _SLOT_PREFIX = "slot-"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SlotUser:
-    """Trial that needs slots.
-
-    Args:
-        cluster_id: id of the tracking store.
-        experiment_id: id of the experiment.
-        trial_id: id of the trial.
-    """
-
-    cluster_id: str = ""
-    experiment_id: int = 0
-    trial_id: int = 0
-
-
 @dataclass(frozen=True)
 class SlotState:
     """Present use of one slot.
@@ -182,18 +167,28 @@ def reserve_launch_slots(request: LaunchRequest, names: Sequence[str], *, hint: 
         LaunchError: the machine has fewer slots.
     """
     trial = request.info.get("trial.json", {})
-    user = SlotUser(
+    return reserve_slots(
+        names,
+        request.slots,
+        priority=request.priority,
+        submitted=request.submitted,
         cluster_id=request.info["cluster.json"].get("cluster_id", ""),
         experiment_id=trial.get("experiment_id", 0),
         trial_id=trial.get("trial_id", 0),
-    )
-    return reserve_slots(
-        names, request.slots, priority=request.priority, submitted=request.submitted, user=user, hint=hint
+        hint=hint,
     )
 
 
 def reserve_slots(
-    names: Sequence[str], count: int, *, priority: int, submitted: datetime, user: SlotUser, hint: str = ""
+    names: Sequence[str],
+    count: int,
+    *,
+    priority: int,
+    submitted: datetime,
+    cluster_id: str = "",
+    experiment_id: int = 0,
+    trial_id: int = 0,
+    hint: str = "",
 ) -> SlotReservation:
     """Request slots of this machine. The request waits in the queue from its first poll.
 
@@ -202,7 +197,9 @@ def reserve_slots(
         count: number of slots, >= 1. The request gets all of them at once.
         priority: 1 to 99. Smaller numbers go first.
         submitted: time of submission. Within a priority, the earliest goes first.
-        user: the trial that needs the slots.
+        cluster_id: id of the tracking store of the trial that needs the slots.
+        experiment_id: id of its experiment.
+        trial_id: id of the trial.
         hint: what else may be done if there are too few slots.
 
     Raises:
@@ -219,9 +216,9 @@ def reserve_slots(
             priority=priority,
             submitted=submitted.timestamp(),
             since=time.time(),
-            cluster_id=user.cluster_id,
-            experiment_id=user.experiment_id,
-            trial_id=user.trial_id,
+            cluster_id=cluster_id,
+            experiment_id=experiment_id,
+            trial_id=trial_id,
             pid=os.getpid(),
             process_start=process_start_time(os.getpid()),
         )

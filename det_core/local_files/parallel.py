@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
+
+_SIGNAL_SECONDS = 0.2
+"""Maximum number of seconds until the handler of a signal runs, which CPython calls in the main thread only. A signal
+that arrives right before a wait of that thread, or in another thread, does not interrupt the wait."""
 
 
 def in_parallel(
@@ -56,7 +61,8 @@ def in_parallel(
         while len(ended) < len(began):
             if errors:
                 on_error()
-            woken.get()
+            with suppress(Empty):
+                woken.get(timeout=_SIGNAL_SECONDS)
 
     try:
         for _ in range(min(threads, len(waiting)) - 1):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from det_core.package_commands import package_command
 from det_core.plugins._registry import intact_distributions, normalize_distribution_name
 
 
@@ -23,10 +24,10 @@ def find_overwritten_files(ours: Collection[str]) -> Iterator[str]:
         for mine in own:
             if shared := files[mine] & files[other]:
                 _, example = min(shared)
+                remove, restore = package_command("uninstall", other.name), package_command("reinstall", mine.name)
                 yield (
                     f"{mine.name} {mine.version} and {other.name} {other.version} overwrite each other's files, "
-                    f"such as {example} ({len(shared)} in all); type: pip uninstall {other.name}; "
-                    f"pip install --force-reinstall --no-deps {mine.name}"
+                    f"such as {example} ({len(shared)} in all); type: {remove}; {restore}"
                 )
 
 

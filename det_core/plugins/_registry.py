@@ -19,6 +19,7 @@ import pluggy
 
 from det_core import hookspecs
 from det_core.errors import DetError, PluginClash, PluginError, PluginNotFound
+from det_core.package_commands import adapt_install_command, package_command
 from det_core.plugins._known_distributions import DISTRIBUTIONS, SUBSTITUTES
 from det_core.plugins._target_checks import (
     answer_mismatch,
@@ -357,7 +358,7 @@ class Registry:
         if substitute := SUBSTITUTES.get(kind, {}).get(name):
             return f"{reason}; {substitute}"
         if distribution:
-            return f"{reason}; to install it: pip install {distribution}"
+            return f"{reason}; to install it: {package_command('install', distribution)}"
         close = difflib.get_close_matches(name, {*self.names(kind), *known}, n=1)
         reason += f"; did you mean {close[0]!r}?" if close else "; see: det plugins list"
         return reason + "".join(f" Note that {report} is {report.status}: {report.problem}." for report in left_out)
@@ -366,7 +367,7 @@ class Registry:
         try:
             return import_target(target)
         except Exception as error:
-            hint = f" To install what it needs: {spec.install}." if spec.install else ""
+            hint = f" To install what it needs: {adapt_install_command(spec.install)}." if spec.install else ""
             raise PluginError(
                 f"plugin {self.owner(spec)} failed to load {spec.name!r} from {target!r}: "
                 f"{type(error).__name__}: {error}.{hint}"

@@ -51,11 +51,13 @@ def det_search_methods() -> Iterator[SearchMethodSpec]:
 
 
 _COMMANDS = {
+    "init": "write a config and a trial that train as they are",
     "run": "train an experiment on this host and show its progress",
     "experiment": "create, watch, compare and resume experiments",
     "trial": "inspect trials and download their checkpoints",
     "checkpoint": "list, describe and download checkpoints",
     "model": "register good checkpoints as versions of models",
+    "store": "check, back up, restore and upgrade the tracking store",
     "slots": "show which trials use the slots of this host, and which wait for them",
     "config": "check experiment configs",
     "tensorboard": "show experiments in TensorBoard",

@@ -6,8 +6,17 @@ the tracking store, so another runner can take over after it was killed.
 
 from __future__ import annotations
 
+from det_core.runner._code_checks import check_code
+from det_core.runner._continuation import continue_experiment, fork_experiment
 from det_core.runner._detached import start_detached
 from det_core.runner._experiment_runner import ExperimentRunner
 from det_core.runner._submit import submit_experiment
 
-__all__ = ["ExperimentRunner", "start_detached", "submit_experiment"]
+__all__ = [
+    "ExperimentRunner",
+    "check_code",
+    "continue_experiment",
+    "fork_experiment",
+    "start_detached",
+    "submit_experiment",
+]

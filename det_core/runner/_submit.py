@@ -13,7 +13,9 @@ from det_core.interfaces.records import ExperimentRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
 from det_core.launch.context_archive import pack_context_dir
+from det_core.runner._code_checks import check_code
 from det_core.runner._warm_start import check_source_stored, find_source_checkpoint
+from det_core.storage import check_storage
 from det_core.tracking.secret_files import extract_secrets, resolve_secrets, store_secrets
 
 
@@ -35,8 +37,10 @@ def submit_experiment(
         The experiment in state QUEUED.
 
     Raises:
+        ConfigError: the code lacks the entrypoint, or reads a hyperparameter that the config does not have.
         DetError: the context directory is missing, too large, or ``DET_HOME``.
         InvalidExperimentException: the config cannot run on this host, or its source checkpoint does not exist.
+        StorageError: the checkpoint storage cannot be used.
         SecretMissing: the config was recorded before, and a secret that it refers to is not on this host.
     """
     if config.entrypoint is None:
@@ -45,13 +49,16 @@ def submit_experiment(
             "entrypoint: python3 train.py"
         )
     backends.choose_backend(config, None, os.environ)
+    check_code(config, context_dir)
     complete = resolve_secrets(config.dump())
     if complete.get("checkpoint_storage") is None:
         complete["checkpoint_storage"] = default_storage()
     complete = parse_config(complete).dump()
+    storage = open_storage_block(complete["checkpoint_storage"])
+    check_storage(storage)
     source = find_source_checkpoint(store, config.searcher)
     if source:
-        check_source_stored(source, open_storage_block(complete["checkpoint_storage"]))
+        check_source_stored(source, storage)
     known = store_secrets(complete)
     return store.create_experiment(
         config=extract_secrets(complete),

@@ -31,6 +31,7 @@ from det_core.runner._log_writer import LogWriter
 from det_core.runner._placement_display import PlacementDisplay
 from det_core.runner._repeated_failures import RepeatedFailureDetector
 from det_core.runner._starting_point import StartingPoint, choose_starting_point
+from det_core.similar_names import suggest_name
 
 _TICK = 0.2
 _SHOW_EVERY = 5.0
@@ -134,10 +135,8 @@ class TrialRunner:
             except (LaunchError, NoCheckpoint) as problem:
                 if requested():
                     continue
-                launched = isinstance(problem, NoCheckpoint)
-                return TrainingResult(
-                    TrainingOutcome.PAUSED if launched else TrainingOutcome.POSTPONED, error=str(problem)
-                )
+                outcome = TrainingOutcome.POSTPONED if isinstance(problem, LaunchError) else TrainingOutcome.PAUSED
+                return TrainingResult(outcome, error=str(problem))
             except _NO_LAUNCH as failure:
                 return TrainingResult(TrainingOutcome.FAILED, error=str(failure), trained=watch.has_trained)
             run = self.store.run(trial.id, run.run_id)
@@ -147,7 +146,7 @@ class TrialRunner:
             if succeeded and run.early_exit:
                 return TrainingResult(TrainingOutcome.STOPPED)
             if succeeded and not run.preemption_acknowledged:
-                return TrainingResult(TrainingOutcome.COMPLETED, metric=self._searcher_metric(trial))
+                return TrainingResult(TrainingOutcome.COMPLETED, metric=self._searcher_metric(trial, run))
             if requested():
                 continue
             if end.cause is Cause.CANCELED:
@@ -293,14 +292,25 @@ class TrialRunner:
                 if request is State.STOPPING_KILLED or (kill_at and time.monotonic() > kill_at):
                     allocation.kill()
 
-    def _searcher_metric(self, trial: TrialRecord) -> float:
+    def _searcher_metric(self, trial: TrialRecord, run: Run) -> float:
         """Return the metric of the completed searcher operation, else of the latest validation."""
         operation = self.store.searcher_operation(trial.id)
         if operation and operation.metric is not None:
             return operation.metric
-        metric = self.config.searcher.metric
-        values = [report.metrics.get(metric) for report in self.store.metrics(trial.id, group="validation")]
-        return float(values[-1]) if values and isinstance(values[-1], Real) else math.nan
+        metric, last = self.config.searcher.metric, None
+        for last in self.store.metrics(trial.id, group="validation"):  # noqa: B007  (the last one is needed)
+            pass
+        value = last.metrics.get(metric) if last else None
+        if isinstance(value, Real):
+            return float(value)
+        if last:
+            self._note(
+                trial,
+                run,
+                f"WARNING: it reported no number as {metric!r}, which is searcher.metric, but "
+                f"{', '.join(map(repr, last.metrics))}{suggest_name(metric, last.metrics)}",
+            )
+        return math.nan
 
     def _starting_point(self, trial: TrialRecord) -> StartingPoint:
         return choose_starting_point(

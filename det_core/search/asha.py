@@ -27,15 +27,15 @@ from det_core.search.sampling import REPLACED_PER_TRIAL, HyperparameterSampler
 class HalvingConfig(Block):
     """Options of both methods."""
 
-    max_length: PositiveLength
+    max_length: PositiveLength = Field(examples=[{"epochs": 16}])
     """Length of the last rung."""
-    max_trials: Positive | None = None
+    max_trials: Positive | None = Field(default=None, examples=[64], json_schema_extra={"unit": "trials"})
     """Number of trials of the search."""
-    budget: PositiveLength | None = None
+    budget: PositiveLength | None = Field(default=None, examples=[{"epochs": 200}])
     """Total length of all trials. Release 0.12 had it instead of ``max_trials``."""
-    divisor: Annotated[Number, Field(gt=1)] = 4.0
+    divisor: Annotated[Number, Field(gt=1)] = Field(default=4.0, examples=[3], json_schema_extra={"unit": "factor"})
     """Factor between the lengths of two rungs. Of the results of a rung, 1 / divisor are promoted."""
-    max_concurrent_trials: Count = 16
+    max_concurrent_trials: Count = Field(default=16, examples=[8], json_schema_extra={"unit": "trials"})
     """Maximum number of trials at once. With 0, async_halving starts with enough trials for one of them to reach the
     last rung, and each bracket of adaptive_asha with as many as the last bracket has, but at least ``divisor``."""
     stop_once: Flag = False
@@ -83,7 +83,7 @@ class HalvingConfig(Block):
 class AsyncHalvingConfig(HalvingConfig):
     """Options of asynchronous halving in one bracket."""
 
-    num_rungs: Positive
+    num_rungs: Positive = Field(examples=[4], json_schema_extra={"unit": "rungs"})
     """Number of rungs."""
 
     def rungs(self, max_trials: int) -> list[int]:
@@ -98,9 +98,9 @@ class AdaptiveAshaConfig(HalvingConfig):
 
     mode: Literal["standard", "aggressive", "conservative"] = "standard"
     """Number of brackets. An aggressive search has one, which stops trials early. A conservative one has the most."""
-    max_rungs: Positive = 5
+    max_rungs: Positive = Field(default=5, examples=[4], json_schema_extra={"unit": "rungs"})
     """Maximum number of rungs of a bracket."""
-    bracket_rungs: tuple[Positive, ...] = ()
+    bracket_rungs: tuple[Positive, ...] = Field(default=(), examples=[[3, 2]], json_schema_extra={"unit": "rungs"})
     """Number of rungs of each bracket, which overrides mode and max_rungs."""
 
     def rungs(self, max_trials: int) -> list[int]:

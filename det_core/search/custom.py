@@ -28,9 +28,9 @@ _ACTIONS: dict[str, Callable[..., Action]] = {action.__name__: action for action
 class CustomConfig(Block):
     """Options of a custom search."""
 
-    method: Annotated[str, Field(pattern=r"^[\w.]+:[\w.]+$")]
+    method: Annotated[str, Field(pattern=r"^[\w.]+:[\w.]+$")] = Field(examples=["until_good:UntilGood"])
     """``module:Class`` in the context directory, a subclass of `det_core.interfaces.search_method.SearchMethod`."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict, examples=[{"good": 0.5, "most": 20}])
     """First argument of the constructor of that class."""
     unit: Unit | None = None
     """Unit of the lengths that the method uses."""

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from det_core.config import (
@@ -28,23 +29,23 @@ MAX_GRID = 2000
 class SingleConfig(Block):
     """Options of a single trial."""
 
-    max_length: PositiveLength | None = None
+    max_length: PositiveLength | None = Field(default=None, examples=[{"epochs": 20}])
     """Length of each trial. Only a command may do without it, and then decides itself when to stop."""
 
 
 class RandomConfig(SingleConfig):
     """Options of a random search."""
 
-    max_trials: Positive
+    max_trials: Positive = Field(examples=[16], json_schema_extra={"unit": "trials"})
     """Number of trials."""
-    max_concurrent_trials: Count = 16
+    max_concurrent_trials: Count = Field(default=16, examples=[4], json_schema_extra={"unit": "trials"})
     """Maximum number of trials at once, or 0 for no limit."""
 
 
 class GridConfig(SingleConfig):
     """Options of a grid search."""
 
-    max_concurrent_trials: Count = 16
+    max_concurrent_trials: Count = Field(default=16, examples=[4], json_schema_extra={"unit": "trials"})
     """Maximum number of trials at once, or 0 for no limit."""
 
     def check_hyperparameters(self, hyperparameters: Mapping[str, Any]) -> None:

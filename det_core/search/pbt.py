@@ -20,27 +20,29 @@ _Fraction = Annotated[Number, Field(ge=0, le=1)]
 class ReplaceFunction(Block):
     """Options for the replacement of trials."""
 
-    truncate_fraction: Annotated[Number, Field(ge=0, le=0.5)]
+    truncate_fraction: Annotated[Number, Field(ge=0, le=0.5)] = Field(
+        examples=[0.2], json_schema_extra={"unit": "fraction"}
+    )
     """Fraction of the population that is replaced after each round."""
 
 
 class ExploreFunction(Block):
     """Options for the variation of hyperparameters."""
 
-    resample_probability: _Fraction
+    resample_probability: _Fraction = Field(examples=[0.2], json_schema_extra={"unit": "probability"})
     """Probability that a hyperparameter is sampled anew."""
-    perturb_factor: _Fraction
+    perturb_factor: _Fraction = Field(examples=[0.2], json_schema_extra={"unit": "factor"})
     """Other numbers are multiplied by 1 plus or minus this factor."""
 
 
 class PbtConfig(Block):
     """Options of population based training."""
 
-    population_size: Positive
+    population_size: Positive = Field(examples=[20], json_schema_extra={"unit": "trials"})
     """Number of trials per round."""
-    num_rounds: Positive
+    num_rounds: Positive = Field(examples=[10], json_schema_extra={"unit": "rounds"})
     """Number of rounds."""
-    length_per_round: PositiveLength
+    length_per_round: PositiveLength = Field(examples=[{"epochs": 1}])
     """Length for which each trial trains per round."""
     replace_function: ReplaceFunction
     """Replacement of trials after each round."""

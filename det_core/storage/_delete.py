@@ -10,6 +10,7 @@ from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.scratch import scratch_directory
 from det_core.storage._manifest import METADATA_FILE, put_manifest
+from det_core.storage._put_errors import explain_put_errors
 from det_core.storage._restore import find_checkpoint
 from det_core.storage._selector import ALL_FILES, glob_selector
 
@@ -63,7 +64,8 @@ def check_storage(storage: StorageManager) -> None:
     with scratch_directory("check") as scratch:
         path, back = scratch / "out", scratch / "back"
         path.write_bytes(content)
-        storage.put(storage_id, "check.txt", path)
+        with explain_put_errors(storage):
+            storage.put(storage_id, "check.txt", path)
         try:
             storage.get(storage_id, "check.txt", back)
             if back.read_bytes() != content:

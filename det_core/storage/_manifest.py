@@ -25,6 +25,7 @@ from det_core.errors import CheckpointCorrupt, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.local_files.checksum import Entry
 from det_core.scratch import scratch_directory
+from det_core.storage._put_errors import explain_put_errors
 
 METADATA_FILE = "metadata.json"
 """Stored path of the manifest and the user's metadata. A checkpoint is complete as long as it has this file."""
@@ -117,7 +118,8 @@ def put_manifest(storage: StorageManager, storage_id: str, manifest: Manifest) -
     with scratch_directory("manifest") as scratch:
         path = scratch / METADATA_FILE
         path.write_bytes(text)
-        storage.put(storage_id, METADATA_FILE, path)
+        with explain_put_errors(storage):
+            storage.put(storage_id, METADATA_FILE, path)
     storage.sync(storage_id, [METADATA_FILE])
     return len(text)
 

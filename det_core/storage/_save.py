@@ -16,6 +16,7 @@ from det_core.local_files.parallel import in_parallel
 from det_core.storage._delete import delete_stored_files
 from det_core.storage._directory_tree import parent_directories
 from det_core.storage._manifest import KEY, METADATA_FILE, Manifest, put_manifest
+from det_core.storage._put_errors import explain_put_errors
 from det_core.storage._selector import Selector
 
 _WRITING = 0o222
@@ -100,7 +101,8 @@ def store_files(storage: StorageManager, storage_id: str, files: Mapping[str, Pa
         StorageError: the store rejected a file, or a file changed or vanished during the upload.
     """
     inner = _directories_above(files)
-    stored = storage.put_files(storage_id, {name: path for name, path in files.items() if name not in inner})
+    with explain_put_errors(storage):
+        stored = storage.put_files(storage_id, {name: path for name, path in files.items() if name not in inner})
     return {name: stored.get(name, EMPTY_ENTRY) for name in files}
 
 

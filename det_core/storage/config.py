@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 def _possible(path: Path) -> Path:
@@ -47,7 +47,7 @@ class DirectoryConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     is_local: ClassVar[bool] = True
 
-    container_path: PossiblePath
+    container_path: PossiblePath = Field(examples=["~/checkpoints"])
     """Path of the directory, absolute or relative to the working directory of ``det``. ``~`` is the home directory."""
 
     @field_validator("container_path")
@@ -72,18 +72,18 @@ class SharedFSConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     is_local: ClassVar[bool] = False
 
-    host_path: PossiblePath
+    host_path: PossiblePath = Field(examples=["/mnt/shared"])
     """Absolute path of the mounted directory."""
-    storage_path: PossiblePath | None = None
+    storage_path: PossiblePath | None = Field(default=None, examples=["checkpoints"])
     """Directory of the checkpoints inside host_path, relative to it or absolute."""
-    checkpoint_path: PossiblePath | None = None
+    checkpoint_path: PossiblePath | None = Field(default=None, examples=["checkpoints"])
     """Name of storage_path in old configs, which is read if neither storage_path nor tensorboard_path is set."""
-    tensorboard_path: PossiblePath | None = None
+    tensorboard_path: PossiblePath | None = Field(default=None, examples=["checkpoints"])
     """Name of storage_path in old configs, which is read if storage_path is not set."""
-    container_path: Path | None = None
-    """Mount point of host_path in a container. Accepted for compatibility and ignored."""
-    propagation: str = "rprivate"
-    """Mount option of containers. Accepted for compatibility and ignored."""
+    container_path: Path | None = Field(default=None, json_schema_extra={"deprecated": True})
+    """Mount point of host_path in a container. Accepted for compatibility with old configs; has no effect."""
+    propagation: str = Field(default="rprivate", json_schema_extra={"deprecated": True})
+    """Mount option of containers. Accepted for compatibility with old configs; has no effect."""
 
     @model_validator(mode="before")
     @classmethod

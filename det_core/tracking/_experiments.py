@@ -21,6 +21,7 @@ from det_core.tracking._rows import (
     record_columns,
 )
 from det_core.tracking._schema import experiments, trials
+from det_core.tracking._search_events import delete_search
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -154,6 +155,19 @@ class ExperimentsMixin(StoreMixin):
             if stronger_request(experiment.state, state) is state:
                 connection.execute(update(experiments).where(_c.id == experiment_id).values(state=state, end_time=None))
             return True
+
+    def continue_experiment(
+        self, experiment_id: int, *, config: Mapping[str, Any], original_config: str, restart_search: bool
+    ) -> ExperimentRecord:
+        values = {"config": config, "original_config": original_config, "state": State.PAUSED, "error": None}
+        with self._database.write(durable=True) as connection:
+            lock_experiment(connection, experiment_id)
+            if holder := holder_of(connection, experiment_id, self._database.clock):
+                raise ExperimentBusy(f"experiment {experiment_id} is being run by {holder}")
+            connection.execute(update(experiments).where(_c.id == experiment_id).values(**values, end_time=None))
+            if restart_search:
+                delete_search(connection, experiment_id)
+            return get_experiment(connection, experiment_id)
 
     def set_experiment_progress(self, experiment_id: int, progress: float, *, lease: str = "") -> None:
         with self._database.write() as connection:

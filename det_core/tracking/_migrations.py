@@ -174,12 +174,17 @@ def _placements_and_interruptions(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE trials ADD COLUMN placement TEXT NOT NULL DEFAULT ''"))
 
 
+def _total_batches(connection: Connection) -> None:
+    connection.execute(text("ALTER TABLE trials ADD COLUMN total_batches BIGINT"))
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _searcher_metadata_system_metrics_and_sources,
     _searches_and_models,
     _errors_of_checkpoints,
     _partial_indexes,
     _placements_and_interruptions,
+    _total_batches,
 ]
 """Migrations in order. Entry n upgrades version n + 1 to version n + 2. Only append to this list.
 

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from det_core.errors import StoreCorrupt
 from det_core.interfaces.records import CheckpointState, State
+from det_core.package_commands import package_command
 from det_core.tracking._column_types import Json, MetricsJson, PlainText, UtcTime
 from det_core.tracking._migrations import MIGRATIONS
 from det_core.version import __version__
@@ -103,6 +104,7 @@ trials = sa.Table(
     sa.Column("searcher_length", sa.BigInteger),
     sa.Column("searcher_completed", sa.BigInteger),
     sa.Column("searcher_metric", MetricsJson),
+    sa.Column("total_batches", sa.BigInteger),
     sa.Column("progress", sa.Double, nullable=False, default=0.0),
     sa.Column("ordered", sa.BigInteger),
     sa.Column("source_checkpoint", PlainText),
@@ -283,7 +285,7 @@ def _version(connection: sa.Connection) -> int:
     if version > 1 + len(MIGRATIONS):
         raise StoreCorrupt(
             f"{connection.engine.url!r} was written by det-core {release}, which is newer than this {__version__}: "
-            f"pip install 'det-core>={release}'"
+            f"{package_command('install', f'det-core>={release}')}"
         )
     return int(version)
 

@@ -57,12 +57,7 @@ class SearchEventsMixin(StoreMixin):
     def forget_search(self, experiment_id: int, *, lease: str = "") -> None:
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id, lease)
-            for table in (search_events, search_snapshots):
-                connection.execute(table.delete().where(table.c.experiment_id == experiment_id))
-            left = update(trials).where(trials.c.experiment_id == experiment_id)
-            unfinished = trials.c.state.not_in([state for state in State if state.final])
-            connection.execute(left.where(unfinished).values(state=State.CANCELED, end_time=utc_now()))
-            connection.execute(left.values(ordered=None))
+            delete_search(connection, experiment_id)
 
     def search_snapshot(self, experiment_id: int) -> tuple[int, Any] | None:
         query = select(search_snapshots).where(search_snapshots.c.experiment_id == experiment_id)
@@ -92,6 +87,16 @@ def _keep(connection: Connection, experiment_id: int, number: int, snapshot: Any
     connection.execute(search_snapshots.delete().where(search_snapshots.c.experiment_id == experiment_id))
     values = {"experiment_id": experiment_id, "number": number, "state": snapshot}
     connection.execute(search_snapshots.insert().values(values))
+
+
+def delete_search(connection: Connection, experiment_id: int) -> None:
+    """Delete the events, the snapshot and the orders to train of a search."""
+    for table in (search_events, search_snapshots):
+        connection.execute(table.delete().where(table.c.experiment_id == experiment_id))
+    left = update(trials).where(trials.c.experiment_id == experiment_id)
+    unfinished = trials.c.state.not_in([state for state in State if state.final])
+    connection.execute(left.where(unfinished).values(state=State.CANCELED, end_time=utc_now()))
+    connection.execute(left.values(ordered=None))
 
 
 def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUpdate]) -> list[TrialRecord]:

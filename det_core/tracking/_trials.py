@@ -135,6 +135,11 @@ class TrialsMixin(StoreMixin):
             update_trial(connection, trial_id, progress=progress)
             connection.execute(follow.values(progress=progress))
 
+    def set_trial_total(self, trial_id: int, run_id: int, batches: int) -> None:
+        with self._database.write() as connection:
+            fence_run(connection, trial_id, run_id)
+            update_trial(connection, trial_id, total_batches=batches)
+
     def set_runner_state(self, trial_id: int, run_id: int, status: str) -> None:
         with self._database.write() as connection:
             fence_run(connection, trial_id, run_id)

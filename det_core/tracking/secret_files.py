@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -47,20 +48,15 @@ def resolve_secrets(config: T) -> T:
     Raises:
         SecretMissing: the files of some secrets cannot be read. The error names all of them.
     """
-    missing = find_missing_secrets(config)
-    if missing:
-        raise SecretMissing(missing)
-    return cast("T", map_text(config, lambda text: SECRET_REFERENCE.sub(lambda found: _read(found.group()), text)))
+    _require_files(config)
+    return cast(
+        "T", map_text(config, lambda text: SECRET_REFERENCE.sub(lambda found: _text(_file(found.group())), text))
+    )
 
 
 def find_missing_secrets(config: object) -> dict[str, Path]:
     """Return the secrets of a stored config that this host cannot read, as files by their place in the config."""
-    found = [
-        (".".join(map(str, location)), _file(reference))
-        for location, text in iter_texts(config)
-        for reference in SECRET_REFERENCE.findall(text)
-    ]
-    return {place: path for place, path in found if not os.access(path, os.R_OK)}
+    return {place: path for place, path in _iter_files(config) if not os.access(path, os.R_OK)}
 
 
 def read_secrets(config: object) -> dict[str, str]:
@@ -69,10 +65,7 @@ def read_secrets(config: object) -> dict[str, str]:
     Raises:
         SecretMissing: the files of some secrets cannot be read.
     """
-    if missing := find_missing_secrets(config):
-        raise SecretMissing(missing)
-    references = {found for _, text in iter_texts(config) for found in SECRET_REFERENCE.findall(text)}
-    return {_file(reference).name: _read(reference) for reference in references}
+    return {path.name: _text(path) for path in _require_files(config)}
 
 
 def write_secret(path: Path, secret: str) -> None:
@@ -102,8 +95,18 @@ def _refer(secret: Secret) -> str:
     return f"{secret.public}{REFERENCE_PREFIX}{path.name}"
 
 
-def _read(reference: str) -> str:
-    return _text(_file(reference))
+def _require_files(config: object) -> set[Path]:
+    """Return the files of all secrets that a stored config refers to, or raise SecretMissing."""
+    if missing := find_missing_secrets(config):
+        raise SecretMissing(missing)
+    return {path for _, path in _iter_files(config)}
+
+
+def _iter_files(config: object) -> Iterator[tuple[str, Path]]:
+    """Yield the place of each reference in a stored config, and its file."""
+    for location, text in iter_texts(config):
+        for reference in SECRET_REFERENCE.findall(text):
+            yield ".".join(map(str, location)), _file(reference)
 
 
 def _text(path: Path) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
 
 from det_core.errors import InvalidTrial
+from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
+from det_core.similar_names import suggest_name
 from det_core.specs import Spec
 from det_core.trial import _class_from_script
 from det_core.trial._trial_class import Trial
@@ -36,7 +39,8 @@ def load_trial_class(entrypoint: str, command: Sequence[str] = ()) -> type[Trial
         missing = error.name or module_name
         if missing.partition(".")[0] != module_name.partition(".")[0]:
             package = missing.partition(".")[0]
-            hint = f"; try: pip install {package.replace('_', '-')}" if package.startswith("det_") else ""
+            command = package_command("install", package.replace("_", "-"))
+            hint = f"; try: {command}" if package.startswith("det_") else ""
             raise InvalidTrial(
                 f"entrypoint {entrypoint!r} needs the module {missing!r}, which is not installed{hint}"
             ) from error
@@ -44,7 +48,11 @@ def load_trial_class(entrypoint: str, command: Sequence[str] = ()) -> type[Trial
             f"entrypoint {entrypoint!r}: there is no module {missing!r} in the context directory; {expected}"
         ) from error
     if trial_class is None:
-        raise InvalidTrial(f"entrypoint {entrypoint!r}: the module {module_name!r} has no {class_name!r}; {expected}")
+        classes = [name for name, value in vars(sys.modules[module_name]).items() if isinstance(value, type)]
+        raise InvalidTrial(
+            f"entrypoint {entrypoint!r}: the module {module_name!r} has no {class_name!r}; {expected}"
+            f"{suggest_name(class_name, classes)}"
+        )
     if not (isinstance(trial_class, type) and issubclass(trial_class, Trial)):
         raise InvalidTrial(f"entrypoint {entrypoint!r} is {trial_class!r}, which is not a trial; {expected}")
     _check_complete(trial_class, entrypoint)
@@ -70,6 +78,7 @@ def framework_of(trial_class: type[Trial]) -> Spec:
     mro = [f"{base.__module__}.{base.__qualname__}" for base in trial_class.__mro__]
     name = plugin_registry().choose("det_choose_framework", mro=mro)
     if name is None:
-        installed = ", ".join(plugin_registry().names("framework")) or "none, try: pip install det-torch"
+        known = ", ".join(plugin_registry().names("framework"))
+        installed = known or f"none, try: {package_command('install', 'det-torch')}"
         raise InvalidTrial(f"no installed framework trains {mro[0]}, a {mro[1]} (installed: {installed})")
     return plugin_registry().find("framework", name)

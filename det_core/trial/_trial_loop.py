@@ -22,6 +22,7 @@ from det_core.core.rank_agreement import all_ranks_group
 from det_core.errors import CheckpointCorrupt, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.interfaces.records import TRAINING_STATE
+from det_core.similar_names import suggest_name
 from det_core.storage import read_object
 from det_core.trial._checkpoint_saver import CheckpointSaver
 from det_core.trial._schedule import Schedule
@@ -141,6 +142,8 @@ class TrialLoop:
             self._agree()
             self._restore()
             self._adapter.started()
+            if self._ranks.is_chief:
+                self._core.train._set_total(self._schedule.length)
             try:
                 yield from self._until_the_end()
             except _StoppedInValidation:
@@ -290,8 +293,9 @@ class TrialLoop:
         value = metrics.get(name)
         if isinstance(value, bool) or not isinstance(value, Real):
             raise InvalidTrial(
-                f"searcher.metric is {name!r}, but the validation metrics are {dict(metrics)!r}; "
-                f"expected a number under that name: return it from the trial's evaluation, or change the config"
+                f"searcher.metric is {name!r}, but the validation metrics are {dict(metrics)!r}; expected a "
+                "number under that name: return it from the trial's evaluation, or change the config"
+                f"{suggest_name(name, metrics)}"
             )
         if math.isnan(value):
             _log.warning("validation metric %s is NaN; it counts as the worst", name)

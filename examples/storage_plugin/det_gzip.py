@@ -20,12 +20,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 import det_core
-from det_core.errors import StorageError
+from det_core.errors import CheckpointCorrupt, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.specs import StorageSpec
 
@@ -36,7 +36,7 @@ def det_storage() -> Iterator[StorageSpec]:
 
 
 class GzipConfig(BaseModel):
-    path: Path
+    path: Annotated[Path, AfterValidator(Path.absolute)]
     """Directory of all checkpoints."""
     level: int = Field(default=6, ge=1, le=9)
     """Compression level, from 1 (fastest) to 9 (smallest files)."""
@@ -120,5 +120,7 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except (OSError, EOFError, zlib.error) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise CheckpointCorrupt(f"{path} is damaged: {error}; restore an older checkpoint") from error
+    except OSError as error:
         raise StorageError(f"cannot use {path}: {error}; choose another path or checkpoint") from error

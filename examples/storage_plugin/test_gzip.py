@@ -6,12 +6,13 @@ To run it, type ``pip install 'det-core[testing]'``, then ``pytest test_gzip.py`
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from det_gzip import GzipConfig, GzipStorage
 
-from det_core.testing.storage import Opener, StorageCompliance
+from det_core.testing.storage import Damage, Opener, StorageCompliance
 
 
 class TestGzip(StorageCompliance):
@@ -26,3 +27,11 @@ class TestGzip(StorageCompliance):
     def broken(self, tmp_path: Path) -> Opener:
         (tmp_path / "file").touch()
         return functools.partial(GzipStorage, GzipConfig(path=tmp_path / "file"))
+
+    @pytest.fixture
+    def damage(self, tmp_path: Path) -> Damage:
+        def change_file(storage_id: str, path: str, change: Callable[[bytes], bytes]) -> None:
+            file = tmp_path / "packed" / storage_id / f"{path}.gz"
+            file.write_bytes(change(file.read_bytes()))
+
+        return change_file

@@ -15,6 +15,7 @@ from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import StorageError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.tracking import TrackingStore
+from det_core.package_commands import package_command
 from det_core.runner import _lease
 from det_core.storage.directory import DirectoryStorage
 
@@ -90,7 +91,7 @@ def test_a_missing_storage_plugin_is_named(det: Det, trained: Record) -> None:
     trained.store.complete_checkpoint("far", run_id=1, steps_completed=5, resources={}, metadata={})
     assert "bucket b" in det("checkpoint", "describe", "far").out
     result = det("checkpoint", "download", "far")
-    assert (result.code, "pip install det-storage-s3" in result.err) == (1, True)
+    assert (result.code, package_command("install", "det-storage-s3") in result.err) == (1, True)
 
 
 def resources(record: Record, uuid: str) -> tuple[CheckpointState, set[str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from det_core.interfaces.records import CheckpointState, State
+from det_core.package_commands import package_command
 
 from .conftest import Det, Record
 
@@ -119,7 +120,7 @@ def test_a_storage_that_cannot_be_searched_is_reported(det: Det, trained: Record
     trained.store.begin_checkpoint("far", trial_id=1, run_id=1, storage={"type": "s3", "bucket": "b"})
     result = det("checkpoint", "gc", "--orphans", "--older-than", "0s")
     assert result.code == 1
-    assert "pip install det-storage-s3" in result.err
+    assert package_command("install", "det-storage-s3") in result.err
 
 
 @pytest.mark.parametrize("argv", [(), ("--orphans", "--older-than", "yesterday")])

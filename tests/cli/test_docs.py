@@ -15,7 +15,7 @@ from det_core.launch.context_archive import pack_context_dir
 from .conftest import Det, Record, disable_plugins_except
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
-NOT_RUN = ("run", "preview-search", "tensorboard", "pause", "cancel", "kill", "resume", "wait", "create")
+NOT_RUN = ("run", "preview-search", "tensorboard", "pause", "cancel", "kill", "resume", "wait", "create", "continue")
 """Words of the command lines that are not run, because they start, stop or wait for something."""
 
 

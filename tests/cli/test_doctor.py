@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from det_core.package_commands import package_command
+
 from .conftest import Det
 
 pytestmark = pytest.mark.integration
@@ -49,7 +51,7 @@ def test_all_checks_pass(det: Det, config: Any) -> None:
 def test_missing_extras_are_listed(det: Det, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     (detail,) = (one["detail"] for one in det("doctor", "--json").json["checks"] if one["check"] == "extras")
-    assert "for encrypted connections between hosts: pip install 'det-core[tls]'" in detail
+    assert f"for encrypted connections between hosts: {package_command('install', 'det-core[tls]')}" in detail
 
 
 @pytest.mark.usefixtures("only_det_core")
@@ -65,7 +67,7 @@ def test_missing_requirements_of_a_config_are_found(det: Det, config: Any, monke
     assert found.keys() == {"storage", "slots", "backend", "rehearsal"}
     assert "cannot write checkpoints under /dev/null" in found["storage"]
     assert "set launcher: {type: local, slots: N}" in found["slots"]
-    assert "pip install det-torch-distributed" in found["backend"]
+    assert package_command("install", "det-torch-distributed") in found["backend"]
 
 
 @pytest.mark.usefixtures("only_det_core")

@@ -407,10 +407,27 @@ def test_a_plot_of_many_trials_names_the_best_ten(
     marks, *best = axes.get_lines()
     assert len(marks.get_xdata()) == 129
     assert [len(line.get_xdata()) for line in best] == [851] + [3] * 9
+    assert {line.get_markersize() for line in best} == {3}
     legend = [words.get_text() for words in figures[0].legends[0].get_texts()]
     assert len(legend) == 11
     assert legend[-1] == "the others"
     assert axes.get_ylim()[0] < 1 / 60  # the worst is in the picture
+
+
+@pytest.mark.integration
+def test_a_single_point_is_a_large_dot(
+    det: Det, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if find_spec("matplotlib") is None:
+        skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
+    from matplotlib.figure import Figure
+
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **kw: figures.append(figure))
+    record.report(100, "validation", accuracy=0.5)
+    assert det("experiment", "plot", 1, "-o", tmp_path / "curves.png").code == 0
+    (point,) = figures[0].axes[0].get_lines()
+    assert (len(point.get_xdata()), point.get_marker(), point.get_markersize()) == (1, "o", 7)
 
 
 def test_impossible_plots_are_rejected(det: Det, three: Record, monkeypatch: pytest.MonkeyPatch) -> None:

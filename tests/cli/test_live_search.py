@@ -16,7 +16,7 @@ from det_core.cli.render.experiment_summary import summarize_experiment, summary
 from det_core.cli.render.formats import print_json
 from det_core.cli.render.live_search import LiveSearch
 from det_core.cli.render.search_watcher import SearchWatcher
-from det_core.cli.render.trial_watcher import Pace
+from det_core.core._progress_line import Pace
 from det_core.interfaces.records import MetricsReport, NewTrial, State, TrialUpdate
 from det_core.interfaces.tracking import TrackingStore
 

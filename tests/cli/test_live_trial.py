@@ -15,8 +15,11 @@ from det_core.cli.render import experiment_progress
 from det_core.cli.render.experiment_summary import _how_to_load, summarize_experiment, summary_lines
 from det_core.cli.render.formats import format_table
 from det_core.cli.render.live_trial import LiveTrial
-from det_core.cli.render.trial_watcher import Pace, TrialWatcher
+from det_core.cli.render.sanitized_streams import sanitize_streams
+from det_core.cli.render.trial_watcher import TrialWatcher
+from det_core.core._progress_line import Pace
 from det_core.interfaces.records import State
+from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 
 from .conftest import CONFIG, Record
@@ -50,7 +53,7 @@ def test_lines_replace_the_live_line_without_rich(
     assert out == "[trial 1] [rank=0] hello\n"
     assert err.splitlines() == [
         "det: live progress and colours in a terminal need rich, which is not installed; "
-        "type: pip install 'det-core[cli]'"
+        f"type: {package_command('install', 'det-core[cli]')}"
     ]
     assert format_table(["state"], [["ERROR"]]) == "STATE\nERROR"
 
@@ -98,9 +101,9 @@ def frames(screen: io.StringIO) -> list[str]:
 def test_the_live_line_shows_the_progress(record: Record, screen: io.StringIO) -> None:
     seconds = iter(range(100))
     with live(record, screen, width=140) as line:
-        line._pace = Pace(clock=lambda: next(seconds))
+        line._progress.pace = Pace(clock=lambda: next(seconds))
         line.update()
-        assert frames(screen)[-1].endswith("experiment 1 starts")
+        assert frames(screen)[-1].endswith("experiment 1 starts, 1000 batches")
         for step in (100, 200, 300):
             record.report(step, loss=0.5)
             line.update()
@@ -108,20 +111,47 @@ def test_the_live_line_shows_the_progress(record: Record, screen: io.StringIO) -
         record.log("hello \x1b[2J")
         line.update()
     assert frames(screen)[-1].lstrip("━╸╺ ") == (
-        "300/1000  100 batches/s  0:00:07 left  best accuracy=0.9  loss=0.5  val_accuracy=0.9 val_loss=1.5"
+        "300/1000  loss=0.5  val_accuracy=0.9  val_loss=1.5  best 0.9  00:07 left  100 batches/s"
     )
     assert "[trial 1] [rank=0] hello" in frames(screen)
+
+
+def test_the_live_line_is_erased_on_a_sanitized_terminal(
+    record: Record, screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands print through a stream without escape sequences, which left all frames on the screen."""
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with sanitize_streams(), LiveTrial(TrialWatcher(record.store, 1), lambda: "") as line:
+        line.update()
+        line.update()
+        print("above \x1b[2J")
+    assert screen.getvalue().count("\x1b[2K") >= 3
+    assert "above" in screen.getvalue() and "\x1b[2J" not in screen.getvalue()
 
 
 def test_the_live_line_shows_where_the_trial_is(record: Record, screen: io.StringIO) -> None:
     with live(record, screen) as line:
         record.store.set_trial_placement(1, 1, "queued (Slurm job 4711; Priority)")
         line.update()
-        assert frames(screen)[-1].endswith("queued (Slurm job 4711; Priority)  experiment 1 starts")
+        assert frames(screen)[-1].endswith("queued (Slurm job 4711; Priority)  experiment 1 starts, 1000 batches")
         record.store.set_trial_placement(1, 1, "running on n1 (Slurm job 4711)")
         record.report(100, loss=0.5)
         line.update()
         assert frames(screen)[-1].endswith("loss=0.5  running on n1 (Slurm job 4711)")
+
+
+def test_a_narrow_live_line_keeps_the_values(record: Record, screen: io.StringIO) -> None:
+    """The values were cut off after the rate and the remaining time."""
+    seconds = iter(range(100))
+    with live(record, screen, width=80) as line:
+        line._progress.pace = Pace(clock=lambda: next(seconds))
+        for step in (100, 200, 300):
+            record.report(step, loss=0.123456, grad_norm=17.25)
+            record.report(step, "validation", accuracy=0.987654)
+            line.update()
+    assert frames(screen)[-1].lstrip("━╸╺ ") == "300/1000  loss=0.1235  val_accuracy=0.9877  best 0.9877  00:07 left"
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -202,6 +232,17 @@ def test_a_total_that_the_config_lacks_is_estimated(record: Record) -> None:
         watcher.poll()
         seen.append(watcher.total)
     assert seen == [None, None, None, None, 900]
+
+
+def test_the_total_of_the_trial_is_known_before_its_first_report(record: Record) -> None:
+    config = {**CONFIG, "searcher": {"name": "single", "metric": "accuracy", "max_length": {"epochs": 3}}}
+    experiment = record.store.create_experiment(config=config)
+    trial = record.store.create_trial(experiment.id, hparams={}, seed=1)
+    record.store.start_run(trial.id, allocation_id="a")
+    record.store.set_trial_total(trial.id, 1, 54)
+    watcher = TrialWatcher(record.store, experiment.id)
+    watcher.poll()
+    assert (watcher.total, record.store.trial(trial.id).total_batches) == (54, 54)
 
 
 def test_the_total_of_a_resumed_experiment_is_unknown(record: Record) -> None:

@@ -18,6 +18,7 @@ from det_core.cli.commands._plugin_templates import (
     compatible_versions,
     render_files,
 )
+from det_core.package_commands import package_command
 from det_core.plugins import KINDS
 from det_core.version import __version__
 
@@ -89,7 +90,7 @@ CLASHES = {
     ("storage", "shared-fs"): ("the storage 'shared_fs' is installed", "choose another NAME"),
     ("search-method", "grid"): ("the search method 'grid' is installed",),
     ("command", "Preview_Search"): ("the command 'preview-search' is installed",),
-    ("storage", "s3"): ("det-storage-s3 offers the storage 's3'", "pip install det-storage-s3"),
+    ("storage", "s3"): ("det-storage-s3 offers the storage 's3'", package_command("install", "det-storage-s3")),
     ("command", "torch"): ("det-torch is a distribution of det", "such as my-torch"),
     ("storage", "core"): ("det-core", "is installed", "such as my-core"),
     ("storage", "left-behind"): ("another det_left_behind", "left_behind.py", "remove it"),

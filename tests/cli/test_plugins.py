@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from det_core.package_commands import package_command
+
 from .conftest import Det, Install, command_plugin
 
 
@@ -208,5 +210,5 @@ def test_check_finds_files_that_two_distributions_install(det: Det, install: Ins
         (info / "RECORD").write_text(f"{info.name}/METADATA,,\ncommon.py,sha256=x,1\n../../bin/tool,sha256=y,2\n")
     assert det("plugins", "check").out.splitlines() == [
         "det-over 1.0 and other 2.0 overwrite each other's files, such as ../../bin/tool (2 in all); "
-        "type: pip uninstall other; pip install --force-reinstall --no-deps det-over"
+        f"type: {package_command('uninstall', 'other')}; {package_command('reinstall', 'det-over')}"
     ]

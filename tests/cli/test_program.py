@@ -15,6 +15,7 @@ import pytest
 
 import det_core
 from det_core.cli import main
+from det_core.package_commands import package_command
 
 from .conftest import Det, Install, Record, command_plugin
 
@@ -39,7 +40,7 @@ def test_a_command_answers_to_its_alias(det: Det, alias: str) -> None:
     ("argv", "code", "message"),
     [
         (["chekpoint"], 2, "did you mean 'checkpoint'?"),
-        (["master"], 2, "pip install det-master"),
+        (["master"], 2, package_command("install", "det-master")),
         (["experiment", "lst"], 2, "invalid choice"),
         (["experiment", "describe"], 2, "EXPERIMENT_ID"),
         (["experiment", "describe", "x"], 2, "invalid int value"),
@@ -87,6 +88,19 @@ def test_a_context_directory_that_does_not_exist_leaves_no_experiment(det: Det, 
     result = det("experiment", "create", config, tmp_path / "nowhere")
     assert result.code == 1
     assert "nowhere' does not exist" in result.err
+    assert det("experiment", "list", "--json").json == []
+
+
+def test_an_unusable_checkpoint_storage_leaves_no_experiment(det: Det, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = tmp_path / "const.yaml"
+    config.write_text(
+        f"entrypoint: 'true'\nsearcher: {{name: single, metric: loss}}\n"
+        f"checkpoint_storage: {{type: directory, container_path: {tmp_path / 'file' / 'inside'}}}\n"
+    )
+    for command in ("run", "experiment create"):
+        result = det(*command.split(), config, tmp_path)
+        assert (result.code, str(tmp_path / "file") in result.err) == (1, True)
     assert det("experiment", "list", "--json").json == []
 
 

@@ -12,15 +12,16 @@ import pytest
 
 from det_core.home import user_name
 from det_core.launch import gpu_slots
-from det_core.launch.machine_slots import SlotReservation, SlotUser, reserve_slots
+from det_core.launch.machine_slots import SlotReservation, reserve_slots
 
 from .conftest import Det
 
 
 def reserve(*slots: str, count: int, priority: int, trial: int) -> SlotReservation:
-    user = SlotUser(cluster_id="0a1b", experiment_id=12, trial_id=trial)
     submitted = datetime(2026, 5, 17, tzinfo=timezone.utc)
-    return reserve_slots(slots, count, priority=priority, submitted=submitted, user=user)
+    return reserve_slots(
+        slots, count, priority=priority, submitted=submitted, cluster_id="0a1b", experiment_id=12, trial_id=trial
+    )
 
 
 @pytest.fixture

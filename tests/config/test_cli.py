@@ -34,7 +34,8 @@ def test_check_accepts_a_valid_config(capsys: pytest.CaptureFixture[str]) -> Non
     assert det_config("check", path) == 0
     first, *notices = capsys.readouterr().out.splitlines()
     assert first == f"{path}: ok"
-    assert len(notices) == 2
+    assert len(notices) == 3
+    assert notices[-1] == f"{HERE / 'examples'} has no code to check; to check it, add its directory as DIR"
 
 
 def test_check_applies_changes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +74,7 @@ def test_check_prints_json(wrong: str, capsys: pytest.CaptureFixture[str]) -> No
     }
     assert det_config("check", "--json", str(HERE / "examples" / "release_0_19.yaml")) == 0
     report = json.loads(capsys.readouterr().out)
-    assert (report["ok"], report["problems"], len(report["notices"])) == (True, [], 1)
+    assert (report["ok"], report["problems"], len(report["notices"])) == (True, [], 2)
 
 
 def test_check_reports_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from det_core.config import load_config, parse_config
 from det_core.errors import ConfigError, Problem
+from det_core.package_commands import package_command
 
 GOOD = "searcher: {name: single, metric: loss, max_length: 10}\n"
 
@@ -74,7 +75,12 @@ WRONG = [
     ("environment: {image: 5}", 2, "environment.image", "expected text; put it in quotes; or expected a mapping"),
     # Problems that the models of plugins find.
     ("checkpoint_storage: {container_path: /x}", 2, "checkpoint_storage.type", "a required key is missing"),
-    ("checkpoint_storage:\n  type: s3\n  bucket: b", 3, "checkpoint_storage.type", "pip install det-storage-s3"),
+    (
+        "checkpoint_storage:\n  type: s3\n  bucket: b",
+        3,
+        "checkpoint_storage.type",
+        package_command("install", "det-storage-s3"),
+    ),
     ("checkpoint_storage: {type: directry}", 2, "checkpoint_storage.type", "did you mean 'directory'?"),
     ("checkpoint_storage:\n  type: directory", 2, "checkpoint_storage.container_path", "a required key is missing"),
     (
@@ -90,10 +96,15 @@ WRONG = [
         "did you mean 'save_trial_best'?",
     ),
     ("launcher: {slots: -1}", 2, "launcher.slots", "got -1"),
-    ("checkpoint_storage: {type: azure, container: c}", 2, "checkpoint_storage.type", "pip install det-storage-azure"),
+    (
+        "checkpoint_storage: {type: azure, container: c}",
+        2,
+        "checkpoint_storage.type",
+        package_command("install", "det-storage-azure"),
+    ),
     ("checkpoint_storage: {type: hdfs}", 2, "checkpoint_storage.type", "mount it on all hosts and set type: shared_fs"),
-    ("launcher: {type: slurm}", 2, "launcher.type", "pip install det-slurm"),
-    ("distributed: {backend: horovod}", 2, "distributed.backend", "pip install det-horovod"),
+    ("launcher: {type: slurm}", 2, "launcher.type", package_command("install", "det-slurm")),
+    ("distributed: {backend: horovod}", 2, "distributed.backend", package_command("install", "det-horovod")),
     ("distributed: {timeout: 0}", 2, "distributed.timeout", "expected more than 0"),
     ("distributed: {sharding: 3}", 2, "distributed.sharding", "unknown key; expected one of: backend, timeout"),
 ]

@@ -685,3 +685,30 @@ def test_the_files_stay_until_all_ranks_have_read_them(job: Job, source: Any) ->
     outcomes = job.run(2, work)
     assert isinstance(outcomes[0], KeyError)
     assert outcomes[1] == {"a": b"0"}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_disk_without_room_is_warned_about_once(
+    one: CheckpointContext,
+    source: Callable[..., Path],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    known: bool,
+) -> None:
+    def save() -> None:
+        if known:
+            one.upload(directory, STEPS)
+        else:
+            with one.store_path(STEPS) as (path, _):
+                (path / "weights").write_text("w" * 3000)
+
+    directory = source("big", weights="w" * 3000)
+    if not known:  # the size of the first one is the estimate for the next
+        save()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 3000))  # type: ignore[attr-defined]
+    save()
+    assert "MB free" not in caplog.text
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 2000))  # type: ignore[attr-defined]
+    save()
+    save()
+    assert caplog.text.count("MB free, but the checkpoint needs about") == 1

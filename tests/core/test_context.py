@@ -129,8 +129,7 @@ def test_checkpoints_are_stored_restored_and_recorded(store: TrackingStore, tmp_
         assert context.checkpoint.get_metadata(storage_id) == {"steps_completed": 4}
         context.checkpoint.delete(storage_id)
         assert store.checkpoint(storage_id).state is CheckpointState.DELETED
-        with pytest.raises(CheckpointNotFound):
-            context.checkpoint.delete(storage_id)
+        context.checkpoint.delete(storage_id)
 
 
 def test_upload_does_not_change_the_directory(store: TrackingStore, tmp_path: Path) -> None:
@@ -180,6 +179,17 @@ def test_metrics_that_cannot_be_written_make_the_script_fail(store: TrackingStor
         context.train.report_training_metrics(1, {"loss": 1.0})
         context.train.report_training_metrics(1, {"loss": 2.0})
     assert the_experiment(store).state is State.ERROR
+
+
+def test_alerts_go_to_the_log(det_home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with core.init() as context, caplog.at_level("INFO", "det.core"):
+        caplog.clear()
+        context.alert("loss is high", "above 3", "warn")
+        context.alert(title="end of main")
+        with pytest.raises(ValueError, match="alert\\(level='loud'\\): expected one of debug, info, warn, error"):
+            context.alert("x", level="loud")
+        logged = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert logged == [("WARNING", "alert: loss is high: above 3"), ("INFO", "alert: end of main")]
 
 
 def test_a_home_on_a_network_file_system_is_replaced_by_a_local_store_with_one_warning(

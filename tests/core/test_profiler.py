@@ -20,6 +20,7 @@ from det_core.core import _host_sampler
 from det_core.core._host_sampler import HostSampler, mean_sample
 from det_core.core._profiler import ProfilerContext
 from det_core.interfaces.tracking import TrackingStore
+from det_core.package_commands import package_command
 from det_core.tracking import open_store
 
 from ..waiting import wait_for
@@ -156,7 +157,7 @@ def test_a_warning_names_the_library_if_only_it_is_missing(
     assert "gpu" not in {**sampler.sample(), **sampler.sample()}
     assert caplog.messages == [
         "the profile lacks the GPUs: metrics of NVIDIA GPUs need nvidia-ml-py, which is not installed; "
-        "type: pip install 'det-core[gpu]'"
+        f"type: {package_command('install', 'det-core[gpu]')}"
     ]
 
 

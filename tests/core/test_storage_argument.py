@@ -10,6 +10,7 @@ import pytest
 from det_core import core
 from det_core.core._storage_block import default_storage, make_storage_block
 from det_core.errors import ConfigError
+from det_core.package_commands import package_command
 from det_core.tracking import open_store
 
 
@@ -53,7 +54,8 @@ def test_shared_fs_is_rejected_with_the_directory_to_pass() -> None:
 
 @pytest.mark.usefixtures("only_det_core")
 @pytest.mark.parametrize(
-    ("given", "message"), [("s3://bucket/a", "pip install det-storage-s3"), ({"type": "directory"}, "container_path")]
+    ("given", "message"),
+    [("s3://bucket/a", package_command("install", "det-storage-s3")), ({"type": "directory"}, "container_path")],
 )
 def test_an_unusable_storage_is_rejected_before_anything_is_recorded(det_home: Path, given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -19,7 +19,7 @@ SIZES = pytest.mark.parametrize("size", [2, 4])
 
 @SIZES
 def test_all_workers_belong_to_one_trial(det_home: Path, size: int) -> None:
-    said = workers.run(
+    started = workers.start(
         size,
         """
         config = {"hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}}}
@@ -32,7 +32,11 @@ def test_all_workers_belong_to_one_trial(det_home: Path, size: int) -> None:
         print(ids)
         """,
     )
-    assert len(set(said)) == 1
+    ended = workers.finish(started)
+    assert [one.code for one in ended] == [0] * size, ended
+    assert len({one.out for one in ended}) == 1
+    assert "det: experiment 1 completed: 1 batch, " in ended[0].err
+    assert not any("det: " in one.err for one in ended[1:])
     with open_store() as store:
         (experiment,) = store.experiments()
         (trial,) = store.trials(experiment.id)

@@ -126,7 +126,7 @@ def test_a_script_runs_again_in_its_workers(context_dir: Path, guard: str, scrip
     (context_dir / "helper.py" if "-m" in script else place / "helper.py").write_text("NAME = 'helped'")
     (place / "train.py").write_text(SCRIPT.format(guard, "local", True, guard))
     out = run_script(context_dir, script, "--flag", "value")
-    assert out.splitlines()[-1] == "done ExperimentReference(id=1) 1"
+    assert re.fullmatch(r"done ExperimentReference\(id=1, state='COMPLETED', .*\) 1", out.splitlines()[-1])
     logs = list(Determined().get_experiment(1).logs())
     assert f"trained by {name} ['--flag', 'value'] helped\n" in logs
     assert not any("done" in line for line in logs)
@@ -160,7 +160,7 @@ def test_ctrl_c_pauses_a_local_experiment(define: Define, context_dir: Path) -> 
 def test_a_class_of_a_script_trains_in_the_background(context_dir: Path) -> None:
     (context_dir / "helper.py").write_text("NAME = ''")
     (context_dir / "train.py").write_text(SCRIPT.format("", "context_dir", "'.'", "experiment.wait(timeout=90); "))
-    assert "done ExperimentReference(id=1) 1" in run_script(context_dir, "train.py")
+    assert re.search(r"done ExperimentReference\(id=1, .*\) 1", run_script(context_dir, "train.py"))
 
 
 def test_loading_a_class_from_a_script_ends_the_script_at_the_call(

@@ -13,7 +13,7 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
-from det_core.launch.machine_slots import SlotReservation, SlotUser, reserve_slots
+from det_core.launch.machine_slots import SlotReservation, reserve_slots
 
 WORKER = """
 import fcntl, os, sys, time
@@ -38,7 +38,7 @@ def reserve(job: Job, size: int) -> SlotReservation:
         count,
         priority=priority,
         submitted=datetime.fromtimestamp(trial, timezone.utc),
-        user=SlotUser(trial_id=trial),
+        trial_id=trial,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import select
 import signal
 import subprocess
@@ -23,6 +24,8 @@ from det_core.launch import _agent_messages as messages
 from det_core.launch.agent_group import AgentGroup
 from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.processes import process_has_ended
+from det_core.testing.launcher._watched_launch import refuse_calls
+from det_core.tracking import remote
 
 pytestmark = pytest.mark.integration
 
@@ -36,10 +39,6 @@ CLUSTER = {
     "allocation_id": "a",
     "session_token": "",
 }
-
-
-def refuse_calls(method: str, body: bytes) -> bytes:
-    raise AssertionError(method)
 
 
 @pytest.fixture
@@ -117,7 +116,11 @@ def test_a_call_that_the_runner_cannot_execute_is_an_error_of_the_worker(request
         except TrackingError as error:
             print(error)
     """
-    request, lines = request_for(script)
+
+    def fail(method: str, body: bytes) -> bytes:
+        raise AssertionError(method)
+
+    request, lines = request_for(script, call=fail)
     with closing(AgentGroup(request, [AGENT])) as group:
         assert group.wait(60) == Exit(code=0), lines
     assert lines == ["stdout cluster_id failed: AssertionError: cluster_id"]
@@ -405,6 +408,21 @@ def test_messages_are_short_lines() -> None:
 def test_damaged_messages_are_refused(line: bytes, message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         list(messages.read_messages([line]))
+
+
+def test_the_largest_answer_of_the_tracking_store_fits_into_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is too large ends the connection to the node."""
+    monkeypatch.setattr(remote, "MAX_BODY_BYTES", 3 << 20)
+    small = runpy.run_path(messages.__file__)
+
+    def transfer(size: int) -> list[dict[str, Any]]:
+        body = small["pack_bytes"](bytes(size))
+        return list(small["read_messages"](small["_lines_of"]({"kind": "answer", "id": 1, "body": body})))
+
+    (answer,) = transfer(3 << 20)
+    assert small["unpack_bytes"](answer["body"]) == bytes(3 << 20)
+    with pytest.raises(LaunchError, match="more than 5 MiB"):
+        transfer(4 << 20)
 
 
 def test_endless_messages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

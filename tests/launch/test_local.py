@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import datetime, timezone
 from pathlib import Path
 
 import psutil
@@ -15,11 +16,12 @@ import pytest
 
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase
-from det_core.launch import _trial_lock
+from det_core.launch import _trial_lock, local
 from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.local import LocalConfig, LocalLauncher
-from det_core.launch.machine_slots import list_slots
+from det_core.launch.machine_slots import SlotReservation, list_slots, reserve_slots
 from det_core.testing import is_soak
+from det_core.testing.launcher._watched_launch import refuse_calls
 
 ENDED = Exit(code=0)
 
@@ -30,10 +32,6 @@ def pack_nothing() -> bytes:
 
 
 NO_CODE = pack_nothing()
-
-
-def refuse_calls(method: str, body: bytes) -> bytes:
-    raise AssertionError(method)
 
 
 @pytest.fixture
@@ -107,6 +105,23 @@ def test_a_launch_waits_for_the_slot_of_another_runner() -> None:
         holder.close()
         assert allocation.wait(20) == ENDED
         assert allocation.status().phase is Phase.RUNNING
+
+
+@pytest.mark.usefixtures("det_home")
+def test_a_wait_is_not_explained_at_each_attempt_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An explanation reads the tickets of all trials."""
+    explained: list[SlotReservation] = []
+    monkeypatch.setattr(SlotReservation, "explain_wait", lambda self: explained.append(self) or "a reason")
+    monkeypatch.setattr(local, "_POLL_EVERY", 0.001)
+    launcher = LocalLauncher(LocalConfig())
+    holder = reserve_slots(["cpu-0"], 1, priority=1, submitted=datetime.fromtimestamp(0, timezone.utc))
+    with closing(holder):
+        assert holder.poll() == [0]
+        allocation, _ = start(launcher, "waits", 1)
+        with closing(allocation):
+            assert allocation.wait(0.1) is None
+            assert allocation.status().message == "a reason"
+    assert len(explained) == 1
 
 
 @pytest.mark.integration

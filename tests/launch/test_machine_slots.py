@@ -22,7 +22,7 @@ import pytest
 from det_core.errors import LaunchError
 from det_core.launch import _slot_directory, _slot_tickets, machine_slots
 from det_core.launch._slot_directory import SlotDirectory, slots_directory_path
-from det_core.launch.machine_slots import SlotReservation, SlotUser, list_slots, reserve_slots
+from det_core.launch.machine_slots import SlotReservation, list_slots, reserve_slots
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -34,7 +34,9 @@ def reserve(count: int, size: int = 2, *, priority: int = 42, at: float = 0, tri
         count,
         priority=priority,
         submitted=datetime.fromtimestamp(at, timezone.utc),
-        user=SlotUser(cluster_id="0a1b", experiment_id=12, trial_id=trial),
+        cluster_id="0a1b",
+        experiment_id=12,
+        trial_id=trial,
     )
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from det_core.launch import _node
 from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports, reserve_free_ports
+from det_core.package_commands import package_command
 from det_core.testing._plugin_metadata import write_plugin_metadata
 
 pytestmark = pytest.mark.integration
@@ -72,7 +73,7 @@ def test_a_node_without_the_library_for_tls_says_so_before_workers_start(start: 
     (line,) = ran.stderr.splitlines()
     assert line == (
         "det: the workers failed: encrypted connections between hosts need cryptography, which is not installed; "
-        "type: pip install 'det-core[tls]'"
+        f"type: {package_command('install', 'det-core[tls]')}"
     )
     assert ran.returncode != 0
     assert (

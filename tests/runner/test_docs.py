@@ -1,4 +1,4 @@
-"""Examples of docs/search.md, except for its plugin."""
+"""Examples of docs/guides/search.md and docs/searching.md, except for its plugin."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from det_core.runner import ExperimentRunner
 from det_core.search.method_selection import open_search_method
 from det_core.testing.search_method._search_player import SCENARIOS, play_search
 
-PAGE = (Path(__file__).parents[2] / "docs" / "search.md").read_text().partition("## Publish a search method")[0]
-CONFIG, BLOCK = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+GUIDE = (DOCS / "guides" / "search.md").read_text()
+PAGE = (DOCS / "searching.md").read_text().partition("## Publish a search method")[0]
+CONFIG, *_ = re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
+(BLOCK,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 (METHOD,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -28,7 +31,7 @@ def test_the_first_config_of_the_document_is_valid() -> None:
         assert method.outline()
 
 
-@pytest.mark.parametrize("name", re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
+@pytest.mark.parametrize("name", re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))
 def test_the_search_methods_of_the_document_exist(name: str) -> None:
     from det_core.plugins import plugin_registry
 

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import threading
@@ -198,8 +199,7 @@ def test_failures_count_up_to_max_restarts(store: TrackingStore, new_experiment:
 @pytest.mark.parametrize(
     ("body", "changes", "message"),
     [
-        ("pass", {"entrypoint": "model_def:Nothing"}, "has no 'Nothing'"),
-        ("pass", {"entrypoint": "nowhere:T"}, "no module 'nowhere' in the context directory"),
+        ("unreadable = vars", {"entrypoint": "model_def:Nothing"}, "has no 'Nothing'"),
         ("pass", {"entrypoint": "model_def:Path"}, "which is not a trial"),
         ("def evaluate(self): return {'other': 1}", {}, "searcher.metric is 'validation_loss'"),
         ("def __init__(self, c): c.get_hparam('lr')", {"max_restarts": 0}, "there is no hyperparameter 'lr'"),
@@ -354,6 +354,14 @@ def test_an_experiment_can_be_resumed_after_sigkill_of_its_runner(store: Trackin
     assert history(store, trial.id) == history(store, the_trial(store, calm).id)
 
 
+def submit_with_broken_storage(submit: Submit, directory: Path, **keys: Any) -> ExperimentRecord:
+    """Submit an experiment whose storage becomes unusable before it runs."""
+    experiment = submit(checkpoint_storage={"type": "directory", "container_path": str(directory)}, **keys)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.touch()
+    return experiment
+
+
 def test_a_detached_runner_imports_nothing_of_the_callers_directory(
     store: TrackingStore, new_experiment: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, det_home: Path
 ) -> None:
@@ -361,7 +369,7 @@ def test_a_detached_runner_imports_nothing_of_the_callers_directory(
     (tmp_path / "queue.py").write_text("raise SystemExit('the module of the caller')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DET_HOME", os.path.relpath(det_home))
-    experiment = new_experiment(checkpoint_storage={"type": "directory", "container_path": "/dev/null/checkpoints"})
+    experiment = submit_with_broken_storage(new_experiment, tmp_path / "checkpoints")
     for _ in range(2):
         with suppress(LaunchError):  # if the runner ends before anybody sees that it holds the experiment
             start_detached(store, experiment.id)
@@ -424,9 +432,11 @@ def test_a_missing_context_directory_is_reported(
     submit_experiment(store, config, context_dir)
 
 
-def test_a_storage_that_cannot_be_written_fails_before_training(store: TrackingStore, new_experiment: Submit) -> None:
-    experiment = new_experiment(checkpoint_storage={"type": "directory", "container_path": "/dev/null/checkpoints"})
-    with pytest.raises(DetError, match=r"cannot write checkpoints under /dev/null.*Not a directory"):
+def test_a_storage_that_cannot_be_written_fails_before_training(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path
+) -> None:
+    experiment = submit_with_broken_storage(new_experiment, tmp_path / "checkpoints")
+    with pytest.raises(DetError, match=r"cannot write checkpoints under .*Not a directory"):
         run(store, experiment)
     assert store.experiment(experiment.id).state is State.ERROR
     assert store.trials(experiment.id) == []
@@ -452,7 +462,7 @@ def det_checkpoint_saved(event): note(event); raise RuntimeError("an observer's 
 """
 
 
-@pytest.mark.parametrize("storage", ["good", "/dev/null/bad"])
+@pytest.mark.parametrize("storage", ["good", "bad"])
 def test_observers_receive_all_events_in_order(
     store: TrackingStore,
     new_experiment: Submit,
@@ -465,9 +475,12 @@ def test_observers_receive_all_events_in_order(
     plugin.write_text(plugin.read_text() + OBSERVER)
     seen = tmp_path / "seen"
     monkeypatch.setenv("SEEN", str(seen))
-    experiment = new_experiment(
-        scheduling_unit=50, checkpoint_storage={"type": "directory", "container_path": str(tmp_path / storage)}
-    )
+    directory = tmp_path / storage
+    if storage == "good":
+        block = {"type": "directory", "container_path": str(directory)}
+        experiment = new_experiment(scheduling_unit=50, checkpoint_storage=block)
+    else:
+        experiment = submit_with_broken_storage(new_experiment, directory, scheduling_unit=50)
     if storage == "good":
         assert run(store, experiment) is State.COMPLETED
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from det_core.errors import InvalidExperimentException
 from det_core.interfaces.records import CheckpointState, ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.runner import ExperimentRunner, start_detached
@@ -106,7 +108,7 @@ def test_a_killed_worker_is_reported_as_the_reason(store: TrackingStore, on_two_
 
 
 def test_a_failure_that_no_restart_fixes_is_not_restarted(store: TrackingStore, on_two_slots: Submit) -> None:
-    experiment = on_two_slots("pass", entrypoint="model_def:Nothing")
+    experiment = on_two_slots("unreadable = vars", entrypoint="model_def:Nothing")
     assert run(store, experiment) is State.ERROR
     assert "has no 'Nothing'" in str(store.experiment(experiment.id).error)
     assert the_trial(store, experiment).run_id == 1
@@ -218,9 +220,8 @@ def test_one_slot_may_use_a_backend(store: TrackingStore, on_two_slots: Submit) 
 
 @pytest.mark.usefixtures("only_theirs")
 def test_several_slots_without_a_backend_say_what_to_install(new_experiment: Submit) -> None:
-    with pytest.raises(
-        InvalidExperimentException, match="slots_per_trial is 2, but no .* pip install det-torch-distributed"
-    ):
+    command = re.escape(package_command("install", "det-torch-distributed"))
+    with pytest.raises(InvalidExperimentException, match=f"slots_per_trial is 2, but no .* {command}"):
         new_experiment(**TWO)
 
 

@@ -147,7 +147,7 @@ ONE_BY_ONE = {**random_search(6), "launcher": {"type": "local", "slots": 1}}
     ("body", "entrypoint", "message"),
     [
         ("raise ValueError('at import')", "model_def:T", "ValueError: at import"),
-        ("pass", "model_def:Nothing", "has no 'Nothing'"),
+        ("unreadable = vars", "model_def:Nothing", "has no 'Nothing'"),
     ],
 )
 def test_a_search_stops_at_the_second_identical_failure_before_training(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -205,6 +207,27 @@ def test_a_failed_save_leaves_no_files(
     with pytest.raises(StorageError, match="disk full"):
         storage.save_checkpoint(store, "c1", storage.scan_directory(source), {})
     assert not (base / "c1").exists()
+
+
+class LetsErrorsThrough(DirectoryStorage):
+    """Store whose `put` does not turn errors of the operating system into StorageError."""
+
+    rejected = ""
+
+    def put(self, storage_id: str, path: str, source: Path) -> str | None:
+        if path == self.rejected:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/mount/spool")
+        return super().put(storage_id, path, source)
+
+
+@pytest.mark.parametrize("rejected", ["a", "metadata.json", "check.txt"])
+def test_an_error_of_the_operating_system_names_the_store(base: Path, tmp_path: Path, rejected: str) -> None:
+    store = LetsErrorsThrough(DirectoryConfig(container_path=base))
+    store.rejected = rejected
+    (tmp_path / "a").touch()
+    with pytest.raises(StorageError, match=r"\.LetsErrorsThrough could not store .*'/mount/spool'; check its options"):
+        storage.save_checkpoint(store, "c", {"a": tmp_path / "a"}, {})
+        storage.check_storage(store)
 
 
 def test_delete_removes_everything_and_can_be_repeated(store: DirectoryStorage, base: Path, source: Path) -> None:

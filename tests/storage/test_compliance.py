@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from det_core.errors import StorageError
 from det_core.storage import ObjectStorage
 from det_core.storage.config import DirectoryConfig, SharedFSConfig
 from det_core.storage.directory import DirectoryStorage
-from det_core.testing.storage import Opener, StorageCompliance
+from det_core.testing.storage import Damage, Opener, StorageCompliance
 
+from .damaged_files import change_files_of
 from .memory import MemoryBucket
 
 pytestmark = pytest.mark.integration
@@ -30,6 +32,10 @@ class TestDirectory(StorageCompliance):
         (tmp_path / "file").touch()
         return partial(DirectoryStorage, DirectoryConfig(container_path=tmp_path / "file"))
 
+    @pytest.fixture
+    def damage(self, tmp_path: Path) -> Damage:
+        return change_files_of(tmp_path / "store")
+
 
 class TestSharedFS(StorageCompliance):
     @pytest.fixture
@@ -41,6 +47,10 @@ class TestSharedFS(StorageCompliance):
         (tmp_path / "file").touch()
         return partial(DirectoryStorage, SharedFSConfig(host_path=tmp_path, storage_path=Path("file")))
 
+    @pytest.fixture
+    def damage(self, tmp_path: Path) -> Damage:
+        return change_files_of(tmp_path / "check points" / "é")
+
 
 class TestObjects(StorageCompliance):
     """The engine over any bucket, here with parts of a few bytes."""
@@ -49,8 +59,21 @@ class TestObjects(StorageCompliance):
     processes = False
 
     @pytest.fixture
-    def opener(self) -> Opener:
-        return partial(ObjectStorage, MemoryBucket(), "some/prefix")
+    def bucket(self) -> MemoryBucket:
+        return MemoryBucket()
+
+    @pytest.fixture
+    def opener(self, bucket: MemoryBucket) -> Opener:
+        return partial(ObjectStorage, bucket, "some/prefix")
+
+    @pytest.fixture
+    def damage(self, bucket: MemoryBucket) -> Damage:
+        def change_object(storage_id: str, path: str, change: Callable[[bytes], bytes]) -> None:
+            key = f"some/prefix/{storage_id}/{path}"
+            content, time = bucket.objects[key]
+            bucket.objects[key] = change(content), time
+
+        return change_object
 
     @pytest.fixture
     def broken(self) -> Opener:

@@ -89,8 +89,11 @@ def test_the_first_error_stops_the_others(threads: int) -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize("interrupts", [True, False], ids=["interrupts the wait", "arrives in another thread"])
 @pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt, StorageError])
-def test_the_exception_of_a_signal_is_raised_after_all_threads_have_ended(stop: type[BaseException]) -> None:
+def test_the_exception_of_a_signal_is_raised_after_all_threads_have_ended(
+    stop: type[BaseException], interrupts: bool
+) -> None:
     """Threads that continue after the error would store files again that were removed because of it."""
     main, both, told = threading.main_thread(), threading.Barrier(2), threading.Semaphore(0)
     done: list[int] = []
@@ -102,7 +105,8 @@ def test_the_exception_of_a_signal_is_raised_after_all_threads_have_ended(stop: 
         both.wait(timeout=10)
         if threading.current_thread() is main:
             return
-        signal.pthread_kill(main.ident or 0, signal.SIGUSR1)
+        receiver = main if interrupts else threading.current_thread()
+        signal.pthread_kill(receiver.ident or 0, signal.SIGUSR1)
         assert told.acquire(timeout=60)
         done.append(item)
 

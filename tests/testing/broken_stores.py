@@ -18,10 +18,12 @@ from urllib.parse import unquote_plus
 
 import pytest
 
+from det_core.errors import StorageError
 from det_core.storage import Entry
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
-from det_core.testing.storage import Opener, StorageCompliance
+from det_core.testing.storage import Damage, Opener, StorageCompliance
+from tests.storage.damaged_files import change_files_of
 
 
 class Sound(DirectoryStorage):
@@ -132,6 +134,22 @@ class TellsWhatItOnceStored(Sound):
     def get(self, storage_id: str, path: str, target: Path) -> str | None:
         super().get(storage_id, path, target)
         return self._told.get((storage_id, path))
+
+
+class MistakesDamage(Sound):
+    def __init__(self, config: DirectoryConfig) -> None:
+        super().__init__(config)
+        self._told: dict[tuple[str, str], str | None] = {}
+
+    def put(self, storage_id: str, path: str, source: Path) -> str | None:
+        crc = self._told[storage_id, path] = super().put(storage_id, path, source)
+        return crc
+
+    def get(self, storage_id: str, path: str, target: Path) -> str | None:
+        crc = super().get(storage_id, path, target)
+        if self._told[storage_id, path] != crc:
+            raise StorageError(f"cannot read {path}")
+        return crc
 
 
 class ForgetsDirectories(Sound):
@@ -286,6 +304,7 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     InventsFiles: ["a_checkpoint_is_invisible_until_it_is_whole"],
     TellsAnotherChecksum: ["checksums_are_right_where_they_are_told"],
     TellsWhatItOnceStored: ["damage_is_found"],
+    MistakesDamage: ["damage_of_the_medium_is_found"],
     ForgetsDirectories: [
         "empty_directories_are_stored_and_removed",
         "a_checkpoint_of_the_original_restores_with_one_warning",
@@ -331,6 +350,10 @@ class _Compliance(StorageCompliance):
     def broken(self, tmp_path: Path) -> Opener:
         (tmp_path / "file").touch()
         return partial(self.store, DirectoryConfig(container_path=tmp_path / "file" / "store"))
+
+    @pytest.fixture
+    def damage(self, tmp_path: Path) -> Damage:
+        return change_files_of(tmp_path / "store")
 
 
 for _store in CAUGHT_BY:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from det_core.testing.command import CommandCompliance
-from tests.testing.documents import first_column, snippets
+from tests.testing.documents import declared_attributes, first_column, require_example
 from tests.testing.installed_examples import Run, install_example
 
 ROOT = Path(__file__).parents[2]
@@ -38,12 +38,8 @@ def test_the_command_is_listed_and_runs(run: Run) -> None:
 
 @pytest.mark.parametrize("language", ["python", "toml"])
 def test_the_document_shows_the_example(language: str) -> None:
-    example = "\n".join(path.read_text() for path in EXAMPLE.iterdir() if path.is_file())
-    shown = snippets(DOCUMENT, language)
-    assert shown and [code for code in shown if code not in example] == []
+    require_example(DOCUMENT, language, EXAMPLE)
 
 
 def test_every_attribute_is_in_the_table() -> None:
-    suite = [base for base in CommandCompliance.__mro__ if base.__module__.startswith("det_core.testing")]
-    declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
-    assert first_column(DOCUMENT) == declared | {"directory"}
+    assert first_column(DOCUMENT) == declared_attributes(CommandCompliance) | {"directory"}

@@ -13,7 +13,7 @@ from det_core.interfaces.launcher import Cause, Phase
 from det_core.testing.launcher import LauncherCompliance
 from det_core.testing.launcher._launcher_suite import INFO, pack_code
 from det_core.testing.launcher._watched_launch import WatchedLaunch
-from tests.testing.documents import first_column, snippets
+from tests.testing.documents import declared_attributes, first_column, require_example, snippets
 from tests.testing.installed_examples import Run, install_example
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +38,14 @@ def test_the_launcher_passes_the_suite(run: Run) -> None:
 def test_the_launcher_is_listed(run: Run) -> None:
     assert "launcher prefix" in run("det_core.cli", "plugins", "list")
     assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
+
+
+@pytest.mark.integration
+def test_the_block_of_the_document_is_valid(run: Run, tmp_path: Path) -> None:
+    (block,) = snippets(DOCUMENT, "yaml")
+    config = tmp_path / "const.yaml"
+    config.write_text(f"entrypoint: m:T\nsearcher: {{name: single, metric: loss, max_length: 1}}\n{block}")
+    assert run("det_core.cli", "config", "check", config).endswith("exit code 0")
 
 
 @pytest.mark.integration
@@ -92,12 +100,8 @@ def test_the_smallest_launcher_starts_a_command(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("language", ["python", "toml"])
 def test_the_document_shows_the_example(language: str) -> None:
-    example = "\n".join(path.read_text() for path in EXAMPLE.iterdir() if path.is_file())
-    shown = snippets(DOCUMENT, language)
-    assert shown and [code for code in shown if code not in example] == []
+    require_example(DOCUMENT, language, EXAMPLE)
 
 
 def test_every_attribute_is_in_the_table() -> None:
-    suite = [base for base in LauncherCompliance.__mro__ if base.__module__.startswith("det_core.testing")]
-    declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
-    assert declared | {"is_running"} <= first_column(DOCUMENT)
+    assert declared_attributes(LauncherCompliance) | {"is_running"} <= first_column(DOCUMENT)

@@ -9,7 +9,7 @@ import pytest
 
 from det_core.events import EVENTS, ExperimentEvent, TrialEvent
 from det_core.testing.observer import ObserverCompliance
-from tests.testing.documents import first_column, snippets
+from tests.testing.documents import declared_attributes, first_column, require_example, snippets
 from tests.testing.installed_examples import Run, install_example
 
 ROOT = Path(__file__).parents[2]
@@ -49,16 +49,14 @@ def test_a_config_selects_the_observer(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("language", ["python", "toml"])
 def test_the_document_shows_the_example(language: str) -> None:
-    example = "\n".join(path.read_text() for path in EXAMPLE.iterdir() if path.is_file())
-    shown = [code for code in snippets(DOCUMENT, language) if not re.match(r"# \w+\.py\n", code)]
-    assert shown and [code for code in shown if code not in example] == []
+    others = [code for code in snippets(DOCUMENT, language) if re.match(r"# \w+\.py\n", code)]
+    require_example(DOCUMENT, language, EXAMPLE, others=others)
 
 
 def test_every_attribute_and_event_is_in_a_table() -> None:
-    suite = [base for base in ObserverCompliance.__mro__ if base.__module__.startswith("det_core.testing")]
-    declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
     fixtures = {"options", "arrived", "unreachable"}
     tests = {name for name in dir(ObserverCompliance) if name.startswith("test_")}
+    declared = declared_attributes(ObserverCompliance)
     assert first_column(DOCUMENT) == declared | fixtures | tests | {event.name for event in EVENTS}
 
 

@@ -1,4 +1,4 @@
-"""The plugin in docs/search.md works. It is installed, previews a search, and passes the suite."""
+"""The plugin in docs/searching.md works. It is installed, previews a search, and passes the suite."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from det_core.plugins import plugin_registry
 from det_core.testing.search_method import SearchMethodCompliance
-from tests.testing.documents import first_column, snippets
+from tests.testing.documents import declared_attributes, first_column, require_example, snippets
 from tests.testing.installed_examples import Run, install_example
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "search_method_plugin"
-DOCUMENT = ROOT / "docs" / "search.md"
-SPACE, _, SEARCHER = snippets(DOCUMENT, "yaml")
+DOCUMENT = ROOT / "docs" / "searching.md"
+(SPACE,) = snippets(ROOT / "docs" / "guides" / "search.md", "yaml")
+_, SEARCHER = snippets(DOCUMENT, "yaml")
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +44,10 @@ def test_a_config_selects_the_search_method(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("language", ["python", "toml"])
 def test_the_document_shows_the_example(language: str) -> None:
-    example = "\n".join(path.read_text() for path in EXAMPLE.iterdir() if path.is_file())
-    shown = [code for code in snippets(DOCUMENT, language) if not code.startswith("# until_good.py")]
-    assert shown and [code for code in shown if code not in example] == []
+    others = [code for code in snippets(DOCUMENT, language) if code.startswith("# until_good.py")]
+    require_example(DOCUMENT, language, EXAMPLE, others=others)
 
 
 def test_every_attribute_is_in_the_table() -> None:
-    suite = [base for base in SearchMethodCompliance.__mro__ if base.__module__.startswith("det_core.testing")]
-    declared = {name for base in suite for name in vars(base).get("__annotations__", {})}
-    assert first_column(DOCUMENT) - {*plugin_registry().names("search_method")} == declared | {"context_dir"}
+    declared = declared_attributes(SearchMethodCompliance) | {"context_dir"}
+    assert first_column(DOCUMENT) == declared

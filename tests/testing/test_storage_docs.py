@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from det_core import storage as det_storage
+from det_core.interfaces.storage import StorageManager
 from det_core.testing.storage import StorageCompliance
 from tests.storage.memory import MemoryBucket
-from tests.testing.documents import first_column, snippets
+from tests.testing.documents import declared_attributes, first_column, snippets
 from tests.testing.installed_examples import Run, install_example
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.mark.integration
 def test_the_store_passes_the_suite(run: Run) -> None:
     told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_rows.py")
-    assert re.search(r"^\d+ passed, 2 skipped in ", told, re.MULTILINE), told  # `broken`, and `local_path`
+    assert re.search(r"^\d+ passed, 6 skipped in ", told, re.MULTILINE), told  # `broken`, `damage`, `local_path`
 
 
 @pytest.mark.integration
@@ -64,6 +67,22 @@ def test_the_target_of_the_document_opens_a_bucket(tmp_path: Path) -> None:
     det_storage.check_storage(names["open_bucket"](config))  # type: ignore[operator]
 
 
+def test_a_relative_path_refers_to_the_directory_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(STORE, "det_rows.py", "exec", dont_inherit=True), names)
+    assert names["RowConfig"](path="checkpoints.db").path == tmp_path / "checkpoints.db"
+
+
+def test_the_table_of_optional_methods_is_complete() -> None:
+    rows = re.findall(r"^\| `(\w+\(.*?)` \| ", DOCUMENT.read_text(), re.MULTILINE)
+    methods = {name: method for name, method in vars(StorageManager).items() if inspect.isfunction(method)}
+    optional = {name: method for name, method in methods.items() if name not in StorageManager.__abstractmethods__}
+    signatures = {f"{name}{inspect.signature(method)}" for name, method in optional.items()}
+    assert {row.replace("\\|", "|") for row in rows} == {re.sub(r"'|self(, )?", "", text) for text in signatures}
+
+
 def test_every_attribute_is_in_the_table() -> None:
-    declared = {name for klass in StorageCompliance.__mro__ for name in vars(klass).get("__annotations__", {})}
-    assert first_column(DOCUMENT) == declared
+    assert first_column(DOCUMENT) == declared_attributes(StorageCompliance)

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 IN_WORKERS = ("det_core/core", "det_core/trial", "det_core/launch", "det_core/experimental", "plugins")
 NOT_IN_WORKERS = {
     "det_core/core/_unmanaged_experiment.py": "records a script that has no runner",
+    "det_core/core/_script_output.py": "shows a script that has no runner",
     "det_core/experimental/_in_process.py": "trains in the user's session",
 }
 STORES = ("store", "record", "_record")
@@ -99,6 +100,7 @@ OF_RUN: dict[str, Write] = {
     "set_runner_state": lambda store, trial: store.set_runner_state(trial, 1, "x"),
     "set_trial_metadata": lambda store, trial: store.set_trial_metadata(trial, 1, {}),
     "set_trial_progress": lambda store, trial: store.set_trial_progress(trial, 1, 0.5),
+    "set_trial_total": lambda store, trial: store.set_trial_total(trial, 1, 100),
 }
 """Writes of a run for the given trial."""
 
@@ -152,7 +154,7 @@ def test_methods_of_runners_are_refused_with_a_list_of_the_others(worker: Tracki
         lambda: worker.set_trial_state(OWN, State.COMPLETED),
         lambda: worker.acquire_lease(1, "me", seconds=5),
         lambda: worker.create_experiment(config={}),
-        lambda: worker.model_definition(2),
+        lambda: worker.forget_search(1),
     ):
         with pytest.raises(TrackingError, match="may not call"):
             write()

@@ -27,6 +27,7 @@ from det_core.launch.gpu_slots import count_gpus
 from det_core.launch.launch_rehearsal import rehearse_launch
 from det_core.launch.launchers import open_launcher
 from det_core.launch.local import LocalConfig
+from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.storage import check_storage
 from det_core.tracking import open_store
@@ -80,7 +81,9 @@ def _plugins(_: ExperimentConfig | None) -> str:
 def _extras(_: ExperimentConfig | None) -> str:
     found = [name for name in EXTRAS if has_extra(name)]
     missing = [
-        f"for {extra.purpose}: pip install 'det-core[{name}]'" for name, extra in EXTRAS.items() if name not in found
+        f"for {extra.purpose}: {package_command('install', f'det-core[{name}]')}"
+        for name, extra in EXTRAS.items()
+        if name not in found
     ]
     return "; ".join([", ".join(found) or "none", *missing])
 

@@ -43,13 +43,36 @@ def run_resume(args: argparse.Namespace) -> int:
     with open_store() as store:
         experiment = store.experiment(args.experiment_id)
         if experiment.state is State.COMPLETED:
-            raise DetError(f"experiment {experiment.id} is COMPLETED, so there is nothing to resume")
+            raise DetError(
+                f"experiment {experiment.id} is COMPLETED, so there is nothing to resume; "
+                f"to train it further: det experiment continue {experiment.id} --config searcher.max_length=LENGTH"
+            )
         if sys.stdin.isatty() and not experiment.unmanaged:
             ask_for_secrets(experiment.config)
         ExperimentRunner(store, experiment.id)  # raises an error if no runner can run it, before a process is started
         watcher = create_watcher(store, experiment.id)
         watcher.poll()
         return _start(store, watcher, "Resumed", args, from_beginning=args.from_beginning)
+
+
+def run_continue(args: argparse.Namespace) -> int:
+    """Train an ended experiment further, or start a new one from one of its checkpoints.
+
+    Raises:
+        DetError: the experiment cannot continue. The message says why.
+    """
+    from det_core import runner
+
+    with open_store() as store:
+        if sys.stdin.isatty():
+            ask_for_secrets(store.experiment(args.experiment_id).config)
+        if args.checkpoint is None:
+            experiment = runner.continue_experiment(store, args.experiment_id, args.changes)
+        else:
+            experiment = runner.fork_experiment(store, args.experiment_id, args.checkpoint, args.changes)
+        watcher = create_watcher(store, experiment.id)
+        watcher.poll()
+        return _start(store, watcher, "Continued" if args.checkpoint is None else "Created", args)
 
 
 def run_pause(args: argparse.Namespace) -> int:

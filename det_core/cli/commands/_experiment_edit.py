@@ -47,11 +47,12 @@ def _set_command(name: str) -> Command:
         name,
         lambda args: _edit(args, f"{name} {args.text!r}", **{name: args.text}),
         f"change the {name} of an experiment",
-        (EXPERIMENT_ID, make_argument("text", metavar=name.upper()), JSON),
+        (EXPERIMENT_ID, make_argument("text", metavar=name.upper(), help=f"the new {name}"), JSON),
+        example=f"3 'new {name}'",
     )
 
 
-_LABELS = make_argument("labels", nargs="+", metavar="LABEL")
+_LABELS = make_argument("labels", nargs="+", metavar="LABEL", help="words of your choice")
 
 EDIT_COMMANDS = (
     Command(
@@ -59,14 +60,23 @@ EDIT_COMMANDS = (
         None,
         "add, remove or list the labels of an experiment",
         commands=(
-            Command("add", lambda args: _edit_labels(args, "add_labels"), "add labels", (EXPERIMENT_ID, _LABELS, JSON)),
+            Command(
+                "add",
+                lambda args: _edit_labels(args, "add_labels"),
+                "add labels",
+                (EXPERIMENT_ID, _LABELS, JSON),
+                example="3 baseline",
+            ),
             Command(
                 "remove",
                 lambda args: _edit_labels(args, "remove_labels"),
                 "remove labels",
                 (EXPERIMENT_ID, _LABELS, JSON),
+                example="3 baseline",
             ),
-            Command("list", _list_labels, "list the labels of an experiment", (EXPERIMENT_ID, JSON), ("ls",)),
+            Command(
+                "list", _list_labels, "list the labels of an experiment", (EXPERIMENT_ID, JSON), ("ls",), example="3"
+            ),
         ),
     ),
     Command(
@@ -80,11 +90,13 @@ EDIT_COMMANDS = (
         lambda args: _edit(args, "archived", archived=True),
         "hide an experiment in lists",
         (EXPERIMENT_ID, JSON),
+        example="3",
     ),
     Command(
         "unarchive",
         lambda args: _edit(args, "not archived", archived=False),
         "show an experiment in lists again",
         (EXPERIMENT_ID, JSON),
+        example="3",
     ),
 )

@@ -33,6 +33,8 @@ _NAMED = 10
 _OTHERS = "the others"
 _MARKED = 20
 """Number of points below which a curve has a marker at each point."""
+_DOT, _LONE_DOT = 3, 7
+"""Sizes of the markers of a curve, and of a curve that is a single point."""
 _LONGEST = 60
 """Maximum number of characters of a line in the legend, so that room is left for the curves."""
 _LARGEST = 1e300
@@ -173,7 +175,7 @@ def _draw_panel(axes: Axes, panel: Panel, names: Mapping[int, str], *, log: bool
         axes.add_collection(LineCollection(grey, colors="0.6", linewidths=0.6, alpha=0.5, label=_OTHERS))
         points = [point for curve in grey if len(curve) < _MARKED for point in curve]
         axes.plot(
-            [step for step, _ in points], [value for _, value in points], "o", color="0.6", alpha=0.5, markersize=3
+            [step for step, _ in points], [value for _, value in points], "o", color="0.6", alpha=0.5, markersize=_DOT
         )
     for rank, trial in enumerate(named):
         curve = panel.curves[trial]
@@ -182,7 +184,7 @@ def _draw_panel(axes: Axes, panel: Panel, names: Mapping[int, str], *, log: bool
             *zip(*curve, strict=True),
             **styles[trial],
             marker=marker,
-            markersize=3,
+            markersize=_DOT if len(curve) > 1 else _LONE_DOT,
             zorder=1000 - rank,
             label=names[trial],
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from det_core.cli._command_table import CSV, JSON, LIMIT, REVERSE, UsageError, make_argument
+from det_core.cli._command_table import CSV, JSON, LIMIT, OUTPUT, REVERSE, UsageError, make_argument
 from det_core.cli.commands._states import state_option
 from det_core.cli.render.formats import print_listing
 from det_core.cli.render.records import (
@@ -27,6 +27,7 @@ TRIAL_LIST_ARGUMENTS = (
         metavar="{" + ",".join(order.value for order in TrialOrder) + "}",
         help="sort by the best or latest value of the searcher's metric, best first, or by batches trained; "
         "default: by id",
+        group=OUTPUT,
     ),
     state_option(State),
     REVERSE,
@@ -39,6 +40,7 @@ CHECKPOINT_LIST_ARGUMENTS = (
         "--best",
         action="store_true",
         help="sort by the searcher's metric at the batch of the checkpoint, best first, and show its value",
+        group=OUTPUT,
     ),
     LIMIT,
     CSV,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from itertools import islice
 
-from det_core.cli._command_table import UsageError, make_argument, parse_count
+from det_core.cli._command_table import FILTERS, UsageError, make_argument, parse_count
 from det_core.cli.render.formats import format_log_line, format_value, print_json
 from det_core.interfaces.records import LogLine
 from det_core.interfaces.tracking import TrackingStore
@@ -28,8 +28,8 @@ def _moment(given: str) -> datetime:
 
 LOG_ARGUMENTS = (
     make_argument("-f", "--follow", action="store_true", help="continue until the experiment ends or pauses"),
-    make_argument("--head", type=parse_count, metavar="N", help="only the first N lines"),
-    make_argument("--tail", type=parse_count, metavar="N", help="only the last N lines"),
+    make_argument("--head", type=parse_count, metavar="N", help="only the first N lines", group=FILTERS),
+    make_argument("--tail", type=parse_count, metavar="N", help="only the last N lines", group=FILTERS),
     make_argument(
         "--rank",
         "--rank-id",
@@ -39,17 +39,24 @@ LOG_ARGUMENTS = (
         dest="ranks",
         metavar="N",
         help="only lines of the worker with this rank; may be repeated",
+        group=FILTERS,
     ),
     make_argument(
-        "--stdtype", choices=("stdout", "stderr", "det"), help="only lines of this stream; det: lines of the runner"
+        "--stdtype",
+        choices=("stdout", "stderr", "det"),
+        help="only lines of this stream; det: lines of the runner",
+        group=FILTERS,
     ),
     make_argument(
         "--timestamp-after",
         type=_moment,
         metavar="TIME",
         help="only lines after this time, which is local if it has no time zone",
+        group=FILTERS,
     ),
-    make_argument("--timestamp-before", type=_moment, metavar="TIME", help="only lines before this time"),
+    make_argument(
+        "--timestamp-before", type=_moment, metavar="TIME", help="only lines before this time", group=FILTERS
+    ),
 )
 
 

@@ -7,17 +7,22 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from det_core.cli._command_table import UsageError, make_argument, parse_count
+from det_core.cli._command_table import FILTERS, OUTPUT, UsageError, make_argument, parse_count
 from det_core.cli.render.formats import format_scalars, format_value, print_csv_rows, to_json_compatible
 from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.tracking import TrackingStore
 
 METRICS_ARGUMENTS = (
-    make_argument("--metrics", action="store_true", help="also show all reported metrics"),
-    make_argument("--group", metavar="GROUP", help="only metrics of this group, such as training or validation"),
-    make_argument("--after", type=parse_count, metavar="BATCH", help="only metrics of later batches"),
+    make_argument("--metrics", action="store_true", help="also show all reported metrics", group=OUTPUT),
     make_argument(
-        "--csv", action="store_true", help="print only the metrics, as comma-separated values with a line for each"
+        "--group", metavar="GROUP", help="only metrics of this group, such as training or validation", group=FILTERS
+    ),
+    make_argument("--after", type=parse_count, metavar="BATCH", help="only metrics of later batches", group=FILTERS),
+    make_argument(
+        "--csv",
+        action="store_true",
+        help="print only the metrics, as comma-separated values with a line for each",
+        group=OUTPUT,
     ),
 )
 

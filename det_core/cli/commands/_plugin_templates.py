@@ -14,6 +14,7 @@ import importlib_metadata
 
 from det_core.cli._command_table import UsageError
 from det_core.errors import DetError, PluginClash
+from det_core.package_commands import package_command
 from det_core.plugins import normalize_distribution_name, plugin_registry
 from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.version import __version__
@@ -55,7 +56,7 @@ TEMPLATES: Mapping[str, PluginTemplate] = {
     "search_method": PluginTemplate(
         "a method that decides which trials train, and for how long: a random search",
         "Search method {name} for det.",
-        "docs/search.md",
+        "docs/searching.md",
     ),
     "observer": PluginTemplate(
         "a receiver of events, which passes them on: metrics in CSV files",
@@ -128,7 +129,8 @@ class PluginNames:
                 raise PluginClash(f"the {kind} {spec.name!r} is installed ({spec.target}); {advice}")
         for known, owner in DISTRIBUTIONS.get(self.kind, {}).items():
             if normalize_distribution_name(known) == name:
-                raise PluginClash(f"{owner} offers the {kind} {known!r}; type: pip install {owner}, or {advice}")
+                command = package_command("install", owner)
+                raise PluginClash(f"{owner} offers the {kind} {known!r}; type: {command}, or {advice}")
         if any(self.distribution in owners.values() for owners in DISTRIBUTIONS.values()):
             raise PluginClash(f"{self.distribution} is a distribution of det; {advice}, such as my-{name}")
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from det_core.cli._command_table import Argument, make_argument
+from det_core.cli._command_table import FILTERS, Argument, make_argument
 from det_core.interfaces.records import State
 
 
@@ -29,4 +29,5 @@ def state_option(kind: type[Enum] = State) -> Argument:
         type=str.upper,
         metavar="STATE",
         help=f"only in this state; may be repeated: {', '.join(known)}",
+        group=FILTERS,
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from det_core.cli._command_table import JSON, YES, Command, UsageError, add_commands, make_argument
+from det_core.cli._command_table import FILTERS, JSON, YES, Command, UsageError, add_commands, make_argument
 from det_core.cli.commands._checkpoint_orphans import Orphan, find_orphans, remove_orphan
 from det_core.cli.commands._download import download_to
 from det_core.cli.commands._listings import CHECKPOINT_LIST_ARGUMENTS, list_checkpoints
@@ -101,7 +101,8 @@ def _rm(args: argparse.Namespace) -> int:
     return run_rm(args)
 
 
-_UUID = make_argument("uuid", metavar="UUID")
+_UUID_HELP = "id of a checkpoint, see det checkpoint list"
+_UUID = make_argument("uuid", metavar="UUID", help=_UUID_HELP)
 _COMMANDS = (
     Command(
         "list",
@@ -115,12 +116,15 @@ _COMMANDS = (
                 metavar="EXPERIMENT_ID",
                 help="only checkpoints of this experiment",
             ),
-            make_argument("--trial", type=int, metavar="TRIAL_ID", help="only checkpoints of this trial"),
+            make_argument(
+                "--trial", type=int, metavar="TRIAL_ID", help="only checkpoints of this trial", group=FILTERS
+            ),
             *CHECKPOINT_LIST_ARGUMENTS,
         ),
         ("ls",),
+        example="3 --best",
     ),
-    Command("describe", _describe, "show a checkpoint with its files", (_UUID, JSON)),
+    Command("describe", _describe, "show a checkpoint with its files", (_UUID, JSON), example="UUID"),
     Command(
         "gc",
         _gc,
@@ -150,13 +154,14 @@ _COMMANDS = (
             make_argument("--dry-run", action="store_true", help="only show what would be removed"),
             JSON,
         ),
+        example="3 --dry-run\n--orphans --older-than 7d",
     ),
     Command(
         "rm",
         _rm,
         "remove checkpoints from their storage, or some of their files",
         (
-            make_argument("uuids", nargs="+", metavar="UUID"),
+            make_argument("uuids", nargs="+", metavar="UUID", help=_UUID_HELP),
             make_argument(
                 "--glob",
                 action="append",
@@ -167,6 +172,7 @@ _COMMANDS = (
             YES,
             JSON,
         ),
+        example="UUID --glob 'optimizer/'",
     ),
     Command(
         "download",
@@ -179,5 +185,6 @@ _COMMANDS = (
             ),
             JSON,
         ),
+        example="UUID -o best",
     ),
 )

@@ -15,7 +15,7 @@ from argcomplete.completers import BaseCompleter, FilesCompleter
 from argcomplete.lexers import split_line
 from argcomplete.shell_integration import shellcode
 
-from det_core.cli._command_table import add_arguments, make_argument
+from det_core.cli._command_table import make_argument, set_up_command
 from det_core.errors import DetError
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ _ARGUMENTS = (make_argument("shell", choices=tuple(_SET_UP), help="print the com
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to the parser."""
-    add_arguments(parser, _ARGUMENTS)
-    parser.set_defaults(run=_run)
+    set_up_command(parser, _run, _ARGUMENTS, "bash")
 
 
 def _run(args: argparse.Namespace) -> int:

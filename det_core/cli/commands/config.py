@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from det_core.cli._command_table import CHANGES, JSON, Command, add_commands, make_argument
 from det_core.config import config_schema, load_config
@@ -16,18 +17,39 @@ from det_core.errors import ConfigError, Problem
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the commands to the parser."""
     file = make_argument("file", metavar="FILE", help="the experiment config, in YAML")
+    directory = make_argument(
+        "directory", type=Path, nargs="?", metavar="DIR", help="directory with your code; default: that of FILE"
+    )
     commands = [
-        Command("check", _check, "check a config and report its problems with their lines", [file, CHANGES, JSON]),
-        Command("schema", _schema, "print the JSON schema, including the options of installed plugins"),
+        Command(
+            "check",
+            _check,
+            "check a config and its code, and report problems with their lines",
+            [file, directory, CHANGES, JSON],
+            example="const.yaml --config launcher.slots=2",
+        ),
+        Command(
+            "schema",
+            _schema,
+            "print the JSON schema, including the options of installed plugins",
+            example="> schema.json",
+        ),
     ]
     add_commands(parser, commands)
 
 
 def _check(args: argparse.Namespace) -> int:
+    from det_core.runner import check_code
+
     problems: Sequence[Problem] = ()
     notices: Sequence[str] = ()
     try:
-        notices = load_config(args.file, args.changes, import_targets=True).notices
+        config = load_config(args.file, args.changes, import_targets=True)
+        directory = args.directory or Path(args.file).parent
+        if args.directory or any(directory.glob("*.py")):
+            notices = [*config.notices, *check_code(config, directory)]
+        else:
+            notices = [*config.notices, f"{directory} has no code to check; to check it, add its directory as DIR"]
     except ConfigError as error:
         problems = error.problems
     if args.json:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from det_core.cli._command_table import JSON, add_arguments, make_argument
+from det_core.cli._command_table import JSON, make_argument, set_up_command
 from det_core.cli.render.formats import format_table, print_json
 from det_core.errors import ConfigError
 
@@ -24,8 +24,7 @@ _ARGUMENTS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to the parser."""
-    add_arguments(parser, _ARGUMENTS)
-    parser.set_defaults(run=_run)
+    set_up_command(parser, _run, _ARGUMENTS, "const.yaml")
 
 
 def _run(args: argparse.Namespace) -> int:

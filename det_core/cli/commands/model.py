@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from det_core.cli._command_table import JSON, LIMIT, REVERSE, YES, Command, add_commands, make_argument
+from det_core.cli._command_table import FILTERS, JSON, LIMIT, OUTPUT, REVERSE, YES, Command, add_commands, make_argument
 from det_core.cli.commands._confirmation import confirm_removal
 from det_core.cli.render.formats import (
     format_count,
@@ -201,8 +201,8 @@ def _pair(given: str) -> tuple[str, Any]:
         return key, value
 
 
-_NAME = make_argument("name", metavar="NAME")
-_VERSION = make_argument("version", type=int, metavar="VERSION")
+_NAME = make_argument("name", metavar="NAME", help="name of a model")
+_VERSION = make_argument("version", type=int, metavar="VERSION", help="number of a version")
 _NOTES = make_argument("--notes", metavar="TEXT", help="further notes")
 _ABOUT_MODEL = (
     make_argument("--description", metavar="TEXT", help="purpose of the model"),
@@ -230,25 +230,40 @@ _COMMANDS = (
         _list,
         "list models",
         (
-            make_argument("--name", default="", metavar="TEXT", help="only models whose name contains TEXT"),
             make_argument(
-                "--description", default="", metavar="TEXT", help="only models whose description contains TEXT"
+                "--name", default="", metavar="TEXT", help="only models whose name contains TEXT", group=FILTERS
+            ),
+            make_argument(
+                "--description",
+                default="",
+                metavar="TEXT",
+                help="only models whose description contains TEXT",
+                group=FILTERS,
             ),
             make_argument(
                 "--sort-by",
                 choices=[sort.value for sort in ModelSort],
                 default=ModelSort.NAME.value,
-                help="sort order; default: name",
+                metavar="ORDER",
+                help=f"{', '.join(sort.value for sort in ModelSort)}; default: name",
+                group=OUTPUT,
             ),
             REVERSE,
             LIMIT,
-            make_argument("--all", "-a", action="store_true", help="include archived models"),
+            make_argument("--all", "-a", action="store_true", help="include archived models", group=FILTERS),
             JSON,
         ),
         ("ls",),
+        example="--name digits",
     ),
-    Command("describe", _describe, "show a model with its versions", (_NAME, JSON)),
-    Command("create", _create, "add a model without versions", (_NAME, *_ABOUT_MODEL, JSON)),
+    Command("describe", _describe, "show a model with its versions", (_NAME, JSON), example="digits"),
+    Command(
+        "create",
+        _create,
+        "add a model without versions",
+        (_NAME, *_ABOUT_MODEL, JSON),
+        example="digits --description 'handwritten digits' --label vision",
+    ),
     Command(
         "edit",
         _edit,
@@ -265,24 +280,44 @@ _COMMANDS = (
             ),
             JSON,
         ),
+        example="digits --metadata stage=production",
     ),
-    Command("archive", _archive, "archive a model, so that it accepts no new versions", (_NAME, JSON)),
-    Command("unarchive", _unarchive, "let a model accept new versions again", (_NAME, JSON)),
-    Command("delete", _delete, "delete a model and its versions, but keep the checkpoints", (_NAME, YES, JSON)),
+    Command(
+        "archive", _archive, "archive a model, so that it accepts no new versions", (_NAME, JSON), example="digits"
+    ),
+    Command("unarchive", _unarchive, "let a model accept new versions again", (_NAME, JSON), example="digits"),
+    Command(
+        "delete",
+        _delete,
+        "delete a model and its versions, but keep the checkpoints",
+        (_NAME, YES, JSON),
+        example="digits",
+    ),
     Command(
         "register-version",
         _register,
         "make a completed checkpoint the next version of a model",
-        (_NAME, make_argument("uuid", metavar="UUID"), *_ABOUT_VERSION, JSON),
+        (
+            _NAME,
+            make_argument("uuid", metavar="UUID", help="id of a checkpoint, see det checkpoint list"),
+            *_ABOUT_VERSION,
+            JSON,
+        ),
+        example="digits UUID --comment 'more dropout'",
     ),
-    Command("list-versions", _versions, "list the versions of a model, oldest first", (_NAME, JSON)),
+    Command("list-versions", _versions, "list the versions of a model, oldest first", (_NAME, JSON), example="digits"),
     Command(
         "edit-version",
         _edit_version,
         "change the name, comment or notes of a version",
         (_NAME, _VERSION, *_ABOUT_VERSION, JSON),
+        example="digits 2 --comment 'in production'",
     ),
     Command(
-        "delete-version", _delete_version, "delete a version, but keep its checkpoint", (_NAME, _VERSION, YES, JSON)
+        "delete-version",
+        _delete_version,
+        "delete a version, but keep its checkpoint",
+        (_NAME, _VERSION, YES, JSON),
+        example="digits 2",
     ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import shlex
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from det_core.cli.render.formats import (
 )
 from det_core.errors import PluginNotFound
 from det_core.plugins import KINDS, PluginReport, normalize_distribution_name, plugin_registry
+from det_core.similar_names import suggest_name
 from det_core.specs import Spec
 
 
@@ -128,22 +128,35 @@ def _find(name: str) -> PluginReport:
     wanted = normalize_distribution_name(name)
     if wanted in reports:
         return reports[wanted]
-    close = difflib.get_close_matches(wanted, reports, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"installed: {', '.join(reports)}"
-    raise PluginNotFound(f"no installed distribution {name!r} offers plugins; {hint}")
+    hint = suggest_name(wanted, reports) or f"; installed: {', '.join(reports)}"
+    raise PluginNotFound(f"no installed distribution {name!r} offers plugins{hint}")
 
 
 _KINDS = {kind.replace("_", "-"): template.summary for kind, template in TEMPLATES.items()}
 """Kinds of plugins that `_new` writes, as they are typed, mapped to their descriptions."""
 
 _COMMANDS = (
-    Command("list", _list, "list the installed distributions and the plugins that they offer", (JSON,), ("ls",)),
-    Command("show", _show, "show one distribution and its plugins", (make_argument("name", metavar="NAME"), JSON)),
+    Command(
+        "list",
+        _list,
+        "list the installed distributions and the plugins that they offer",
+        (JSON,),
+        ("ls",),
+        example="--json",
+    ),
+    Command(
+        "show",
+        _show,
+        "show one distribution and its plugins",
+        (make_argument("name", metavar="NAME", help="name of a distribution"), JSON),
+        example="det-torch",
+    ),
     Command(
         "check",
         _check,
         "import all plugins, or those of one distribution, and report problems; the exit code is 1 if there are any",
-        (make_argument("name", metavar="NAME", nargs="?"), JSON),
+        (make_argument("name", metavar="NAME", nargs="?", help="name of a distribution; default: all"), JSON),
+        example="det-torch",
     ),
     Command(
         "new",
@@ -158,5 +171,6 @@ _COMMANDS = (
             JSON,
         ),
         epilog="\n".join(("kinds:", *(f"  {kind:<13}  {summary}" for kind, summary in _KINDS.items()))),
+        example="storage my-store",
     ),
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from det_core.cli._command_table import JSON, add_arguments, make_argument
+from det_core.cli._command_table import JSON, make_argument, set_up_command
 from det_core.cli.commands.run import read_config
 from det_core.cli.render.formats import format_count, format_facts, format_table, print_json
 from det_core.errors import DetError
@@ -59,8 +59,7 @@ class SearchPreview:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to the parser."""
-    add_arguments(parser, _ARGUMENTS)
-    parser.set_defaults(run=_run)
+    set_up_command(parser, _run, _ARGUMENTS, "adaptive.yaml")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from det_core.cli._command_table import CHANGES, HUNG_UP, INTERRUPTED, JSON, TERMINATED, add_arguments, make_argument
+from det_core.cli._command_table import CHANGES, HUNG_UP, INTERRUPTED, JSON, TERMINATED, make_argument, set_up_command
 from det_core.cli.commands._states import exit_code
 from det_core.cli.render.experiment_summary import summarize_experiment, summary_lines
 from det_core.cli.render.formats import print_json
@@ -37,8 +37,7 @@ _SIGNALLED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED, signal.SIG
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to the parser."""
-    add_arguments(parser, _ARGUMENTS)
-    parser.set_defaults(run=_run)
+    set_up_command(parser, _run, _ARGUMENTS, "const.yaml\nconst.yaml code --config hyperparameters.lr=0.1")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -89,6 +88,8 @@ def submit_config_file(
     hook = directory / _STARTUP_HOOK
     if hook.exists():
         print(f"det: note: {hook} is not run; run its commands, such as pip install, once yourself", file=sys.stderr)
+    for notice in runner.check_code(config, directory):
+        print(f"det: note: {notice}", file=sys.stderr)
     changed = "".join(f"# --config {each}\n" for each in changes)
     return runner.submit_experiment(store, config, directory, original_config=changed + path.read_text())
 

@@ -6,7 +6,7 @@ import argparse
 from datetime import datetime, timezone
 from typing import Any
 
-from det_core.cli._command_table import JSON, add_arguments
+from det_core.cli._command_table import JSON, set_up_command
 from det_core.cli.render.formats import format_table, join_sections, print_json
 from det_core.launch._slot_tickets import LockedTicket
 from det_core.launch.gpu_slots import visible_gpus
@@ -17,8 +17,7 @@ _TRIAL = ("user", "experiment", "trial", "priority", "since")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to the parser."""
-    add_arguments(parser, (JSON,))
-    parser.set_defaults(run=_run)
+    set_up_command(parser, _run, (JSON,))
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -12,11 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from det_core.cli._command_table import INTERRUPTED, UsageError, add_arguments, make_argument, parse_count
+from det_core.cli._command_table import INTERRUPTED, UsageError, make_argument, parse_count, set_up_command
 from det_core.cli.render.formats import format_count
 from det_core.errors import DetError, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
+from det_core.package_commands import package_command
 from det_core.scratch import scratch_directory
 from det_core.storage import is_inside
 from det_core.tracking import open_store
@@ -58,8 +59,7 @@ _ARGUMENTS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to the parser."""
-    add_arguments(parser, _ARGUMENTS)
-    parser.set_defaults(run=_run)
+    set_up_command(parser, _run, _ARGUMENTS, "3 4")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -68,7 +68,7 @@ def _run(args: argparse.Namespace) -> int:
             "missing EXPERIMENT_ID; expected det tensorboard EXPERIMENT_ID or det tensorboard --trial TRIAL_ID"
         )
     if importlib.util.find_spec("tensorboard") is None:
-        raise DetError("TensorBoard is not installed; to install it: pip install tensorboard")
+        raise DetError(f"TensorBoard is not installed; to install it: {package_command('install', 'tensorboard')}")
     with scratch_directory("tensorboard") as directory:
         with open_store() as store:
             folders = list(_folders(store, args, directory))

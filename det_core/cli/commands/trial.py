@@ -91,13 +91,24 @@ _COMMANDS = (
         "list the trials of an experiment with their progress and metrics",
         (EXPERIMENT_ID, *TRIAL_LIST_ARGUMENTS),
         ("ls",),
+        example="3 --sort-by best",
     ),
     Command(
-        "describe", _describe, "show a trial with its checkpoints", (TRIAL_ID, *_metrics_output.METRICS_ARGUMENTS, JSON)
+        "describe",
+        _describe,
+        "show a trial with its checkpoints",
+        (TRIAL_ID, *_metrics_output.METRICS_ARGUMENTS, JSON),
+        example="17 --metrics --group validation",
     ),
-    Command("logs", _logs, "print the output of a trial", (TRIAL_ID, *LOG_ARGUMENTS, JSON)),
     Command(
-        "kill", _kill, "stop a trial immediately, without a checkpoint; its experiment continues", (TRIAL_ID, JSON)
+        "logs", _logs, "print the output of a trial", (TRIAL_ID, *LOG_ARGUMENTS, JSON), example="17 --tail 100 --rank 1"
+    ),
+    Command(
+        "kill",
+        _kill,
+        "stop a trial immediately, without a checkpoint; its experiment continues",
+        (TRIAL_ID, JSON),
+        example="17",
     ),
     Command(
         "download",
@@ -112,5 +123,6 @@ _COMMANDS = (
             ),
             JSON,
         ),
+        example="17 --latest -o best",
     ),
 )

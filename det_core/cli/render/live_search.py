@@ -15,7 +15,7 @@ from det_core.cli.render.formats import STATE_COLORS, format_value
 from det_core.cli.render.live_trial import LiveArea
 from det_core.cli.render.records import current_placement, format_hyperparameters, varying_hyperparameters
 from det_core.cli.render.search_watcher import SearchWatcher
-from det_core.cli.render.trial_watcher import Pace
+from det_core.core._progress_line import Pace
 from det_core.interfaces.launcher import Phase
 from det_core.interfaces.records import State, TrialResult
 from det_core.tracking.printable import printable_text

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from det_core.cli.render.experiment_summary import BestValidation, best_validation
-from det_core.cli.render.formats import format_log_line, format_scalars, format_value
+from det_core.cli.render.experiment_summary import best_validation
+from det_core.cli.render.formats import format_log_line
 from det_core.cli.render.records import current_placement
-from det_core.cli.render.trial_watcher import Pace, TrialWatcher
+from det_core.cli.render.sanitized_streams import unwrap_stream
+from det_core.cli.render.trial_watcher import TrialWatcher
+from det_core.core._progress_line import BAR_SHARE, MARGIN, SEPARATOR, Part, TrialProgress, fit_parts, format_batches
 from det_core.interfaces.launcher import Phase
-from det_core.interfaces.records import LogLine, MetricsReport
+from det_core.interfaces.records import LogLine, searcher_metric
 from det_core.tracking.printable import printable_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from typing_extensions import Self
-
-_BAR_SHARE = 6
-"""Width of the terminal divided by the width of the progress bar."""
-_MARGIN = 5
-"""Number of free columns at the right, where the terminal echoes ``^C`` without wrapping the line."""
-_METRICS = 3
-"""Maximum number of metrics per group."""
 
 
 class LiveArea(ABC):
@@ -44,7 +39,9 @@ class LiveArea(ABC):
 
     def __init__(self, status: Callable[[], str], console: Console | None) -> None:
         self._status = status
-        self._live = Live(console=console, auto_refresh=False, transient=True)
+        # rich finds only the outermost of several wrapped streams, and the sanitized one removes what moves the cursor.
+        terminal = console or Console(file=unwrap_stream(sys.stdout))
+        self._live = Live(console=terminal, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -67,58 +64,49 @@ class LiveTrial(LiveArea):
     def __init__(self, watcher: TrialWatcher, status: Callable[[], str], console: Console | None = None) -> None:
         super().__init__(status, console)
         self._watcher = watcher
-        self._pace = Pace()
-        self._latest: dict[str, MetricsReport] = {}
-        self._best: BestValidation | None = best_validation(watcher.store, watcher.experiment)
+        self._progress = TrialProgress(searcher_metric(watcher.experiment.config)[0])
+        self._note_best()
 
     def update(self) -> None:
         for news in self._watcher.poll():
             if isinstance(news, LogLine):
                 self._live.console.print(Text(format_log_line(news)), soft_wrap=True)
                 continue
-            self._latest[news.group] = news
+            self._progress.latest[news.group] = news.metrics
             if news.group == "validation":
-                self._best = best_validation(self._watcher.store, self._watcher.experiment)
+                self._note_best()
+        self._progress.steps, self._progress.total = self._watcher.steps, self._watcher.total
+        self._progress.pace.update(self._progress.steps)
         self._live.update(self._line(), refresh=True)
 
+    def _note_best(self) -> None:
+        best = best_validation(self._watcher.store, self._watcher.experiment)
+        self._progress.best = best.value if best else None
+
     def _line(self) -> Table:
-        steps, total = self._watcher.steps, self._watcher.total
-        self._pace.update(steps)
         width = self._live.console.width
-        words = Text("  ").join(self._parts(steps, total))
-        words.truncate(width - width // _BAR_SHARE - _MARGIN, overflow="ellipsis")
+        bar = width // BAR_SHARE
+        parts = fit_parts(self._parts(), width - bar - MARGIN)
         line = Table.grid(padding=(0, 1))
-        line.add_column(width=width // _BAR_SHARE)
-        line.add_row(ProgressBar(total=total or 1, completed=steps if total else 0, pulse=not steps), words)
+        line.add_column(width=bar)
+        line.add_row(
+            ProgressBar(total=1, completed=self._progress.done, pulse=not self._progress.steps),
+            Text(SEPARATOR).join(Text(part.text, part.style) for part in parts),
+        )
         return line
 
-    def _parts(self, steps: int, total: int | None) -> Iterator[Text]:
-        """Yield the parts of the line, the most important first, because a narrow terminal shows only the beginning."""
+    def _parts(self) -> Iterator[Part]:
         status = self._status()
         if status:
-            yield Text(status, "bold yellow")
+            yield Part(status, 0, "bold yellow")
         placement = "; ".join(filter(None, map(current_placement, self._watcher.trials)))
         is_running = placement.startswith(Phase.RUNNING.value)
         if placement and not is_running:
-            yield Text(printable_text(placement), "yellow")
-        if not steps:
-            yield Text(f"experiment {self._watcher.experiment.id} starts")
-            return
-        yield Text(f"{steps}/{total}" if total else f"{steps} batches", "bold")
-        rate = self._pace.rate
-        if rate:
-            yield Text(f"{rate:.{0 if rate >= 10 else 2}f} batches/s", "cyan")
-            if total and total > steps:
-                yield Text(f"{format_value(timedelta(seconds=(total - steps) / rate))} left", "cyan")
-        if self._best:
-            yield Text(f"best {printable_text(self._best.metric)}={format_value(self._best.value)}", "green")
-        for report in self._latest.values():
-            yield Text(format_scalars(_labelled(report), _METRICS))
+            yield Part(printable_text(placement), 0, "yellow")
+        if self._progress.steps:
+            yield from self._progress.parts()
+        else:
+            total = f", {format_batches(self._progress.total)}" if self._progress.total else ""
+            yield Part(f"experiment {self._watcher.experiment.id} starts{total}", 1)
         if is_running:
-            yield Text(printable_text(placement), "dim")
-
-
-def _labelled(report: MetricsReport) -> dict[str, Any]:
-    """Return the metrics of a report. Names of validation metrics get the prefix ``val_``, as in TensorBoard."""
-    prefix = "val_" if report.group == "validation" else ""
-    return {name if name.startswith("val") else prefix + name: value for name, value in report.metrics.items()}
+            yield Part(printable_text(placement), 9, "dim")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -47,7 +46,9 @@ class TrialWatcher:
         before = self._progress
         self.experiment = self.store.experiment(self.experiment.id)
         self.trials = self.store.trials(self.experiment.id)
-        if self._estimates and self._progress not in (0, before):
+        if self.trials and all(trial.total_batches for trial in self.trials):
+            self.total = sum(trial.total_batches or 0 for trial in self.trials)
+        elif self._estimates and self._progress not in (0, before):
             # Steps are recorded before their progress. Estimates in between are too high and differ from each other,
             # so only an estimate that repeats is used.
             estimate = round(self.steps / self._progress)
@@ -79,36 +80,6 @@ class TrialWatcher:
             for report in self.store.metrics(trial.id, group=group, after=cursor.steps[group]):
                 cursor.steps[group] = report.steps_completed
                 yield report
-
-
-class Pace:
-    """Rate of batches, or of anything else that is counted, over the latest updates.
-
-    Args:
-        samples: number of changes over which the rate is measured.
-        clock: function that returns the time in seconds.
-    """
-
-    def __init__(self, samples: int = 10, clock: Callable[[], float] = time.monotonic) -> None:
-        self._samples: deque[tuple[float, float]] = deque(maxlen=samples)
-        self._clock = clock
-        self._steps: float | None = None
-
-    def update(self, steps: float) -> None:
-        """Record the present count. If it has decreased, the measurement starts over."""
-        before, self._steps = self._steps, steps
-        if before is None or steps < before:  # time before the first report or after a restart is not all training
-            self._samples.clear()
-        elif steps > before:
-            self._samples.append((self._clock(), steps))
-
-    @property
-    def rate(self) -> float | None:
-        """Rate per second, or None before two changes of the count."""
-        if len(self._samples) < 2:
-            return None
-        (start, first), (end, last) = self._samples[0], self._samples[-1]
-        return (last - first) / (end - start) if end > start else None
 
 
 def configured_batches(experiment: ExperimentRecord) -> int | None:

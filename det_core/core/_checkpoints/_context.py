@@ -16,6 +16,7 @@ from typing import Any
 from det_core import events, storage
 from det_core.core._checkpoints import _restore as restoring
 from det_core.core._checkpoints import _save as saving
+from det_core.core._checkpoints._free_space import FreeSpaceCheck
 from det_core.core._checkpoints._merge import merge_metadata
 from det_core.core._checkpoints._record import CheckpointRecorder
 from det_core.core._distributed import DistributedContext
@@ -67,6 +68,7 @@ class CheckpointContext:
         self._distributed = distributed
         self._require_steps = require_steps
         self._warned = False
+        self._space = FreeSpaceCheck(storage_manager)
 
     def upload(
         self,
@@ -109,6 +111,7 @@ class CheckpointContext:
         united = self._unite([metadata for metadata, _ in given])
         files = saving.assign_files(group, [offer for _, offer in given], Path(ckpt_dir or ""))
         storage_id = group.by_chief(self._recorder.begin)
+        self._space.check(storage_id, files.values())
         with self._recorder.saving(group, storage_id):
             stored = group.together(lambda: storage.store_files(self._storage, storage_id, files))
             group.by_chief(lambda: self._recorder.complete(storage_id, stored, united))
@@ -133,6 +136,7 @@ class CheckpointContext:
         group = self._savers("store_path", shard)
         united = self._unite(group.together(lambda: saving.copy_metadata(metadata)))
         storage_id = group.by_chief(self._recorder.begin)
+        self._space.check(storage_id)
         with self._recorder.saving(group, storage_id), ExitStack() as space:
             directory, failure = Path(), None
             try:
@@ -144,6 +148,7 @@ class CheckpointContext:
             files = saving.assign_files(group, offers, directory)
             stored = group.together(lambda: saving.store_written_files(self._storage, storage_id, files, directory))
             group.by_chief(lambda: self._recorder.complete(storage_id, stored, united))
+            self._space.note_size(sum(entry.size for part in stored for entry in part.values()))
 
     def download(
         self,
@@ -237,6 +242,10 @@ class CheckpointContext:
             return
         storage.delete_stored_files(self._storage, storage_id)
         self._stream.emit(events.CheckpointDeleted, storage_id=storage_id, **owner)
+
+    def _locate(self, storage_id: str) -> str:
+        """Return the directory of a checkpoint, or its URI if users cannot read it in place."""
+        return str(self._storage.local_path(storage_id) or self._storage.location(storage_id))
 
     def _savers(self, method: str, shard: bool) -> RankGroup:
         if shard:

@@ -135,6 +135,24 @@ class ExperimentStore(ABC):
         """
 
     @abstractmethod
+    def continue_experiment(
+        self, experiment_id: int, *, config: Mapping[str, Any], original_config: str, restart_search: bool
+    ) -> ExperimentRecord:
+        """Replace the config of an experiment that has no runner, and record the state PAUSED, in one transaction.
+
+        Args:
+            config: the new config, as for `create_experiment`. The name, description and labels stay.
+            original_config: the new text of the config.
+            restart_search: whether the search starts over with the trials that exist, as after `forget_search`.
+
+        Returns:
+            The changed experiment.
+
+        Raises:
+            ExperimentBusy: a runner has its lease. The message names it.
+        """
+
+    @abstractmethod
     def set_experiment_progress(self, experiment_id: int, progress: float, *, lease: str = "") -> None:
         """Record the share of the work that is done, 0 to 1."""
 

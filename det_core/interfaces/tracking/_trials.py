@@ -131,6 +131,10 @@ class TrialStore(ABC):
         """
 
     @abstractmethod
+    def set_trial_total(self, trial_id: int, run_id: int, batches: int) -> None:
+        """Record the number of batches that the trial trains in total, > 0."""
+
+    @abstractmethod
     def set_runner_state(self, trial_id: int, run_id: int, status: str) -> None:
         """Record a short status that the trial's code reports."""
 

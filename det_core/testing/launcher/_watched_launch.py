@@ -109,7 +109,7 @@ class WatchedLaunch:
         self._limit = limit
         self._end: Exit | None = None
         self._problem: Exception | None = None
-        self.request = LaunchRequest(log=self._log, call=call or _refuse, **request)
+        self.request = LaunchRequest(log=self._log, call=call or refuse_calls, **request)
         self.allocation = OneThreadAllocation(launcher.start(self.request))
         self._thread = threading.Thread(target=self._watch, name="watch-launch", daemon=True)
         if watched:
@@ -210,5 +210,6 @@ def run_within(seconds: float, function: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def _refuse(method: str, body: bytes) -> bytes:
+def refuse_calls(method: str, body: bytes) -> bytes:
+    """Fail, in place of the tracking store of a launch that makes no calls."""
     raise AssertionError(f"unexpected call of {method}")

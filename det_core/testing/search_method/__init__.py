@@ -1,6 +1,6 @@
 """Compliance suite for search methods. A search that passes it resumes exactly, and ends whatever its trials do.
 
-A file with these lines tests your registered search method (`docs/search.md`)::
+A file with these lines tests your registered search method (`docs/searching.md`)::
 
     class TestHalton(SearchMethodCompliance):
         name = "halton"

@@ -14,13 +14,14 @@ from det_core.testing.storage._checkpoint_tests import StoreCheckpointTests
 from det_core.testing.storage._concurrency_tests import StoreConcurrencyTests
 from det_core.testing.storage._file_tests import StoreFileTests
 from det_core.testing.storage._name_tests import StoreNameTests
-from det_core.testing.storage._store_suite import Opener
+from det_core.testing.storage._store_suite import Damage, Opener
 
-__all__ = ["Opener", "StorageCompliance"]
+__all__ = ["Damage", "Opener", "StorageCompliance"]
 
 
 class StorageCompliance(StoreFileTests, StoreNameTests, StoreCheckpointTests, StoreConcurrencyTests):
-    """Base class for the tests of a store. Subclasses override the fixture ``opener``, and if possible ``broken``.
+    """Base class for the tests of a store. Subclasses override the fixture ``opener``, and if possible ``broken`` and
+    ``damage``.
 
     Attributes describe limitations of a medium: ``longest_part``, ``longest_path``, ``newlines``, ``exact_sizes``,
     ``large_file``, ``processes``, ``expected_failures``. Redefining a test is an error.

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from det_core import storage as det_storage
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.testing.storage._file_tests import CONTENT
-from det_core.testing.storage._store_suite import Shelf, StoreSuite, implements_stored
+from det_core.testing.storage._store_suite import Damage, Shelf, StoreSuite, implements_stored
 
 CONTENTS = {
     "state.pth": CONTENT,
@@ -28,8 +28,14 @@ CONTENTS = {
     "logs/": b"",
 }
 
+
+def _flip_a_bit(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "flipped": lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:],
+    "flipped": _flip_a_bit,
     "truncated": lambda content: content[:-1],
     "extended": lambda content: content + b"\0",
     "emptied": lambda _: b"",
@@ -102,6 +108,15 @@ class StoreCheckpointTests(StoreSuite):
         shelf.put("c", "state.pth", DAMAGES[damage](CONTENT))
         with pytest.raises(CheckpointCorrupt, match=r"state\.pth"):
             det_storage.restore_checkpoint(shelf.storage, "c", tmp_path / "back")
+
+    @pytest.mark.parametrize("kind", DAMAGES)
+    def test_damage_of_the_medium_is_found(self, shelf: Shelf, damage: Damage, tmp_path: Path, kind: str) -> None:
+        """Any error but CheckpointCorrupt would not let the trial go back to its previous checkpoint."""
+        det_storage.save_checkpoint(shelf.storage, "c", shelf.files(CONTENTS), {})
+        damage("c", "state.pth", DAMAGES[kind])
+        with suppress(CheckpointCorrupt):  # a store may repair the file
+            det_storage.restore_checkpoint(shelf.storage, "c", tmp_path / "back")
+            assert contents_of(tmp_path / "back") == CONTENTS
 
     def test_a_lost_file_is_found(self, shelf: Shelf, tmp_path: Path) -> None:
         det_storage.save_checkpoint(shelf.storage, "c", shelf.files(CONTENTS), {})

@@ -15,6 +15,8 @@ from det_core.testing.suite import ComplianceSuite
 
 Opener = Callable[[], StorageManager]
 """Function that opens the store under test."""
+Damage = Callable[[str, str, Callable[[bytes], bytes]], object]
+"""Function that takes a storage id, a path and a change, and applies the change to the bytes that hold this file."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,14 @@ class StoreSuite(ComplianceSuite):
         Subclasses should override this fixture if possible.
         """
         pytest.skip("the fixture `broken` is not overridden")
+
+    @pytest.fixture
+    def damage(self) -> Damage:
+        """Return a function that changes the bytes of a stored file on the medium, without the store.
+
+        Subclasses should override this fixture if possible.
+        """
+        pytest.skip("the fixture `damage` is not overridden")
 
     @pytest.fixture
     def storage(self, opener: Opener) -> StorageManager:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._agent_socket import open_agent_store as open_agent_store
     from det_core.tracking.remote._agent_socket import requests_store_calls as requests_store_calls
     from det_core.tracking.remote._agent_socket import serve_store_calls as serve_store_calls
+    from det_core.tracking.remote._calls import dump_error as dump_error
     from det_core.tracking.remote._codecs import MAX_BODY_BYTES as MAX_BODY_BYTES
     from det_core.tracking.remote._remote_store import answer_call as answer_call
     from det_core.tracking.remote._remote_store import open_remote_store as open_remote_store
@@ -29,6 +30,7 @@ _MODULES = {
         "requests_store_calls",
         "serve_store_calls",
     ),
+    "_calls": ("dump_error",),
     "_codecs": ("MAX_BODY_BYTES",),
     "_remote_store": ("answer_call", "open_remote_store"),
 }

@@ -94,8 +94,10 @@ _READING = (
     "lease_holder",
     "logs",
     "metrics",
+    "model_definition",
     "searcher_operation",
     "trial",
+    "trial_results",
     "trials",
 )
 _MODEL_REGISTRY = (
@@ -125,6 +127,7 @@ WORKER_METHODS: Mapping[str, _Rule] = {
     "set_runner_state": _OWN_RUN,
     "set_trial_metadata": _OWN_RUN,
     "set_trial_progress": _OWN_RUN,
+    "set_trial_total": _OWN_RUN,
     "report_metrics": _OF_OWN_RUN,
     "report_system_metrics": _OF_OWN_RUN,
     "complete_checkpoint": _Rule("checkpoints of its own trial and run", _is_own_checkpoint),

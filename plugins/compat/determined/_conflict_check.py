@@ -18,8 +18,11 @@ def check_no_conflict() -> None:
         for directory in _HERE.glob(pattern):
             record = directory / "RECORD"
             if record.exists() and f"{package}/__init__.py," in record.read_text():
+                from det_core.package_commands import package_command
+
+                remove = package_command("uninstall", package.replace("_", "-"))
+                restore = package_command("reinstall", "det-core", "det-compat")
                 raise ImportError(
                     f"{' '.join(directory.stem.split('-'))} and det-compat are both installed in {_HERE}, where each "
-                    f"overwrites files of the other; type: pip uninstall {package.replace('_', '-')}; "
-                    "pip install --force-reinstall --no-deps det-core det-compat"
+                    f"overwrites files of the other; type: {remove}; {restore}"
                 )

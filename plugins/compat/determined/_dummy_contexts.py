@@ -48,6 +48,19 @@ class DummyPreemptContext(core.PreemptContext):
         super().__init__(dist, core.PreemptMode(preempt_mode), announce=lambda reason: None, acknowledge=lambda: None)
         self._may_ask = dist.rank == 0 or core.PreemptMode(preempt_mode) is not core.PreemptMode.ChiefOnly
 
+    def start(self) -> DummyPreemptContext:
+        """Return this context, which has nothing to start."""
+        return self
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def __enter__(self) -> DummyPreemptContext:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing."""
+
     def should_preempt(self, auto_ack: bool = True) -> bool:
         if not self._may_ask:
             raise RuntimeError("should_preempt() was called by a worker, which PreemptMode.ChiefOnly forbids")

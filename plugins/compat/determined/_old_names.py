@@ -97,6 +97,7 @@ _PUBLIC = {
             "TFKerasContext": "det_keras:TFKerasTrialContext",
             "TFKerasExperimentalContext": "det_tensorflow.context:TensorFlowExperimentalContext",
             **_in("determined._tensorflow_types", "ArrayLike TFKerasTrainConfig"),
+            "_ArrayLikeAdapter": "determined._keras_sequences:ArrayLikeAdapter",
             "TFKerasNativeContext": "determined._keras_native:NativeContext",
             "init": "determined._keras_native:init",
         },
@@ -117,8 +118,6 @@ _PUBLIC = {
     "determined.tensorboard.metric_writers": OldModule(""),
     "determined.tensorboard.metric_writers.pytorch": OldModule("", {"TorchWriter": "det_torch:TorchWriter"}),
     "determined.util": OldModule("determined._utilities"),
-    "determined_common": OldModule(""),
-    "determined_common.experimental": OldModule(_SDK),
 }
 
 _PRIVATE = {
@@ -135,7 +134,6 @@ _PRIVATE = {
         "_callback _data _experimental _load _lr_scheduler _pytorch_context _pytorch_trial _reducer _trainer"
     ),
     "determined.pytorch.experimental": "_torch_batch_process",
-    "determined_common.experimental": "checkpoint checkpoint._checkpoint determined experiment model trial",
 }
 """Package -> private modules in it that documents and pickles name. Each has the names of the package."""
 
@@ -143,6 +141,10 @@ OLD_MODULES: Final = {
     **_PUBLIC,
     **{f"{package}.{name}": _PUBLIC[package] for package, names in _PRIVATE.items() for name in names.split()},
 }
+_COMMON, _OLD_COMMON = "determined.common", "determined_common"
+OLD_MODULES.update(
+    {_OLD_COMMON + name.removeprefix(_COMMON): old for name, old in OLD_MODULES.items() if name.startswith(_COMMON)}
+)
 for _module in ("determined._train_context", "determined._trial_context"):
     OLD_MODULES[_module] = OldModule("det_core", {"DistributedContext": "det_core.core:DistributedContext"})
 
@@ -173,7 +175,7 @@ PLANNED_NAMES: Final = {
     "determined.keras.TensorBoard": "use the TFKerasTensorBoard of this module",
     "determined.pytorch.deepspeed": "write a PyTorchTrial and set distributed: {backend: deepspeed}",
     "determined.pytorch.lightning": f"write a PyTorchTrial around the module's steps, or {_CORE_API}",
-    "determined.searcher": "set searcher: {name: custom} to use your own search method, see docs/search.md",
+    "determined.searcher": "set searcher: {name: custom} to use your own search method, see docs/searching.md",
     "determined.transformers": _CORE_API,
 }
 """Old module, or name in one, that det does not have yet -> advice on what to use until then."""
@@ -181,7 +183,8 @@ PLANNED_NAMES: Final = {
 UNSUPPORTED_NAMES: Final = {
     **_each("determined", "CallbackTrialController LoopTrialController TrialController", _CONTROLLER),
     **_each("determined", "EnvContext ResourcesInfo _env_context", _BY_FACTORY),
-    **_each("determined", "callback exec gpu ipc load monkey_patch profile", _INTERNAL),
+    "determined._core": "import names of release 0.18 or later from determined.core",
+    **_each("determined", "_data_layer callback exec gpu ipc load monkey_patch profile", _INTERNAL),
     **_each("determined", "layers workload", _CONTROLLER),
     "determined.ExperimentConfig": "a config is a dict; context.get_experiment_config() returns that of a trial",
     "determined.NativeContext": _NATIVE,
@@ -191,10 +194,12 @@ UNSUPPORTED_NAMES: Final = {
     "determined.cli": "use the command det",
     "determined.common.api": _NO_MASTER,
     "determined.common.check": "use assert statements",
-    **_each("determined.common", "context detignore detlomond requests schemas streams v1file_utils", _INTERNAL),
+    **_each("determined.common", "constants context declarative_argparse detignore detlomond requests", _INTERNAL),
+    **_each("determined.common", "schemas streams types v1file_utils", _INTERNAL),
     **_each("determined.common.experimental", "Session session", _NO_MASTER),
     **_each("determined.common.experimental", "Project oauth2_scim_client project user workspace", _NO_USERS),
     **_each("determined.common.experimental", "TrialOrderBy TrialSortBy", _SORT),
+    "determined.common.experimental.get_checkpoint": "call Determined().get_checkpoint(uuid)",
     "determined.common.storage.*": _STORAGE_BLOCK,
     "determined.common.storage.SharedFSStorageManager": "pass the directory to core.init(checkpoint_storage=…)",
     "determined.common.util.*": "it was a helper of the old command line; use a function of your own",
@@ -233,7 +238,6 @@ UNSUPPORTED_NAMES: Final = {
     "determined.experimental.unmanaged": "call core.init() in a script, which works with and without det run",
     "determined.horovod": "import horovod.torch or horovod.tensorflow as hvd; det initializes it",
     "determined.keras.TFKerasTrialController": _CONTROLLER,
-    "determined.keras._ArrayLikeAdapter": "return a tuple (x, y) of arrays",
     **_each("determined.keras", "get_rng_state set_rng_state", "checkpoints contain the state; remove the calls"),
     "determined.launch.tensorflow": "write a TFKerasTrial, and set distributed: {backend: horovod} for several slots",
     "determined.lightning": _CORE_API,
@@ -245,13 +249,9 @@ UNSUPPORTED_NAMES: Final = {
     "determined.tensorboard.*": "core_context.train.get_tensorboard_path() is the directory for files of your own",
     "determined.tensorboard.MetricWriter": _AUTOMATIC_TENSORBOARD,
     "determined.tensorboard.base": _BY_FACTORY,
-    "determined.tensorboard.metric_writers.callback": _AUTOMATIC_TENSORBOARD,
-    "determined.tensorboard.metric_writers.tensorflow": _AUTOMATIC_TENSORBOARD,
+    "determined.tensorboard.metric_writers.*": _AUTOMATIC_TENSORBOARD,
     "determined.tensorpack": f"tensorpack is no longer maintained; {_CORE_API}",
     "determined.util.*": "it was a helper of the old platform; use a function of your own",
-    "determined_common.api": _NO_MASTER,
-    "determined_common.check": "use assert statements",
-    **_each("determined_common", "storage util", "import it from determined.common"),
 }
 """Old module, or name in one, that det will not have -> advice on what to use instead.
 
@@ -261,7 +261,20 @@ A name that ends in ``.*`` stands for all others of a module.
 
 def explain_missing(path: str) -> str | None:
     """Return the message about a name that is planned or not supported, or None if nothing is known about it."""
-    if path in PLANNED_NAMES:
-        return f"{path} is planned, but det does not have it yet; until then, {PLANNED_NAMES[path]}"
-    advice = UNSUPPORTED_NAMES.get(path) or UNSUPPORTED_NAMES.get(f"{path.rpartition('.')[0]}.*")
-    return f"{path} is not supported: {advice}" if advice else None
+    places = _find_places(path)
+    for place in places:
+        if place in PLANNED_NAMES:
+            return f"{path} is planned, but det does not have it yet; until then, {PLANNED_NAMES[place]}"
+    for place in (*places, *(f"{place.rpartition('.')[0]}.*" for place in places)):
+        if place in UNSUPPORTED_NAMES:
+            return f"{path} is not supported: {UNSUPPORTED_NAMES[place]}"
+    return None
+
+
+def _find_places(path: str) -> list[str]:
+    """Return the paths of the same name in the tables, which list a name of several modules once."""
+    module, _, name = path.rpartition(".")
+    names = OLD_MODULES[module].names if module in OLD_MODULES else {}
+    same = [f"{other}.{name}" for other, old in _PUBLIC.items() if names and old.names is names]
+    head, separator, tail = path.partition(".")
+    return [f"{_COMMON}{separator}{tail}" if head == _OLD_COMMON else path, *same]

@@ -11,10 +11,12 @@ from pathlib import Path
 import determined
 import pytest
 
+from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 
 pytestmark = pytest.mark.integration
 PACKAGE = Path(determined.__file__).parent
+REMOVE = package_command("uninstall", "determined")
 OTHERS = {report.name for report in plugin_registry().reports} - {"det-core", "det-compat"}
 """Other plugins, disabled because importing their frameworks takes time."""
 
@@ -53,7 +55,7 @@ def test_the_conflict_is_reported_if_det_compat_was_installed_last(site: Path) -
     record(site, "determined-0.38.1", "determined/__init__.py", "determined/core/__init__.py", "../../../bin/det")
     ran = python(site, "-c", "import determined")
     assert "ImportError: determined 0.38.1 and det-compat are both installed in" in ran.stderr
-    assert "type: pip uninstall determined; pip install --force-reinstall --no-deps det-core det-compat" in ran.stderr
+    assert f"type: {REMOVE}; {package_command('reinstall', 'det-core', 'det-compat')}" in ran.stderr
     assert "det-compat 0.1.0 (determined.plugin) is broken: ImportError: determined 0.38.1 and" in check(site)
 
 
@@ -70,7 +72,7 @@ def test_a_conflict_of_the_command_det_is_reported(tmp_path: Path) -> None:
     record(tmp_path, "determined-0.38.1", "determined/__init__.py", "../../../bin/det")
     assert (
         "det-core 0.1.0 and determined 0.38.1 overwrite each other's files, such as ../../../bin/det (1 in all); type: "
-        "pip uninstall determined; pip install --force-reinstall --no-deps det-core\n"
+        f"{REMOVE}; {package_command('reinstall', 'det-core')}\n"
     ) in check(tmp_path)
 
 

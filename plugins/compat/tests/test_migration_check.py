@@ -12,6 +12,7 @@ from determined._migration.findings import Finding
 
 from det_core import cli
 from det_core.errors import DetError
+from det_core.package_commands import package_command
 
 from .test_docs import DIRECTORIES
 from .test_names import DOCUMENTED, skip_without
@@ -75,7 +76,8 @@ class TestNames:
 
         monkeypatch.setattr(code_check, "_exported", absent)
         (message,) = messages("from determined.pytorch import PyTorchTrial")
-        assert message.endswith("is in det_torch, which is not installed; type: pip install det-torch")
+        command = package_command("install", "det-torch")
+        assert message.endswith(f"is in det_torch, which is not installed; type: {command}")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from determined import _old_names
 
+from det_core.package_commands import package_command
+
 NEEDS = {
     "det_tensorflow": "tensorflow",
     "determined._keras_native": "tensorflow",
@@ -242,4 +244,4 @@ def test_the_error_about_a_missing_plugin_says_what_to_install(package: str) -> 
     ran = run(f"{absent}from determined.{old} import {trial}")
     last = ran.stderr.splitlines()[-1]
     place = f"determined.{old}.{trial} is in det_{package}"
-    assert last == f"ImportError: {place}, which is not installed; type: pip install det-{package}"
+    assert last == f"ImportError: {place}, which is not installed; type: {package_command('install', f'det-{package}')}"

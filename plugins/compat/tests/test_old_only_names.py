@@ -155,7 +155,8 @@ class TestDummyContexts:
 
     def test_nothing_asks_to_stop(self) -> None:
         ranks = det.core.DummyDistributedContext()
-        assert det.core.DummyPreemptContext(ranks).should_preempt() is False
+        with det.core.DummyPreemptContext(ranks).start() as preempt:
+            assert preempt.should_preempt() is False
 
     def test_the_missing_searcher_explains_itself(self) -> None:
         searcher = det.core.SearcherContextMissing()
@@ -209,3 +210,17 @@ class TestWrapRank:
             assert process.stdout.readline() == "[rank=0] ready\n"
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 128 + signal.SIGTERM
+
+
+def test_arrays_become_a_sequence_of_batches() -> None:
+    keras = pytest.importorskip("determined.keras")
+    numpy = pytest.importorskip("numpy")
+    x, y = {"a": numpy.arange(10)}, [numpy.arange(10, 20)]
+    assert len(keras._ArrayLikeAdapter(x, y, batch_size=4, drop_leftovers=True)) == 2
+    batches = keras._ArrayLikeAdapter(x, y, 4, sample_weights=numpy.ones(10))
+    inputs, targets, weights = batches[2]
+    assert (len(batches), list(inputs["a"]), list(targets[0]), len(weights)) == (3, [8, 9], [18, 19], 2)
+    with pytest.raises(ValueError, match="at least 32, a batch"):
+        keras._ArrayLikeAdapter(numpy.arange(16), numpy.arange(16), batch_size=32)
+    with pytest.raises(errors.InvalidDataTypeException, match="expected a NumPy array"):
+        keras._ArrayLikeAdapter(None, y, 1)

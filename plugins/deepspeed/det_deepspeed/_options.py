@@ -13,7 +13,9 @@ class DeepSpeedOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    ds_config: Path | dict[str, Any] = Field(default_factory=dict)
+    ds_config: Path | dict[str, Any] = Field(
+        default_factory=dict, examples=[{"zero_optimization": {"stage": 2}}, "ds_config.json"]
+    )
     """DeepSpeed's own config, as the path of a JSON file relative to the experiment's directory, or as a block."""
-    overwrites: dict[str, Any] = Field(default_factory=dict)
+    overwrites: dict[str, Any] = Field(default_factory=dict, examples=[{"zero_optimization": {"stage": 3}}])
     """Block merged into ``ds_config``. Nested blocks are merged recursively, and other values are replaced."""

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from det_core.errors import InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.package_commands import package_command
 from det_core.storage import read_object
 from det_core.trial import random_generators
 from det_estimator._context import EstimatorTrialContext
@@ -161,6 +162,6 @@ def _read_state(path: Path) -> dict[str, Any]:
     if state.get("format") != _FORMAT:
         raise InvalidTrial(
             f"the checkpoint has format {state.get('format')!r:.100}, but this det-estimator reads format {_FORMAT}; "
-            "upgrade: pip install -U det-estimator"
+            f"upgrade: {package_command('upgrade', 'det-estimator')}"
         )
     return state

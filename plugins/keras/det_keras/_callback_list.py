@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
-from det_core.json_values import copy_as_json
 from det_keras import callbacks
+from det_keras._callback_states import pack_state, unpack_state
 from det_keras._context import TFKerasTrialContext
 
 _log = logging.getLogger("det.keras")
@@ -88,7 +88,7 @@ class KerasCallbackList:
         """Return the states of the callbacks as JSON-compatible values.
 
         Raises:
-            InvalidTrial: the state of a callback is not JSON-compatible.
+            InvalidTrial: the state of a callback contains an object that checkpoints cannot hold.
         """
         return [[type(one).__name__, _copied(one)] for one in self._stateful]
 
@@ -105,7 +105,7 @@ class KerasCallbackList:
                 "callbacks in the same order from keras_callbacks()"
             )
         for one, (_, state) in zip(self._stateful, states, strict=True):
-            one.load_state(state)
+            one.load_state(unpack_state(state))
 
 
 def _check(one: Any) -> None:
@@ -121,9 +121,6 @@ def _check(one: Any) -> None:
 def _copied(one: Any) -> Any:
     state = one.get_state()
     try:
-        return copy_as_json(state)
-    except (TypeError, ValueError) as error:
-        raise InvalidTrial(
-            f"get_state() of {type(one).__name__} returned {state!r}; expected numbers, strings, None, and lists and "
-            "dicts of them"
-        ) from error
+        return pack_state(state)
+    except (TypeError, RecursionError) as error:
+        raise InvalidTrial(f"get_state() of {type(one).__name__} returned {state!r}: {error}") from error

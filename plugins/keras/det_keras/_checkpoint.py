@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
+from det_core.package_commands import package_command
 from det_core.storage import read_object
 from det_keras._context import TFKerasTrialContext
 
@@ -43,7 +44,7 @@ def read_state(path: Path) -> dict[str, Any]:
     if state.get("format") != FORMAT:
         raise InvalidTrial(
             f"{path} has format {state.get('format')!r:.50}, but this det-keras reads format {FORMAT}; "
-            "upgrade: pip install -U det-keras"
+            f"upgrade: {package_command('upgrade', 'det-keras')}"
         )
     return state
 

@@ -64,7 +64,10 @@ class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         """Handle a written checkpoint, on the chief only. Files that you add to the directory are stored with it."""
 
     def get_state(self) -> Any:
-        """Return the state that checkpoints save, made of numbers, strings, None, lists and dicts."""
+        """Return the state that checkpoints save.
+
+        It may contain None, numbers, strings, bytes, numeric NumPy arrays, and lists, tuples, sets and dicts of them.
+        """
         return None
 
     def load_state(self, state: Any) -> None:

@@ -21,6 +21,7 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         loading=_LOADING,
         load="det_keras._load:load_model_from_checkpoint_path",
         old_names=("TFKerasTrial", "saved_weights", "h5"),
+        starter="det_keras:_starter",
     )
 
 

@@ -20,22 +20,24 @@ class MLflowConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
-    tracking_uri: str = Field(default_factory=lambda: os.environ.get(_URI, ""), validate_default=True)
+    tracking_uri: str = Field(
+        default_factory=lambda: os.environ.get(_URI, ""), validate_default=True, examples=["http://127.0.0.1:5000"]
+    )
     """Address of the server, such as ``https://mlflow.example.com``. By default that of MLFLOW_TRACKING_URI when the
     experiment is submitted."""
-    experiment_name: str | None = Field(default=None, min_length=1, max_length=500)
+    experiment_name: str | None = Field(default=None, min_length=1, max_length=500, examples=["digits"])
     """Name of the MLflow experiment. By default the name of the experiment, or ``det`` if it has none."""
-    tags: dict[TagName, str] = Field(default_factory=dict)
+    tags: dict[TagName, str] = Field(default_factory=dict, examples=[{"team": "vision"}])
     """Additional tags of all runs."""
     checkpoints: Literal["reference", "copy"] = "reference"
     """Whether a run contains the location of each checkpoint, or also a copy of its files as artifacts."""
-    username: str | None = None
+    username: str | None = Field(default=None, examples=["ada"])
     """Name of the user, instead of MLFLOW_TRACKING_USERNAME."""
-    password: SecretStr | None = None
+    password: SecretStr | None = Field(default=None, examples=["PASSWORD"])
     """Password of the user, instead of MLFLOW_TRACKING_PASSWORD."""
-    token: SecretStr | None = None
+    token: SecretStr | None = Field(default=None, examples=["TOKEN"])
     """Bearer token, instead of MLFLOW_TRACKING_TOKEN."""
-    timeout: float = Field(default=10.0, gt=0, le=300)
+    timeout: float = Field(default=10.0, gt=0, le=300, examples=[30], json_schema_extra={"unit": "seconds"})
     """Number of seconds without a byte from the server after which a request is aborted."""
 
     @field_validator("tracking_uri")

@@ -15,11 +15,11 @@ class GCSConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    bucket: str = Field(min_length=1)
+    bucket: str = Field(min_length=1, examples=["my-checkpoints"])
     """Name of the bucket, without ``gs://``."""
-    prefix: BucketPrefix = ""
+    prefix: BucketPrefix = Field(default="", examples=["team/digits"])
     """Name prefix of all objects. Superfluous slashes, and single dots between slashes, are removed."""
-    timeout: float = Field(default=60.0, gt=0, le=3600)
+    timeout: float = Field(default=60.0, gt=0, le=3600, examples=[120], json_schema_extra={"unit": "seconds"})
     """Number of seconds without a byte from the server after which a request is aborted and retried."""
 
     @field_validator("bucket")

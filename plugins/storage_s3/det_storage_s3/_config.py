@@ -15,24 +15,24 @@ class S3Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    bucket: str = Field(min_length=3, max_length=255)
+    bucket: str = Field(min_length=3, max_length=255, examples=["my-checkpoints"])
     """Name of the bucket."""
-    prefix: BucketPrefix = ""
+    prefix: BucketPrefix = Field(default="", examples=["team/digits"])
     """Key prefix of all objects. Checkpoints have keys under ``prefix/uuid/``. Superfluous slashes, and single dots
     between slashes, are removed."""
-    access_key: SecretStr | None = None
+    access_key: SecretStr | None = Field(default=None, examples=["ACCESS_KEY"])
     """Access key. It requires secret_key. If both are unset, boto3 finds credentials in the environment, in profiles or
     in the host's role."""
-    secret_key: SecretStr | None = None
+    secret_key: SecretStr | None = Field(default=None, examples=["SECRET_KEY"])
     """Secret key. It requires access_key."""
-    endpoint_url: str | None = None
+    endpoint_url: str | None = Field(default=None, examples=["http://ceph.example:8080"])
     """URL of a store other than AWS, such as ``http://ceph.example:8080``."""
-    region: str | None = None
+    region: str | None = Field(default=None, examples=["eu-central-1"])
     """Region of the bucket, if boto3's own configuration does not contain it."""
     request_checksum_calculation: Literal["when_supported", "when_required"] = "when_supported"
     """Use of checksums that S3 verifies on arrival. Set ``when_required`` for stores that reject them. det verifies its
     own checksums in either case."""
-    timeout: float = Field(60, ge=1, le=600)
+    timeout: float = Field(60, ge=1, le=600, examples=[120], json_schema_extra={"unit": "seconds"})
     """Time limit in seconds for sending one request (at most 8 MiB), and for each wait for its response."""
 
     @field_validator("endpoint_url")

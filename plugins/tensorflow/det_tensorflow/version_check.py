@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from det_core.package_commands import package_command
+
 _REMEDY = (
-    "install it: pip install 'det-tensorflow[cpu]', or 'det-tensorflow[gpu]' for CUDA; it needs Python 3.10 or 3.11"
+    f"install it: {package_command('install', 'det-tensorflow[cpu]')}, "
+    "or 'det-tensorflow[gpu]' for CUDA; it needs Python 3.10 or 3.11"
 )
 
 try:

@@ -29,6 +29,7 @@ _Model = TypeVar("_Model", bound=torch.nn.Module)
 _Optimizer = TypeVar("_Optimizer", bound=torch.optim.Optimizer)
 _Scheduler = TypeVar("_Scheduler", bound=TorchScheduler)
 _Scaler = TypeVar("_Scaler", bound=torch.amp.GradScaler)
+_Wrapped = TypeVar("_Wrapped")
 
 
 class PyTorchTrialContext(TrialContext):
@@ -314,6 +315,18 @@ class PyTorchTrialContext(TrialContext):
         """Return the number of the current epoch, from 0. It is always 0 if the training data has no length."""
         return self._batch_idx // (self._epoch_len or sys.maxsize)
 
+    def get_model(self) -> torch.nn.Module:
+        """Return the only model."""
+        return _only(self.models, "model")
+
+    def get_optimizer(self) -> torch.optim.Optimizer:
+        """Return the only optimizer."""
+        return _only(self.optimizers, "optimizer")
+
+    def get_lr_scheduler(self) -> LRScheduler | None:
+        """Return the only scheduler, or None if there is none."""
+        return _only(self.lr_schedulers, "lr_scheduler") if self.lr_schedulers else None
+
     def is_epoch_start(self) -> bool:
         """Return whether the current batch is the first of its epoch."""
         return self._batch_idx % (self._epoch_len or sys.maxsize) == 0
@@ -493,3 +506,12 @@ def choose_gpu(local_rank: int, count: int) -> int:
 def _check_type(method: str, given: Any, expected: type, name: str) -> None:
     if not isinstance(given, expected):
         raise InvalidTrial(f"{method}() was given {given!r}; expected a {name}")
+
+
+def _only(wrapped: list[_Wrapped], kind: str) -> _Wrapped:
+    if len(wrapped) != 1:
+        raise InvalidTrial(
+            f"get_{kind}() needs exactly one wrapped {kind}, but there are {len(wrapped)}; keep each in an "
+            f"attribute of the trial: self.{kind} = self.context.wrap_{kind}(...)"
+        )
+    return wrapped[0]

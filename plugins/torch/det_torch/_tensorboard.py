@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from det_core.core import TrainContext
 from det_core.errors import InvalidTrial
+from det_core.package_commands import package_command
 from det_core.trial import tensorboard_upload
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def _writer_class() -> type[SummaryWriter]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise InvalidTrial(
-            f"the TensorBoard writer needs the package tensorboard ({error}); install it: pip install tensorboard"
+            f"the TensorBoard writer needs the package tensorboard ({error}); install it: "
+            f"{package_command('install', 'tensorboard')}"
         ) from error
     return SummaryWriter

@@ -54,6 +54,7 @@ def init(
     distributed: core.DistributedContext | None = None,
     aggregation_frequency: int = 1,
     enable_tensorboard_logging: bool = True,
+    quiet: bool = False,
 ) -> Iterator[ScriptContext]:
     """Join the experiment that started this script, or begin a new experiment if the script runs by itself.
 
@@ -69,6 +70,7 @@ def init(
             the workers that ``python -m det_core.launch`` started, or this process alone without such workers.
         aggregation_frequency: number of batches per optimizer step, >= 1. 1 means the value of the config.
         enable_tensorboard_logging: whether to write metrics for TensorBoard and to store its files.
+        quiet: as in `det_core.core.init`.
 
     Yields:
         The context to make the trial with.
@@ -84,7 +86,7 @@ def init(
     config = _config(given, hparams or {}, aggregation_frequency)
     distributed = join_script_workers(distributed)
     with (
-        core.init(distributed=distributed, tensorboard_mode=mode, config=config) as run,
+        core.init(distributed=distributed, tensorboard_mode=mode, config=config, quiet=quiet) as run,
         closing(TrialTensorboard(run.train)) as tensorboard,
     ):
         seed_all(run.trial.trial_seed)

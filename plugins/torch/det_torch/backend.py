@@ -12,6 +12,7 @@ import torch
 
 from det_core.core import DistributedContext
 from det_core.launch import backends
+from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.trial import TrialContext
 
@@ -153,9 +154,8 @@ def join_script_workers(distributed: DistributedContext | None) -> DistributedCo
     """
     if distributed is None and backends.BACKEND_VARIABLE in os.environ and backends.CHIEF_VARIABLE in os.environ:
         return backends.connect_workers()
-    installed = (
-        ", ".join(plugin_registry().names("backend")) or "none; to install one: pip install det-torch-distributed"
-    )
+    known = ", ".join(plugin_registry().names("backend"))
+    installed = known or f"none; to install one: {package_command('install', 'det-torch-distributed')}"
     remedy = f"start it with: python -m det_core.launch BACKEND --slots 2 -- train.py (installed backends: {installed})"
     if distributed is None and os.environ.get("WORLD_SIZE", "1") != "1":
         raise ValueError(

@@ -22,6 +22,7 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         loading=_LOADING,
         load="det_torch._checkpoints._trial_loading:load_checkpoint",
         old_names=("PyTorchTrial", "torch"),
+        starter="det_torch:_starter",
     )
 
 

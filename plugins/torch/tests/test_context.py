@@ -58,6 +58,14 @@ def test_a_trial_can_be_trained_by_hand(example_config: dict[str, Any]) -> None:
     assert context.models == [my_trial.model]
     assert context.optimizers == [my_trial.sgd]
     assert context.lr_schedulers == []
+    assert (context.get_model(), context.get_optimizer(), context.get_lr_scheduler()) == (
+        my_trial.model,
+        my_trial.sgd,
+        None,
+    )
+    context.wrap_model(nn.Linear(1, 1))
+    with pytest.raises(InvalidTrial, match="exactly one wrapped model, but there are 2"):
+        context.get_model()
     assert (context.current_train_batch(), context.current_train_epoch(), context.get_initial_batch()) == (0, 0, 0)
 
 

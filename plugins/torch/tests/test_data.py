@@ -351,7 +351,7 @@ def test_loaders_may_do_everything_themselves(make_context: Any, tmp_path: Path)
     adapter = PyTorchAdapter(trial := SharesOutItself(context := make_context()), context)
     adapter.train(4, lambda: False)
     assert trial.seen == [[0, 1], [2, 3], [4], [0, 1]]
-    assert adapter.validate(lambda: False) == {"first": [7.0]}
+    assert adapter.validate(lambda: False) == {"first": 7.0}
     adapter.snapshot()(tmp_path)
     resumed = PyTorchAdapter(trial := SharesOutItself(context := make_context()), context, first_batch=4)
     resumed.load(tmp_path, batches_trained=4)

@@ -137,6 +137,19 @@ def test_a_trial_killed_at_five_random_batches_equals_an_undisturbed_one(
     assert_same(state, same_state)
 
 
+def test_a_continued_experiment_equals_an_undisturbed_one(tmp_path: Path) -> None:
+    """Model, optimizer, schedule of the learning rate, dropout and the order of the data go on at half of the way."""
+    undisturbed = det("run", prepare(tmp_path, "digits_pytorch", []), "--config", "min_validation_period.batches=45")
+    half = f"searcher.max_length={{batches: {BATCHES // 2}}}"
+    config = prepare(tmp_path, "digits_pytorch", [])
+    continued = det("run", config, "--config", half, "--config", "min_validation_period.batches=45")
+    full = f"searcher.max_length={{batches: {BATCHES}}}"
+    assert det("experiment", "continue", continued["id"], "--config", full, "--follow")["steps_completed"] == BATCHES
+    (metrics, state), (same_metrics, same_state) = ending(undisturbed["id"]), ending(continued["id"])
+    assert metrics == same_metrics
+    assert_same(state, same_state)
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_experiment_whose_runner_was_killed_is_resumed_by_hand(tmp_path: Path, seed: int) -> None:

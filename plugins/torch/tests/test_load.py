@@ -247,7 +247,12 @@ class Old(PyTorchTrial):
 
 @pytest.mark.parametrize("release", ["0.12.0", "0.12.13", "0.13.13", "0.17.15", "0.19.10", "0.30.0", "0.38.1"])
 def test_checkpoints_of_old_releases_are_loaded(release: str) -> None:
-    loaded = load_trial_from_checkpoint_path(str(OLD / release), Old)
+    loaded = load(str(OLD / release), Old)
+    model = load_trial_from_checkpoint_path(str(OLD / release), Old)
+    assert isinstance(model, nn.Sequential)
+    assert all(
+        torch.equal(value, loaded.context.models[0].state_dict()[key]) for key, value in model.state_dict().items()
+    )
     assert weights(loaded) == json.loads((OLD / release / "expected.json").read_text())["model"]
     assert loaded.context.models[0](torch.ones(2, 3)).shape == (2, 1)
 

@@ -161,4 +161,6 @@ def test_the_code_in_the_document_runs(work: Path, capsys: pytest.CaptureFixture
         exec(compile(snippet, "docs/sdk.md", "exec"), names)
     assert names["model"].weight.item() == pytest.approx(3, abs=0.2)
     assert get_model("line").metadata == {"stage": "production"}
-    assert "trial 1: batch 200 validation validation_loss=" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "trial 1: batch 200 validation validation_loss=" in out
+    assert "det: experiment 2 (by hand)" in err and "det:   best accuracy=0.6667 at batch 3" in err

@@ -243,6 +243,7 @@ def test_a_script_as_an_entrypoint_is_preempted_and_resumed(
         (directory / "config.yaml").write_text(yaml.safe_dump({**config, **changes}))
         ran = subprocess.run([DET, "run", directory / "config.yaml"], capture_output=True, text=True, timeout=120)
         assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert "det: experiment" not in ran.stdout + ran.stderr, "only det run shows the experiment"
     calm, disturbed = (store.trials(number)[0] for number in (1, 2))
     assert (calm.run_id, disturbed.run_id) == (1, 2)
     assert calm.hparams == {"lr": 0.5}
@@ -254,6 +255,19 @@ def test_a_script_as_an_entrypoint_is_preempted_and_resumed(
     assert fingerprint(last) == fingerprint(expected)
     description = json.loads((last / "load_data.json").read_text())
     assert description["hparams"] == {"lr": 0.5, "global_batch_size": 4}, "the script adds, the experiment decides"
+
+
+def test_a_script_shows_its_result_and_records_its_length(
+    store: TrackingStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(max_length=Epoch(2))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "det: experiment 1 completed: 10 batches, " in err and "det:   best checkpoint " in err
+    assert store.trial(1).total_batches == 10
+    with det_torch.init(quiet=True):
+        pass
+    assert capsys.readouterr().err == ""
 
 
 def test_points_are_exact_and_periods_repeat(store: TrackingStore) -> None:

@@ -22,7 +22,7 @@ class TorchDistributedOptions(BaseModel):
     """Whether BatchNorm normalizes over the batches of all slots. Requires GPUs."""
     sharding: Literal["none", "fsdp"] = "none"
     """Distribution of models and optimizers. With ``none`` each slot has all of them, with ``fsdp`` a part (FSDP2)."""
-    units: list[str] = Field(default_factory=list)
+    units: list[str] = Field(default_factory=list, examples=[["TransformerBlock"]])
     """Class names of modules whose parameters are gathered and freed together. Valid with ``fsdp`` only."""
     param_dtype: Precision | None = None
     """Data type of forward and backward passes, null for that of the parameters. Valid with ``fsdp`` only."""

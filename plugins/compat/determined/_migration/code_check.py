@@ -11,6 +11,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any, Final
 
+from det_core.package_commands import package_command
 from determined import _old_names
 from determined._migration.findings import Finding
 from determined._migration.used_names import UsedName, find_used_names
@@ -23,7 +24,6 @@ _TF1 = "det needs TensorFlow 2.15; use the same name under tf.compat.v1"
 
 _REMOVED_MEMBERS: Final = {
     "disable_auto_grad_accumulation": _DEEPSPEED,
-    "get_optimizer": "keep the optimizer in an attribute of the trial",
     "get_train_micro_batch_size_per_gpu": _DEEPSPEED,
     "set_mpu": _DEEPSPEED,
     "wrap_model_engine": _DEEPSPEED,
@@ -124,7 +124,8 @@ def _explain_member(module: str, member: str, path: str) -> str | None:
             return None
     except ModuleNotFoundError as error:
         package = str(error.name)
-        return f"{path} is in {package}, which is not installed; type: pip install {package.replace('_', '-')}"
+        command = package_command("install", package.replace("_", "-"))
+        return f"{path} is in {package}, which is not installed; type: {command}"
     return _old_names.explain_missing(path) or f"det has no {path}; docs/migrating.md lists old and new names"
 
 

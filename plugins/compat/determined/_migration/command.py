@@ -26,12 +26,14 @@ _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the commands to the parser."""
+    parser.epilog = "example: det migrate check ."
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     check = commands.add_parser(
         "check",
         help="list what will not work in code that was written for determined",
         description="Read the Python files, configs and requirements of a directory, without running them, and list "
         "what will not work and what to do instead. The exit code is 1 if there are problems.",
+        epilog="example: det migrate check .",
     )
     check.add_argument("directory", metavar="DIR", type=Path, help="the directory with the code")
     check.add_argument("--json", action="store_true", help="print JSON")

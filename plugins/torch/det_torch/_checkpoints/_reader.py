@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
+from det_core.package_commands import package_command
 from det_torch._checkpoints._file_names import SHARD_DIRECTORY, STATE_FILE
 from det_torch._checkpoints._old_layouts import convert_old_layout
 from det_torch._checkpoints._unpickling import load_plain_pickle, load_torch_file
@@ -107,7 +108,8 @@ def _safetensors(path: Path) -> list[dict[str, Any]]:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
     except ImportError as error:
-        raise StorageError(f"{files[0]} needs a package that is not installed: pip install safetensors") from error
+        command = package_command("install", "safetensors")
+        raise StorageError(f"{files[0]} needs a package that is not installed: {command}") from error
     try:
         return [load_file(file) for file in files]
     except SafetensorError as error:

@@ -12,6 +12,7 @@ import torch
 from torch.serialization import get_crc32_options, get_unsafe_globals_in_checkpoint, set_crc32_options
 
 from det_core.errors import InvalidTrial
+from det_core.package_commands import package_command
 from det_torch._amp import optimizer_parameters
 from det_torch._checkpoints._file_names import STATE_FILE
 from det_torch._checkpoints._old_layouts import check_count
@@ -235,7 +236,7 @@ def _write_safetensors(weights: Mapping[str, Any], file: Path) -> None:
         from safetensors.torch import save_file
     except ModuleNotFoundError as error:
         raise InvalidTrial(
-            "`safetensors = True` needs a package that is not installed: pip install safetensors"
+            f"`safetensors = True` needs a package that is not installed: {package_command('install', 'safetensors')}"
         ) from error
     odd = [name for name, value in weights.items() if not isinstance(value, torch.Tensor)]
     if odd:

@@ -66,8 +66,8 @@ def load_trial_from_checkpoint_path(
     torch_load_kwargs: Mapping[str, Any] | None = None,
     *,
     trust: bool = False,
-) -> PyTorchTrial:
-    """Load a trial as `load` does, with the arguments that existing scripts use.
+) -> PyTorchTrial | torch.nn.Module:
+    """Load a trial as `load` does, with the arguments and the result that existing scripts use.
 
     Args:
         path: as for `load`.
@@ -78,7 +78,7 @@ def load_trial_from_checkpoint_path(
         trust: as for `load`.
 
     Returns:
-        The trial.
+        The model if the trial has ``build_model``, and otherwise the trial.
 
     Raises:
         ValueError: ``torch_load_kwargs`` has other items, or ``map_location`` is not a device.
@@ -94,7 +94,7 @@ def load_trial_from_checkpoint_path(
             f"torch_load_kwargs is {torch_load_kwargs!r}; expected map_location, a device such as 'cpu' or 'cuda:0', "
             "and weights_only, True or False"
         )
-    return _load(
+    trial = _load(
         Path(path),
         trial_class,
         trial_kwargs or {},
@@ -102,6 +102,7 @@ def load_trial_from_checkpoint_path(
         trust=trust,
         call="load_trial_from_checkpoint_path(path, MyTrial)",
     )
+    return _trial_or_model(trial)
 
 
 def load_checkpoint(
@@ -144,6 +145,10 @@ def load_checkpoint(
         trust=trust or not weights_only,
         call="load(path, trial_class=MyTrial)",
     )
+    return _trial_or_model(trial)
+
+
+def _trial_or_model(trial: PyTorchTrial) -> PyTorchTrial | torch.nn.Module:
     return trial.context.models[0] if takes_model(trial, "train_batch") else trial
 
 

@@ -40,14 +40,15 @@ class SlotEquivalenceSuite(AdapterSuite):
         assert [steps for steps, *_ in two] == [0, 7, BATCHES]
         for (_, expected, _), (_, metrics, _) in zip(one, two, strict=True):
             assert metrics["seen"] == 11
-            for name in expected.keys() - {"lowest", "highest"}:
+            for name in expected.keys() - {"lowest_buffer", "highest_buffer"}:
                 torch.testing.assert_close(metrics[name], expected[name], atol=self.tolerance, rtol=self.tolerance)
 
     @pytest.mark.integration
     def test_all_slots_validate_the_chiefs_model(self, jobs: Jobs) -> None:
         """Use the chief's weights and buffers in the validation on every slot."""
         for _, metrics, _ in jobs.undisturbed(ONE_MODEL, 2).ended().metrics("validation"):
-            assert metrics["lowest"] == metrics["highest"]
+            for name in ("prediction", "buffer"):
+                assert metrics[f"lowest_{name}"] == metrics[f"highest_{name}"]
 
     @pytest.mark.integration
     @EACH_TRIAL

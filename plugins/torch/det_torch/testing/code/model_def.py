@@ -187,12 +187,18 @@ class OneModel(Base):
         return self.metrics(self.loss(model, batch), epoch_idx, batch_idx)
 
     def evaluation_reducer(self) -> Any:
-        return {"validation_loss": Reducer.AVG, "sums": Reducer.SUM, "lowest": Reducer.MIN, "highest": Reducer.MAX}
+        bounds = {"lowest": Reducer.MIN, "highest": Reducer.MAX}
+        of_outputs = {
+            f"{bound}_{name}": reducer for bound, reducer in bounds.items() for name in ("prediction", "buffer")
+        }
+        return {"validation_loss": Reducer.AVG, "sums": Reducer.SUM, **of_outputs}
 
     def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
         for _ in range(1 + self.rank):  # slots may call models different numbers of times
-            told = model(torch.ones(1, 3, device=self.context.device)).sum(0)
-        return {"validation_loss": self.loss(model, batch), "sums": batch[0].sum(0), "lowest": told, "highest": told}
+            prediction, buffer = model(torch.ones(1, 3, device=self.context.device)).sum(0)
+        outputs = {"prediction": prediction, "buffer": buffer}
+        of_outputs = {f"{bound}_{name}": value for bound in ("lowest", "highest") for name, value in outputs.items()}
+        return {"validation_loss": self.loss(model, batch), "sums": batch[0].sum(0), **of_outputs}
 
 
 class Adversaries(Base):

@@ -1,0 +1,139 @@
+"""Command ``det store``, which checks, backs up, restores and upgrades the tracking store."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from det_core.cli._command_table import JSON, Command, add_commands, make_argument
+from det_core.cli.render.formats import format_count, format_facts, print_json
+from det_core.interfaces.records import CheckpointState
+
+if TYPE_CHECKING:
+    from det_core.interfaces.records import CheckpointRecord
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the commands to the parser."""
+    add_commands(parser, _COMMANDS)
+
+
+def _check(args: argparse.Namespace) -> int:
+    from det_core.tracking import maintenance, open_store
+
+    report = maintenance.check_database(_url(args))
+    problems, elsewhere = list(report.problems), 0
+    if not problems and report.version == maintenance.VERSION:
+        with open_store(_url(args)) as store:
+            checkpoints = store.checkpoints(states=[CheckpointState.COMPLETED])
+        lost, elsewhere = _find_lost(checkpoints)
+        problems += lost
+    if args.json:
+        print_json({**vars(report), "ok": not problems, "problems": problems, "not_checked": elsewhere})
+    else:
+        facts = {"store": report.url, "tables": f"version {report.version}", **report.rows}
+        print(format_facts({**facts, "result": "damaged" if problems else "ok"}))
+        if elsewhere:
+            print(f"{format_count(elsewhere, 'checkpoint')} in object stores: files not checked")
+        if 0 < report.version < maintenance.VERSION:
+            print(f"The tables are of an older release. To upgrade them to version {maintenance.VERSION}: "
+                  "det store upgrade")  # fmt: skip
+        print(*problems, sep="\n", end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+def _find_lost(checkpoints: list[CheckpointRecord]) -> tuple[list[str], int]:
+    """Return a line for each checkpoint that is not in its directory, and the number of those in other stores."""
+    from det_core.cli.render.experiment_summary import checkpoint_location
+    from det_core.storage import METADATA_FILE
+
+    lost, elsewhere = [], 0
+    for one in checkpoints:
+        place = Path(checkpoint_location(one))
+        if not place.is_absolute():
+            elsewhere += 1
+        elif not (place / METADATA_FILE).exists():
+            lost.append(f"checkpoint {one.uuid} of trial {one.trial_id} is not in {place}; is the disk mounted?")
+    return lost, elsewhere
+
+
+def _backup(args: argparse.Namespace) -> int:
+    from det_core.tracking import maintenance
+
+    maintenance.back_up(_url(args), args.file)
+    size = args.file.stat().st_size
+    return _tell(args, f"Wrote {args.file} ({size} bytes), without secrets and checkpoints", path=args.file.absolute())
+
+
+def _restore(args: argparse.Namespace) -> int:
+    from det_core.tracking import maintenance
+
+    maintenance.restore_backup(_url(args), args.file, overwrite=args.yes)
+    return _tell(args, f"Restored the tracking store from {args.file}", path=args.file.absolute())
+
+
+def _upgrade(args: argparse.Namespace) -> int:
+    from det_core.tracking import maintenance
+
+    before, after = maintenance.upgrade_store(_url(args))
+    done = (
+        f"Upgraded the tables from version {before} to {after}" if before != after else f"Up to date: version {after}"
+    )
+    return _tell(args, done, before=before, after=after)
+
+
+def _tell(args: argparse.Namespace, done: str, **facts: object) -> int:
+    if args.json:
+        print_json(facts)
+    else:
+        print(done)
+    return 0
+
+
+def _url(args: argparse.Namespace) -> str:
+    from det_core.tracking.maintenance import default_url
+
+    return args.url or default_url()
+
+
+_URL = make_argument(
+    "--url",
+    metavar="URL",
+    help="sqlite:////absolute/path/det.db or postgresql://user@host/database; default: det.db in DET_HOME",
+)
+_COMMANDS = (
+    Command(
+        "check",
+        _check,
+        "check the integrity of the tracking store, and that checkpoints in directories exist; exit code 1 if damaged",
+        (_URL, JSON),
+        example="\n--url postgresql://det@db/det",
+    ),
+    Command(
+        "backup",
+        _backup,
+        "write a consistent copy of the tracking store, while experiments go on",
+        (make_argument("file", type=Path, metavar="FILE", help="a new file"), _URL, JSON),
+        example="monday.db",
+    ),
+    Command(
+        "restore",
+        _restore,
+        "replace the contents of the tracking store by a backup, completely or not at all",
+        (
+            make_argument("file", type=Path, metavar="FILE", help="a file that det store backup wrote"),
+            make_argument("-y", "--yes", action="store_true", help="replace a store that is not empty"),
+            _URL,
+            JSON,
+        ),
+        example="monday.db --yes",
+    ),
+    Command(
+        "upgrade",
+        _upgrade,
+        "upgrade the tables of an older release now; other commands do it when they open the store",
+        (_URL, JSON),
+        example="",
+    ),
+)

@@ -1,0 +1,58 @@
+"""Warning about a disk that has no room for the next checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from det_core.errors import StorageError
+from det_core.interfaces.storage import StorageManager
+
+_log = logging.getLogger("det.core")
+
+
+class FreeSpaceCheck:
+    """Check of the free space in a storage that is a directory. It warns once, and never raises.
+
+    Args:
+        storage: the storage of the checkpoints.
+    """
+
+    def __init__(self, storage: StorageManager) -> None:
+        self._storage = storage
+        self._last: int | None = None
+        self._warned = False
+
+    def note_size(self, size: int) -> None:
+        """Note the size of a checkpoint in bytes, which is the estimate for the next one."""
+        self._last = size
+
+    def check(self, storage_id: str, files: Iterable[Path] | None = None) -> None:
+        """Warn if the disk has less free space than the checkpoint needs.
+
+        Args:
+            storage_id: id of the checkpoint.
+            files: files that will be stored, or None if they do not exist yet.
+        """
+        if self._warned:
+            return
+        try:
+            needed = self._last if files is None else sum(path.stat().st_size for path in files if path.is_file())
+            directory = self._storage.local_path(storage_id)
+            if directory is None or not needed:
+                return
+            place = next(parent for parent in directory.parents if parent.exists())
+            free = shutil.disk_usage(place).free
+        except (OSError, StorageError):  # saving the checkpoint will report it
+            return
+        if free < needed:
+            self._warned = True
+            _log.warning(
+                "%s has %d MB free, but the checkpoint needs about %d MB; free space, remove checkpoints with "
+                "`det checkpoint gc`, or lower checkpoint_storage.save_*",
+                place,
+                free // 10**6,
+                -(-needed // 10**6),
+            )

@@ -1,0 +1,77 @@
+"""The documentation site builds without warnings, and its references contain all public names and commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from det_core.plugins import plugin_registry
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _extensions() -> Iterator[None]:
+    sys.path.insert(0, str(DOCS / "_ext"))
+    yield
+    sys.path.remove(str(DOCS / "_ext"))
+
+
+def test_the_command_reference_has_all_commands() -> None:
+    from cli_reference import render_commands
+
+    page = render_commands()
+    headings = re.findall(r"^##+ det ([\w -]+)$", page, re.MULTILINE)
+    assert {heading for heading in headings if " " not in heading} == set(plugin_registry().names("command"))
+    assert {"experiment list", "checkpoint gc", "plugins new", "config schema"} <= set(headings)
+    assert "`--limit` `N`\n: maximum number of rows" in page
+
+
+def test_the_api_reference_has_all_public_names() -> None:
+    from api_reference import ApiReference, names_of
+    from public_api import load_modules
+
+    packages = load_modules()
+    pages = ApiReference(packages).pages()
+    for modules in packages.values():
+        for path, module in modules.items():
+            missing = [name for name in names_of(module) if not re.search(rf"\b{name}\b", pages[path])]
+            assert missing == [], path
+    core = pages["det_core.core"]
+    assert ".. py:function:: init(*, distributed: det_core.core.DistributedContext | None = None" in core
+    assert ":raises det_core.errors.ConfigError: the config is wrong." in core
+    assert ":py:obj:`PreemptContext.should_preempt <det_core.core.PreemptContext.should_preempt>`" in core
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--fail-on-warning",
+        "--keep-going",
+        "--quiet",
+        "-d",
+        str(tmp_path / "trees"),
+    ]
+    environment = {**os.environ, "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    done = subprocess.run(
+        [*command, str(DOCS), str(site)], capture_output=True, text=True, env=environment, timeout=840, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 150
+    loaded = re.compile(r"""<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+href="(?:https?:)?//""")
+    assert [page for page in pages if loaded.search(page.read_text())] == []
+    assert "checkpoint_storage.save_trial_best" in (site / "searchindex.js").read_text()

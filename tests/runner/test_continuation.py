@@ -1,0 +1,221 @@
+"""Further training of experiments that have ended, with trials as real processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.cli import main
+from det_core.core import open_storage_block
+from det_core.errors import ConfigError, DetError, ExperimentBusy, InvalidExperimentException, RecordNotFound
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
+from det_core.runner import ExperimentRunner, continue_experiment, fork_experiment
+from det_core.testing.comparison import bitwise_form
+
+from .conftest import Submit
+
+LONGER = "searcher.max_length={batches: 100}"
+
+
+def length(batches: int, name: str = "single", **options: Any) -> dict[str, Any]:
+    return {"name": name, "metric": "validation_loss", "max_length": {"batches": batches}, **options}
+
+
+def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
+    return ExperimentRunner(store, experiment.id).run()
+
+
+def outcome(store: TrackingStore, trial_id: int) -> Any:
+    """Return everything that training determines: reports without their times, and the state in the last checkpoint."""
+    last = store.checkpoints(trial_id=trial_id)[-1]
+    directory = open_storage_block(last.storage).local_path(last.uuid)
+    assert directory
+    reports = [(one.group, one.steps_completed, one.metrics) for one in store.metrics(trial_id)]
+    return bitwise_form(
+        (sorted(reports, key=str), last.steps_completed, json.loads((directory / "toy.json").read_text()))
+    )
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("search", [{"name": "single"}, {"name": "random", "max_trials": 2}])
+def test_a_continued_trial_equals_an_undisturbed_one(
+    store: TrackingStore, new_experiment: Submit, search: dict[str, Any]
+) -> None:
+    period = {"min_validation_period": {"batches": 25}}
+    undisturbed, continued = (new_experiment(searcher=length(n, **search), **period) for n in (100, 50))
+    assert run(store, undisturbed) is run(store, continued) is State.COMPLETED
+    changed = continue_experiment(store, continued.id, [LONGER])
+    assert (changed.state, changed.config["searcher"]["max_length"]) == (State.PAUSED, {"batches": 100})
+    assert changed.original_config.startswith(f"# --config {LONGER}\n")
+    assert run(store, continued) is State.COMPLETED
+    pairs = list(zip(store.trials(undisturbed.id), store.trials(continued.id), strict=True))
+    assert [(one.run_id, other.run_id) for one, other in pairs] == [(1, 2)] * len(pairs)
+    for one, other in pairs:
+        assert outcome(store, one.id) == outcome(store, other.id)
+        assert other.progress == 1
+
+
+@pytest.mark.integration
+def test_a_failed_trial_continues_from_its_checkpoint(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path
+) -> None:
+    mark = tmp_path / "repaired"
+    failing = f"def on_batch(self, batch):\n    if batch == 35 and not Path({str(mark)!r}).exists(): raise ValueError"
+    keys = {"searcher": length(50), "min_checkpoint_period": {"batches": 10}}
+    undisturbed = new_experiment(**keys)
+    experiment = new_experiment(failing, max_restarts=0, **keys)
+    assert (run(store, undisturbed), run(store, experiment)) == (State.COMPLETED, State.ERROR)
+    mark.touch()
+    continue_experiment(store, experiment.id, ["max_restarts=1"])
+    assert run(store, experiment) is State.COMPLETED
+    [one], [other] = store.trials(undisturbed.id), store.trials(experiment.id)
+    assert (other.state, other.run_id, other.restarts) == (State.COMPLETED, 2, 0)
+    assert outcome(store, one.id) == outcome(store, other.id)
+
+
+@pytest.mark.integration
+def test_a_fork_starts_from_the_checkpoint_with_the_changed_config(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path
+) -> None:
+    rate = {"rate": {"type": "double", "minval": 0, "maxval": 1}, "other": 2}
+    origin = new_experiment(searcher=length(20, "random", max_trials=1), hyperparameters=rate)
+    assert run(store, origin) is State.COMPLETED
+    [trial], [*_, last] = store.trials(origin.id), store.checkpoints(experiment_id=origin.id)
+    fork = fork_experiment(store, origin.id, last.uuid, ["hyperparameters.other=3", "searcher.max_length={batches: 5}"])
+    assert fork.id != origin.id
+    assert fork.original_config.startswith(f"# from checkpoint {last.uuid} of experiment {origin.id}\n")
+    assert run(store, fork) is State.COMPLETED
+    [forked] = store.trials(fork.id)
+    assert forked.hparams == {"rate": trial.hparams["rate"], "other": 3}
+    assert forked.steps_completed == 5
+    before, after = (bitwise_form(store.trial(one.id).hparams["rate"]) for one in (trial, forked))
+    assert before == after
+    assert any("starts from checkpoint " + last.uuid in line.log for line in store.logs(forked.id))
+    assert store.experiment(origin.id).config == origin.config
+
+
+@pytest.mark.integration
+def test_a_damaged_source_of_a_fork_is_named(store: TrackingStore, new_experiment: Submit) -> None:
+    origin = new_experiment(searcher=length(10))
+    assert run(store, origin) is State.COMPLETED
+    [*_, last] = store.checkpoints(experiment_id=origin.id)
+    directory = open_storage_block(last.storage).local_path(last.uuid)
+    assert directory
+    (directory / "toy.json").write_text("{}")
+    fork = fork_experiment(store, origin.id, last.uuid, [])
+    assert run(store, fork) is State.ERROR
+    assert last.uuid in (store.experiment(fork.id).error or "")
+    with pytest.raises(InvalidExperimentException, match="ERROR"):
+        fork_experiment(store, origin.id, last.uuid, [])
+
+
+Saved = Callable[..., ExperimentRecord]
+
+
+@pytest.mark.parametrize(
+    ("searcher", "changes", "message"),
+    [
+        ({}, [], "is COMPLETED with searcher.max_length {'batches': 40}, so there is nothing to train"),
+        ({}, ["searcher.max_length={batches: 30}"], "is 40, and 30 is less"),
+        ({}, ["searcher.max_length={epochs: 100}"], "has the unit batches; give the new one in the same unit"),
+        ({}, ["searcher.name=random", "searcher.max_trials=3"], "changed searcher.name"),
+        ({}, ["searcher.metric=other"], "changed searcher.metric"),
+        ({}, ["hyperparameters.lr=1"], "changed hyperparameters"),
+        ({}, ["entrypoint=other"], "changed entrypoint"),
+        ({}, ["checkpoint_storage.container_path=/elsewhere"], "changed checkpoint_storage.container_path"),
+        ({}, ["reproducibility.experiment_seed=3"], "changed reproducibility"),
+        ({"name": "adaptive_asha", "max_trials": 2}, [], "has no length that could be extended"),
+        ({"name": "adaptive_asha", "max_trials": 2}, [LONGER], "changed searcher.max_length"),
+    ],
+)
+def test_changes_that_make_continuing_impossible_are_refused(
+    store: TrackingStore, saved: Saved, searcher: dict[str, Any], changes: list[str], message: str
+) -> None:
+    experiment = saved(State.COMPLETED, **searcher)
+    with pytest.raises(InvalidExperimentException, match=message):
+        continue_experiment(store, experiment.id, changes)
+    assert store.experiment(experiment.id) == experiment
+
+
+def test_keys_that_leave_the_trials_alone_may_change(store: TrackingStore, saved: Saved) -> None:
+    experiment = saved(State.CANCELED)
+    changes = ["max_restarts=9", "checkpoint_storage.save_trial_latest=3", "min_validation_period={batches: 10}"]
+    changed = continue_experiment(store, experiment.id, changes)
+    assert (changed.config["max_restarts"], changed.config["checkpoint_storage"]["save_trial_latest"]) == (9, 3)
+
+
+def test_wrong_values_are_errors_of_the_config(store: TrackingStore, saved: Saved) -> None:
+    experiment = saved(State.COMPLETED)
+    with pytest.raises(ConfigError, match="did you mean 'max_length'"):
+        continue_experiment(store, experiment.id, ["searcher.max_lenght={batches: 100}"])
+    with pytest.raises(RecordNotFound, match="no experiment 99"):
+        continue_experiment(store, 99, [])
+
+
+def test_an_experiment_with_a_runner_is_busy(store: TrackingStore, saved: Saved) -> None:
+    experiment = saved(State.ERROR)
+    store.acquire_lease(experiment.id, "somebody", seconds=60)
+    with pytest.raises(ExperimentBusy, match="being run by somebody; to stop it first: det experiment pause 1"):
+        continue_experiment(store, experiment.id, [])
+    config = {**experiment.config}
+    with pytest.raises(ExperimentBusy):  # one that has started since
+        store.continue_experiment(experiment.id, config=config, original_config="", restart_search=True)
+
+
+def test_lost_checkpoints_are_named(store: TrackingStore, saved: Saved, tmp_path: Path) -> None:
+    experiment = saved(State.COMPLETED)
+    for file in (tmp_path / "checkpoints").rglob("*"):
+        if file.is_file():
+            file.unlink()
+    with pytest.raises(DetError, match="none of its checkpoints can be restored"):
+        continue_experiment(store, experiment.id, [LONGER])
+    [*_, last] = store.checkpoints(experiment_id=experiment.id)
+    with pytest.raises(InvalidExperimentException, match="is not in this experiment's checkpoint_storage"):
+        _with_code(store, experiment, last.uuid)
+
+
+def _with_code(store: TrackingStore, experiment: ExperimentRecord, uuid: str) -> None:
+    """Fork an experiment that was recorded without code, as if it had an empty directory."""
+    from det_core.config import parse_config
+    from det_core.runner import submit_experiment
+    from det_core.scratch import scratch_directory
+
+    searcher = {**experiment.config["searcher"], "source_checkpoint_uuid": uuid}
+    with scratch_directory("test") as directory:
+        submit_experiment(store, parse_config({**experiment.config, "searcher": searcher}), directory)
+
+
+def test_a_checkpoint_of_another_experiment_is_refused(store: TrackingStore, saved: Saved) -> None:
+    one, other = saved(State.COMPLETED), saved(State.COMPLETED)
+    [*_, last] = store.checkpoints(experiment_id=other.id)
+    with pytest.raises(DetError, match=f"belongs to experiment {other.id}; type: det experiment continue {other.id} "):
+        fork_experiment(store, one.id, last.uuid, [])
+    with pytest.raises(DetError, match="without its code"):
+        fork_experiment(store, other.id, last.uuid, [])
+    with pytest.raises(RecordNotFound, match="no checkpoint nothing"):
+        fork_experiment(store, one.id, "nothing", [])
+
+
+def test_a_script_is_run_again_instead(store: TrackingStore) -> None:
+    experiment = store.create_experiment(config={}, unmanaged=True)
+    with pytest.raises(DetError, match="recorded by a script"):
+        continue_experiment(store, experiment.id, [])
+
+
+@pytest.mark.integration
+def test_the_command_continues_and_follows(
+    store: TrackingStore, new_experiment: Submit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = new_experiment(searcher=length(20))
+    assert run(store, experiment) is State.COMPLETED
+    assert main(["experiment", "continue", str(experiment.id), "--config", LONGER, "--follow", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps_completed"] == 100
+    [*_, last] = store.checkpoints(experiment_id=experiment.id)
+    arguments = ["experiment", "continue", str(experiment.id), "--checkpoint", last.uuid]
+    assert main([*arguments, "--config", "searcher.max_length={batches: 3}", "--follow", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == experiment.id + 1
